@@ -1,5 +1,5 @@
-//! Control connections after authentication: each command and each line of a reply is a token by itself and travels as
-//! base64 (RFC 2228 sections 3, 4 and 8.1).
+//! Protection of the control connection after authentication: each command and each line of a reply
+//! is one GSS token, sent as base64 (RFC 2228 sections 3, 4 and 8.1).
 
 use base64::Engine;
 use base64::engine::GeneralPurpose;
@@ -10,31 +10,32 @@ use crate::{KerberosError, SessionError};
 
 const BASE64: GeneralPurpose = STANDARD;
 
-/// A token as the argument of `ADAT`, or after `ADAT=` in a reply.
+/// Encodes a token as the argument of `ADAT`, or as the text after `ADAT=` in a reply.
 pub fn encode_token(token: &[u8]) -> String {
     BASE64.encode(token)
 }
 
-/// The token in the argument of `ADAT` or of a reply to it (`ADAT=` is passed over).
+/// Decodes the token in the argument of `ADAT`, or in a reply to it (a leading `ADAT=` is ignored).
 ///
 /// # Errors
-/// It is not base64.
+/// The text is not base64.
 pub fn decode_token(text: &str) -> Result<Vec<u8>, KerberosError> {
     let text = text.trim_end_matches(['\r', '\n', ' ']);
     let text = text.strip_prefix("ADAT=").unwrap_or(text);
     BASE64.decode(text).map_err(|_| KerberosError::Framing("it is not base64"))
 }
 
-/// What ends lines. Commands may have a lone LF in a name.
+/// Which bytes end a line. Commands may contain a lone LF in a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     CrLf,
     CrOrLf,
 }
 
-/// One line, and nothing that is none. Data connections are protected by the same context, so that who is in the middle could
-/// pass a part of a file off as what it says: its first line would be wrong, and the next one carried out. (The header of a block
-/// in MODE E has zeros.)
+/// Checks that the text is a single line. Data connections are protected by the same context, so
+/// that an attacker between client and server could present a part of a file as a command or reply:
+/// its first line would be invalid, but the next one would be executed. Zero bytes are refused
+/// because they occur in the header of a MODE E block.
 fn alone(plain: Vec<u8>, ends: Ends) -> Result<Vec<u8>, SessionError> {
     let line = plain.strip_suffix(b"\n").unwrap_or(&plain);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -49,7 +50,7 @@ fn alone(plain: Vec<u8>, ends: Ends) -> Result<Vec<u8>, SessionError> {
 }
 
 impl Session {
-    /// Appends `ENC <base64>` for a command line, which has its CR LF, to `out`.
+    /// Appends `ENC <base64>` for a command line to `out`. The command line includes its CR LF.
     ///
     /// # Errors
     /// As [`Session::wrap`].
@@ -57,10 +58,11 @@ impl Session {
         self.seal_line("ENC ", line, out)
     }
 
-    /// The command line in `MIC|ENC|CONF <base64>`.
+    /// Decrypts the command line in `MIC|ENC|CONF <base64>`.
     ///
     /// # Errors
-    /// As [`Session::unwrap`]; the line is not protected, or less than its word says.
+    /// As [`Session::unwrap`]; the line is not protected, or is protected less than its keyword
+    /// claims.
     pub fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, SessionError> {
         let bare = SessionError::Line("a command came in clear after authentication");
         let line = line.trim_ascii_end();
@@ -77,7 +79,8 @@ impl Session {
         alone(plain, Ends::CrLf)
     }
 
-    /// Appends each line of a reply to `out`: `632-` before the last, `632 ` for the last.
+    /// Appends each line of a reply to `out`: `632-` before all lines but the last, `632 ` before
+    /// the last.
     ///
     /// # Errors
     /// As [`Session::wrap`].
@@ -90,7 +93,8 @@ impl Session {
         Ok(())
     }
 
-    /// The reply line in `631`, `632` or `633`, with its own code and CR LF.
+    /// Decrypts the reply line in `631`, `632` or `633`. The result has its own reply code and CR
+    /// LF.
     ///
     /// # Errors
     /// As [`Session::unwrap`]; the line is not protected.

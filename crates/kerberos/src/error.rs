@@ -1,8 +1,8 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use crate::sys::GssError;
 
-/// Why a handshake failed or could not begin.
+/// Why the exchange of GSS tokens failed or could not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KerberosError {
     #[error(
@@ -33,7 +33,7 @@ pub enum KerberosError {
     Over,
 }
 
-/// Why a message could not be protected or opened.
+/// Why a message could not be protected, or a received message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]

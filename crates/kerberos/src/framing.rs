@@ -1,4 +1,5 @@
-//! The outside of tokens: RFC 2743 section 3.1 for the first one, RFC 4121 section 4.2.6.2 for messages.
+//! Headers of tokens: RFC 2743 section 3.1 for the initial token, RFC 4121 section 4.2.6.2 for
+//! messages.
 
 use crate::{KerberosError, SessionError};
 
@@ -9,12 +10,13 @@ const SPNEGO: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x02];
 const APPLICATION: u8 = 0x60;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// Whether an initiator's first token is GSSAPI's with a mechanism named in it, rather than a TLS record (GSI).
+/// Whether an initiator's first token is a GSSAPI token that names its mechanism, rather than a TLS
+/// record (GSI).
 pub fn is_gss_token(token: &[u8]) -> bool {
     token.first() == Some(&APPLICATION)
 }
 
-/// Looks at an initiator's first token: it has to be a whole one, for Kerberos 5.
+/// Checks that an initiator's first token is complete and for Kerberos 5.
 pub(crate) fn check_first(token: &[u8]) -> Result<(), KerberosError> {
     let wrong = KerberosError::Framing;
     let Some((&APPLICATION, rest)) = token.split_first() else {
@@ -38,7 +40,7 @@ pub(crate) fn check_first(token: &[u8]) -> Result<(), KerberosError> {
     }
 }
 
-/// A definite DER length and what follows it.
+/// Parses a definite DER length; returns it and the bytes behind it.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
@@ -71,7 +73,7 @@ fn dotted(oid: &[u8]) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(".")
 }
 
-/// The number of a wrapped message, which its checksum covers.
+/// The sequence number of a wrapped message, which the message's checksum covers.
 pub(crate) fn number(token: &[u8]) -> Result<u64, SessionError> {
     let Some(header) = token.first_chunk::<16>() else { return Err(SessionError::Truncated) };
     let [0x05, 0x04, _, 0xff, _, _, _, _, number @ ..] = header else { return Err(SessionError::Outdated) };
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mechanism_of_a_first_token() {
+    fn check_first_other_mechanism_or_damage_fails() {
         assert_eq!(check_first(&first(KRB5, &[1, 0, 9, 9])), Ok(()));
         let refused = |token: &[u8]| check_first(token).unwrap_err().to_string();
         assert!(refused(&first(SPNEGO, &[])).contains("SPNEGO"));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_message() {
+    fn number_of_message_is_read_from_header() {
         let token = [5, 4, 6, 0xff, 0, 0, 0, 28, 0, 0, 0, 0, 0x12, 0x34, 0x56, 0x78, 9];
         assert_eq!(number(&token), Ok(0x1234_5678));
         assert_eq!(number(&token[..15]), Err(SessionError::Truncated));

@@ -1,5 +1,8 @@
-//! The exchange of tokens (RFC 4121 section 4.1): the initiator's, with a ticket; the acceptor's, which proves that it has the
-//! service's key. Mutual authentication is required on both sides.
+//! The exchange of GSS tokens that establishes a session (RFC 4121 section 4.1). The initiator
+//! sends a ticket; the acceptor proves that it has the key of the service. Both sides require
+//! mutual authentication. [`Initiator`] and [`Acceptor`] only turn received tokens into tokens to
+//! send; the caller moves them over the control connection. After an error neither can be used
+//! again.
 
 use std::sync::Arc;
 
@@ -8,29 +11,31 @@ use crate::framing;
 use crate::session::Session;
 use crate::sys::{Context, Credential, Flags, Name, NameKind};
 
-/// The largest token, in bytes. Tickets with the groups of a user in a large Active Directory come near it.
+/// Maximum length of a token, in bytes. Tickets that list the groups of a user in a large Active
+/// Directory come close to it.
 pub const MAX_TOKEN: usize = 64 << 10;
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this, and wait for more.
+    /// Send this token, and wait for the peer's next one.
     Continue(Vec<u8>),
-    /// Send this if it is not empty; then the session is there.
+    /// Send this token if it is not empty; the session is established.
     Done(Vec<u8>, Box<Session>),
 }
 
-/// The client's side.
+/// Options of the client's side.
 #[derive(Clone, Debug)]
 pub struct InitiatorOptions {
-    /// The server's name, as its principal has it. The library makes it canonical where krb5.conf says so.
+    /// The server's name, as in its principal. The library makes it canonical if krb5.conf says so.
     pub host: String,
-    /// Services at that host, tried one after another until the key distribution centre knows one. RFC 2228 section 8.1 has `ftp`
-    /// before `host`; every host of a realm has `host`, and GCT's programs ask for it, so that it comes first here.
+    /// Services at that host, tried in order until the key distribution centre knows one. RFC 2228
+    /// section 8.1 puts `ftp` before `host`. `host` comes first here, because every host of a realm
+    /// has it and GCT's programs ask for it.
     pub services: Vec<String>,
-    /// The server's whole principal (`host/data.example@EXAMPLE`) in place of these.
+    /// The server's whole principal (`host/data.example@EXAMPLE`); overrides `host` and `services`.
     pub principal: Option<String>,
-    /// Forwards the ticket-granting ticket, where it may be forwarded.
+    /// Whether to forward the ticket-granting ticket, if it is forwardable.
     pub delegate: bool,
 }
 
@@ -45,11 +50,11 @@ impl InitiatorOptions {
     }
 }
 
-/// The server's side.
+/// Options of the server's side.
 #[derive(Clone, Debug)]
 pub struct AcceptorOptions {
-    /// Services for which tickets are taken, so that one for another service with a key in the same keytab is not.
-    /// Nothing: any.
+    /// Services for which tickets are accepted. A ticket for another service whose key is in the
+    /// same keytab is refused. An empty list accepts any service.
     pub services: Vec<String>,
 }
 
@@ -59,11 +64,12 @@ impl Default for AcceptorOptions {
     }
 }
 
-/// The initiator's machine.
+/// The initiator's side of the token exchange.
 pub struct Initiator {
     credential: Arc<Credential>,
     options: InitiatorOptions,
-    /// The context with the name that it is made for, once the first token is made; `None` again when it is over.
+    /// The context and the name of the server it is for, after the first token was made. `None`
+    /// again after the last token or an error.
     open: Option<(Context, Name)>,
     begun: bool,
 }
@@ -101,11 +107,11 @@ impl Initiator {
         names.collect()
     }
 
-    /// Takes what came (nothing at first) and says what to send. The first step may ask the key distribution centre for a
-    /// ticket, which takes its time.
+    /// Takes the peer's token (empty in the first step) and returns the token to send. The first
+    /// step may request a ticket from the key distribution centre, which takes time.
     ///
     /// # Errors
-    /// There is no valid ticket, or the server is not who it should be.
+    /// There is no valid ticket, or the server is not the expected peer.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, KerberosError> {
         if token.len() > MAX_TOKEN {
             return Err(KerberosError::TooLong { found: token.len(), most: MAX_TOKEN });
@@ -141,7 +147,7 @@ impl Initiator {
                     self.open = Some((context, name));
                     return Ok(Step::Continue(stepped.out));
                 }
-                // It would be over without the server's proof.
+                // The exchange would end without the server's proof.
                 Ok(_) => return Err(KerberosError::Lacks { what: "mutual authentication" }),
                 Err(error) if error.is_unknown_service() && targets.peek().is_some() => {}
                 Err(error) => return Err(error.into()),
@@ -151,7 +157,7 @@ impl Initiator {
     }
 }
 
-/// The acceptor's machine.
+/// The acceptor's side of the token exchange.
 pub struct Acceptor {
     credential: Arc<Credential>,
     options: AcceptorOptions,
@@ -167,15 +173,15 @@ impl std::fmt::Debug for Acceptor {
 
 impl Acceptor {
     /// # Errors
-    /// The library is not there.
+    /// The Kerberos library cannot be loaded.
     pub fn new(credential: Arc<Credential>, options: AcceptorOptions) -> Result<Self, KerberosError> {
         Ok(Self { credential, options, context: Some(Context::new()?), begun: false })
     }
 
-    /// Takes what came, a whole token, and says what to send.
+    /// Takes a whole token of the client and returns the token to send.
     ///
     /// # Errors
-    /// The client is not believed.
+    /// The client cannot be authenticated.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, KerberosError> {
         let mut context = self.context.take().ok_or(KerberosError::Over)?;
         if token.len() > MAX_TOKEN {

@@ -1,11 +1,12 @@
-//! Kerberos 5 for FTP's security extensions (RFC 2228 section 8.1, RFC 4121): tokens go in and come out, nothing here touches
-//! the client's connection. (The Kerberos library itself asks the key distribution centre for tickets.)
+//! Kerberos 5 for FTP's security extensions (RFC 2228 section 8.1, RFC 4121). Tokens are passed in
+//! and returned; nothing here reads or writes the client's connection. (The Kerberos library itself
+//! requests tickets from the key distribution centre.)
 //!
-//! The library is MIT's `libgssapi_krb5.so.2`, loaded when it is first needed: a program that is built with this crate
-//! starts, and does everything else, on a host without Kerberos.
+//! The library is MIT's `libgssapi_krb5.so.2`, loaded when it is first needed: a program that is
+//! built with this crate starts, and does everything else, on a host without Kerberos.
 //!
-//! A session is one security context for the control connection and all data connections, as RFC 2228 has it. What that
-//! means for the order and the repetition of messages is told at [`Session`].
+//! A session is one security context for the control connection and all data connections, as RFC
+//! 2228 requires. [`Session`] documents which replayed, reordered or missing messages are detected.
 
 mod control;
 mod error;

@@ -1,22 +1,26 @@
-//! Which messages of the peer have come.
+//! Detects messages of the peer that arrive twice.
 //!
-//! The library's own account is of no use where one context protects several connections: it wants one order, and looks
-//! back a few dozen messages only. So the numbers that the messages bear are kept here.
+//! The library's own replay detection cannot be used if one context protects several connections:
+//! it expects a single order, and remembers only a few dozen messages. So [`Seen`] records the
+//! sequence numbers of all messages.
 
 use std::collections::BTreeMap;
 
 use crate::SessionError;
 
-/// Runs of numbers that are kept. One more run begins for each message that is still on its way over another connection
-/// when a later one comes.
+/// Maximum number of runs. One more run starts for each message that is still in transit on another
+/// connection when a later one arrives.
 const MOST: usize = 1 << 16;
 
-/// The numbers that were seen, as runs: first to last.
+/// The numbers that were seen, as runs: first number to last number.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeMap<u64, u64>);
 
 impl Seen {
-    /// Enters a number, once.
+    /// Records a number.
+    ///
+    /// # Errors
+    /// The number was recorded before.
     pub(crate) fn enter(&mut self, number: u64) -> Result<(), SessionError> {
         let before = self.0.range(..=number).next_back().map(|(first, last)| (*first, *last));
         if before.is_some_and(|(_, last)| number <= last) {
@@ -35,7 +39,8 @@ impl Seen {
         }
         self.0.insert(run.0, run.1);
         if self.0.len() > MOST {
-            // What is missing for longest counts as seen from now on: rather a message lost than one taken twice.
+            // Count the numbers that have been missing for longest as seen: losing a message is
+            // better than accepting one twice.
             let lowest = self.0.pop_first();
             if let (Some((first, _)), Some((_, last))) = (lowest, self.0.pop_first()) {
                 self.0.insert(first, last);
@@ -51,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_once_in_any_order() {
+    fn enter_number_twice_fails() {
         let mut seen = Seen::default();
         for number in [7, 5, 6, 9, u64::MAX, 0, 8] {
             seen.enter(number).unwrap();
@@ -68,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_grow_for_ever() {
+    fn enter_many_gaps_keeps_size_bounded() {
         let mut seen = Seen::default();
         for number in 0..MOST as u64 + 10 {
             seen.enter(2 * number).unwrap();
         }
         assert_eq!(seen.0.len(), MOST);
-        // The oldest gaps are closed, the others open.
+        // The oldest gaps are closed; the others are still open.
         assert!(seen.enter(1).is_err());
         seen.enter(2 * MOST as u64 + 1).unwrap();
     }

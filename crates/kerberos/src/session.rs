@@ -1,4 +1,8 @@
-//! What a handshake ends in: a principal, and protection for what follows.
+//! An established session: the peer's principal, and the protection of messages.
+//!
+//! The control connection uses [`Session`], each data connection a [`Stream`]. They share one
+//! security context behind a mutex, so that streams may run on threads of their own. Each checks
+//! the order of its own messages; the shared state detects replays on any connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +15,20 @@ use crate::framing;
 use crate::sequence::Seen;
 use crate::sys::{Context, Credential};
 
-/// How much a message hides.
+/// How a message is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Changes are noticed; others can read (MIC, PROT S).
+    /// Changes are detected; others can read the message (MIC, PROT S).
     Integrity,
-    /// Others can neither change nor read (ENC, PROT P).
+    /// Others can neither change nor read the message (ENC, PROT P).
     Confidential,
 }
 
-/// What control connection and data connections share. A context is used by one thread at a time (RFC 2743 says nothing of
-/// threads, and MIT's library does not guard it).
+/// State shared by the control connection and the data connections. Only one thread at a time uses
+/// the context: RFC 2743 does not mention threads, and MIT's library does not lock it.
 struct Shared {
     state: Mutex<State>,
-    /// Data connections use the context too.
+    /// Whether data connections use the context too.
     streams: AtomicBool,
 }
 
@@ -45,33 +49,39 @@ impl Shared {
         Ok(())
     }
 
-    /// The number of the message as well.
+    /// Unwraps a message. Also returns its sequence number.
     fn unwrap(&self, token: &mut [u8], plain: &mut Vec<u8>) -> Result<(Protection, u64), SessionError> {
         let number = framing::number(token)?;
         let old = plain.len();
         let mut state = self.state.lock();
         let encrypted = state.context.unwrap(token, plain)?;
-        // Only now is it known that the number is the peer's.
+        // Only now is it certain that the peer set this number.
         state.seen.enter(number).inspect_err(|_| plain.truncate(old))?;
         let protection = if encrypted { Protection::Confidential } else { Protection::Integrity };
         Ok((protection, number))
     }
 }
 
-/// A security context, for a control connection; [`Session::stream`] gives its use on a data connection.
+/// A security context, for a control connection; [`Session::stream`] returns its use on a data
+/// connection.
 ///
-/// All connections of a session share the context (RFC 2228 section 3), and so the numbers of its messages, which therefore
-/// leave gaps on each of them. What is noticed: a message that comes twice, on whichever connection; messages of one connection
-/// that change places; a message missing on the control connection, as long as data connections are not protected. What is not:
-/// that somebody in between moves a message that he kept back from one connection of the session to another one, or takes
-/// one out of a data connection; MODE E says where each block belongs and when all are there, and a file has a checksum.
+/// All connections of a session share the context (RFC 2228 section 3) and its sequence numbers, so
+/// that the numbers on each connection have gaps.
+///
+/// Detected: a message that arrives twice, on any connection; messages of one connection that
+/// arrive out of order; a message missing on the control connection, as long as data connections
+/// are not protected.
+///
+/// Not detected: an attacker between the peers that withholds a message of one connection and sends
+/// it on another connection of the session, or removes one from a data connection. In MODE E each
+/// block has its offset, and the end of data is marked; a file has a checksum.
 pub struct Session {
     shared: Arc<Shared>,
     peer: String,
     server: String,
     expires: Option<SystemTime>,
     delegated: Option<Credential>,
-    /// The last message of the control connection.
+    /// The sequence number of the last message on the control connection.
     last: Option<u64>,
 }
 
@@ -98,22 +108,22 @@ impl Session {
         Self { shared, peer, server, expires, delegated, last: None }
     }
 
-    /// The principal at the other end: `ada@EXAMPLE`, `host/data.example@EXAMPLE`.
+    /// The principal of the peer: `ada@EXAMPLE`, `host/data.example@EXAMPLE`.
     pub fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// The principal of the accepting side, whichever side we are.
+    /// The principal of the accepting side, on either side.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// When the ticket ends; a session that is there then goes on. `None`: never.
+    /// When the ticket expires; `None` if never. An established session continues after that.
     pub fn expires(&self) -> Option<SystemTime> {
         self.expires
     }
 
-    /// The ticket-granting ticket that the client forwarded.
+    /// Takes the ticket-granting ticket that the client forwarded.
     pub fn take_delegated(&mut self) -> Option<Credential> {
         self.delegated.take()
     }
@@ -121,7 +131,7 @@ impl Session {
     /// Appends a token with `plain` to `out` (`gss_wrap`).
     ///
     /// # Errors
-    /// The library cannot, or not with this protection.
+    /// The library fails, or cannot provide this protection.
     pub fn wrap(
         &mut self,
         plain: &[u8],
@@ -131,11 +141,11 @@ impl Session {
         self.shared.wrap(plain, protection, out)
     }
 
-    /// Appends what is in a token of the control connection to `plain` (`gss_unwrap`). The library may change the token's
-    /// bytes.
+    /// Appends the content of a token of the control connection to `plain` (`gss_unwrap`). The
+    /// library may change the bytes of the token.
     ///
     /// # Errors
-    /// It is not the peer's, or came out of order.
+    /// The token is not from the peer, arrived before, or is out of order.
     pub fn unwrap(&mut self, token: &mut [u8], plain: &mut Vec<u8>) -> Result<Protection, SessionError> {
         let old = plain.len();
         let (protection, number) = self.shared.unwrap(token, plain)?;
@@ -144,18 +154,18 @@ impl Session {
         Ok(protection)
     }
 
-    /// The context on one data connection.
+    /// Returns the context for one data connection.
     pub fn stream(&self, protection: Protection) -> Stream {
         self.handle().stream(protection)
     }
 
-    /// Makes streams where the session itself is elsewhere.
+    /// Returns a handle that makes streams without access to the session.
     pub fn handle(&self) -> Handle {
         Handle { shared: Arc::clone(&self.shared) }
     }
 }
 
-/// Makes the streams of a session. It keeps the security context, not the session.
+/// Makes the streams of a session. It keeps the security context alive, but not the session.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -168,21 +178,22 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// Data connections will use the context from now on: messages on the control connection may leave gaps. To be said before
-    /// the peer can send data; a message may come on the control connection before the data that it follows.
+    /// Declares that data connections will use the context, so that messages on the control
+    /// connection may leave gaps. Call it before the peer can send data: a later message may arrive
+    /// on the control connection before the data.
     pub fn expect_streams(&self) {
         self.shared.streams.store(true, Ordering::Relaxed);
     }
 
-    /// The context on one data connection.
+    /// Returns the context for one data connection.
     pub fn stream(&self, protection: Protection) -> Stream {
         self.expect_streams();
         Stream { shared: Arc::clone(&self.shared), protection, last: None }
     }
 }
 
-/// A session's security context as one data connection uses it (PROT S, PROT P). Streams may be used by threads of their own;
-/// they take turns at the context.
+/// The use of a session's security context on one data connection (PROT S, PROT P). Streams may be
+/// used by different threads; a mutex protects the context.
 pub struct Stream {
     shared: Arc<Shared>,
     protection: Protection,
@@ -199,18 +210,20 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Appends a token with `plain` to `out`. Tokens have to leave in the order in which they were made.
+    /// Appends a token with `plain` to `out`. Tokens must be sent in the order in which they were
+    /// made.
     ///
     /// # Errors
-    /// The library cannot, or not with this protection.
+    /// The library fails, or cannot provide this protection.
     pub fn wrap(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         self.shared.wrap(plain, self.protection, out)
     }
 
-    /// Appends what is in a token to `plain`. The library may change the token's bytes.
+    /// Appends the content of a token to `plain`. The library may change the bytes of the token.
     ///
     /// # Errors
-    /// It is not the peer's, came twice or out of order, or is not encrypted where it should be.
+    /// The token is not from the peer, arrived before or out of order, or is not encrypted although
+    /// the stream requires it.
     pub fn unwrap(&mut self, token: &mut [u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
         let old = plain.len();
         let (protection, number) = self.shared.unwrap(token, plain)?;
@@ -223,17 +236,18 @@ impl Stream {
         result.inspect_err(|_| plain.truncate(old))
     }
 
-    /// The most plain bytes whose token has no more than `token` bytes (`gss_wrap_size_limit`).
+    /// The largest number of plain bytes whose token is at most `token` bytes long
+    /// (`gss_wrap_size_limit`).
     ///
     /// # Errors
-    /// The library cannot tell.
+    /// The library cannot compute it.
     pub fn plain_limit(&mut self, token: u32) -> Result<u32, SessionError> {
         let encrypt = self.protection == Protection::Confidential;
         Ok(self.shared.state.lock().context.plain_limit(token, encrypt)?)
     }
 }
 
-/// Whether a message stands where it should on its connection.
+/// Checks the order of a message on its connection.
 fn follows(last: &mut Option<u64>, number: u64, gaps: bool) -> Result<(), SessionError> {
     if let Some(last) = *last {
         if number <= last {

@@ -1,4 +1,4 @@
-//! Both sides in one process, with a real key distribution centre.
+//! Token exchanges with both sides in one process, and a real key distribution centre.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -57,18 +57,18 @@ fn another_service_where_the_first_is_unknown() {
     in_realm("another_service_where_the_first_is_unknown", set_up, |_| {
         let pair = established(InitiatorOptions::new("127.0.0.1"));
         assert_eq!(pair.server.server(), "ftp/127.0.0.1@ROPEWALK.TEST");
-        // Named as a whole.
+        // The whole principal is named.
         let named = |principal: &str| InitiatorOptions {
             principal: Some(principal.into()),
             ..InitiatorOptions::new("localhost")
         };
         let pair = established(named("ftp/127.0.0.1@ROPEWALK.TEST"));
         assert_eq!(pair.client.peer(), "ftp/127.0.0.1@ROPEWALK.TEST");
-        // Nobody has that.
+        // The key distribution centre does not know this host.
         let error = connect(InitiatorOptions::new("localhost.elsewhere"), AcceptorOptions::default());
         let text = error.unwrap_err().to_string();
         assert!(text.contains("not found") && text.contains("principal"), "{text}");
-        // A key in the keytab, of a service that is not ours.
+        // The key of another service is in the keytab, but this service is not accepted.
         let web = || InitiatorOptions { services: vec!["HTTP".into()], ..InitiatorOptions::new("localhost") };
         let error = connect(web(), AcceptorOptions::default()).unwrap_err();
         assert!(matches!(error, KerberosError::Service { .. }), "{error}");
@@ -89,7 +89,7 @@ fn wrong_keys() {
         std::fs::copy(realm.keytab(), realm.path("old.keytab")).unwrap();
         realm.principal("ftp/localhost", Some("other.keytab")).unwrap();
         realm.run("kadmin.local", &["cpw", "-randkey", "host/localhost"]).unwrap().succeeded().unwrap();
-        // Another realm's key for the same name and version.
+        // The keytab has another realm's key for the same name and version.
         let other = Realm::new().unwrap();
         std::fs::copy(other.keytab(), realm.path("foreign.keytab")).unwrap();
         std::fs::write(realm.path("garbage.keytab"), b"\x05\x02nonsense").unwrap();
@@ -167,13 +167,13 @@ fn an_expired_ticket() {
     });
 }
 
-/// Has a client whose clock is off make its first token, which has the time in it.
+/// Writes the first token of a client whose clock is wrong. The token contains the time.
 fn token_by_clock(realm: &Realm, shift: &str) {
     const CLIENT: &str = "import gssapi, sys\n\
         name = gssapi.Name('host@localhost', gssapi.NameType.hostbased_service)\n\
         token = gssapi.SecurityContext(name=name, usage='initiate').step()\n\
         open(sys.argv[1], 'wb').write(token)\n";
-    // Debian's, which has the package.
+    // Debian's Python, which has the gssapi package.
     let mut command = ropewalk_tests::realm::shifted("/usr/bin/python3", Some(shift)).unwrap();
     command.args(["-c", CLIENT]).arg(realm.path("token"));
     ropewalk_tests::process::run(realm.environment(&mut command), common::LIMIT)
@@ -200,7 +200,7 @@ fn a_ticket_that_has_expired_since() {
 fn a_clock_that_is_off() {
     let set_up = |realm: &Realm| {
         realm.login("ada", "cache", &[]).unwrap();
-        // The key distribution centre would notice it too.
+        // Get the ticket now: the key distribution centre would notice the wrong clock too.
         realm.run("kvno", &["host/localhost"]).unwrap().succeeded().unwrap();
         token_by_clock(realm, "+1h");
     };
@@ -236,21 +236,22 @@ fn tokens_that_are_none() {
             for end in 0..good.len() {
                 assert!(matches!(refused(&good[..end]), KerberosError::Framing(_)), "{end}");
             }
-            // Each byte changed: the encrypted parts do not decrypt, the others make no sense.
+            // Change single bytes: encrypted parts no longer decrypt, and other parts are invalid.
             let mut accepted = 0;
             for at in (0..good.len()).step_by(7) {
                 let mut bad = good.clone();
                 bad[at] ^= 0x41;
                 accepted += usize::from(server(AcceptorOptions::default()).step(&bad).is_ok());
             }
-            // Options of the ticket that stand outside of what is encrypted may change; nobody believes them.
+            // A few option bits of the ticket are outside its encrypted part; a change of these
+            // passes, but they are not trusted.
             assert!(accepted <= 2, "{accepted} of {} changed tokens passed", good.len() / 7);
             let mut longer = good.clone();
             longer.push(0);
             assert!(matches!(refused(&longer), KerberosError::Framing(_)));
             assert!(matches!(refused(&vec![0x60; MAX_TOKEN + 1]), KerberosError::TooLong { .. }));
             assert!(matches!(refused(b"\x16\x03\x01"), KerberosError::Framing(_)));
-            // The framing is right, what is in it is not.
+            // The framing is right, but the content is not.
             let mut hollow =
                 vec![0x60, 13, 0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 1, 0];
             assert!(matches!(refused(&hollow), KerberosError::Gss(_)));
@@ -259,11 +260,11 @@ fn tokens_that_are_none() {
             assert!(matches!(refused(&hollow), KerberosError::Gss(_)));
             let spnego = [0x60, 8, 0x06, 6, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x02];
             assert!(refused(&spnego).to_string().contains("SPNEGO"));
-            // An acceptor is used up by what it refused.
+            // An acceptor cannot be used again after it refused a token.
             let mut acceptor = server(AcceptorOptions::default());
             assert!(acceptor.step(&spnego).is_err());
             assert!(matches!(acceptor.step(&good), Err(KerberosError::Over)));
-            // And the initiator looks at the answer.
+            // The initiator checks the answer as well.
             for answer in [&b""[..], b"nonsense", &good] {
                 let mut initiator = Initiator::new(client(None), InitiatorOptions::new("localhost"));
                 assert!(matches!(initiator.step(&[]), Ok(Step::Continue(_))));
@@ -271,7 +272,7 @@ fn tokens_that_are_none() {
                 assert!(matches!(error, KerberosError::Gss(_)), "{error}");
                 assert!(matches!(initiator.step(&[]), Err(KerberosError::Over)));
             }
-            // The answer to another one's token.
+            // The answer belongs to the token of another client.
             let (mut one, mut other) = (
                 Initiator::new(client(None), InitiatorOptions::new("localhost")),
                 server(AcceptorOptions::default()),

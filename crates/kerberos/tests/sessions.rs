@@ -1,4 +1,5 @@
-//! Messages of an established session: what is protected, and what is noticed.
+//! Messages of an established session: their protection, and the detection of damage, replays and
+//! wrong order.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -43,7 +44,7 @@ fn lines_of_the_control_connection() {
             client.seal_command(command.as_bytes(), &mut wire).unwrap();
             assert!(wire.starts_with(b"ENC ") && wire.ends_with(b"\r\n"));
             assert_eq!(server.open_command(&wire).unwrap(), command.as_bytes());
-            // The same line once more.
+            // The same line arrives again.
             assert!(matches!(server.open_command(&wire), Err(SessionError::Replayed { .. })));
             let mut wire = Vec::new();
             server.seal_reply(reply.as_bytes(), &mut wire).unwrap();
@@ -57,7 +58,7 @@ fn lines_of_the_control_connection() {
             assert!(matches!(server.open_command(clear.as_bytes()), Err(SessionError::Line(_))), "{clear}");
         }
         assert!(matches!(server.open_command(b"ENC !!!\r\n"), Err(SessionError::Line(_))));
-        // As parts of files would be, if somebody in the middle passed them off as lines.
+        // An attacker in the middle could present parts of files as lines.
         for several in ["x\r\nDELE f\r\n", "x\r\nDELE f", "\0\0DELE f\r\n"] {
             let mut wire = Vec::new();
             client.seal_command(several.as_bytes(), &mut wire).unwrap();
@@ -75,7 +76,7 @@ fn lines_of_the_control_connection() {
         }
         assert!(matches!(server.open_command(b"ENC AAAA\r\n"), Err(SessionError::Truncated)));
         assert!(matches!(client.open_reply(b"230 Welcome.\r\n"), Err(SessionError::Line(_))));
-        // A server's own words sent back to it.
+        // The server's own reply is sent back to it.
         let mut own = Vec::new();
         server.seal_reply(b"200 OK.\r\n", &mut own).unwrap();
         let own = [b"ENC ", &own[4..]].concat();
@@ -92,7 +93,7 @@ fn integrity_without_secrecy() {
         assert!(token.windows(4).any(|part| part == b"NOOP"));
         let text = ropewalk_kerberos::encode_token(&token);
         assert_eq!(server.open_command(format!("MIC {text}\r\n").as_bytes()).unwrap(), b"NOOP\r\n");
-        // What is said to be encrypted has to be.
+        // A message announced as encrypted must be encrypted.
         let mut token = Vec::new();
         client.wrap(b"NOOP\r\n", Protection::Integrity, &mut token).unwrap();
         let text = ropewalk_kerberos::encode_token(&token);
@@ -128,13 +129,13 @@ fn changed_and_cut_messages() {
             let mut longer = token.clone();
             longer.push(0);
             assert!(server.unwrap(&mut longer, &mut Vec::new()).is_err());
-            // None of that has counted.
+            // The refused messages did not use up the sequence number.
             let mut plain = Vec::new();
             assert_eq!(server.unwrap(&mut token.clone(), &mut plain).unwrap(), protection);
             assert_eq!(plain, b"some data that matters");
         }
         assert_eq!(server.unwrap(&mut [0x60; 100], &mut Vec::new()), Err(SessionError::Outdated));
-        // Another session's, between the same two.
+        // The message is from another session between the same peers.
         let mut other = pair();
         assert!(matches!(
             server.unwrap(&mut sent(&mut other.client, b"x"), &mut Vec::new()),
@@ -153,7 +154,8 @@ fn missing_and_exchanged_commands() {
         assert!(matches!(take(2), Err(SessionError::Missing { .. })));
         assert!(matches!(take(0), Err(SessionError::Replayed { .. })));
         take(1).unwrap();
-        // It was there too early, and is not taken again: the session is at its end.
+        // It arrived too early and was refused; it is not accepted later, so the session cannot
+        // continue.
         assert!(matches!(take(2), Err(SessionError::Replayed { .. })));
     });
 }
@@ -178,14 +180,15 @@ fn data_connections_share_the_context() {
         let handle = client.handle();
         let mut out: Vec<_> = (0..3).map(|_| handle.stream(Protection::Confidential)).collect();
         let mut into: Vec<_> = (0..3).map(|_| server.stream(Protection::Confidential)).collect();
-        // Streams in parallel, one far behind the others, and the control connection beside them.
+        // Several streams run in parallel, one far behind the others, next to the control
+        // connection.
         let late: Vec<_> = (0..100u8).map(|n| wrapped(&mut out[0], &[n])).collect();
         for n in 0..200u8 {
             for at in 1..3 {
                 let token = wrapped(&mut out[at], &[n]);
                 assert_eq!(opened(&mut into[at], &token).unwrap(), [n]);
                 assert!(matches!(opened(&mut into[at], &token), Err(SessionError::Replayed { .. })));
-                // On another connection neither.
+                // The message is refused on other connections too.
                 assert!(matches!(opened(&mut into[3 - at], &token), Err(SessionError::Replayed { .. })));
                 assert!(matches!(
                     server.unwrap(&mut token.clone(), &mut Vec::new()),
@@ -199,11 +202,11 @@ fn data_connections_share_the_context() {
         for (n, token) in late.iter().enumerate() {
             assert_eq!(opened(&mut into[0], token).unwrap(), [u8::try_from(n).unwrap()]);
         }
-        // Two that change places on one connection.
+        // Two messages of one connection change places.
         let (one, two) = (wrapped(&mut out[1], b"1"), wrapped(&mut out[1], b"2"));
         assert_eq!(opened(&mut into[1], &two).unwrap(), b"2");
         assert!(matches!(opened(&mut into[1], &one), Err(SessionError::OutOfOrder { .. })));
-        // The session may go before its streams do.
+        // The session may be dropped before its streams.
         drop((client, server));
         let token = wrapped(&mut out[2], b"late");
         assert_eq!(opened(&mut into[2], &token).unwrap(), b"late");

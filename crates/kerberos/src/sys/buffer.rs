@@ -1,20 +1,22 @@
-//! Bytes that the library made or is to read.
+//! Buffers that the library allocated or reads.
 
 use std::ptr;
 
 use super::library::{Library, RawBuffer};
 
-/// Bytes of ours for a call that only reads them, although C's type does not say so: names, and what is wrapped.
+/// Passes bytes to a call that only reads them, although C's type does not say so: names, and plain
+/// text to wrap.
 pub(super) fn lend(bytes: &[u8]) -> RawBuffer {
     RawBuffer { length: bytes.len(), value: bytes.as_ptr().cast_mut().cast() }
 }
 
-/// Bytes of ours for a call that may change them: MIT's library turns a token's parts into order where it lies.
+/// Passes bytes to a call that may change them: MIT's library decrypts and rearranges a token in
+/// place.
 pub(super) fn give(bytes: &mut [u8]) -> RawBuffer {
     RawBuffer { length: bytes.len(), value: bytes.as_mut_ptr().cast() }
 }
 
-/// Bytes of the library's, released with their owner.
+/// A buffer that the library allocated; released when dropped.
 pub(super) struct Buffer {
     raw: RawBuffer,
     library: &'static Library,
@@ -25,7 +27,7 @@ impl Buffer {
         Self { raw: RawBuffer { length: 0, value: ptr::null_mut() }, library }
     }
 
-    /// For the library to fill, once.
+    /// Pointer for the library to fill, once.
     pub(super) fn as_mut(&mut self) -> *mut RawBuffer {
         &raw mut self.raw
     }
@@ -34,7 +36,7 @@ impl Buffer {
         if self.raw.value.is_null() {
             return &[];
         }
-        // SAFETY: the library said that there are so many bytes, and they are ours until we release them.
+        // SAFETY: the library set this length, and the bytes are ours until we release them.
         unsafe { std::slice::from_raw_parts(self.raw.value.cast::<u8>(), self.raw.length) }
     }
 
@@ -46,7 +48,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: it is empty or the library made it, and nobody else has it.
+        // SAFETY: the buffer is empty or was allocated by the library, and has no other owner.
         unsafe { (self.library.gss_release_buffer)(&raw mut minor, &raw mut self.raw) };
     }
 }

@@ -31,14 +31,14 @@ impl Flags {
     }
 }
 
-/// What a step of a handshake came to.
+/// Result of one step of the token exchange.
 pub(crate) struct Stepped {
     pub(crate) out: Vec<u8>,
     pub(crate) done: bool,
     pub(crate) delegated: Option<Credential>,
 }
 
-/// What is known of an established context.
+/// Attributes of an established context.
 pub(crate) struct Facts {
     pub(crate) initiator: String,
     pub(crate) acceptor: String,
@@ -51,7 +51,7 @@ pub(crate) struct Context {
     library: &'static Library,
 }
 
-// SAFETY: a context may go to another thread; only one may use it at a time, which `&mut` sees to.
+// SAFETY: a context may move to another thread; `&mut` ensures that only one uses it at a time.
 unsafe impl Send for Context {}
 
 impl Context {
@@ -59,7 +59,7 @@ impl Context {
         Ok(Self { handle: ptr::null_mut(), library: library::get()? })
     }
 
-    /// The initiator's next step.
+    /// Runs the initiator's next step.
     pub(crate) fn initiate(
         &mut self,
         credential: &Credential,
@@ -70,8 +70,8 @@ impl Context {
         let mut out = Buffer::empty(self.library);
         let mut minor = 0;
         let input = give(token);
-        // SAFETY: the handles are alive; the pointers are null where that is allowed, or to variables that live longer than
-        // the call. The library writes the context's handle.
+        // SAFETY: the handles are valid; each pointer is null where that is allowed, or points to a
+        // variable that outlives the call. The library writes the handle of the context.
         let major = unsafe {
             (self.library.gss_init_sec_context)(
                 &raw mut minor,
@@ -93,13 +93,13 @@ impl Context {
         Ok(Stepped { out: out.bytes().to_vec(), done: major & CONTINUE_NEEDED == 0, delegated: None })
     }
 
-    /// The acceptor's next step.
+    /// Runs the acceptor's next step.
     pub(crate) fn accept(&mut self, credential: &Credential, token: &mut [u8]) -> Result<Stepped, GssError> {
         let mut out = Buffer::empty(self.library);
         let (mut minor, mut delegated) = (0, ptr::null_mut());
         let input = give(token);
-        // SAFETY: as above. No channel bindings: a client behind NAT has others than we see, and those of a client that
-        // sends some are passed over.
+        // SAFETY: as in `initiate`. There are no channel bindings: a client behind NAT has other
+        // addresses than we see. The library ignores the bindings of a client that sends some.
         let major = unsafe {
             (self.library.gss_accept_sec_context)(
                 &raw mut minor,
@@ -120,11 +120,12 @@ impl Context {
         Ok(Stepped { out: out.bytes().to_vec(), done: major & CONTINUE_NEEDED == 0, delegated })
     }
 
-    /// Of an established context.
+    /// The attributes of an established context.
     pub(crate) fn facts(&self) -> Result<Facts, GssError> {
         let (mut minor, mut lifetime, mut flags) = (0, 0, 0);
         let (mut initiator, mut acceptor) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the handle is ours; the pointers are null where that is allowed, or to variables that live longer than the call.
+        // SAFETY: the handle is ours; each pointer is null where that is allowed, or points to a
+        // variable that outlives the call.
         let major = unsafe {
             (self.library.gss_inquire_context)(
                 &raw mut minor,
@@ -150,12 +151,13 @@ impl Context {
         })
     }
 
-    /// Appends a token with `plain` to `out`; whether it is encrypted, which it need not be where that was wanted.
+    /// Appends a token with `plain` to `out`. Returns whether it is encrypted, which is not certain
+    /// even if `encrypt` is set.
     pub(crate) fn wrap(&mut self, plain: &[u8], encrypt: bool, out: &mut Vec<u8>) -> Result<bool, GssError> {
         let mut token = Buffer::empty(self.library);
         let (mut minor, mut encrypted) = (0, 0);
         let input = lend(plain);
-        // SAFETY: the handle is ours; the pointers are to variables that live longer than the call.
+        // SAFETY: the handle is ours; the pointers are to variables that outlive the call.
         let major = unsafe {
             (self.library.gss_wrap)(
                 &raw mut minor,
@@ -172,13 +174,15 @@ impl Context {
         Ok(encrypted != 0)
     }
 
-    /// Appends what is in a token to `plain`; whether it was encrypted. What the library thinks of its place among the
-    /// others is left out: see [`crate::sequence`]. The token's bytes are of no use afterwards.
+    /// Appends the content of a token to `plain`. Returns whether it was encrypted. The library's
+    /// opinion on the order of messages is ignored: see [`crate::sequence`]. The bytes of the token
+    /// are useless afterwards.
     pub(crate) fn unwrap(&mut self, token: &mut [u8], plain: &mut Vec<u8>) -> Result<bool, GssError> {
         let mut opened = Buffer::empty(self.library);
         let (mut minor, mut encrypted) = (0, 0);
         let input = give(token);
-        // SAFETY: the handle is ours; the pointers are null where that is allowed, or to variables that live longer than the call.
+        // SAFETY: the handle is ours; each pointer is null where that is allowed, or points to a
+        // variable that outlives the call.
         let major = unsafe {
             (self.library.gss_unwrap)(
                 &raw mut minor,
@@ -194,10 +198,10 @@ impl Context {
         Ok(encrypted != 0)
     }
 
-    /// The most plain bytes whose token has no more than `token` bytes.
+    /// The largest number of plain bytes whose token is at most `token` bytes long.
     pub(crate) fn plain_limit(&mut self, token: u32, encrypt: bool) -> Result<u32, GssError> {
         let (mut minor, mut most) = (0, 0);
-        // SAFETY: the handle is ours; the pointers are to variables that live longer than the call.
+        // SAFETY: the handle is ours; the pointers are to variables that outlive the call.
         let major = unsafe {
             (self.library.gss_wrap_size_limit)(
                 &raw mut minor,
@@ -219,7 +223,7 @@ impl Drop for Context {
             return;
         }
         let mut minor = 0;
-        // SAFETY: the handle is ours alone; no token is asked for.
+        // SAFETY: the handle has no other owner; no token is requested.
         unsafe {
             (self.library.gss_delete_sec_context)(&raw mut minor, &raw mut self.handle, ptr::null_mut())
         };

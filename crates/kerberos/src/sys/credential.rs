@@ -13,13 +13,14 @@ use crate::KerberosError;
 const INITIATE: c_int = 1;
 const ACCEPT: c_int = 2;
 
-/// What one side of a handshake shows. It may be used by several threads at once.
+/// The credential of one side: a client's tickets or a server's keys. Several threads may use it at
+/// once.
 pub struct Credential {
     pub(super) handle: Handle,
     library: &'static Library,
 }
 
-// SAFETY: MIT's library guards what changes in a credential with a mutex of its own.
+// SAFETY: MIT's library guards the mutable state of a credential with its own mutex.
 unsafe impl Send for Credential {}
 // SAFETY: as above.
 unsafe impl Sync for Credential {}
@@ -31,20 +32,22 @@ impl std::fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The client's tickets: those of the credential cache `cache` (`FILE:/tmp/krb5cc_1000`), or of the environment's
-    /// (`KRB5CCNAME`, krb5.conf).
+    /// The client's tickets: those of the credential cache `cache` (`FILE:/tmp/krb5cc_1000`), or of
+    /// the cache that the environment names (`KRB5CCNAME`, krb5.conf).
     ///
     /// # Errors
-    /// There is no library, no cache, or no ticket that is valid now.
+    /// The library cannot be loaded, or there is no cache or no ticket that is valid now.
     pub fn client(cache: Option<&str>) -> Result<Self, KerberosError> {
         Self::acquire("your Kerberos tickets", INITIATE, None, cache.map(|cache| ("ccache", cache)))
     }
 
-    /// A server's keys: those of `keytab`, or of the environment's (`KRB5_KTNAME`, krb5.conf, `/etc/krb5.keytab`); only that of
-    /// `principal` (`host/data.example@EXAMPLE`) where one is named. The file is read again at each log-in.
+    /// A server's keys: those of `keytab`, or of the keytab that the environment names
+    /// (`KRB5_KTNAME`, krb5.conf, `/etc/krb5.keytab`); only the key of `principal`
+    /// (`host/data.example@EXAMPLE`) if one is named. The library reads the file again at each
+    /// log-in.
     ///
     /// # Errors
-    /// There is no library, no keytab, or no such key in it.
+    /// The library cannot be loaded, or there is no keytab or no such key in it.
     pub fn server(keytab: Option<&Path>, principal: Option<&str>) -> Result<Self, KerberosError> {
         let path = keytab.map(|path| {
             let text =
@@ -74,7 +77,8 @@ impl Credential {
             place.as_ref().map(|(key, value)| RawKeyValue { key: key.as_ptr(), value: value.as_ptr() });
         let store = element.as_ref().map(|element| RawKeyValues { count: 1, elements: &raw const *element });
         let (mut minor, mut handle) = (0, ptr::null_mut());
-        // SAFETY: all pointers are null where that is allowed, or to variables that live longer than the call.
+        // SAFETY: each pointer is null where that is allowed, or points to a variable that outlives
+        // the call.
         let major = unsafe {
             (library.gss_acquire_cred_from)(
                 &raw mut minor,
@@ -92,18 +96,20 @@ impl Credential {
         Ok(Self { handle, library })
     }
 
-    /// A handle that the library gave; null where it gave none.
+    /// Takes ownership of a handle from the library; `None` if it is null.
     pub(super) fn adopt(library: &'static Library, handle: Handle) -> Option<Self> {
         (!handle.is_null()).then_some(Self { handle, library })
     }
 
-    /// Whose it is (`ada@EXAMPLE`; nobody's where any key of a keytab will do), and when it ends (never, for a keytab).
+    /// The principal (`ada@EXAMPLE`; `None` if any key of a keytab may be used), and when the
+    /// credential expires (`None` for a keytab: never).
     ///
     /// # Errors
     /// The cache cannot be read, or its tickets have expired.
     pub fn inquire(&self) -> Result<(Option<String>, Option<SystemTime>), KerberosError> {
         let (mut minor, mut name, mut lifetime) = (0, ptr::null_mut(), 0);
-        // SAFETY: the handle is ours; the pointers are null where that is allowed, or to variables that live longer than the call.
+        // SAFETY: the handle is ours; each pointer is null where that is allowed, or points to a
+        // variable that outlives the call.
         let major = unsafe {
             (self.library.gss_inquire_cred)(
                 &raw mut minor,
@@ -124,12 +130,12 @@ impl Credential {
 impl Drop for Credential {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: the handle is ours alone.
+        // SAFETY: the handle has no other owner.
         unsafe { (self.library.gss_release_cred)(&raw mut minor, &raw mut self.handle) };
     }
 }
 
-/// The time that is so many seconds away; `None` for never.
+/// The time `lifetime` seconds from now; `None` if it is indefinite.
 pub(super) fn end(lifetime: u32) -> Option<SystemTime> {
     if lifetime == INDEFINITE {
         return None;

@@ -1,4 +1,4 @@
-//! `libgssapi_krb5.so.2`, loaded at run time.
+//! `libgssapi_krb5.so.2`, loaded at run time, and the C types and constants of its API.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -50,7 +50,7 @@ pub(super) struct RawKeyValues {
     pub(super) elements: *const RawKeyValue,
 }
 
-// SAFETY: what they point to is static and never changes.
+// SAFETY: the pointers refer to static data that never changes.
 unsafe impl Sync for RawOid {}
 // SAFETY: as above.
 unsafe impl Sync for RawOidSet {}
@@ -61,7 +61,7 @@ const fn oid(bytes: &'static [u8]) -> RawOid {
 
 /// 1.2.840.113554.1.2.2, Kerberos 5 (RFC 4121).
 pub(super) static KRB5: RawOid = oid(crate::framing::KRB5);
-/// The mechanisms that we take part in.
+/// The mechanisms that this crate accepts.
 pub(super) static KRB5_ONLY: RawOidSet = RawOidSet { count: 1, elements: &raw const KRB5 };
 /// `GSS_C_NT_HOSTBASED_SERVICE` (RFC 2743 section 4.1).
 pub(super) static HOST_BASED: RawOid = oid(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04]);
@@ -70,10 +70,11 @@ pub(super) static PRINCIPAL: RawOid = oid(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),* $(,)?);)*) => {
-        /// The functions that are used, as RFC 2744 (and MIT's `gssapi_ext.h` for `gss_acquire_cred_from`) declares them.
+        /// The functions in use, as declared by RFC 2744 (`gss_acquire_cred_from`: by MIT's
+        /// `gssapi_ext.h`).
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn(*mut u32, $($argument),*) -> u32,)*
-            /// Keeps them where they are.
+            /// Keeps the functions loaded.
             _library: libloading::Library,
         }
 
@@ -82,7 +83,8 @@ macro_rules! functions {
                 // SAFETY: the library's initialisers only set up its own tables.
                 let library = unsafe { libloading::Library::new(FILE) }?;
                 Ok(Self {
-                    // SAFETY: the types are those of the C declarations; the library stays loaded as long as they do.
+                    // SAFETY: the types are those of the C declarations; the library stays loaded
+                    // as long as the function pointers exist.
                     $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }?,)*
                     _library: library,
                 })
@@ -119,7 +121,7 @@ functions! {
     gss_wrap_size_limit(Handle, c_int, u32, u32, *mut u32);
 }
 
-/// The library, loaded by the first who asks.
+/// The library; the first call loads it.
 pub(super) fn get() -> Result<&'static Library, KerberosError> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     match LIBRARY.get_or_init(|| Library::load().map_err(|e| e.to_string())) {

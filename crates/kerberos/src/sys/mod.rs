@@ -1,4 +1,4 @@
-//! GSSAPI (RFC 2744) as safe Rust: each handle is released by its owner.
+//! Safe wrappers of GSSAPI (RFC 2744): each handle has one owner, which releases it.
 
 mod buffer;
 mod context;
@@ -12,10 +12,10 @@ pub use credential::Credential;
 pub(crate) use name::{Name, NameKind};
 pub use status::GssError;
 
-/// Whether the Kerberos library is there; the text says what is missing.
+/// Checks that the Kerberos library can be loaded.
 ///
 /// # Errors
-/// It cannot be loaded.
+/// It cannot be loaded; the text says what is missing.
 pub fn available() -> Result<(), crate::KerberosError> {
     library::get().map(drop)
 }

@@ -1,4 +1,4 @@
-//! What the library says of a failure.
+//! Error messages of the library.
 
 use std::ffi::c_int;
 
@@ -22,7 +22,7 @@ pub struct GssError {
 }
 
 impl GssError {
-    /// Has to be called by the thread whose call failed, before it makes another one.
+    /// Must be called on the thread whose call failed, before that thread makes another one.
     pub(super) fn new(library: &'static Library, doing: &'static str, major: u32, minor: u32) -> Self {
         let mut parts = Vec::new();
         if major & ERRORS != FAILURE || minor == 0 {
@@ -34,7 +34,7 @@ impl GssError {
         Self { doing, minor, text: parts.join(": ") }
     }
 
-    /// The key distribution centre does not know the service.
+    /// Whether the key distribution centre does not know the service.
     pub(crate) fn is_unknown_service(&self) -> bool {
         self.minor as i32 == UNKNOWN_SERVICE
     }
@@ -52,11 +52,11 @@ pub(super) fn check(
 fn messages(library: &'static Library, code: u32, kind: c_int) -> Vec<String> {
     let mut found = Vec::new();
     let mut context = 0;
-    // A chain of messages ends by itself; this is for one that does not.
+    // A chain of messages should end by itself; this limit stops one that does not.
     for _ in 0..8 {
         let mut buffer = Buffer::empty(library);
         let mut minor = 0;
-        // SAFETY: all pointers are to variables that live longer than the call.
+        // SAFETY: all pointers are to variables that outlive the call.
         let major = unsafe {
             (library.gss_display_status)(
                 &raw mut minor,
@@ -78,7 +78,7 @@ fn messages(library: &'static Library, code: u32, kind: c_int) -> Vec<String> {
     found
 }
 
-// Codes of MIT's krb5.h; those up to 127 above the base are of RFC 4120 section 7.5.9.
+// Codes of MIT's krb5.h; those up to 127 above the base are from RFC 4120 section 7.5.9.
 const BASE: i32 = -1_765_328_384;
 const UNKNOWN_SERVICE: i32 = BASE + 7;
 const BAD_INTEGRITY: i32 = BASE + 31;
@@ -96,7 +96,7 @@ const NO_KEYTAB_ENTRY: i32 = -1_765_328_203;
 const NO_CACHE: i32 = -1_765_328_189;
 const NO_KEY_OF_VERSION: i32 = -1_765_328_154;
 
-/// What a person can do about it.
+/// A hint for the user, appended to the error.
 fn hint(code: i32) -> &'static str {
     match code {
         EXPIRED => " (get a new ticket with kinit)",

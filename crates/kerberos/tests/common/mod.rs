@@ -1,5 +1,5 @@
-//! Realms for tests in one process: the library reads its settings from the environment, so that each test runs a second
-//! time in a process of its own that has them.
+//! Realms for tests. The library reads its settings from the environment, so each test runs a
+//! second time in a separate process whose environment has these settings.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use ropewalk_tests::realm::{self, Realm};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Sets a realm up and runs the rest of the test `name` in it.
+/// Sets up a realm and runs `rest` in it. `name` is the name of the calling test.
 pub(crate) fn in_realm(name: &str, set_up: impl FnOnce(&Realm), rest: impl FnOnce(&Path)) {
     in_this_realm(name, || Realm::new().unwrap(), set_up, rest);
 }
@@ -45,7 +45,7 @@ pub(crate) fn server(options: AcceptorOptions) -> Acceptor {
     Acceptor::new(Arc::new(Credential::server(None, None).unwrap()), options).unwrap()
 }
 
-/// What a client would send.
+/// The first token of a client.
 pub(crate) fn first_token() -> Vec<u8> {
     let mut initiator = Initiator::new(client(None), InitiatorOptions::new("localhost"));
     match initiator.step(&[]).unwrap() {
