@@ -1,4 +1,4 @@
-//! What a token claims.
+//! The claims of a token: issuer, audience, times, subject, groups and scopes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,26 +9,26 @@ use crate::scope::Capabilities;
 use crate::shown::shown;
 use crate::verifier::LEEWAY;
 
-/// Any service of WLCG.
+/// The audience that means any WLCG service.
 const ANY_WLCG: &str = "https://wlcg.cern.ch/jwt/v1/any";
-/// Any service, for SciTokens.
+/// The audience that means any service in SciTokens.
 const ANY_SCITOKENS: &str = "ANY";
 
 const MOST_AUDIENCES: usize = 64;
 const MOST_GROUPS: usize = 1000;
-/// Bytes of a subject (OpenID Connect Core section 2), a group or an identifier.
+/// Maximum length in bytes of a subject (OpenID Connect Core section 2), a group or an identifier.
 const LONGEST_NAME: usize = 255;
-/// Bytes of an issuer or an audience.
+/// Maximum length in bytes of an issuer or an audience.
 const LONGEST_URL: usize = 1024;
-/// The year 9999: no clock goes beyond.
+/// The end of the year 9999; later dates are refused.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// By which rules a token is written.
+/// The specification that a token follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// WLCG Common JWT Profiles 1.x
+    /// WLCG Common JWT Profiles 1.x.
     Wlcg,
-    /// SciTokens 2.0
+    /// SciTokens 2.0.
     SciTokens,
 }
 
@@ -59,7 +59,7 @@ impl Profile {
     }
 }
 
-/// What is left of the claims once they have been believed.
+/// The checked claims of a token.
 pub(crate) struct Claims {
     pub(crate) profile: Profile,
     pub(crate) subject: String,
@@ -69,13 +69,13 @@ pub(crate) struct Claims {
     pub(crate) capabilities: Capabilities,
 }
 
-/// The issuer that a token claims.
+/// The issuer that an unverified token claims.
 pub(crate) fn issuer(claims: &Object) -> Result<&str, TokenError> {
     string(claims, "iss", LONGEST_URL)?.ok_or(TokenError::Missing("iss"))
 }
 
 impl Claims {
-    /// Of a token whose signature is right.
+    /// Checks the claims of a token whose signature has been verified.
     pub(crate) fn check(claims: &Object, issuer: &Issuer, now: SystemTime) -> Result<Self, TokenError> {
         let expires = times(claims, now)?;
         let profile = Profile::of(claims)?;
@@ -95,7 +95,8 @@ impl Claims {
     }
 }
 
-/// `exp`, `nbf` and `iat` (RFC 7519 section 4.1); gives when the token expires.
+/// Checks `exp`, `nbf` and `iat` (RFC 7519 section 4.1); returns the time at which the token
+/// expires.
 fn times(claims: &Object, now: SystemTime) -> Result<SystemTime, TokenError> {
     let leeway = LEEWAY.as_secs() as i64;
     let now =
@@ -117,7 +118,7 @@ fn times(claims: &Object, now: SystemTime) -> Result<SystemTime, TokenError> {
     Ok(UNIX_EPOCH + Duration::from_secs(expires.unsigned_abs()))
 }
 
-/// Seconds since 1970, whole ones.
+/// A date claim in seconds since 1970, rounded down.
 fn date(claims: &Object, claim: &'static str) -> Result<Option<i64>, TokenError> {
     match claims.get(claim) {
         None => Ok(None),
@@ -179,7 +180,7 @@ fn names(
     list.iter().map(one).collect::<Result<_, _>>().map(Some)
 }
 
-/// What may stand in a log, on one line.
+/// Checks that the text is short and may appear on one line of a log.
 fn plain<'a>(text: &'a str, claim: &'static str, longest: usize) -> Result<&'a str, TokenError> {
     if text.is_empty() {
         return Err(wrong(claim, "it is empty"));

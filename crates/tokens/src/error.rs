@@ -5,7 +5,8 @@ use crate::scope::InvalidScope;
 use crate::secret::InvalidToken;
 use crate::shown::span;
 
-/// Why a token is refused. Nothing of it that could be used is shown: claims, shortened, but never the signature.
+/// Why a token is refused. Messages contain shortened claims, but never the signature or anything
+/// else that would allow using the token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("it is no bearer token: {0}")]
@@ -50,7 +51,7 @@ pub enum TokenError {
     Scope(#[from] InvalidScope),
 }
 
-/// Why the keys of an issuer cannot be had.
+/// Why the keys of an issuer are not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     #[error("{path}: {reason}")]

@@ -1,4 +1,7 @@
-//! The token of whoever runs a program (WLCG Bearer Token Discovery 1.0).
+//! Finds the token of the user who runs a program (WLCG Bearer Token Discovery 1.0).
+//!
+//! A token file must belong to the user or root, and no other user may have access to it. A token
+//! that the user named explicitly must be usable; the search does not continue after an error.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,10 +14,10 @@ use zeroize::Zeroizing;
 
 use crate::secret::{InvalidToken, LONGEST_TOKEN, Token};
 
-/// White space that may stand around a token in a file.
+/// Maximum amount of white space around a token in a file, in bytes.
 const MARGIN: usize = 4096;
 
-/// Why there is no token although somebody meant one.
+/// Why no token was found although one was named or exists.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     #[error("BEARER_TOKEN is no token: {0}")]
@@ -31,7 +34,7 @@ pub enum FindError {
     Content { path: PathBuf, source: InvalidToken },
 }
 
-/// Looks in the environment of this process and where files of this user are.
+/// Searches the environment of this process and the well-known files of its user.
 ///
 /// # Errors
 /// As [`in_places`].
@@ -39,12 +42,14 @@ pub fn of_process() -> Result<Option<Token>, FindError> {
     in_places(&|name| std::env::var_os(name), rustix::process::geteuid().as_raw(), Path::new("/tmp"))
 }
 
-/// Looks into `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` and `/tmp/bt_uUID`, in this order. The
-/// first that is there counts; one with nothing but white space in it is not there.
+/// Searches `BEARER_TOKEN`, the file named by `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` and
+/// `/tmp/bt_uUID`, in this order, and returns the first token. A place that contains only white
+/// space is skipped.
 ///
 /// # Errors
-/// What is there is no token, or is a file that others own or may read, or one that is named is missing. Then nothing else
-/// is looked for: somebody meant this one, or meant us to take theirs.
+/// A place contains something that is not a token, a file belongs to another user or others have
+/// access to it, or the named file is missing. The search stops then: either the user meant this
+/// token, or another user placed a token for us to use.
 pub fn in_places(
     variable: &dyn Fn(&str) -> Option<OsString>,
     user: u32,
@@ -68,7 +73,7 @@ pub fn in_places(
     let directories =
         variable("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter().chain([temporary.to_owned()]);
     for path in directories.map(|directory| directory.join(&name)) {
-        // Anybody can put a link into /tmp.
+        // Do not follow links: any user can put a link into /tmp.
         match read_as(&path, user, ropewalk_files::open_no_link) {
             Err(FindError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(FindError::Content { source: InvalidToken::Empty, .. }) => {}
@@ -78,10 +83,11 @@ pub fn in_places(
     Ok(None)
 }
 
-/// The token in a file that somebody named.
+/// Reads the token in a file that the user named.
 ///
 /// # Errors
-/// It cannot be read, holds no token, belongs to somebody else (but root), or others may read it.
+/// The file cannot be read, contains no token, belongs to another user (other than root), or others
+/// have access to it.
 pub fn read(path: &Path) -> Result<Token, FindError> {
     read_as(path, rustix::process::geteuid().as_raw(), ropewalk_files::open)
 }
@@ -93,7 +99,7 @@ fn read_as(path: &Path, user: u32, opened: fn(&Path) -> io::Result<File>) -> Res
         true => FindError::Kind { path: path_buf() },
         false => open(error),
     })?;
-    // Of what is open, not of what has the name by now.
+    // Check the open file, because its name may refer to another file by now.
     let stat = rustix::fs::fstat(&file).map_err(|e| open(e.into()))?;
     if stat.st_uid != user && stat.st_uid != 0 {
         return Err(FindError::Owner { path: path_buf(), owner: stat.st_uid });
@@ -102,7 +108,7 @@ fn read_as(path: &Path, user: u32, opened: fn(&Path) -> io::Result<File>) -> Res
     if mode & 0o077 != 0 {
         return Err(FindError::Permissions { path: path_buf(), mode });
     }
-    // Large enough at once: a vector that grows leaves copies behind.
+    // Allocate the full size at once: a vector that grows leaves copies of the token in memory.
     let most = LONGEST_TOKEN + MARGIN;
     let mut text = Zeroizing::new(vec![0; most + 1]);
     let mut length = 0;
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_places_in_their_order() {
+    fn in_places_several_tokens_returns_first() {
         let home = Home::new();
         let well_known = format!("bt_u{}", home.user);
         assert_eq!(home.find(&[]), Ok(None));
@@ -178,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_passed_over() {
+    fn in_places_empty_place_is_skipped() {
         let home = Home::new();
         let well_known = format!("bt_u{}", home.user);
         home.put(&format!("tmp/{well_known}"), "\x0bfour\x0c", 0o600);
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_is_not_passed_over() {
+    fn in_places_unusable_token_fails() {
         let home = Home::new();
         home.put(&format!("tmp/bt_u{}", home.user), "four", 0o600);
         let missing = home.path("missing");
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_ours_alone() {
+    fn read_file_open_to_others_fails() {
         let home = Home::new();
         for mode in [0o644, 0o640, 0o604, 0o620, 0o666] {
             let file = home.put("file", "token", mode);
@@ -220,7 +226,7 @@ mod tests {
         let other = Home { directory: tempfile::tempdir().unwrap(), user: home.user + 1 };
         let name = format!("tmp/bt_u{}", other.user);
         let file = other.put(&name, "token", 0o600);
-        // Root's are good for everybody.
+        // Files of root are accepted for all users.
         if home.user != 0 {
             assert!(other.find(&[]).unwrap_err().contains("another user"));
         }
@@ -234,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn files_with_something_else() {
+    fn read_file_without_token_fails() {
         let home = Home::new();
         for text in ["a\nb", "{\"a\": 1}"] {
             let file = home.put("file", text, 0o600);

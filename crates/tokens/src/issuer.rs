@@ -2,25 +2,27 @@ use std::path::PathBuf;
 
 use crate::error::SetupError;
 
-/// Somebody whose tokens are accepted.
+/// An issuer whose tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
-    /// Exactly as tokens have it in `iss`, a last slash included: `https://issuer.example/`.
+    /// Exactly as in the `iss` claim of tokens, including a final slash: `https://issuer.example/`.
     pub url: String,
-    /// Names of this service, one of which a token has to have in `aud`.
+    /// Names of this service. A token must have one of them in `aud`.
     pub audiences: Vec<String>,
-    /// Also accept tokens for any service (`https://wlcg.cern.ch/jwt/v1/any`, or `ANY` in SciTokens).
+    /// Whether to accept also tokens for any service (`https://wlcg.cern.ch/jwt/v1/any`, or `ANY`
+    /// in SciTokens).
     pub any_audience: bool,
     pub keys: KeyPlace,
 }
 
-/// Where an issuer's public keys come from.
+/// Source of an issuer's public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPlace {
-    /// A JWK set (RFC 7517), read again when it has changed.
+    /// A file with a JWK set (RFC 7517), read again after it has changed.
     File(PathBuf),
-    /// What the issuer itself publishes (OpenID Connect Discovery, RFC 8414), by HTTPS. `authorities`: certificates (PEM) that
-    /// vouch for its server; `None`: those that the system trusts.
+    /// The documents that the issuer publishes by HTTPS (OpenID Connect Discovery, RFC 8414).
+    /// `authorities`: a PEM file of the certificate authorities to trust for the issuer's server;
+    /// `None`: those that the system trusts.
     Discovery { authorities: Option<PathBuf> },
 }
 
@@ -37,7 +39,7 @@ impl Issuer {
     }
 }
 
-/// Host and port of a URL as issuers have it (RFC 8414 section 2), and the path behind.
+/// Splits an issuer's URL (RFC 8414 section 2) into host with port, and path.
 pub(crate) fn https_host(url: &str) -> Result<(&str, &str), &'static str> {
     let rest = url.strip_prefix("https://").ok_or("it does not begin with https://")?;
     if !rest.bytes().all(|b| b.is_ascii_graphic()) {

@@ -1,12 +1,13 @@
-//! JSON of strangers (RFC 8259): bounded in depth and size, and without names that occur twice, of which two readers may
-//! take a different one (RFC 8725 section 2.4).
+//! JSON from untrusted sources (RFC 8259). Depth and number of values are limited. Objects with
+//! duplicate names are refused, because two parsers may use different ones of the values (RFC 8725
+//! section 2.4).
 
 use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Arrays and objects within one another.
+/// Maximum nesting depth of arrays and objects.
 const DEEPEST: u32 = 8;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -19,12 +20,12 @@ pub(crate) enum Value {
     Object(Object),
 }
 
-/// In the order in which it was written.
+/// An object; its members keep their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Object(Vec<(String, Value)>);
 
 impl Object {
-    /// Parses one object, with at most `most` values in it, and nothing behind.
+    /// Parses a text that consists of one object with up to `most` values.
     pub(crate) fn parse(text: &[u8], most: usize) -> Result<Self, String> {
         let left = Cell::new(most);
         let mut json = serde_json::Deserializer::from_slice(text);
@@ -51,7 +52,7 @@ impl Object {
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     depth: u32,
-    /// Values that may still come.
+    /// Number of further values that are allowed.
     left: &'a Cell<usize>,
 }
 
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_only_and_nothing_twice() {
+    fn parse_duplicate_name_fails() {
         let object = Object::parse(br#"{"a":"b","n":1,"l":[true,null]}"#, 10).unwrap();
         assert_eq!(object.string("a"), Some("b"));
         assert_eq!(object.get("n"), Some(&Value::Number(1.0)));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn parse_too_deep_or_large_fails() {
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(7), "]".repeat(7));
         assert!(Object::parse(deep.as_bytes(), 10).is_ok());
         let deeper = format!("{{\"a\":{}{}}}", "[".repeat(8), "]".repeat(8));

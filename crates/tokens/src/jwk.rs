@@ -1,4 +1,5 @@
-//! Public keys of an issuer: a JWK set (RFC 7517, RFC 7518 section 6, RFC 8037).
+//! Public keys of an issuer: a JWK set (RFC 7517, RFC 7518 section 6, RFC 8037), and the
+//! verification of signatures with them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,12 +18,13 @@ use crate::json::{Object, Value};
 use crate::jws::{Algorithm, LONGEST_KEY_NAME, Unverified};
 use crate::shown::shown;
 
-/// Bytes of a JWK set, at most.
+/// Maximum length of a JWK set, in bytes.
 pub(crate) const LONGEST_SET: usize = 256 << 10;
-/// Keys that are kept; issuers have one to five.
+/// Maximum number of keys in a set; issuers have one to five.
 const MOST_KEYS: usize = 64;
 const MOST_VALUES: usize = 4000;
-/// Bits of an RSA key: fewer are not safe (RFC 7518 section 3.3), more take their time.
+/// Accepted sizes of RSA keys, in bits: smaller ones are not safe (RFC 7518 section 3.3), larger
+/// ones are slow.
 const RSA_BITS: std::ops::RangeInclusive<i32> = 2048..=8192;
 
 pub(crate) struct KeySet(Vec<Key>);
@@ -34,8 +36,8 @@ struct Key {
 }
 
 impl KeySet {
-    /// Keys of unknown kinds and for other uses are passed over, as RFC 7517 section 5 says; a set in which no key is left
-    /// is an error.
+    /// Parses a JWK set. Keys of unknown types or for other uses are ignored, as RFC 7517 section 5
+    /// requires; a set without any usable key is an error.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         if text.len() > LONGEST_SET {
             return Err(format!("it is longer than {LONGEST_SET} bytes"));
@@ -54,7 +56,8 @@ impl KeySet {
         Ok(Self(keys))
     }
 
-    /// Whether it is worth looking for this key here.
+    /// Whether the set may contain the key: true if the token names no key, or a key in the set has
+    /// this name.
     pub(crate) fn knows(&self, name: Option<&str>) -> bool {
         name.is_none() || self.0.iter().any(|key| key.name.as_deref() == name)
     }
@@ -80,7 +83,7 @@ impl KeySet {
         };
         match key.verify(token.signed, &token.signature) {
             Ok(true) => Ok(()),
-            // What OpenSSL cannot even read is no signature either.
+            // A signature that OpenSSL cannot parse is also invalid.
             Ok(false) | Err(_) => Err(TokenError::Signature),
         }
     }
@@ -99,7 +102,8 @@ impl Key {
             return None;
         }
         let (algorithm, key) = Self::public(jwk)?;
-        // A key is for one algorithm only, its own, where it says so (RFC 8725 section 3.1).
+        // If the key names an algorithm, it must be the key's own: a key is for one algorithm only
+        // (RFC 8725 section 3.1).
         if jwk.get("alg").is_some() && jwk.string("alg").and_then(Algorithm::of_name) != Some(algorithm) {
             return None;
         }
@@ -111,14 +115,14 @@ impl Key {
         Some(Self { name, algorithm, key })
     }
 
-    /// The kind of the key decides the algorithm.
+    /// Builds the public key. Its type determines the algorithm.
     fn public(jwk: &Object) -> Option<(Algorithm, PKey<Public>)> {
         let bytes = |name: &str| URL_SAFE_NO_PAD.decode(jwk.string(name)?).ok();
         let number = |name: &str| BigNum::from_slice(&bytes(name)?).ok();
         match (jwk.string("kty")?, jwk.string("crv")) {
             ("RSA", _) => {
                 let (n, e) = (number("n")?, number("e")?);
-                // An exponent of 1 would make everything its own signature.
+                // With an exponent of 1, each message would be its own signature.
                 let sane =
                     RSA_BITS.contains(&n.num_bits()) && e.is_bit_set(0) && (2..=64).contains(&e.num_bits());
                 let key = Rsa::from_public_components(n, e).and_then(PKey::from_rsa).ok()?;
@@ -131,7 +135,7 @@ impl Key {
                     _ => return None,
                 };
                 let group = EcGroup::from_curve_name(nid).ok()?;
-                // Fails for a point that is not on the curve.
+                // This fails for a point that is not on the curve.
                 let key =
                     EcKey::from_public_key_affine_coordinates(&group, &*number("x")?, &*number("y")?).ok()?;
                 key.check_key().ok()?;
@@ -141,7 +145,7 @@ impl Key {
                 let key = PKey::public_key_from_raw_bytes(&bytes("x")?, Id::ED25519).ok()?;
                 Some((Algorithm::EdDsa, key))
             }
-            // Symmetric ones above all.
+            // Other types are ignored, most importantly symmetric keys.
             _ => None,
         }
     }
@@ -161,7 +165,8 @@ impl Key {
             Algorithm::Es384 => 48,
             Algorithm::Rs256 | Algorithm::EdDsa => return verifier.verify(signature),
         };
-        // Two numbers of fixed length (RFC 7518 section 3.4), which OpenSSL wants in DER.
+        // The signature is two numbers of fixed length (RFC 7518 section 3.4), but OpenSSL expects
+        // DER.
         if signature.len() != 2 * half {
             return Ok(false);
         }

@@ -1,4 +1,5 @@
-//! The outside of a token: JWS compact serialization (RFC 7515 section 3.1), not verified.
+//! Parses the outer form of a token, JWS compact serialization (RFC 7515 section 3.1), without
+//! verifying it.
 
 use std::fmt;
 
@@ -11,14 +12,14 @@ use crate::json::{Object, Value};
 use crate::secret::{InvalidToken, LONGEST_TOKEN};
 use crate::shown::shown;
 
-/// Values in a header.
+/// Maximum number of values in a header.
 const HEADER_VALUES: usize = 64;
-/// Values in the claims: groups are most of them.
+/// Maximum number of values in the claims; most are groups.
 const CLAIM_VALUES: usize = 2000;
-/// Bytes of a key's name.
+/// Maximum length of a key's name, in bytes.
 pub(crate) const LONGEST_KEY_NAME: usize = 256;
 
-/// How a token is signed (RFC 7518 section 3.1, RFC 8037): the asymmetric ones that issuers use.
+/// Signature algorithms (RFC 7518 section 3.1, RFC 8037): the asymmetric ones that issuers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -28,7 +29,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Names are case-sensitive (RFC 7515 section 4.1.1).
+    /// Looks up an algorithm. Names are case-sensitive (RFC 7515 section 4.1.1).
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "RS256" => Self::Rs256,
@@ -51,12 +52,12 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A token taken apart. Nothing of it can be believed yet.
+/// The parts of a token whose signature has not been verified. None of it can be trusted yet.
 pub(crate) struct Unverified<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) key: Option<String>,
     pub(crate) claims: Object,
-    /// What the signature is over.
+    /// The bytes that the signature covers.
     pub(crate) signed: &'a [u8],
     pub(crate) signature: Zeroizing<Vec<u8>>,
 }
@@ -93,7 +94,7 @@ impl<'a> Unverified<'a> {
         if header.get("crit").is_some() {
             return Err(TokenError::Critical);
         }
-        // RFC 9068 section 2.1 for access tokens; what goes without saying may be left out.
+        // Types of access tokens (RFC 9068 section 2.1). `typ` may be omitted.
         match header.get("typ") {
             None => {}
             Some(Value::String(kind))

@@ -1,4 +1,4 @@
-//! Where an issuer's keys come from.
+//! Sources of an issuer's keys: a file, or documents that the issuer publishes.
 
 mod discovery;
 mod https;
@@ -27,7 +27,7 @@ impl Keys {
         })
     }
 
-    /// The keys, among which is that of this name where it can be had.
+    /// Returns the keys. If the key `name` is available, they include it.
     pub(crate) fn get(&self, name: Option<&str>, now: Instant) -> Result<Arc<KeySet>, KeysError> {
         match self {
             Self::Pinned(pinned) => pinned.get(),

@@ -1,12 +1,12 @@
 //! Bearer tokens: JSON Web Tokens (RFC 7519) by the WLCG Common JWT Profiles 1.x and SciTokens 2.0.
 //!
-//! [`Verifier`] is the server's side: from a token to a [`Grant`], that is who it is about and what it permits, on which
-//! paths. [`find`] is the client's: the token of the person that runs a program, in the four places of WLCG Bearer Token
-//! Discovery.
+//! [`Verifier`] is the server's side: it turns a token into a [`Grant`], which contains the
+//! subject, the rights, and the paths they apply to. [`find`] is the client's side: it finds the
+//! token of the user who runs a program, in the four places of WLCG Bearer Token Discovery.
 //!
-//! Signatures are verified by OpenSSL, which the rest of the workspace has anyway, and with keys of configured issuers
-//! only: what a token's header says of keys (`jwk`, `jku`, `x5c`, `x5u`) is never looked at, and symmetric algorithms do
-//! not exist here.
+//! OpenSSL, which the rest of the workspace uses anyway, verifies signatures, and only with keys of
+//! configured issuers. Keys or references to keys in a token's header (`jwk`, `jku`, `x5c`, `x5u`)
+//! are ignored, and symmetric algorithms are not implemented.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a token permits, and where.
+//! Scopes: the rights of a token, and the paths they apply to.
 
 use std::fmt;
 
@@ -7,41 +7,43 @@ use ropewalk_protocol::path::VirtualPath;
 use crate::claims::Profile;
 use crate::shown::shown;
 
-/// Scopes of storage in one token.
+/// Maximum number of storage scopes in one token.
 const MOST_SCOPES: usize = 256;
-/// Bytes of a path.
+/// Maximum length of a path, in bytes.
 const LONGEST_PATH: usize = 4096;
 
-/// What may be done. Each of them permits to see the attributes of what it covers.
+/// A right. Each right also permits reading the attributes of the paths it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// `storage.read`, `read`: reading, and listing directories.
+    /// `storage.read`, `read`: read files and list directories.
     Read,
-    /// `storage.create`: making files and directories, renaming; nothing is overwritten or removed.
+    /// `storage.create`: create files and directories, and rename, but neither overwrite nor remove
+    /// anything.
     Create,
-    /// `storage.modify`, `write`: also overwriting, changing and removing.
+    /// `storage.modify`, `write`: also overwrite, change and remove.
     Modify,
-    /// `storage.stage`: no more than seeing, since nothing here has to be brought from tape.
+    /// `storage.stage`: only see attributes, because no file here has to be staged from tape.
     See,
 }
 
-/// A right on a path and all that is beneath.
+/// A right on a path and everything beneath it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
     pub right: Right,
     pub path: VirtualPath,
-    /// The scope's path ends with `/`: it is a directory, so a file of that name is not meant.
+    /// Whether the scope's path ends with `/`: it names a directory, and a file of this name is not
+    /// covered.
     pub directory: bool,
 }
 
-/// All that a token permits.
+/// All rights of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     list: Vec<Capability>,
     stated: bool,
 }
 
-/// A scope that makes the token unusable.
+/// An invalid scope, because of which the token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidScope {
     #[error("{0} has no path (for everything it would be /)")]
@@ -55,10 +57,11 @@ pub enum InvalidScope {
 }
 
 impl Capabilities {
-    /// Reads the claim `scope` (RFC 8693 section 4.2). What is not about storage is passed over.
+    /// Parses the claim `scope` (RFC 8693 section 4.2). Scopes that are not about storage are
+    /// ignored.
     ///
     /// # Errors
-    /// A scope of storage has no path, or one that is not plainly one: such a token is refused as a whole.
+    /// A storage scope has no path, or an ambiguous one. Such a token is refused as a whole.
     pub fn parse(scopes: &str, profile: Profile) -> Result<Self, InvalidScope> {
         if !scopes.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'"' && b != b'\\') {
             return Err(InvalidScope::Characters);
@@ -72,8 +75,8 @@ impl Capabilities {
                 (Profile::Wlcg, "storage.create") => Some(Right::Create),
                 (Profile::Wlcg, "storage.modify") | (Profile::SciTokens, "write") => Some(Right::Modify),
                 (Profile::Wlcg, "storage.stage") => Some(Right::See),
-                // Where copies of a file are (`storage.poll`) is nothing that could be asked here; and what later versions may
-                // bring.
+                // `storage.poll`, which asks for the location of copies of a file, has no
+                // counterpart here. Scopes of later versions are unknown.
                 (Profile::Wlcg, _) if name.starts_with("storage.") => None,
                 (Profile::Wlcg, _) if name.starts_with("compute.") => {
                     capabilities.stated = true;
@@ -100,13 +103,13 @@ impl Capabilities {
         Ok(capabilities)
     }
 
-    /// Nothing of a store is permitted.
+    /// Whether the token grants no rights on storage.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether the token says what may be done, be it somewhere else (`compute.create`). Groups permit nothing then (WLCG
-    /// Common JWT Profiles 1.3 section 2.2.3).
+    /// Whether the token has scopes that state rights, even for other services (`compute.create`).
+    /// Groups then grant nothing (WLCG Common JWT Profiles 1.3 section 2.2.3).
     pub fn are_stated(&self) -> bool {
         self.stated
     }
@@ -115,7 +118,7 @@ impl Capabilities {
         self.list.iter()
     }
 
-    /// The same beneath another directory, from which the token's paths count.
+    /// Moves all paths beneath `base`, the directory that is the root of the token's paths.
     pub fn beneath(mut self, base: &VirtualPath) -> Self {
         for capability in &mut self.list {
             capability.path = capability.path.beneath(base);
@@ -128,13 +131,13 @@ impl Capabilities {
         self.any(path, |right| right == Right::Read)
     }
 
-    /// Whether something new may be made there.
+    /// Whether something new may be created at the path.
     pub fn creates(&self, path: &VirtualPath) -> bool {
         self.any(path, |right| matches!(right, Right::Create | Right::Modify))
     }
 
-    /// Whether a directory may be made there: where something may be created, and above, since parents that are missing
-    /// may be made.
+    /// Whether a directory may be created at the path: at paths where something may be created, and
+    /// above them, because missing parents may be created.
     pub fn makes_directory(&self, path: &VirtualPath) -> bool {
         self.creates(path)
             || self
@@ -143,23 +146,25 @@ impl Capabilities {
                 .any(|c| matches!(c.right, Right::Create | Right::Modify) && c.path.starts_with(path))
     }
 
-    /// Whether what is there may be changed or removed.
+    /// Whether an existing file or directory may be changed or removed.
     pub fn modifies(&self, path: &VirtualPath) -> bool {
         self.any(path, |right| right == Right::Modify)
     }
 
-    /// Whether the checksum of a whole file may be asked for: it is an attribute (section 2.2.1 of the profile), which shows
-    /// who may only create that a file has arrived.
+    /// Whether the checksum of a whole file may be read. It is an attribute (section 2.2.1 of the
+    /// profile); a client that may only create needs it to check that its file has arrived.
     pub fn sums(&self, path: &VirtualPath) -> bool {
         self.any(path, |_| true)
     }
 
-    /// Whether attributes may be seen: of what a scope covers, and of the directories above it.
+    /// Whether attributes of the path may be read. This is permitted for covered paths and for the
+    /// directories above them.
     pub fn sees(&self, path: &VirtualPath) -> bool {
         self.list.iter().any(|c| path.starts_with(&c.path) || c.path.starts_with(path))
     }
 
-    /// Whether a listing of a directory shows this: what may be read or changed, and the way to what a scope covers.
+    /// Whether a listing of the parent directory shows this path. It shows paths that may be read
+    /// or changed, and those that lead to a covered path.
     pub fn shows(&self, path: &VirtualPath) -> bool {
         self.any(path, |right| matches!(right, Right::Read | Right::Modify))
             || self.list.iter().any(|c| c.path.starts_with(path))
@@ -176,14 +181,14 @@ impl Capabilities {
 }
 
 impl Capability {
-    /// By whole components: `/foo` covers `/foo` and `/foo/bar`, not `/foobar`.
+    /// Compares whole components: `/foo` covers `/foo` and `/foo/bar`, but not `/foobar`.
     fn covers(&self, path: &VirtualPath) -> bool {
         path.starts_with(&self.path) && !(self.directory && *path == self.path)
     }
 }
 
 impl fmt::Display for Capabilities {
-    /// For logs.
+    /// Formats the rights for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, Capability { right, path, directory }) in self.list.iter().enumerate() {
             let right = match right {
@@ -200,8 +205,8 @@ impl fmt::Display for Capabilities {
     }
 }
 
-/// The path, and whether it is said to be a directory. It has to be in normal form already: another reader could take a
-/// path that is not for another one.
+/// Parses the path of a scope; also returns whether it ends with `/`. The path must be in normal
+/// form already: other software could understand a path in another form differently.
 fn parse_path(text: &str) -> Result<(VirtualPath, bool), &'static str> {
     if !text.starts_with('/') {
         return Err("does not begin with /");
@@ -227,7 +232,8 @@ fn parse_path(text: &str) -> Result<(VirtualPath, bool), &'static str> {
     Ok((path, directory))
 }
 
-/// RFC 3986 section 2.1, in normal form (section 6.2.2.2): what need not be encoded is not.
+/// Decodes RFC 3986 section 2.1 and requires the normal form (section 6.2.2.2): characters that
+/// need no encoding must not be encoded.
 fn percent_decode(component: &str) -> Result<Vec<u8>, &'static str> {
     let mut bytes = component.bytes();
     let mut name = Vec::with_capacity(component.len());
@@ -267,7 +273,8 @@ mod tests {
         Capabilities::parse(scopes, Profile::Wlcg).unwrap()
     }
 
-    /// Letters of what is permitted: read, create, make a directory, modify, attributes, shown in listings, checksums.
+    /// The permitted operations as letters: read, create, make a directory, modify, see attributes,
+    /// be shown in listings, read checksums.
     fn may(can: &Capabilities, at: &str) -> String {
         let at = path(at);
         let all: [(bool, char); 7] = [
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_components() {
+    fn capability_covers_whole_components() {
         let can = wlcg("storage.read:/foo/bar");
         for (at, rights) in [
             ("/foo/bar", "rask"),
@@ -299,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn rights() {
+    fn capabilities_permit_their_operations() {
         let can = wlcg("storage.create:/c storage.modify:/m storage.stage:/s storage.poll:/p storage.read:/");
         assert_eq!(may(&can, "/c/x"), "rcdask");
         assert_eq!(may(&can, "/m/x"), "rcdmask");
@@ -314,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_file() {
+    fn scope_of_directory_does_not_cover_file() {
         let can = wlcg("storage.read:/d/ storage.create:/n/");
         assert_eq!(may(&can, "/d"), "as");
         assert_eq!(may(&can, "/d/x"), "rask");
@@ -323,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn profiles_have_scopes_of_their_own() {
+    fn parse_scopes_of_other_profile_are_ignored() {
         assert!(wlcg("read:/ write:/ openid compute.read").is_empty());
         let can = Capabilities::parse("storage.read:/ read:/r write:/w", Profile::SciTokens).unwrap();
         assert_eq!(can.to_string(), "read:/r modify:/w");
     }
 
     #[test]
-    fn what_is_said_of_other_places_counts_as_said() {
+    fn are_stated_with_scopes_of_other_services_is_true() {
         for scopes in
             ["compute.create", "compute.read:/x openid", "storage.poll:/tape", "storage.list:/later"]
         {
@@ -346,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_names() {
+    fn parse_encoded_path_decodes_it() {
         let can = wlcg("storage.read:/a%20b/%C3%A4/%25/");
         let place = VirtualPath::parse("/a b/ä/%/x".as_bytes()).unwrap();
         assert!(can.reads(&place));
@@ -354,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn beneath_a_base() {
+    fn beneath_moves_all_paths() {
         let can = wlcg("storage.read:/ storage.modify:/mine").beneath(&path("/vo/data"));
         assert_eq!(may(&can, "/vo/data/x"), "rask");
         assert_eq!(may(&can, "/vo/data/mine/x"), "rcdmask");

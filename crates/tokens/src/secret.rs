@@ -1,17 +1,18 @@
-//! A token as a secret.
+//! The type of a bearer token, which keeps it secret.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// Bytes of a token, at most. Real ones have from 500 to 4000.
+/// Maximum length of a token, in bytes. Real tokens have 500 to 4000.
 pub const LONGEST_TOKEN: usize = 16 << 10;
 
-/// A bearer token. It is never shown by `Debug`, has no `Display`, and its memory is cleared.
+/// A bearer token. `Debug` does not show it, it has no `Display`, and its memory is cleared on
+/// drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Zeroizing<Vec<u8>>);
 
-/// What cannot be a token. Says nothing of what it was.
+/// Why a text is not a token. The message does not quote the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
     #[error("there is nothing in it")]
@@ -23,11 +24,11 @@ pub enum InvalidToken {
 }
 
 impl Token {
-    /// The token in `text`, with or without white space around it.
+    /// Takes the token in `text`, which may have white space around it.
     ///
     /// # Errors
-    /// It is empty, too long, or has characters that do not belong into a token: an end of line, say, with which it would be
-    /// two commands.
+    /// The text is empty, too long, or has characters that are not allowed in a token. An end of
+    /// line, for example, would turn the command with the token into two commands.
     pub fn new(text: &[u8]) -> Result<Self, InvalidToken> {
         let text = trim(text);
         if text.is_empty() {
@@ -43,13 +44,14 @@ impl Token {
         Ok(Self(Zeroizing::new(text.to_vec())))
     }
 
-    /// The token itself: for sending or verifying it only.
+    /// The token itself. Use it only to send or verify the token.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Without white space around it: what C99's `isspace` calls so (WLCG Bearer Token Discovery), which has the vertical tab.
+/// Removes white space around the text: the characters of C99's `isspace` (WLCG Bearer Token
+/// Discovery), which include the vertical tab.
 fn trim(text: &[u8]) -> &[u8] {
     let is_space = |b: &u8| b.is_ascii_whitespace() || *b == 0x0b;
     let Some(first) = text.iter().position(|b| !is_space(b)) else { return &[] };
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_tokens() {
+    fn new_text_with_other_characters_fails() {
         let token = Token::new(b" eyJh.eyJz.c2ln\n").unwrap();
         assert_eq!(token.expose(), b"eyJh.eyJz.c2ln");
         assert_eq!(format!("{token:?}"), "Token(***)");

@@ -1,16 +1,16 @@
-//! Text of strangers in messages.
+//! Formats untrusted text and times for messages.
 
-/// Longer texts are cut.
+/// Maximum number of characters; longer texts are cut.
 const LONGEST: usize = 80;
 
-/// The text in quotes, on one line, of bounded length.
+/// The text in quotes, on one line, shortened if necessary.
 pub(crate) fn shown(text: &str) -> String {
     let cut: String = text.chars().take(LONGEST).collect();
     let dots = if cut.len() < text.len() { "..." } else { "" };
     format!("{cut:?}{dots}")
 }
 
-/// A length of time in words.
+/// A duration in words.
 pub(crate) fn span(seconds: i64) -> String {
     match seconds {
         0..=119 => format!("{seconds} s"),
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_or_has_several_lines() {
+    fn shown_text_is_one_short_line() {
         assert_eq!(shown("a\nb"), "\"a\\nb\"");
         assert!(shown(&"x".repeat(1000)).len() < 100);
         assert_eq!(

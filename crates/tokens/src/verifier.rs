@@ -8,10 +8,10 @@ use crate::keys::Keys;
 use crate::scope::Capabilities;
 use crate::shown::shown;
 
-/// Clocks may differ by so much.
+/// Tolerated difference between clocks.
 pub const LEEWAY: Duration = Duration::from_secs(60);
 
-/// Verifies tokens of the issuers that it was made with. Shared among threads.
+/// Verifies tokens of the configured issuers. Threads share one verifier.
 pub struct Verifier(Vec<Trusted>);
 
 struct Trusted {
@@ -19,28 +19,28 @@ struct Trusted {
     keys: Keys,
 }
 
-/// Who a token is about, and what it permits.
+/// The subject of a verified token, and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub profile: Profile,
     pub issuer: String,
-    /// Unique for the issuer only.
+    /// Unique only within the issuer.
     pub subject: String,
-    /// The token's own name, for logs.
+    /// The token's identifier (`jti`), for logs.
     pub id: Option<String>,
-    /// `wlcg.groups`
+    /// The claim `wlcg.groups`.
     pub groups: Vec<String>,
-    /// What the scopes say; empty where none is about storage.
+    /// Rights from the scopes; empty if no scope is about storage.
     pub capabilities: Capabilities,
-    /// Until then, and [`LEEWAY`] more.
+    /// The token is accepted until this time plus [`LEEWAY`].
     pub expires: SystemTime,
 }
 
 impl Verifier {
-    /// Key files are read at once; what is published is fetched when the first token comes.
+    /// Reads key files immediately. Published keys are fetched when the first token arrives.
     ///
     /// # Errors
-    /// An issuer that cannot be one or is there twice, or a key file that is of no use.
+    /// An issuer is invalid or listed twice, or a key file cannot be used.
     pub fn new(issuers: Vec<Issuer>) -> Result<Self, SetupError> {
         let mut trusted: Vec<Trusted> = Vec::with_capacity(issuers.len());
         for issuer in issuers {
@@ -55,14 +55,15 @@ impl Verifier {
         Ok(Self(trusted))
     }
 
-    /// May take as long as fetching an issuer's keys does: some seconds where it does not answer.
+    /// Verifies a token. The call may wait for an issuer's keys: up to some seconds if the issuer
+    /// does not answer.
     ///
     /// # Errors
-    /// Why the token is refused.
+    /// The reason for which the token is refused.
     pub fn verify(&self, token: &[u8], now: SystemTime) -> Result<Grant, TokenError> {
         let token = Unverified::parse(token)?;
         let claimed = issuer(&token.claims)?;
-        // Byte by byte (RFC 7519 section 4.1.1): what looks alike is another one.
+        // Compare bytes (RFC 7519 section 4.1.1): a URL that only looks equal is another issuer.
         let trusted = self.0.iter().find(|trusted| trusted.issuer.url == claimed);
         let Trusted { issuer, keys } = trusted.ok_or_else(|| TokenError::Issuer(shown(claimed)))?;
         keys.get(token.key.as_deref(), Instant::now())?.verify(&token)?;

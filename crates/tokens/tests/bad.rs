@@ -1,4 +1,4 @@
-//! Tokens that are refused, each with what is said about it.
+//! Tokens that are refused, and the error messages.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +15,7 @@ fn site() -> Site {
     Site::new(&key_set(&[rsa(), ec256()]))
 }
 
-/// The claims with changes, signed as they should be.
+/// Changes claims, signs the token correctly, and checks the reason of the refusal.
 fn refused(changes: Value, reason: &str) {
     let error = site().error(&ec256().token(&with(changes.clone())));
     assert!(error.contains(reason), "{changes}: {error}");
@@ -27,7 +27,7 @@ fn refused_header(header: &str, reason: &str) {
 }
 
 #[test]
-fn alg_none() {
+fn verify_alg_none_fails() {
     let site = site();
     for name in ["none", "None", "NONE", "nOnE"] {
         let signed = format!("{}.{}", encode(json!({"alg": name}).to_string()), encode(claims().to_string()));
@@ -39,9 +39,10 @@ fn alg_none() {
     assert!(site.error(unsigned).contains("not signed"));
 }
 
-/// The classic: the public key, which everybody has, as the secret of a symmetric signature.
+/// A well-known attack: the public key, which is no secret, is used as the secret of a symmetric
+/// signature.
 #[test]
-fn hs256_with_the_public_key_as_secret() {
+fn verify_hs256_with_public_key_as_secret_fails() {
     let site = site();
     let secrets = [
         rsa().key.public_key_to_pem().unwrap(),
@@ -60,14 +61,14 @@ fn hs256_with_the_public_key_as_secret() {
 }
 
 #[test]
-fn algorithms_that_do_not_fit_the_key() {
+fn verify_algorithm_of_another_key_type_fails() {
     refused_header(r#"{"alg":"RS256","kid":"p256"}"#, "not one for RS256");
     refused_header(r#"{"alg":"ES384","kid":"p256"}"#, "not one for ES384");
     refused_header(r#"{"alg":"ES256","kid":"rsa"}"#, "not one for ES256");
     refused_header(r#"{"alg":"EdDSA"}"#, "not one for EdDSA");
     refused_header(r#"{"alg":"es256","kid":"p256"}"#, "only RS256");
     refused_header(r#"{"alg":"RS512","kid":"p256"}"#, "only RS256");
-    // A key that says itself for which it is.
+    // The key states its algorithm.
     let mut jwk = rsa().jwk();
     jwk["alg"] = "PS256".into();
     let site = Site::new(&json!({"keys": [jwk, ec256().jwk()]}));
@@ -75,7 +76,7 @@ fn algorithms_that_do_not_fit_the_key() {
 }
 
 #[test]
-fn kid_tricks() {
+fn verify_unknown_or_malformed_kid_fails() {
     let long = json!({"alg": "ES256", "kid": "x".repeat(300)}).to_string();
     for header in [
         r#"{"alg":"ES256","kid":"../../../../dev/null"}"#,
@@ -94,13 +95,13 @@ fn kid_tricks() {
     ] {
         refused_header(header, "kid is no string");
     }
-    // Keys that the token brings along.
+    // The token brings its own keys.
     let ours = Key::ec("ours", "ES256", Nid::X9_62_PRIME256V1);
     let header = json!({"alg": "ES256", "kid": "ours", "jwk": ours.jwk(), "jku": "https://evil.example/", "x5u": "https://evil.example/"});
     assert!(
         site().error(&ours.token_of(&header.to_string(), &claims().to_string())).contains("no key \"ours\"")
     );
-    // And ours under the name of theirs.
+    // The token has our own key under the name of the issuer's key.
     let header = json!({"alg": "ES256", "kid": "p256", "jwk": ours.jwk()});
     assert!(
         site()
@@ -110,7 +111,7 @@ fn kid_tricks() {
 }
 
 #[test]
-fn headers() {
+fn verify_invalid_header_fails() {
     refused_header(r#"{"alg":"ES256","kid":"p256","crit":["b64"],"b64":false}"#, "crit");
     refused_header(r#"{"alg":"ES256","kid":"p256","typ":"secevent+jwt"}"#, "no access token");
     refused_header(r#"{"alg":"ES256","kid":"p256","typ":7}"#, "typ is no string");
@@ -122,7 +123,7 @@ fn headers() {
 }
 
 #[test]
-fn signatures_that_are_changed() {
+fn verify_changed_signature_fails() {
     let site = site();
     for key in [rsa(), ec256()] {
         let good = key.token(&claims());
@@ -144,7 +145,7 @@ fn signatures_that_are_changed() {
 }
 
 #[test]
-fn claims_about_whom_and_by_whom() {
+fn verify_invalid_issuer_or_subject_fails() {
     refused(json!({"iss": "https://evil.example"}), "not one that this server trusts");
     refused(json!({"iss": format!("{ISSUER}/")}), "not one that this server trusts");
     refused(json!({"iss": "https://ISSUER.example/vo"}), "not one that this server trusts");
@@ -162,14 +163,14 @@ fn claims_about_whom_and_by_whom() {
 }
 
 #[test]
-fn claims_for_another_service() {
+fn verify_other_audience_fails() {
     refused(
         json!({"aud": "https://other.example"}),
         "it is for \"https://other.example\", and this server is",
     );
     refused(json!({"aud": ["https://other.example", "x"]}), "it is for");
     refused(json!({"aud": format!("{AUDIENCE}/")}), "it is for");
-    // Those of the other profile.
+    // The audience of the other profile.
     refused(json!({"aud": "ANY"}), "it is for \"ANY\"");
     refused(
         json!({"wlcg.ver": null, "ver": "scitoken:2.0", "aud": "https://wlcg.cern.ch/jwt/v1/any", "scope": "read:/"}),
@@ -183,7 +184,7 @@ fn claims_for_another_service() {
 }
 
 #[test]
-fn claims_of_time() {
+fn verify_outside_of_lifetime_fails() {
     refused(json!({"exp": NOW - 60}), "expired 60 s ago");
     refused(json!({"exp": NOW - 86_400}), "expired 24 h ago");
     refused(json!({"nbf": NOW + 61}), "not valid before 61 s from now");
@@ -196,7 +197,7 @@ fn claims_of_time() {
 }
 
 #[test]
-fn versions() {
+fn verify_unknown_version_fails() {
     refused(json!({"wlcg.ver": null}), "it has none of them");
     refused(json!({"ver": "scitoken:2.0"}), "it has both");
     refused(json!({"wlcg.ver": "2.0"}), "wlcg.ver is \"2.0\"");
@@ -206,7 +207,7 @@ fn versions() {
 }
 
 #[test]
-fn path_tricks() {
+fn verify_ambiguous_path_in_scope_fails() {
     for (path, reason) in [
         ("", "does not begin with /"),
         ("data", "does not begin with /"),
@@ -249,7 +250,7 @@ fn path_tricks() {
 }
 
 #[test]
-fn truncated_and_oversized() {
+fn verify_truncated_or_oversized_token_fails() {
     let site = site();
     let good = rsa().token(&claims());
     for length in 0..good.len() {
@@ -270,7 +271,7 @@ fn truncated_and_oversized() {
 }
 
 #[test]
-fn duplicate_claims() {
+fn verify_duplicate_claim_fails() {
     let site = site();
     let text = claims().to_string();
     for twice in [
@@ -289,7 +290,7 @@ fn duplicate_claims() {
 }
 
 #[test]
-fn key_sets_of_no_use() {
+fn verifier_with_unusable_key_set_fails() {
     let place = |keys: &Value| {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("keys.json");
@@ -323,7 +324,7 @@ fn key_sets_of_no_use() {
 }
 
 #[test]
-fn a_key_file_that_others_may_change() {
+fn verify_with_key_file_writable_by_others_fails() {
     use std::os::unix::fs::PermissionsExt;
     let site = site();
     std::fs::set_permissions(site.file(), std::fs::Permissions::from_mode(0o666)).unwrap();
@@ -331,7 +332,7 @@ fn a_key_file_that_others_may_change() {
 }
 
 #[test]
-fn issuers_that_cannot_be() {
+fn verifier_with_invalid_issuer_fails() {
     let site = site();
     let make = |url: &str| {
         let issuer = Issuer { url: url.into(), ..issuer(KeyPlace::File(site.file())) };

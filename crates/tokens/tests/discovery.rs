@@ -1,4 +1,5 @@
-//! Keys that an issuer publishes: an HTTPS server on loopback, with a certificate of an authority made here.
+//! Keys that an issuer publishes on an HTTPS server on loopback, whose certificate is from a
+//! synthetic authority.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -37,7 +38,7 @@ fn name(text: &str) -> X509Name {
     name.build()
 }
 
-/// An authority where there is no issuer, otherwise a server's certificate.
+/// Makes an authority if `issuer` is `None`, otherwise a server certificate.
 fn certificate(subject: &str, hosts: &[&str], issuer: Option<&Pair>) -> Pair {
     let key = Key::ec("", "ES256", Nid::X9_62_PRIME256V1).key;
     let mut made = X509::builder().unwrap();
@@ -64,7 +65,7 @@ fn certificate(subject: &str, hosts: &[&str], issuer: Option<&Pair>) -> Pair {
     Pair { certificate: made.build(), key }
 }
 
-/// What is answered for a path: the whole response, or nothing at all.
+/// For each path the whole response; with `None` the server does not answer.
 type Pages = Arc<Mutex<BTreeMap<String, Option<Vec<u8>>>>>;
 
 struct Web {
@@ -100,7 +101,7 @@ impl Web {
                         return;
                     }
                     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-                    // A client that does not like our certificate goes away.
+                    // A client that does not trust the certificate closes the connection.
                     if let Ok(stream) = acceptor.accept(stream) {
                         requests.fetch_add(1, Ordering::SeqCst);
                         answer(stream, &pages);
@@ -151,7 +152,7 @@ impl Web {
         }
     }
 
-    /// With a fresh verifier.
+    /// Verifies a token with a new verifier.
     fn once(&self) -> String {
         self.result(&self.verifier(Some(&self.file("ca.pem"))), ec256())
     }
@@ -183,7 +184,7 @@ fn answer(mut stream: impl Read + Write, pages: &Pages) {
     let page = pages.lock().get(path).cloned();
     match page {
         Some(Some(response)) => drop(stream.write_all(&response)),
-        // The client gives up.
+        // Wait until the client gives up.
         Some(None) => while stream.read(&mut buffer).is_ok_and(|n| n > 0) {},
         None => drop(stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")),
     }
@@ -192,7 +193,7 @@ fn answer(mut stream: impl Read + Write, pages: &Pages) {
 const OPENID: &str = "/vo/.well-known/openid-configuration";
 
 #[test]
-fn keys_by_discovery() {
+fn verify_with_published_keys_fetches_them_once() {
     let web = Web::new(&["127.0.0.1"]);
     web.put(OPENID, &web.document(&web.url("/jwks")));
     web.put("/jwks", &key_set(&[ec256()]).to_string());
@@ -201,12 +202,12 @@ fn keys_by_discovery() {
         assert_eq!(web.result(&verifier, ec256()), "ada");
     }
     assert_eq!(web.requests(), 2);
-    // A key that it does not have is asked for once in a while only.
+    // An unknown key is requested only once in a while.
     for _ in 0..20 {
         assert!(web.result(&verifier, rsa()).contains("no key \"rsa\""));
     }
     assert!(web.requests() <= 2);
-    // Threads that come at the same time ask once.
+    // Threads that start at the same time cause one request.
     let verifier = web.verifier(Some(&web.file("ca.pem")));
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -217,7 +218,7 @@ fn keys_by_discovery() {
 }
 
 #[test]
-fn the_oauth_document() {
+fn verify_with_oauth_document_finds_keys() {
     let web = Web::new(&["127.0.0.1"]);
     web.put("/vo/.well-known/oauth-authorization-server", &web.document(&web.url("/jwks")));
     web.put("/jwks", &key_set(&[ec256()]).to_string());
@@ -226,7 +227,7 @@ fn the_oauth_document() {
 }
 
 #[test]
-fn servers_that_are_not_vouched_for() {
+fn verify_with_untrusted_server_fails() {
     let web = Web::new(&["127.0.0.1"]);
     web.put(OPENID, &web.document(&web.url("/jwks")));
     web.put("/jwks", &key_set(&[ec256()]).to_string());
@@ -242,7 +243,7 @@ fn servers_that_are_not_vouched_for() {
 }
 
 #[test]
-fn answers_that_are_not_taken() {
+fn verify_with_invalid_response_fails() {
     let web = Web::new(&["127.0.0.1"]);
     let keys = key_set(&[ec256()]).to_string();
     web.put("/jwks", &keys);
@@ -255,7 +256,7 @@ fn answers_that_are_not_taken() {
     assert!(web.once().contains("status 500"));
     web.raw(OPENID, Some(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()));
     assert!(web.once().contains("cannot be had"));
-    // One that goes on for ever.
+    // The response does not end.
     let endless = [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_vec(), vec![b' '; 300 << 10]].concat();
     web.raw(OPENID, Some(endless));
     assert!(web.once().contains("cannot be had"));
@@ -268,21 +269,21 @@ fn answers_that_are_not_taken() {
 }
 
 #[test]
-fn an_issuer_that_hangs() {
+fn verify_when_issuer_hangs_times_out() {
     let web = Web::new(&["127.0.0.1"]);
     web.raw(OPENID, None);
     let verifier = web.verifier(Some(&web.file("ca.pem")));
     let began = Instant::now();
     assert!(web.result(&verifier, ec256()).contains("cannot be had"));
     assert!(began.elapsed() < Duration::from_secs(15));
-    // And then nobody waits for it.
+    // Afterwards, no call waits for the issuer.
     let began = Instant::now();
     assert!(web.result(&verifier, ec256()).contains("cannot be had"));
     assert!(began.elapsed() < Duration::from_secs(1));
 }
 
 #[test]
-fn authorities_of_no_use() {
+fn verifier_with_unusable_authorities_fails() {
     let web = Web::new(&["127.0.0.1"]);
     let make = |path: PathBuf| {
         let keys = KeyPlace::Discovery { authorities: Some(path) };

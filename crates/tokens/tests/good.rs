@@ -1,4 +1,4 @@
-//! Tokens that are accepted, and what they give.
+//! Tokens that are accepted, and the resulting grants.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,7 +16,7 @@ fn path(text: &str) -> VirtualPath {
 }
 
 #[test]
-fn each_algorithm() {
+fn verify_accepts_each_algorithm() {
     let keys = [rsa(), ec256(), ec384(), ed25519()];
     let site = Site::new(&key_set(&keys));
     for key in keys {
@@ -32,7 +32,7 @@ fn each_algorithm() {
 }
 
 #[test]
-fn a_scitoken() {
+fn verify_scitoken_grants_its_rights() {
     let site = Site::new(&key_set(&[ec256()]));
     let claims = with(json!({
         "wlcg.ver": null, "ver": "scitoken:2.0", "aud": "ANY", "scope": "read:/data write:/mine", "nbf": null,
@@ -46,7 +46,7 @@ fn a_scitoken() {
 }
 
 #[test]
-fn audiences() {
+fn verify_accepts_configured_audiences() {
     let site = Site::new(&key_set(&[ec256()]));
     for audience in [
         json!(AUDIENCE),
@@ -65,7 +65,7 @@ fn audiences() {
 }
 
 #[test]
-fn clocks_that_differ_a_little() {
+fn verify_within_leeway_of_clocks_succeeds() {
     let site = Site::new(&key_set(&[ec256()]));
     for changes in [
         json!({"exp": NOW - 59}),
@@ -79,7 +79,7 @@ fn clocks_that_differ_a_little() {
 }
 
 #[test]
-fn one_key_needs_no_name() {
+fn verify_without_kid_uses_only_fitting_key() {
     let header = r#"{"alg":"ES256"}"#;
     let token = ec256().token_of(header, &claims().to_string());
     assert!(Site::new(&key_set(&[ec256(), rsa()])).verifier.verify(token.as_bytes(), now()).is_ok());
@@ -88,7 +88,7 @@ fn one_key_needs_no_name() {
 }
 
 #[test]
-fn a_key_file_is_read_again() {
+fn verify_after_key_file_changed_uses_new_keys() {
     let site = Site::new(&key_set(&[ec256()]));
     let (old, new) = (ec256().token(&claims()), rsa().token(&claims()));
     assert!(site.verifier.verify(old.as_bytes(), now()).is_ok());

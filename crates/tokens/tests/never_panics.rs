@@ -1,4 +1,5 @@
-//! Whatever comes in: an answer, and never a token that nobody signed.
+//! Random input: the verifier always returns a result, and never accepts a token without a valid
+//! signature.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -40,13 +41,13 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn verify_random_bytes_fails(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(site().verifier.verify(&bytes, now()).is_err());
         let _ = Token::new(&bytes);
     }
 
     #[test]
-    fn one_byte_changed(at in any::<prop::sample::Index>(), to in any::<u8>()) {
+    fn verify_token_with_one_byte_changed_fails(at in any::<prop::sample::Index>(), to in any::<u8>()) {
         let mut token = good().as_bytes().to_vec();
         let at = at.index(token.len());
         prop_assume!(token[at] != to);
@@ -55,14 +56,14 @@ proptest! {
     }
 
     #[test]
-    fn headers_and_claims_of_any_form(header in json(), claims in json(), signature in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn verify_unsigned_random_token_fails(header in json(), claims in json(), signature in prop::collection::vec(any::<u8>(), 0..80)) {
         let token = format!("{}.{}.{}", encode(header.to_string()), encode(claims.to_string()), encode(&signature));
         prop_assert!(site().verifier.verify(token.as_bytes(), now()).is_err());
     }
 
-    /// Signed, but with one claim that may be anything.
+    /// A signed token with one arbitrary claim.
     #[test]
-    fn one_claim_of_any_form(
+    fn verify_random_claim_never_panics(
         name in prop::sample::select(vec!["iss", "sub", "aud", "exp", "nbf", "iat", "jti", "scope", "wlcg.ver", "ver", "wlcg.groups"]),
         value in json(),
     ) {
@@ -71,9 +72,9 @@ proptest! {
         let _ = site().verifier.verify(ec256().token(&claims).as_bytes(), now());
     }
 
-    /// No scope reaches out of its own path.
+    /// No scope covers a path outside of its own path.
     #[test]
-    fn scopes(text in "(storage\\.(read|modify|create)|read|write):[/a.%2eEfF~]{0,12}( [a-z.:/]{0,12})?", at in "(/[ab.]{1,3}){1,4}") {
+    fn scope_covers_only_paths_beneath_its_own(text in "(storage\\.(read|modify|create)|read|write):[/a.%2eEfF~]{0,12}( [a-z.:/]{0,12})?", at in "(/[ab.]{1,3}){1,4}") {
         for profile in [Profile::Wlcg, Profile::SciTokens] {
             let Ok(can) = Capabilities::parse(&text, profile) else { continue };
             let path = VirtualPath::parse(at.as_bytes()).unwrap();

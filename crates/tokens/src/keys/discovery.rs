@@ -1,4 +1,8 @@
 //! Keys that an issuer publishes: OpenID Connect Discovery 1.0 section 4, RFC 8414 section 3.
+//!
+//! One [`Discovery`] per issuer caches its keys. One thread at a time asks the issuer; the other
+//! threads use older keys meanwhile, or wait if there are none. Failures are cached too, so that
+//! the issuer is asked at most once per [`PAUSE`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,26 +15,27 @@ use crate::json::Object;
 use crate::jwk::KeySet;
 use crate::shown::shown;
 
-/// Older keys are fetched again.
+/// Keys older than this are fetched again.
 const FRESH: Duration = Duration::from_secs(3600);
-/// While the issuer does not answer, older keys are good for so long.
+/// While the issuer does not answer, keys up to this age are used.
 const STALE: Duration = Duration::from_secs(24 * 3600);
-/// Between two tries, whatever for: tokens with keys that nobody knows must not make us call the issuer each time.
+/// Minimum time between two requests, for any reason: tokens with unknown keys must not make the
+/// server call the issuer each time.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Values in a discovery document.
+/// Maximum number of values in a discovery document.
 const DOCUMENT_VALUES: usize = 2000;
 
-/// From the first document's request to the keys.
+/// Time limit from the first request for a document until the keys are there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) trait Fetch: Send + Sync {
-    /// Takes no longer than until `deadline`.
+    /// Fetches a document; returns before `deadline`.
     fn get(&self, url: &str, deadline: Instant) -> Result<Vec<u8>, FetchError>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FetchError {
-    /// There is no such document.
+    /// The document does not exist.
     Missing,
     Failed(String),
 }
@@ -39,13 +44,13 @@ pub(crate) struct Discovery {
     issuer: String,
     fetch: Box<dyn Fetch>,
     state: Mutex<State>,
-    /// Held by the one thread that asks the issuer.
+    /// Held by the thread that asks the issuer.
     turn: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// With the time at which they were fetched.
+    /// The keys, and the time at which they were fetched.
     keys: Option<(Arc<KeySet>, Instant)>,
     tried: Option<Instant>,
     failure: Option<KeysError>,
@@ -54,7 +59,7 @@ struct State {
 enum Look {
     Have(Arc<KeySet>),
     Unavailable(KeysError),
-    /// The issuer has to be asked; meanwhile these would do.
+    /// The issuer has to be asked; these older keys may be used meanwhile.
     Ask(Option<Arc<KeySet>>),
 }
 
@@ -74,7 +79,7 @@ impl Discovery {
             (None, Some(keys)) => return Ok(keys),
             (None, None) => self.turn.lock(),
         };
-        // Somebody else may have asked while this thread waited.
+        // Another thread may have asked while this one waited.
         match self.look(name, now) {
             Look::Have(keys) => return Ok(keys),
             Look::Unavailable(error) => return Err(error),
@@ -111,7 +116,8 @@ impl Discovery {
         let age = |at: Instant| now.saturating_duration_since(at);
         match &state.keys {
             Some((keys, at)) if age(*at) < FRESH && keys.knows(name) => Look::Have(Arc::clone(keys)),
-            // Either the issuer does not answer, or it has no such key, which the keys then say.
+            // Either the issuer does not answer, or it has no such key; in that case verification
+            // with these keys reports it.
             Some((keys, at)) if just_tried && age(*at) < STALE => Look::Have(Arc::clone(keys)),
             Some((keys, at)) if !just_tried && age(*at) < STALE && keys.knows(name) => {
                 Look::Ask(Some(Arc::clone(keys)))
@@ -134,7 +140,7 @@ impl Discovery {
         KeySet::parse(&text).map_err(|reason| KeysError::Document { url: place, reason })
     }
 
-    /// `jwks_uri` of the first document that there is.
+    /// The `jwks_uri` of the first document that exists.
     fn key_place(&self, deadline: Instant) -> Result<String, KeysError> {
         let mut last = FetchError::Missing;
         let places = places(&self.issuer);
@@ -156,7 +162,7 @@ impl Discovery {
         let wrong = |reason: String| KeysError::Document { url: url.to_owned(), reason };
         let document = Object::parse(text, DOCUMENT_VALUES).map_err(wrong)?;
         let issuer = document.string("issuer").ok_or_else(|| wrong("it names no issuer".into()))?;
-        // RFC 8414 section 3.3, against one issuer that speaks for another.
+        // RFC 8414 section 3.3: an issuer must not speak for another one.
         if issuer != self.issuer {
             return Err(KeysError::OtherIssuer { url: url.to_owned(), got: shown(issuer) });
         }
@@ -167,7 +173,8 @@ impl Discovery {
     }
 }
 
-/// Where the discovery document can be. SciTokens issuers have the second, RFC 8414 means the third.
+/// URLs that may have the discovery document. SciTokens issuers use the second; RFC 8414 defines
+/// the third.
 fn places(issuer: &str) -> Vec<String> {
     let base = issuer.strip_suffix('/').unwrap_or(issuer);
     let mut places = vec![
@@ -201,7 +208,7 @@ mod tests {
     const DOCUMENT: &str = "https://issuer.example/vo/.well-known/openid-configuration";
     const KEYS: &str = "https://keys.example/jwks?vo=1";
 
-    /// Documents that are there, and what was asked for.
+    /// The existing documents, and the URLs that were requested.
     #[derive(Clone, Default)]
     struct Web(Arc<Mutex<(Documents, Vec<String>)>>);
 
@@ -246,13 +253,13 @@ mod tests {
     }
 
     fn keys(name: &str) -> String {
-        // RFC 8037 appendix A.2
+        // The key of RFC 8037 appendix A.2.
         let key = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
         format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"{name}","x":"{key}"}}]}}"#)
     }
 
     #[test]
-    fn keys_are_fetched_once() {
+    fn get_known_key_fetches_once() {
         let (web, start) = (Web::default(), Instant::now());
         web.up("a");
         let discovery = web.discovery();
@@ -265,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_known_is_looked_for_once_a_minute() {
+    fn get_unknown_key_asks_once_a_minute() {
         let (web, start) = (Web::default(), Instant::now());
         web.up("a");
         let discovery = web.discovery();
@@ -273,7 +280,7 @@ mod tests {
             assert!(!discovery.get(Some("b"), start).unwrap().knows(Some("b")));
         }
         assert_eq!(web.asked(), 2);
-        // The issuer has a new key.
+        // The issuer gets a new key.
         web.up("b");
         assert!(!discovery.get(Some("b"), start + Duration::from_secs(59)).unwrap().knows(Some("b")));
         assert!(discovery.get(Some("b"), start + PAUSE).unwrap().knows(Some("b")));
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_that_does_not_answer() {
+    fn get_when_issuer_is_down_uses_old_keys_for_a_day() {
         let (web, start) = (Web::default(), Instant::now());
         let discovery = web.discovery();
         for _ in 0..100 {
@@ -293,7 +300,7 @@ mod tests {
         assert!(discovery.get(Some("a"), start + PAUSE).is_ok());
         web.down();
         web.asked();
-        // What is known is used for a day, and the issuer is tried each minute.
+        // Known keys are used for a day, and the issuer is asked once a minute.
         for seconds in [7200, 7210, 7259] {
             assert!(discovery.get(Some("a"), start + Duration::from_secs(seconds)).is_ok(), "{seconds}");
         }
@@ -307,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_while_old_keys_do() {
+    fn get_while_another_thread_asks_returns_old_keys() {
         let (web, start) = (Web::default(), Instant::now());
         web.up("a");
         let discovery = web.discovery();
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn where_documents_are() {
+    fn key_place_tries_all_places() {
         for (issuer, places) in [
             (
                 ISSUER,
@@ -345,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_are_wrong() {
+    fn get_invalid_document_fails() {
         let long = format!(r#"{{"issuer":"{ISSUER}","x":[{}0]}}"#, "0,".repeat(3000));
         for (text, reason) in [
             (document("https://other.example", KEYS), "about the issuer \"https://other.example\""),

@@ -1,4 +1,4 @@
-//! Fetching a document by HTTPS.
+//! Fetches a document by HTTPS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use super::discovery::{Fetch, FetchError};
 use crate::error::KeysError;
 use crate::jwk::LONGEST_SET;
 
-/// Of authorities, in bytes.
+/// Maximum size of a file of authorities, in bytes.
 const LONGEST_LIST: u64 = 16 << 20;
 
-/// Nothing but HTTPS, no redirections (no issuer has any there, and each is a way to lead us elsewhere), one document of
-/// bounded size in bounded time. The proxy that the environment names (`HTTPS_PROXY`) is used.
+/// An HTTPS client. It uses only HTTPS, and does not follow redirections: no issuer has any there,
+/// and each would let an attacker lead us elsewhere. A document has a maximum size, and a request
+/// ends at its deadline. The proxy that the environment names (`HTTPS_PROXY`) is used.
 pub(crate) struct Https(ureq::Agent);
 
 impl Https {
@@ -54,9 +55,9 @@ impl Https {
 impl Fetch for Https {
     fn get(&self, url: &str, deadline: Instant) -> Result<Vec<u8>, FetchError> {
         let failed = |error: ureq::Error| FetchError::Failed(error.to_string());
-        // No limit at all is what 0 could be taken for.
+        // Do not pass 0, which could mean no limit.
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        // Those that checks on this thread have left would be taken for errors of this connection.
+        // Errors that earlier checks on this thread left would be attributed to this connection.
         drop(ErrorStack::get());
         let request = self.0.get(url).config().timeout_global(Some(left)).build();
         let mut response = request.header("Accept", "application/json").call().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Keys in a file.
+//! Keys of an issuer in a file.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use crate::error::KeysError;
 use crate::jwk::{KeySet, LONGEST_SET};
 
-/// A JWK set on disk. It is read again when it has changed; when it is wrong then, nobody gets in: a key that was taken out
-/// must not live on because of a slip of the pen.
+/// A JWK set on disk. It is read again after it has changed. If it is invalid then, all tokens are
+/// refused: a removed key must not remain valid because of a typing error.
 pub(crate) struct Pinned {
     path: PathBuf,
     current: Mutex<(Stamp, Arc<KeySet>)>,
 }
 
-/// What changes when a file does.
+/// Attributes of a file that differ after the file was changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -60,7 +60,7 @@ impl Pinned {
 fn load(path: &Path) -> Result<(Stamp, Arc<KeySet>), String> {
     let file = ropewalk_files::open(path).map_err(|e| e.to_string())?;
     let metadata = file.metadata().map_err(|e| e.to_string())?;
-    // Who can write it can make tokens for everybody.
+    // A user who can write the file can make tokens for any user.
     let us = rustix::process::geteuid().as_raw();
     if metadata.mode() & 0o022 != 0 || (metadata.uid() != us && metadata.uid() != 0) {
         return Err(

@@ -1,4 +1,4 @@
-//! An issuer to test with: keys, their JWK sets, signed tokens.
+//! A synthetic issuer: keys, their JWK sets, signed tokens.
 #![allow(dead_code, clippy::unwrap_used, unreachable_pub)]
 
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 pub const ISSUER: &str = "https://issuer.example/vo";
 pub const AUDIENCE: &str = "gsiftp://data.example:2811";
-/// When everything happens.
+/// The current time in all tests, in seconds since 1970.
 pub const NOW: u64 = 1_700_000_000;
 
 pub fn now() -> SystemTime {
@@ -127,7 +127,7 @@ pub fn key_set(keys: &[&Key]) -> Value {
     json!({"keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()})
 }
 
-/// Good ones.
+/// Valid claims.
 pub fn claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "ada", "aud": AUDIENCE, "wlcg.ver": "1.0", "jti": "t1",
@@ -137,7 +137,7 @@ pub fn claims() -> Value {
     })
 }
 
-/// The good ones with changes; `null` takes a claim away.
+/// The valid claims with changes; `null` removes a claim.
 pub fn with(changes: Value) -> Value {
     let mut claims = claims();
     let all = claims.as_object_mut().unwrap();
@@ -174,7 +174,7 @@ impl Site {
         self.directory.path().join("keys.json")
     }
 
-    /// Why it is refused; panics where it is not.
+    /// The reason for which a token is refused. Panics if it is accepted.
     pub fn error(&self, token: &str) -> String {
         match self.verifier.verify(token.as_bytes(), now()) {
             Err(error) => error.to_string(),
@@ -185,7 +185,7 @@ impl Site {
 
 pub fn write(path: &std::path::Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
-    // Another file each time, as an editor makes it.
+    // Replace the file by a new one, as editors do.
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644)).unwrap();
