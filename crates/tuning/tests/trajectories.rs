@@ -81,7 +81,7 @@ fn staircase(outcome: &Outcome) -> Vec<(f64, f64)> {
     outcome.steps.iter().flat_map(corners).collect()
 }
 
-/// The plot of docs/tuning.md.
+/// The plot of docs/evaluation/tuning.md.
 #[test]
 fn plot() {
     let mut chart = Chart::new("Streams over time in the simulator", Axis::time()).note("noise 0.05, seed 1");

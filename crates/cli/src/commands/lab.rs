@@ -44,7 +44,7 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Run several programs in turn on the same path, and compare them
     Match(compare::Match),
-    /// Measure what docs/lab.md and docs/tuning.md show, and write their tables and plots
+    /// Measure what docs/lab.md and docs/evaluation/tuning.md show, and write their tables and plots
     Findings(findings::Findings),
     /// List the scenarios and programs of the library, and the labs that run
     List(list::List),

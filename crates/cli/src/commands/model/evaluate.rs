@@ -10,7 +10,7 @@ use super::refused;
 use crate::exit::Exit;
 
 /// Regret is 1 - delivered / best possible. Times are seconds until the streams in use carry 95 % of the best, streams are
-/// relative to the fewest that carry 99 % of it. docs/tuning.md explains the scenarios.
+/// relative to the fewest that carry 99 % of it. docs/evaluation/tuning.md explains the scenarios.
 #[derive(Debug, Args)]
 pub(super) struct Evaluate {
     /// Tuners to compare: fixed-N, apt, apt-golden, apt-long, climb, track, pilot, each also with -window (not told the

@@ -18,7 +18,7 @@ use crate::report::{Table, capacity, digits};
 use crate::scenario::Scenario;
 use crate::sweep::{Group, Record, SPAN, groups};
 
-/// The section of `docs/tuning.md`. Lengths are told where they are not the usual `seconds`.
+/// The section of `docs/evaluation/tuning.md`. Lengths are told where they are not the usual `seconds`.
 pub fn live_section(records: &[Record], seconds: u32) -> Section {
     let all = groups(records);
     let mut shares = Table::new(

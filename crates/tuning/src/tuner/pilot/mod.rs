@@ -3,7 +3,7 @@
 //! It climbs in few short chunks, computes where the rise meets the ceiling instead of searching for it, then
 //! stays and watches. What one stream carries alone (its window over the round trip, or what loss leaves of it)
 //! and what all carry together say, without any trial, whether more streams can help; where they do not say it,
-//! small trials do. `docs/tuning.md` has the whole story and the measurements.
+//! small trials do. `docs/reference/tuning.md` has the rules, `docs/evaluation/tuning.md` the measurements.
 
 mod ascent;
 mod ask;
