@@ -1,5 +1,6 @@
-//! How fast records are sealed and opened in memory, on one core each in turn, and how long a log-in takes:
-//! `cargo run --release -p ropewalk-gsi --example speed`; compare with `openssl speed -evp aes-256-gcm -bytes 16384`.
+//! Measures how fast records are protected and read in memory, on one core for each side in turn,
+//! and how long a handshake takes: `cargo run --release -p ropewalk-gsi --example speed`. Compare
+//! with `openssl speed -evp aes-256-gcm -bytes 16384`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         one.seal(&block, &mut sealed)?;
         sealing += began.elapsed().as_secs_f64();
         let began = Instant::now();
-        // As from a socket: this copy is the kernel's.
+        // A socket would deliver the bytes with the same copy, made by the kernel.
         other.room(sealed.len())[..sealed.len()].copy_from_slice(&sealed);
         other.received(sealed.len());
         let mut count = 0;

@@ -1,5 +1,5 @@
-//! An authority for a site that has none: its certificate, host and user certificates, signing policy, revocation list,
-//! grid-mapfile lines.
+//! A small certificate authority for a site that has none. It lives in a directory of its own and
+//! issues host and user certificates, a signing policy, a revocation list and grid-mapfile lines.
 
 use std::fmt::Write as _;
 use std::fs::DirBuilder;
@@ -31,12 +31,13 @@ use crate::time::Timestamp;
 const DAY: i64 = 86_400;
 const CERTIFICATE: &str = "cacert.pem";
 const KEY: &str = "cakey.pem";
-/// Serial number (hexadecimal) and time (seconds since 1970) of each revoked certificate, one a line.
+/// Name of the file with the revoked certificates. Each line has a serial number (hexadecimal) and
+/// a time (seconds since 1970).
 const REVOKED: &str = "revoked";
-/// What the site's names begin with.
+/// Name of the file with the prefix of all subjects of the site.
 const NAMESPACE: &str = "namespace";
 
-/// Why the authority could not do something.
+/// Why an operation of the authority failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
     #[error("{path} is there already; a new authority would make its certificates worthless")]
@@ -57,17 +58,17 @@ pub enum CaError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// How a new authority shall be.
+/// Settings of a new authority.
 #[derive(Clone, Debug)]
 pub struct CaOptions {
-    /// What the subjects of its certificates begin with, such as `/O=Grid/OU=example.org`.
+    /// Prefix of the subjects of its certificates, such as `/O=Grid/OU=example.org`.
     pub namespace: String,
-    /// Its own common name, under the namespace.
+    /// The common name of the authority itself, under the namespace.
     pub common_name: String,
     pub days: u32,
-    /// Of its RSA key.
+    /// Size of its RSA key, in bits.
     pub bits: u32,
-    /// Encrypts its key.
+    /// If set, the key file is encrypted with this passphrase.
     pub passphrase: Option<Zeroizing<String>>,
 }
 
@@ -85,10 +86,12 @@ impl std::fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Makes an authority in `directory`, which is made too, for its owner only.
+    /// Creates an authority in `directory`. The directory is created too, with access for its owner
+    /// only.
     ///
     /// # Errors
-    /// There is an authority already, its name cannot be one, or its key, directory or a file cannot be made.
+    /// An authority exists there already, its name is not a valid subject, or its key, directory or
+    /// a file cannot be created.
     pub fn create(directory: &Path, options: &CaOptions) -> Result<Self, CaError> {
         let certificate_path = directory.join(CERTIFICATE);
         if certificate_path.exists() {
@@ -99,7 +102,7 @@ impl Ca {
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let key = PKey::from_rsa(Rsa::generate(options.bits)?)?;
         let mut builder = begin(&subject, &subject, &key, options.days, None)?;
-        // cA, and nothing but signing of certificates and lists.
+        // Basic constraints say `cA`; the key may only sign certificates and revocation lists.
         let ca = der::sequence(&[&der::element(der::BOOLEAN, &[0xff])]);
         builder.append_extension(extension("2.5.29.19", true, &ca)?)?;
         builder.append_extension(extension(
@@ -117,10 +120,10 @@ impl Ca {
         Ok(Self { directory: directory.to_owned(), credential, namespace: options.namespace.clone() })
     }
 
-    /// Opens one that is there.
+    /// Opens an existing authority.
     ///
     /// # Errors
-    /// As [`Credential::load_pair`]; or the file with the namespace cannot be read.
+    /// The same errors as [`Credential::load_pair`]; or the file with the namespace cannot be read.
     pub fn open(directory: &Path, ask: AskPassphrase<'_>) -> Result<Self, CaError> {
         let credential = Credential::load_pair(&directory.join(CERTIFICATE), &directory.join(KEY), ask)?;
         let path = directory.join(NAMESPACE);
@@ -135,27 +138,29 @@ impl Ca {
         self.credential.certificate()
     }
 
-    /// One-line subject.
+    /// The subject in its one-line form.
     pub fn subject(&self) -> &str {
         self.credential.subject()
     }
 
-    /// A certificate and key for a person.
+    /// Issues a certificate and key for a person.
     ///
     /// # Errors
-    /// The common name does not have 1 to 64 characters or is one that proxies have, or OpenSSL fails.
+    /// The common name does not have 1 to 64 characters, is reserved for proxies, or OpenSSL fails.
     pub fn issue_user(&self, common_name: &str, days: u32) -> Result<Credential, CaError> {
         self.issue(common_name, days, &[])
     }
 
-    /// A certificate and key for a server under these names; the first is its common name.
+    /// Issues a certificate and key for a server under these names; the first is its common name.
     ///
     /// # Errors
-    /// There is no name, one is no host name, or the first is too long for a common name; or OpenSSL fails.
+    /// `hosts` is empty, a name is not a host name, the first name is too long for a common name,
+    /// or OpenSSL fails.
     pub fn issue_host(&self, hosts: &[&str], days: u32) -> Result<Credential, CaError> {
         const DNS_NAME: u8 = 0x82;
         const IP_ADDRESS: u8 = 0x87;
-        // serverAuth and clientAuth: on data connections the server may be the one that connects.
+        // Both serverAuth and clientAuth, because on data connections the server may be the side
+        // that connects.
         const USES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x2b, 6, 1, 5, 5, 7, 3, 2]];
         let first = hosts.first().ok_or(CaError::NoHost)?;
         let mut names = Vec::new();
@@ -194,7 +199,8 @@ impl Ca {
         Ok(Credential::new(builder.build(), Vec::new(), key)?)
     }
 
-    /// Enters a certificate among the revoked; [`Ca::install`] makes it known.
+    /// Adds a certificate to the file of revoked certificates. [`Ca::install`] publishes the new
+    /// list.
     ///
     /// # Errors
     /// The file of revoked certificates cannot be read or replaced.
@@ -217,16 +223,18 @@ impl Ca {
         }
     }
 
-    /// The list of revoked certificates, good for so many days, as PEM.
+    /// Returns the list of revoked certificates as PEM. It is valid for `days` days from now.
     ///
     /// # Errors
-    /// The file of revoked certificates cannot be read or has a wrong line, or OpenSSL cannot make the list.
+    /// The file of revoked certificates cannot be read or has an invalid line, or OpenSSL cannot
+    /// make the list.
     pub fn revocation_list(&self, days: u32) -> Result<Vec<u8>, CaError> {
         let now = Timestamp::now().0;
         self.revocation_list_of(now - 300, now + i64::from(days) * DAY)
     }
 
-    /// One that was made at the first and is good until the second.
+    /// Returns a revocation list that was issued at `made` and is valid until `end` (seconds since
+    /// 1970).
     pub(crate) fn revocation_list_of(&self, made: i64, end: i64) -> Result<Vec<u8>, CaError> {
         let mut list = X509CrlBuilder::new()?;
         list.set_issuer_name(self.certificate().subject_name())?;
@@ -249,16 +257,17 @@ impl Ca {
         Ok(list.build()?.to_pem()?)
     }
 
-    /// The signing policy: everything under the namespace.
+    /// The signing policy of this authority: it may sign all subjects under its namespace.
     pub fn signing_policy(&self) -> String {
         SigningPolicy::write(self.subject(), &[format!("{}/*", self.namespace)])
     }
 
-    /// Puts certificate, signing policy and a revocation list for `days` into a directory of trusted authorities. Gives
-    /// the hash that their names begin with.
+    /// Installs the certificate, the signing policy and a revocation list for `days` days into a
+    /// directory of trusted authorities. Returns the hash that the file names begin with.
     ///
     /// # Errors
-    /// As [`Ca::revocation_list`]; or the directory or a file in it cannot be written.
+    /// The same errors as [`Ca::revocation_list`]; or the directory or a file in it cannot be
+    /// written.
     pub fn install(&self, directory: &Path, days: u32) -> Result<String, CaError> {
         let failed = |source| CaError::File { path: directory.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
@@ -270,18 +279,18 @@ impl Ca {
     }
 }
 
-/// Writes a credential as certificate (0644) and key (0600).
+/// Writes a credential as two files: certificate (mode 0644) and key (mode 0600).
 ///
 /// # Errors
-/// A file cannot be written, or OpenSSL cannot encode what goes into it.
+/// A file cannot be written, or OpenSSL cannot encode its content.
 pub fn write_pair(credential: &Credential, certificate: &Path, key: &Path) -> Result<(), CaError> {
     write_encrypted_pair(credential, certificate, key, None)
 }
 
-/// As [`write_pair`], with the key encrypted.
+/// Like [`write_pair`], but encrypts the key if there is a passphrase.
 ///
 /// # Errors
-/// As [`write_pair`]; or the key cannot be encrypted.
+/// The same errors as [`write_pair`]; or the key cannot be encrypted.
 pub fn write_encrypted_pair(
     credential: &Credential,
     certificate: &Path,
@@ -292,7 +301,7 @@ pub fn write_encrypted_pair(
     put(certificate, &credential.certificate().to_pem()?, 0o644)
 }
 
-/// `"/O=Grid/CN=Somebody" account`.
+/// Formats a line of a grid-mapfile: `"/O=Grid/CN=Somebody" account`.
 pub fn gridmap_line(subject: &str, accounts: &[&str]) -> String {
     let escaped = subject.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{escaped}\" {}", accounts.join(","))
@@ -317,7 +326,8 @@ fn is_host_name(text: &str) -> bool {
     text.len() < 254 && text.split('.').all(label)
 }
 
-/// A name from its one-line beginning and a common name, which may hold slashes.
+/// Builds a subject from a namespace in one-line form and a common name. The common name may
+/// contain slashes.
 fn distinguished_name(namespace: &str, common_name: &str) -> Result<X509Name, CaError> {
     let wrong = |reason| CaError::Name { text: namespace.to_owned(), reason };
     let mut builder = X509NameBuilder::new()?;
@@ -333,14 +343,14 @@ fn distinguished_name(namespace: &str, common_name: &str) -> Result<X509Name, Ca
         .append_entry_by_text("CN", common_name)
         .map_err(|_| wrong("a common name has 1 to 64 characters"))?;
     let name = builder.build();
-    // The reserved names would make proxies of these certificates.
+    // Certificates with a reserved common name would be taken for proxies.
     if matches!(common_name, "proxy" | "limited proxy") || name::one_line(&name).contains("\\x00") {
         return Err(wrong("this common name is reserved"));
     }
     Ok(name)
 }
 
-/// What all certificates have.
+/// Starts a certificate with the fields that all certificates of the authority have.
 fn begin(
     subject: &X509Name,
     issuer: &openssl::x509::X509NameRef,
@@ -373,7 +383,7 @@ fn begin(
     Ok(builder)
 }
 
-/// authorityKeyIdentifier: the key of `authority`.
+/// The extension authorityKeyIdentifier, with the identifier of the key of `authority`.
 fn key_reference(authority: &X509Ref) -> Result<openssl::x509::X509Extension, ErrorStack> {
     const KEY_IDENTIFIER: u8 = 0x80;
     let identifier = match authority.subject_key_id() {

@@ -1,4 +1,4 @@
-//! A certificate's fields that proxies and policies ask for.
+//! Reads those fields of a certificate that proxies and policies need.
 
 use openssl::x509::X509Ref;
 
@@ -8,33 +8,33 @@ use crate::oid;
 use crate::proxy_info::{ProxyKind, ProxyPolicy};
 use crate::time::Timestamp;
 
-/// One extension.
+/// One extension of a certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Extension {
-    /// Content of the OBJECT IDENTIFIER.
+    /// Content octets of the OBJECT IDENTIFIER.
     pub oid: Vec<u8>,
     pub critical: bool,
-    /// DER of the extension's own type.
+    /// The extension's value in DER.
     pub value: Vec<u8>,
 }
 
-/// A certificate, read (RFC 5280 section 4.1).
+/// The decoded fields of a certificate (RFC 5280 section 4.1).
 #[derive(Clone, Debug)]
 pub struct Details {
-    /// One-line forms.
+    /// The subject in its one-line form, as is the issuer below.
     pub subject: String,
     pub issuer: String,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
-    /// What kind of proxy it is; `None` for certificates that are none.
+    /// The kind of proxy; `None` if the certificate is no proxy.
     pub proxy: Option<ProxyKind>,
-    /// How many proxies may follow this one, where it says so.
+    /// How many proxies may follow this one; `None` if there is no limit.
     pub path_length: Option<u64>,
     /// Serial number, big endian, without sign.
     pub serial: Vec<u8>,
-    /// Basic constraints say that it is an authority.
+    /// Whether basic constraints mark it as an authority.
     pub authority: bool,
-    /// Bits of keyUsage, bit 0 (digitalSignature) highest; `None` without the extension.
+    /// Bits of keyUsage; bit 0 (digitalSignature) is the highest. `None` without the extension.
     pub(crate) key_usage: Option<u16>,
     pub(crate) subject_der: Vec<u8>,
     pub(crate) issuer_der: Vec<u8>,
@@ -46,10 +46,10 @@ pub struct Details {
 pub(crate) const DIGITAL_SIGNATURE: u16 = 0x8000;
 
 impl Details {
-    /// What a certificate says.
+    /// Decodes a certificate.
     ///
     /// # Errors
-    /// Its encoding, or that of a time or extension that counts here, cannot be read.
+    /// The encoding of the certificate, of a time or of a relevant extension cannot be read.
     pub fn of(certificate: &X509Ref) -> Result<Self, DerError> {
         let der = certificate.to_der().map_err(|_| DerError::Value)?;
         let mut details = parse(&der)?;
@@ -72,7 +72,7 @@ impl Details {
     }
 }
 
-/// Reads all but the one-line names.
+/// Decodes everything except the one-line names.
 pub(crate) fn parse(der: &[u8]) -> Result<Details, DerError> {
     const VERSION: u8 = 0xa0;
     const EXTENSIONS: u8 = 0xa3;
@@ -138,7 +138,7 @@ fn extension(mut fields: Reader<'_>) -> Result<Extension, DerError> {
     Ok(Extension { oid, critical, value })
 }
 
-/// The first sixteen bits of a BIT STRING.
+/// The first 16 bits of a BIT STRING.
 fn bits(value: &[u8]) -> Result<u16, DerError> {
     let content = Reader::new(value).expect(der::BIT_STRING)?.content;
     let octet = |at: usize| u16::from(content.get(at).copied().unwrap_or(0));
@@ -155,7 +155,7 @@ fn kind(extensions: &[Extension], issuer: &[u8], subject: &[u8]) -> Result<Kind,
             oid::DRAFT_PROXY_CERT_INFO => true,
             _ => continue,
         };
-        // Two would be two opinions about what the bearer may do.
+        // Two extensions could disagree about what the bearer may do.
         if found.is_some() {
             return Err(DerError::Value);
         }
@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn parse_any_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = super::parse(&bytes);
             let wrapped = crate::der::sequence(&[&crate::der::sequence(&[&crate::der::integer(3), &bytes])]);
             let _ = super::parse(&wrapped);

@@ -1,4 +1,4 @@
-//! Why a chain of certificates is not believed, in words.
+//! The reasons why a chain of certificates is not accepted.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use crate::der::DerError;
 use crate::signing_policy::PolicyError;
 use crate::time::Timestamp;
 
-/// Says which certificate is at fault by its subject, and since when.
+/// Names the certificate at fault by its subject and, for times, says since when.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
     #[error("no certificate came")]

@@ -1,5 +1,6 @@
-//! Control connections after authentication: each command and each line of a reply is sealed by itself and travels as
-//! base64 (RFC 2228 sections 3 and 4, as GCT does it).
+//! Protection of the control connection after authentication. Each command and each line of a reply
+//! is protected by itself and travels as base64 (RFC 2228 sections 3 and 4), in the form that GCT
+//! uses.
 
 use base64::Engine;
 use base64::engine::GeneralPurpose;
@@ -9,15 +10,16 @@ use crate::session::{Protection, Session, SessionError};
 
 const BASE64: GeneralPurpose = STANDARD;
 
-/// A token as the argument of `ADAT`, or after `ADAT=` in a reply.
+/// Encodes a token as the argument of `ADAT`, or as the text after `ADAT=` in a reply.
 pub fn encode_token(token: &[u8]) -> String {
     BASE64.encode(token)
 }
 
-/// The token in the argument of `ADAT` or of a reply to it (`ADAT=` is passed over).
+/// Decodes the token in the argument of `ADAT` or in the reply to it (the prefix `ADAT=` is
+/// skipped).
 ///
 /// # Errors
-/// It is no base64.
+/// The text is not base64.
 pub fn decode_token(text: &str) -> Result<Vec<u8>, SessionError> {
     let text = text.trim_end_matches(['\r', '\n', ' ']);
     let text = text.strip_prefix("ADAT=").unwrap_or(text);
@@ -25,10 +27,11 @@ pub fn decode_token(text: &str) -> Result<Vec<u8>, SessionError> {
 }
 
 impl Session {
-    /// Appends `ENC <base64>` (`MIC` without encryption) for a command line, which has its CR LF, to `out`.
+    /// Appends `ENC <base64>` (`MIC` without encryption) for a command line to `out`. The line
+    /// includes its CR LF.
     ///
     /// # Errors
-    /// As [`Session::seal`].
+    /// The same errors as [`Session::seal`].
     pub fn seal_command(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         let word = match self.protection() {
             Protection::Confidential => "ENC ",
@@ -37,10 +40,11 @@ impl Session {
         self.seal_line(word, line, out)
     }
 
-    /// The command line in `MIC|ENC|CONF <base64>`. Which word it is makes no difference.
+    /// Returns the command line in `MIC|ENC|CONF <base64>`. The word makes no difference.
     ///
     /// # Errors
-    /// It came in clear, is no base64, not genuine or cut off, or the peer has ended the secured connection.
+    /// The command came in clear, is not base64, is not authentic or is truncated, or the peer has
+    /// closed the secured connection.
     pub fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, SessionError> {
         let bare = SessionError::Line("a command came in clear after authentication");
         let line = line.trim_ascii_end();
@@ -52,11 +56,11 @@ impl Session {
         self.open_text(text)
     }
 
-    /// Appends each line of a reply sealed to `out`: `632-` before the last, `632 ` for the last (631 without
-    /// encryption).
+    /// Appends each line of a reply, protected, to `out`. The last line gets the code `632 `, the
+    /// lines before it `632-` (631 without encryption).
     ///
     /// # Errors
-    /// As [`Session::seal`]; the lines before are in `out`.
+    /// The same errors as [`Session::seal`]; the lines before the failed one are in `out` then.
     pub fn seal_reply(&mut self, reply: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         let code = match self.protection() {
             Protection::Confidential => "632",
@@ -70,10 +74,10 @@ impl Session {
         Ok(())
     }
 
-    /// The reply line in `631`, `632` or `633`, with its own code and CR LF.
+    /// Returns the reply line in a `631`, `632` or `633` reply, with its own code and CR LF.
     ///
     /// # Errors
-    /// As [`Session::open_command`].
+    /// The same errors as [`Session::open_command`].
     pub fn open_reply(&mut self, line: &[u8]) -> Result<Vec<u8>, SessionError> {
         let line = line.trim_ascii_end();
         match line {
@@ -99,7 +103,7 @@ impl Session {
         if !self.open(&sealed, &mut plain)? {
             return Err(SessionError::Closed);
         }
-        // A line is sealed whole, so that what is left over would be a line cut off.
+        // A line is protected as a whole, so an incomplete record means a truncated line.
         if plain.is_empty() { Err(SessionError::Incomplete) } else { Ok(plain) }
     }
 }

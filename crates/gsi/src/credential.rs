@@ -1,4 +1,5 @@
-//! Credentials: a certificate, its chain, and the private key.
+//! Credentials: a certificate, its chain, and the private key. They are read from PEM files, pairs
+//! of files and PKCS #12 files. Key files must belong to the right user and be closed to others.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,7 @@ use crate::certificate::Details;
 use crate::der::DerError;
 use crate::time::Timestamp;
 
-/// Longest credential file that is read.
+/// The largest credential file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Why a credential cannot be used.
@@ -46,10 +47,10 @@ pub enum CredentialError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// Asked for the passphrase of an encrypted key; told where the key is.
+/// Called for the passphrase of an encrypted key, with the place of the key as the argument.
 pub type AskPassphrase<'a> = &'a mut dyn FnMut(&str) -> Option<Zeroizing<String>>;
 
-/// Who somebody is, and the means to prove it. The key is cleared by OpenSSL when the last copy goes.
+/// An identity and the means to prove it. OpenSSL clears the key when the last copy is dropped.
 #[derive(Clone)]
 pub struct Credential {
     certificate: X509,
@@ -60,17 +61,18 @@ pub struct Credential {
 }
 
 impl fmt::Debug for Credential {
-    /// Without the key.
+    /// Leaves out the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential").field("subject", &self.details.subject).finish_non_exhaustive()
     }
 }
 
 impl Credential {
-    /// `chain` begins with the issuer of `certificate`. The key must be the certificate's.
+    /// Combines a certificate, its chain and its key. `chain` begins with the issuer of
+    /// `certificate`.
     ///
     /// # Errors
-    /// A certificate cannot be read, or the key is that of another one.
+    /// A certificate cannot be read, or `key` is not the key of `certificate`.
     pub fn new(certificate: X509, chain: Vec<X509>, key: PKey<Private>) -> Result<Self, CredentialError> {
         Self::assemble("the credential", certificate, chain, key)
     }
@@ -99,29 +101,30 @@ impl Credential {
         Ok(Self { certificate, chain, key, details, identity })
     }
 
-    /// From PEM text: the first certificate is the owner's, further ones are its chain; the key may stand anywhere
-    /// (RFC 3820 proxies as files have it second).
+    /// Reads PEM text. The first certificate is the owner's, the others are its chain. The key may
+    /// be anywhere (files with RFC 3820 proxies have it second).
     ///
     /// # Errors
-    /// It has no certificate or no key, they do not belong together, or `ask` gives no passphrase or a wrong one.
+    /// The text has no certificate or no key, they do not belong together, or `ask` returns no
+    /// passphrase or a wrong one.
     pub fn from_pem(pem: &[u8], ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         Self::from_parts("the credential", pem, pem, ask)
     }
 
-    /// From a file with certificate, key and chain, such as a proxy.
+    /// Reads a file with certificate, key and chain, such as a proxy file.
     ///
     /// # Errors
-    /// As [`Credential::from_pem`]; or the file cannot be read, is too large, is open to others, or is neither this
-    /// user's nor root's.
+    /// The same errors as [`Credential::from_pem`]; or the file cannot be read, is too large, is
+    /// accessible to other users, or belongs neither to this user nor to root.
     pub fn load(path: &Path, ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         let text = read(path, Some(None))?;
         Self::from_parts(&path.display().to_string(), &text, &text, ask)
     }
 
-    /// From a certificate (with chain) and a key in files of their own.
+    /// Reads a certificate (with chain) and a key from separate files.
     ///
     /// # Errors
-    /// As [`Credential::load`]; others may read the certificate.
+    /// The same errors as [`Credential::load`], except that other users may read the certificate.
     pub fn load_pair(
         certificate: &Path,
         key: &Path,
@@ -133,7 +136,7 @@ impl Credential {
         Self::with_key(&key.display().to_string(), certificates, &secret, ask)
     }
 
-    /// As [`Credential::load_pair`], where the key may also belong to the user `owner`.
+    /// Like [`Credential::load_pair`], but the key may also belong to the user `owner`.
     pub(crate) fn load_pair_of(
         certificate: &Path,
         key: &Path,
@@ -150,10 +153,11 @@ impl Credential {
         Self::with_key(&key.display().to_string(), certificates, &secret, &mut |_| None)
     }
 
-    /// From a PKCS #12 file, as browsers export them.
+    /// Reads a PKCS #12 file, as browsers export them.
     ///
     /// # Errors
-    /// As [`Credential::load`], also where no passphrase is needed and `ask` gives none; or it is no PKCS #12.
+    /// The same errors as [`Credential::load`]; or the file is not PKCS #12, or `ask` returns no
+    /// passphrase, even if the file needs none.
     pub fn load_pkcs12(path: &Path, ask: AskPassphrase<'_>) -> Result<Self, CredentialError> {
         let place = path.display().to_string();
         let sealed = Pkcs12::from_der(&read(path, Some(None))?)?;
@@ -198,7 +202,7 @@ impl Credential {
         &self.certificate
     }
 
-    /// Issuer, its issuer, and so on, as far as they are there.
+    /// The issuer, the issuer of that, and so on, as far as they are known.
     pub fn chain(&self) -> &[X509] {
         &self.chain
     }
@@ -211,23 +215,23 @@ impl Credential {
         &self.details
     }
 
-    /// One-line subject.
+    /// The subject in its one-line form.
     pub fn subject(&self) -> &str {
         &self.details.subject
     }
 
-    /// Subject without the common names that proxies add: who it is.
+    /// The subject without the common names that proxies add, that is, the user or host itself.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// When the first certificate of the chain runs out.
+    /// The time at which the first certificate of the chain expires.
     pub fn not_after(&self) -> Timestamp {
         let later = self.chain.iter().filter_map(|link| Details::of(link).ok());
         later.map(|details| details.not_after).fold(self.details.not_after, Timestamp::min)
     }
 
-    /// Certificate, key, chain: the form of proxy files.
+    /// Encodes certificate, key and chain in this order, as proxy files have them.
     ///
     /// # Errors
     /// OpenSSL cannot encode the key or a certificate.
@@ -238,7 +242,7 @@ impl Credential {
         out.extend_from_slice(&key);
         for link in &self.chain {
             let link = link.to_pem()?;
-            // Growing would leave a copy of the key behind.
+            // If the buffer grew, the old allocation would keep a copy of the key.
             let mut grown = Zeroizing::new(Vec::with_capacity(out.len() + link.len()));
             grown.extend_from_slice(&out);
             grown.extend_from_slice(&link);
@@ -273,8 +277,9 @@ fn private_key(place: &str, pem: &[u8], ask: AskPassphrase<'_>) -> Result<PKey<P
     })
 }
 
-/// Reads a file whole. One with a secret must be its owner's alone, who is this process's user, root or the one named in
-/// `secret`; asked of the opened file, so that it cannot be exchanged in between.
+/// Reads a whole file. A file with a secret (`secret` is set) must be accessible to its owner only,
+/// and the owner must be this process's user, root, or the user in `secret`. The check uses the
+/// open file, so that the file cannot be exchanged between check and read.
 fn read(path: &Path, secret: Option<Option<u32>>) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
     let failed = |source| CredentialError::Read { path: path.to_owned(), source };
     let file = ropewalk_files::open(path).map_err(failed)?;

@@ -1,5 +1,6 @@
-//! A data channel's own security context (GCT's `DCSC P`): a credential that the client gives to both servers of a
-//! third-party transfer, so that they know each other although their log-ins differ.
+//! The security context of a data channel (`DCSC P` of GCT). The client sends one credential to
+//! both servers of a third-party transfer. The servers then accept each other even if their own
+//! log-ins differ.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::time::Timestamp;
 use crate::tls::{Identity, TlsSettings};
 use crate::trust::Trust;
 
-/// Longest argument of DCSC that is looked at.
+/// Longest accepted argument of DCSC, in bytes.
 const MAX_ARGUMENT: usize = 256 << 10;
 
 /// Why there is no context.
@@ -37,10 +38,10 @@ pub enum DcscError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// The credential in what follows `DCSC P `: base64 of PEM.
+/// Decodes the argument of `DCSC P`: base64 of PEM.
 ///
 /// # Errors
-/// It is too long or no base64, or what it holds is no credential, or has an encrypted key.
+/// The argument is too long or not base64, or its content is no credential or has an encrypted key.
 pub fn parse(argument: &str) -> Result<Credential, DcscError> {
     let argument = argument.trim();
     if argument.len() > MAX_ARGUMENT {
@@ -50,13 +51,14 @@ pub fn parse(argument: &str) -> Result<Credential, DcscError> {
     Ok(Credential::from_pem(&text, &mut |_| None)?)
 }
 
-/// What follows `DCSC P `. It holds the key: it must travel encrypted and never reach a log.
+/// Encodes a credential as the argument of `DCSC P`. The result contains the private key, so it
+/// must travel encrypted and never reach a log.
 ///
 /// # Errors
-/// As [`Credential::to_pem`].
+/// The same errors as [`Credential::to_pem`].
 pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
     let mut text = credential.to_pem()?;
-    // GCT trusts what stands behind the key; where that is nothing, it is the certificate itself.
+    // GCT trusts the certificates after the key. Without a chain, this is the certificate itself.
     if credential.chain().is_empty() {
         let again = credential.certificate().to_pem()?;
         text = Zeroizing::new([text.as_slice(), &again].concat());
@@ -64,8 +66,9 @@ pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
     Ok(Zeroizing::new(STANDARD.encode(&*text)))
 }
 
-/// What a server is given of `issuer`: a limited proxy with a key of its own, so that the issuer's key stays where it is,
-/// and the authorities above it, which the server may not know. One that nobody vouches for is given as it is.
+/// Returns the credential to send to a server on behalf of `issuer`: a limited proxy with a key of
+/// its own and the authorities above it. The issuer's key stays here, and the server may not know
+/// the authorities. A self-issued credential is sent as it is.
 ///
 /// # Errors
 /// `issuer` has expired or allows no further proxies, or OpenSSL fails.
@@ -81,7 +84,8 @@ pub fn for_server(issuer: &Credential, trust: &Trust) -> Result<Credential, Dcsc
     Ok(Credential::new(proxy.certificate().clone(), chain, proxy.key().clone())?)
 }
 
-/// A fresh credential that nobody vouches for, as globus-url-copy makes with `-data-cred auto` (but signed with SHA-256).
+/// Makes a new self-signed credential, as globus-url-copy does with `-data-cred auto`, but signed
+/// with SHA-256. `lifetime` is in seconds.
 ///
 /// # Errors
 /// OpenSSL cannot make the key or the certificate.
@@ -107,11 +111,12 @@ pub fn self_signed(lifetime: u64) -> Result<Credential, DcscError> {
     Ok(Credential::new(builder.build(), Vec::new(), key)?)
 }
 
-/// The context: the credential's own certificates are trusted besides `trust`, without signing policies, and MD5
-/// passes, since globus-url-copy signs with it. The peer must be [`Credential::identity`] (DCAU A) or DCAU S's subject.
+/// Returns the context. It trusts the credential's own certificates in addition to `trust`, without
+/// signing policies. MD5 signatures are allowed because globus-url-copy makes them. The peer must
+/// be [`Credential::identity`] (DCAU A) or the subject of DCAU S.
 ///
 /// # Errors
-/// As [`Identity::new`].
+/// The same errors as [`Identity::new`].
 pub fn identity(
     credential: Credential,
     trust: Option<&Trust>,

@@ -1,4 +1,5 @@
-//! Making proxies: requests for them, and signatures under them (RFC 3820; as GCT does).
+//! Delegation of proxies (RFC 3820, as GCT does it): requests for a proxy certificate, and
+//! signatures of such requests.
 
 use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString, Asn1Time};
 use openssl::bn::BigNum;
@@ -22,7 +23,7 @@ use crate::oid;
 use crate::proxy_info::{ProxyKind, ProxyPolicy, Rights};
 use crate::time::Timestamp;
 
-/// Peers' clocks may be late by this much, in seconds; GCT allows the same.
+/// How far a peer's clock may be behind, in seconds; GCT allows the same.
 const CLOCK_SKEW: i64 = 300;
 
 /// Why a proxy was not made.
@@ -60,25 +61,25 @@ pub enum DelegationError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// What a proxy shall be.
+/// The terms of a new proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyTerms {
-    /// How it is marked and what it may do. Under another proxy, the mark is that proxy's.
+    /// The form of the proxy and its rights. A proxy of a proxy has the form of its issuer.
     pub kind: ProxyKind,
-    /// Seconds; cut at the end of the issuer's.
+    /// Seconds. The proxy never lives longer than its issuer.
     pub lifetime: u64,
-    /// How many proxies may follow; `None`: any number.
+    /// How many further proxies may follow; `None` for any number.
     pub path_length: Option<u64>,
 }
 
 impl Default for ProxyTerms {
-    /// Full, RFC 3820, twelve hours.
+    /// A full RFC 3820 proxy for twelve hours.
     fn default() -> Self {
         Self { kind: ProxyKind::Rfc3820(Rights::All), lifetime: 12 * 3600, path_length: None }
     }
 }
 
-/// The side that wants a proxy: a fresh key, and the request for its certificate.
+/// The side that receives a proxy: it makes a new key and a request for its certificate.
 pub struct ProxyRequest {
     key: PKey<Private>,
 }
@@ -90,15 +91,15 @@ impl std::fmt::Debug for ProxyRequest {
 }
 
 impl ProxyRequest {
-    /// For a proxy of `peer`.
+    /// Makes a key for a proxy of `peer`.
     ///
     /// # Errors
-    /// OpenSSL cannot make the key, or not read that of `peer`, whose size it is to have.
+    /// OpenSSL cannot make the key, or cannot read the key of `peer`, which determines its size.
     pub fn new(peer: &X509Ref, keys: &DelegatedKeys) -> Result<Self, ErrorStack> {
         Ok(Self { key: keys.make(peer)? })
     }
 
-    /// PKCS #10 in DER, with the subject and the extension that GCT writes.
+    /// Encodes the request as PKCS #10 in DER, with the subject and the extension that GCT writes.
     ///
     /// # Errors
     /// OpenSSL cannot make or sign the request.
@@ -117,8 +118,9 @@ impl ProxyRequest {
         request.build().to_der()
     }
 
-    /// Takes the answer: a certificate in DER, which the peer's chain may follow. `peer` is the certificate that must
-    /// have signed it, `chain` what it came with.
+    /// Takes the answer: a certificate in DER, which the chain of the peer may follow. `peer` is
+    /// the certificate that must have signed it; `chain` is the chain that the peer sent in the
+    /// handshake.
     ///
     /// # Errors
     /// The answer cannot be read, is for another key, or is no proxy that `peer` has signed.
@@ -147,7 +149,7 @@ impl ProxyRequest {
         if !named || details.proxy.is_none() || !signed? {
             return Err(DelegationError::NotAProxy { subject: details.subject, expected: issuer.subject });
         }
-        // GCT sends the certificate alone; the rest is what the peer showed in the handshake.
+        // GCT sends only the certificate; the chain is then the one from the handshake.
         if further.is_empty() {
             further.push(peer.to_owned());
             further.extend(chain.iter().cloned());
@@ -156,11 +158,11 @@ impl ProxyRequest {
     }
 }
 
-/// The side that gives a proxy: signs a request (DER).
+/// The side that delegates: signs a request (DER).
 ///
 /// # Errors
-/// The request cannot be read, is not signed with its own key or has too weak a one, or `issuer` makes no such proxy
-/// ([`create_proxy`]).
+/// The request cannot be read, is not signed with its own key or has a weak key, or `issuer` cannot
+/// make such a proxy ([`create_proxy`]).
 pub fn sign_request(
     issuer: &Credential,
     request: &[u8],
@@ -174,17 +176,18 @@ pub fn sign_request(
     if !signed {
         return Err(DelegationError::RequestSignature);
     }
-    // It would speak for the issuer: who finds the key does, too.
+    // The proxy acts for the issuer, so an attacker who computes a weak key could do that too.
     if let Some((bits, least)) = keys::weakness(&key) {
         return Err(DelegationError::WeakKey { bits, least });
     }
     sign(issuer, &key, terms, now)
 }
 
-/// A proxy of `issuer` with a key of its own, as `grid-proxy-init` makes one.
+/// Makes a proxy of `issuer` with a key of its own, as `grid-proxy-init` does.
 ///
 /// # Errors
-/// `issuer` has expired, allows no further proxies, or is limited where `terms` are not; or OpenSSL fails.
+/// `issuer` has expired, allows no further proxies, or is limited while `terms` are not; or OpenSSL
+/// fails.
 pub fn create_proxy(
     issuer: &Credential,
     bits: u32,
@@ -221,7 +224,8 @@ fn sign(
     if let Some(allowed @ 0) = above.path_length {
         return Err(DelegationError::PathLength { subject: subject(), allowed });
     }
-    // One less than the issuer's at most, so that the chain stays valid whatever was asked for.
+    // At most one less than the issuer's path length, so that the chain is valid whatever the
+    // request says.
     let path_length = match (terms.path_length, above.path_length.map(|length| length - 1)) {
         (Some(wanted), Some(left)) => Some(wanted.min(left)),
         (wanted, left) => wanted.or(left),
@@ -262,7 +266,8 @@ fn sign(
     Ok(builder.build())
 }
 
-/// Key usage without what proxies must not do (RFC 3820 section 3.7), and extended key usage as it is.
+/// Copies the key usage without the bits that proxies must not have (RFC 3820 section 3.7), and the
+/// extended key usage unchanged.
 fn copy_usage(builder: &mut X509Builder, above: &Details) -> Result<(), DelegationError> {
     const NON_REPUDIATION: u16 = 0x4000;
     const KEY_CERT_SIGN: u16 = 0x0400;
@@ -281,13 +286,14 @@ fn copy_usage(builder: &mut X509Builder, above: &Details) -> Result<(), Delegati
     Ok(())
 }
 
-/// Serial number and common name: from the key, so that no two proxies of one issuer are alike.
+/// Serial number and common name. They are derived from the key, so that two proxies of one issuer
+/// differ.
 fn serial<T: HasPublic>(key: &PKeyRef<T>) -> Result<u32, ErrorStack> {
     let hash = sha1(&key.public_key_to_der()?);
     Ok(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3] & 0x7f]))
 }
 
-/// The digest that `issuer` itself is signed with, if it is a sound one.
+/// The digest with which `issuer` itself is signed if it is a strong one, otherwise SHA-256.
 fn digest(issuer: &X509Ref, key: &PKeyRef<Private>) -> MessageDigest {
     if matches!(key.id(), Id::ED25519 | Id::ED448) {
         return MessageDigest::null();
@@ -300,7 +306,7 @@ fn digest(issuer: &X509Ref, key: &PKeyRef<Private>) -> MessageDigest {
     }
 }
 
-/// An extension from its dotted identifier and the DER of its value.
+/// Makes an extension from its dotted identifier and the DER of its value.
 pub(crate) fn extension(oid: &str, critical: bool, value: &[u8]) -> Result<X509Extension, ErrorStack> {
     X509Extension::new_from_der(
         &*Asn1Object::from_str(oid)?,

@@ -1,4 +1,4 @@
-//! As much of DER (X.690) as certificates need: a reader that never panics, and a writer.
+//! The parts of DER (X.690) that certificates need: a reader that never panics, and a writer.
 
 pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const INTEGER: u8 = 0x02;
@@ -10,7 +10,7 @@ pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 
-/// What is wrong with an encoding.
+/// Why an encoding is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerError {
     #[error("the encoding ends early")]
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// The tag of what comes next.
+    /// The tag of the next element.
     pub(crate) fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next element if it has this tag.
+    /// Reads the next element if it has this tag.
     pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
         if self.peek() == Some(tag) { self.any().map(Some) } else { Ok(None) }
     }
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         self.expect(SEQUENCE).map(|element| element.reader())
     }
 
-    /// An INTEGER that is not negative and fits.
+    /// Reads an INTEGER that is not negative and fits into 64 bits.
     pub(crate) fn unsigned(&mut self) -> Result<u64, DerError> {
         unsigned(self.expect(INTEGER)?.content)
     }
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The value of an INTEGER's content.
+/// The value of the content octets of an INTEGER.
 pub(crate) fn unsigned(content: &[u8]) -> Result<u64, DerError> {
     let digits = match content {
         [] => return Err(DerError::Value),
@@ -121,7 +121,7 @@ pub(crate) fn unsigned(content: &[u8]) -> Result<u64, DerError> {
     Ok(digits.iter().fold(0, |sum, &octet| sum << 8 | u64::from(octet)))
 }
 
-/// One element with this tag around `content`.
+/// Encodes one element with this tag around `content`.
 pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let length = content.len();
@@ -151,7 +151,7 @@ pub(crate) fn integer(value: u64) -> Vec<u8> {
     element(INTEGER, &content)
 }
 
-/// An OBJECT IDENTIFIER's content as dotted numbers.
+/// Formats the content of an OBJECT IDENTIFIER as dotted numbers.
 pub(crate) fn dotted(content: &[u8]) -> String {
     let mut out = String::new();
     let mut value: u64 = 0;
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn writer_output_is_read_back() {
         for length in [0, 1, 127, 128, 255, 256, 70_000] {
             let written = element(OCTET_STRING, &vec![7; length]);
             let mut reader = Reader::new(&written);
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn reader_on_any_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut reader = Reader::new(&bytes);
             while let Ok(element) = reader.any() {
                 let _ = element.reader().any();

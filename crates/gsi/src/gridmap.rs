@@ -1,9 +1,9 @@
-//! Grid-mapfiles: which local accounts a subject may use. A line is `"/O=Grid/CN=Somebody" first,second`; the first account
-//! is the default; one that begins with a dot is a pool.
+//! Grid-mapfiles say which local accounts a subject may use. A line is `"/O=Grid/CN=Somebody"
+//! first,second`. The first account is the default. An account that begins with a dot is a pool.
 
 use crate::name;
 
-/// A local account, or a pool to lease one from.
+/// A local account, or a pool to lease an account from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Account {
     Local(String),
@@ -11,7 +11,7 @@ pub enum Account {
     Pool(String),
 }
 
-/// A line that was passed over.
+/// A line that was skipped, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("grid-mapfile: line {line}: {reason}")]
 pub struct GridmapProblem {
@@ -19,7 +19,7 @@ pub struct GridmapProblem {
     pub reason: &'static str,
 }
 
-/// A grid-mapfile.
+/// A parsed grid-mapfile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gridmap {
     entries: Vec<(String, Vec<Account>)>,
@@ -27,7 +27,8 @@ pub struct Gridmap {
 }
 
 impl Gridmap {
-    /// Reads a file's text. Lines that cannot be read map nobody and are kept as [`Gridmap::problems`].
+    /// Parses the text of a file. Lines that cannot be read are skipped and listed in
+    /// [`Gridmap::problems`].
     pub fn parse(text: &str) -> Self {
         let mut map = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -44,8 +45,9 @@ impl Gridmap {
         &self.problems
     }
 
-    /// All accounts of a one-line subject, in the file's order. Where no line has it as it stands, those of the first name that
-    /// differs in case alone: two people whose names do so keep their own.
+    /// All accounts of a one-line subject, in the order of the file. If no line has exactly this
+    /// subject, the first subject that differs only in case is used. Two people whose names differ
+    /// only in case keep their own accounts.
     pub fn accounts(&self, subject: &str) -> impl Iterator<Item = &Account> {
         let subject = name::canonical(subject);
         let exact = self.entries.iter().find(|(known, _)| *known == subject);
@@ -60,12 +62,12 @@ impl Gridmap {
             .flat_map(|(_, accounts)| accounts)
     }
 
-    /// The account of somebody who asks for none.
+    /// The account of a client that requests none.
     pub fn default_account(&self, subject: &str) -> Option<&Account> {
         self.accounts(subject).next()
     }
 
-    /// Whether a subject may use a local account by its name.
+    /// Whether a subject may use the local account of this name.
     pub fn permits(&self, subject: &str, account: &str) -> bool {
         self.accounts(subject).any(|known| matches!(known, Account::Local(name) if name == account))
     }
@@ -85,7 +87,7 @@ fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
     let rest = rest.split('#').next().unwrap_or_default().trim();
     let mut accounts = Vec::new();
     for account in rest.trim_end_matches([',', ' ', '\t']).split(',') {
-        // What follows the names is not for us.
+        // Text after the account is ignored.
         let mut words = account.split_whitespace();
         let account = words.next().unwrap_or_default();
         let (pool, bare) = match account.strip_prefix('.') {
@@ -98,7 +100,7 @@ fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
         }
         accounts.push(if pool { Account::Pool(bare.to_owned()) } else { Account::Local(bare.to_owned()) });
         if words.next().is_some() {
-            // Without quotes it may be the rest of the name.
+            // Without quotes, the word may be part of the subject.
             if !line.starts_with('"') {
                 return Err("words follow the account of a subject without quotes");
             }
@@ -108,7 +110,7 @@ fn entry(line: &str) -> Result<Option<Entry>, &'static str> {
     Ok(Some((name::canonical(&subject), accounts)))
 }
 
-/// The subject at a line's beginning, with quotes and escapes undone, and the rest.
+/// Splits a line into the subject, with quotes and escapes resolved, and the rest.
 fn subject(line: &str) -> Result<(String, &str), &'static str> {
     let (quoted, body) = match line.strip_prefix('"') {
         Some(body) => (true, body),
@@ -123,7 +125,8 @@ fn subject(line: &str) -> Result<(String, &str), &'static str> {
             }
             _ if !quoted && letter.is_whitespace() => return Ok((out, &body[at..])),
             '\\' => match letters.next() {
-                // Bytes that are no printable ASCII stay as they are written: so does the one-line form.
+                // Escapes for bytes outside printable ASCII are kept, as in the one-line form of
+                // names.
                 Some((_, 'x' | 'X')) => {
                     let (Some((_, high)), Some((_, low))) = (letters.next(), letters.next()) else {
                         return Err("\\x wants two digits");
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_escapes_and_several_accounts() {
+    fn parse_resolves_quotes_and_escapes_and_lists_accounts() {
         let map = Gridmap::parse(
             "# people\n\"/O=Grid/CN=A B\" ann, bob  # two\n/O=Grid/CN=C carl\n\"/O=Grid/CN=D \\\"x\\\" \\x41\" .pool\n\
              \"/O=Grid/E=a@b\" ann\n\"/O=Grid/CN=A B\" zoe\n",
@@ -172,9 +175,9 @@ mod tests {
         assert_eq!(map.default_account("/O=Grid/CN=A"), None);
     }
 
-    /// As GCT takes them.
+    /// GCT accepts these lines.
     #[test]
-    fn lines_with_something_odd() {
+    fn parse_odd_lines_accepts_as_gct_does() {
         let map = Gridmap::parse(
             "\"/O=Grid/CN=a\"ann\n\"/O=Grid/CN=b\" ann,\n\"/O=Grid/CN=c\" ann the first\n\"/o=grid/cn=D\" ann\n",
         );
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_taken_for_another() {
+    fn accounts_of_similar_subjects_stay_separate() {
         let map = Gridmap::parse("/O=Grid/CN=John Smith jsmith\n\"/CN=bob\" one\n\"/CN=Bob\" two\n");
         assert_eq!(map.problems().len(), 1);
         assert_eq!(map.default_account("/O=Grid/CN=John"), None);
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_map_nobody() {
+    fn parse_invalid_lines_reports_problems() {
         let map = Gridmap::parse(
             "\"/CN=a\n/CN=b\nCN=c x\n\"/CN=d\",\n\"/CN=e\" a,,b\n/CN=f ../x\n/CN=g .\n/CN=h\\\n\"/CN=i\\x4\" x\n",
         );
@@ -210,12 +213,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(text in "([\"\\\\#,./x \n]|CN=|.){0,80}") {
+        fn parse_any_text_does_not_panic(text in "([\"\\\\#,./x \n]|CN=|.){0,80}") {
             Gridmap::parse(&text);
         }
 
         #[test]
-        fn written_ones_come_back(common in "[ -~]{1,30}", account in "[a-z][a-z0-9]{0,8}") {
+        fn parse_of_written_line_permits_the_account(common in "[ -~]{1,30}", account in "[a-z][a-z0-9]{0,8}") {
             let subject = format!("/O=Grid/CN={common}");
             let map = Gridmap::parse(&crate::ca::gridmap_line(&subject, &[&account]));
             prop_assert_eq!(map.problems(), &[]);

@@ -1,4 +1,5 @@
-//! `gsi.conf`: settings of GSI for a whole host, `KEY=value` a line; the environment goes before it.
+//! `gsi.conf`: settings of GSI for a whole host, one `KEY=value` per line. Variables of the
+//! environment override the file.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,10 +8,10 @@ use openssl::ssl::SslVersion;
 
 use crate::host::NameCompatibility;
 
-/// Bytes of the file.
+/// Largest accepted file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// What the file and the environment say; `None` where they say nothing (or 0).
+/// The settings of the file and the environment. `None` if neither has the setting (or has 0).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GsiConf {
     pub min_version: Option<SslVersion>,
@@ -18,19 +19,20 @@ pub struct GsiConf {
     pub name_compatibility: Option<NameCompatibility>,
     pub ciphers: Option<String>,
     pub server_order: Option<bool>,
-    /// Who besides root may own the credentials of virtual hosts: a name or a number.
+    /// The user besides root that may own the credentials of virtual hosts: a name or a number.
     pub vhost_cred_owner: Option<String>,
-    /// `BACKWARD_COMPATIBLE_MIC` and `ACCEPT_BACKWARD_COMPATIBLE_MIC`, which change nothing here: they are about signatures
-    /// apart from the data (`gss_get_mic`), and no GridFTP program makes any.
+    /// `BACKWARD_COMPATIBLE_MIC` and `ACCEPT_BACKWARD_COMPATIBLE_MIC`. They have no effect here:
+    /// they concern signatures separate from the data (`gss_get_mic`), and no GridFTP program makes
+    /// any.
     pub compatible_mic: Option<bool>,
     pub accept_compatible_mic: Option<bool>,
 }
 
-/// A setting that means nothing.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct GsiConfError {
-    /// The file or a line of it, or a variable of the environment.
+    /// The file, a line of it, or a variable of the environment.
     pub place: String,
     pub reason: String,
 }
@@ -47,10 +49,11 @@ const KEYS: [&str; 8] = [
 ];
 
 impl GsiConf {
-    /// Reads the file, which need not be there; `environment` as for [`GsiConf::parse`].
+    /// Reads the file if it exists; `environment` as for [`GsiConf::parse`].
     ///
     /// # Errors
-    /// As [`GsiConf::parse`]; or the file is there and cannot be read: what it limits must not be lost.
+    /// The same errors as [`GsiConf::parse`]; or the file exists and cannot be read. Its
+    /// restrictions must not be ignored.
     pub fn load(path: &Path, environment: impl Fn(&str) -> Option<String>) -> Result<Self, GsiConfError> {
         let text = match ropewalk_files::read_text(path, LONGEST) {
             Ok(text) => text,
@@ -62,11 +65,11 @@ impl GsiConf {
         Self::parse(&text, environment)
     }
 
-    /// Reads the file's text; `environment` is asked for `GLOBUS_GSSAPI_<KEY>`. Keys of other programs' versions are
-    /// passed over.
+    /// Parses the text of the file and calls `environment` with `GLOBUS_GSSAPI_<KEY>` for each key.
+    /// Unknown keys, as other versions have, are skipped.
     ///
     /// # Errors
-    /// A line has no `=`, or a key that counts has a value that it cannot have, in the text or in the environment.
+    /// A line has no `=`, or a known key has an invalid value in the text or in the environment.
     pub fn parse(text: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, GsiConfError> {
         let mut conf = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -118,7 +121,7 @@ fn flag(key: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// TLS before 1.2 is not spoken whatever the file says (RFC 8996).
+/// TLS before 1.2 is never used, whatever the file says (RFC 8996).
 fn version(key: &str, value: &str) -> Result<Option<SslVersion>, String> {
     match value {
         "0" | "" => Ok(None),
@@ -142,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_and_environment() {
+    fn parse_merges_file_and_environment() {
         let text =
             "# x\nMIN_TLS_PROTOCOL=TLS1_2_VERSION\nNAME_COMPATIBILITY=HYBRID\nCIPHERS=\"HIGH\"\nMYSTERY=1\n";
         let conf = GsiConf::parse(text, |key| {
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_not_empty() {
+    fn load_of_unreadable_file_fails() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("gsi.conf");
         let load = || GsiConf::load(&path, |_| None);
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_from_the_environment() {
+    fn parse_takes_every_key_from_the_environment() {
         let with = |key: &str, value: &str| {
             let name = format!("GLOBUS_GSSAPI_{key}");
             GsiConf::parse("", |asked| (asked == name).then(|| value.to_owned()))

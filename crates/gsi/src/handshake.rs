@@ -1,14 +1,16 @@
-//! Handshakes as GSSAPI tokens: TLS flights, then the byte that says whether a proxy is delegated, then the delegation.
+//! Handshakes as GSSAPI tokens: first the TLS flights, then a byte that says whether a proxy is
+//! delegated, then the delegation.
 //!
-//! | step | what travels |
+//! | step | messages |
 //! |---|---|
-//! | TLS | flights as they are, each one token |
-//! | TLS 1.3 only | acceptor: one record with the byte 0x00, since its part ended with the initiator's flight |
+//! | TLS | TLS flights, each as one token |
+//! | TLS 1.3 only | acceptor: a record with the byte 0x00 after the initiator's last flight |
 //! | flag | initiator: one record with `D` (a proxy follows) or `0`, in a token of its own |
-//! | after `D` | acceptor: a record with a PKCS #10 request in DER; initiator: a record with the certificate in DER |
+//! | after `D` | acceptor: a record with a PKCS #10 request (DER) |
+//! | | initiator: a record with the certificate (DER) |
 //!
-//! On data connections that are protected there is nothing but TLS; where they are only authenticated, the flag is
-//! exchanged and clear bytes follow.
+//! Protected data connections use TLS only. On data connections that are only authenticated, the
+//! flag is exchanged and clear bytes follow.
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, Ssl, SslStream, SslVersion};
@@ -27,9 +29,9 @@ use crate::time::Timestamp;
 use crate::tls::Identity;
 use crate::verify::Peer;
 
-/// The most that a peer may send before it is known.
+/// The most bytes that a peer may send before it is authenticated.
 const MAX_TOKENS: usize = 512 << 10;
-/// The largest request or certificate of a delegation.
+/// The largest request or certificate of a delegation, in bytes.
 const MAX_DELEGATION: usize = 256 << 10;
 const DELEGATE: u8 = b'D';
 const NO_DELEGATION: u8 = b'0';
@@ -61,45 +63,46 @@ pub enum HandshakeError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// What follows TLS.
+/// Messages after TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum After {
     /// The flag, as on control connections and on data connections that are only authenticated.
     #[default]
     Flag,
-    /// Nothing: a protected data connection (PROT S, PROT P).
+    /// None, as on a protected data connection (PROT S, PROT P).
     Nothing,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Step {
     /// Send this if it is not empty, and wait for more.
     Continue(Vec<u8>),
-    /// Send this if it is not empty; then the session is there. Where tokens have no boundaries, the peer's first bytes
-    /// may have come with its last token: [`Session::open`] with nothing gives them.
+    /// Send this if it is not empty; the session is then established. If tokens have no boundaries,
+    /// the peer's first bytes may have come with its last token: [`Session::open`] with empty input
+    /// returns them.
     Done(Vec<u8>, Box<Session>),
 }
 
-/// The side that begins.
+/// Options of the side that initiates.
 #[derive(Clone, Debug)]
 pub struct InitiatorOptions {
     pub expected: Expected,
-    /// Gives the acceptor a proxy of these terms.
+    /// If set, a proxy with these terms is delegated to the acceptor.
     pub delegate: Option<ProxyTerms>,
     pub after: After,
     /// Sent as TLS server name, unless it is an address.
     pub server_name: Option<String>,
 }
 
-/// The side that answers.
+/// Options of the side that accepts.
 #[derive(Clone, Debug)]
 pub struct AcceptorOptions {
     pub expected: Expected,
     pub after: After,
-    /// Limited proxies pass (they do with GCT).
+    /// Accept limited proxies, as GCT does.
     pub accept_limited: bool,
-    /// The keys of delegated proxies.
+    /// The kind of key for delegated proxies.
     pub keys: DelegatedKeys,
 }
 
@@ -114,28 +117,28 @@ impl Default for AcceptorOptions {
     }
 }
 
-/// Where a handshake is.
+/// The state of a handshake.
 #[derive(Debug)]
 enum State {
     Tls,
-    /// Initiator, TLS 1.3: for the byte 0x00. Acceptor: for the flag.
+    /// The initiator (TLS 1.3 only) waits for the byte 0x00, the acceptor for the flag.
     Flag,
-    /// Initiator: for the request. Acceptor: for the certificate.
+    /// The initiator waits for the request, the acceptor for the certificate.
     Delegation(Option<ProxyRequest>),
 }
 
-/// How far a token brought the part that both sides share.
+/// The result of the part of a step that both sides share.
 enum Advance {
     Step(Step),
-    /// TLS is through just now.
+    /// This token completed TLS.
     Secured {
         tls13: bool,
     },
-    /// TLS was through before.
+    /// TLS was complete before.
     Later,
 }
 
-/// What both sides have.
+/// The state that both sides have.
 struct Machine {
     stream: Option<SslStream<Memory>>,
     identity: Identity,
@@ -192,8 +195,8 @@ impl Machine {
         Ok(self.stream()?.get_mut().take())
     }
 
-    /// Goes on with TLS; `true` when it is through. The peer is checked as soon as its certificates are there, that is,
-    /// before anything that depends on it leaves.
+    /// Continues TLS; returns `true` when TLS is complete. The peer is checked as soon as its
+    /// certificates are there, that is, before anything is sent that depends on the peer.
     fn tls(&mut self, now: Timestamp, accept_limited: bool) -> Result<bool, HandshakeError> {
         let stream = self.stream()?;
         forget_errors();
@@ -208,7 +211,8 @@ impl Machine {
             if let Some(certificate) = ssl.peer_certificate() {
                 let mut presented = vec![certificate];
                 for link in ssl.peer_cert_chain().into_iter().flatten() {
-                    // An initiator finds the peer's own certificate in the chain too, an acceptor does not.
+                    // OpenSSL includes the peer's own certificate in the chain on the initiator's
+                    // side only.
                     if presented[0].as_ref() != link {
                         presented.push(link.to_owned());
                     }
@@ -227,7 +231,7 @@ impl Machine {
         Ok(finished)
     }
 
-    /// Takes what came, and goes on as far as both sides do the same.
+    /// Takes a token and performs the steps that are the same on both sides.
     fn advance(
         &mut self,
         token: &[u8],
@@ -248,12 +252,12 @@ impl Machine {
         Ok(Advance::Secured { tls13: self.is_tls13()? })
     }
 
-    /// Sends what there is, and waits for more.
+    /// Sends the pending output and waits for more input.
     fn wait(&mut self) -> Result<Step, HandshakeError> {
         Ok(Step::Continue(self.output()?))
     }
 
-    /// Seals bytes into records.
+    /// Writes bytes as protected records.
     fn write(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
         let stream = self.stream()?;
         let mut rest = bytes;
@@ -265,7 +269,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Reads one byte, if it is there. What follows it stays where it is: it may be clear.
+    /// Reads one byte if there is one. The bytes after it stay unread because they may be clear
+    /// text.
     fn read_byte(&mut self) -> Result<Option<u8>, HandshakeError> {
         let mut byte = [0];
         Ok((self.read(&mut byte)? == 1).then_some(byte[0]))
@@ -282,7 +287,7 @@ impl Machine {
         }
     }
 
-    /// Reads what is there and gives it once it begins with a whole DER element.
+    /// Reads the available bytes and returns them once they consist of whole DER elements.
     fn read_element(&mut self) -> Result<Option<Vec<u8>>, HandshakeError> {
         let mut buffer = [0; 4096];
         loop {
@@ -322,7 +327,7 @@ impl Machine {
     }
 }
 
-/// The initiator's machine: the client of a control connection, the connecting side of a data connection.
+/// The initiator: the client of a control connection, or the connecting side of a data connection.
 #[derive(Debug)]
 pub struct Initiator {
     machine: Machine,
@@ -330,10 +335,10 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// One that has not begun.
+    /// Prepares a handshake.
     ///
     /// # Errors
-    /// OpenSSL does not take the server name, or has no memory.
+    /// OpenSSL does not accept the server name, or has no memory.
     pub fn new(identity: &Identity, options: InitiatorOptions) -> Result<Self, HandshakeError> {
         let mut ssl = Ssl::new(&identity.context)?;
         ssl.set_connect_state();
@@ -346,24 +351,26 @@ impl Initiator {
         Ok(Self { machine, delegate: options.delegate })
     }
 
-    /// Takes what came (nothing at first) and says what to send. Parts of tokens may come one by one.
+    /// Takes received bytes (none at first) and returns the bytes to send. A token may come in
+    /// several parts.
     ///
     /// # Errors
-    /// The peer is not believed or not the one expected, does not keep to TLS or to what follows it, sends too much or
-    /// hangs up; or no proxy can be made for it.
+    /// The peer is not trusted or not the expected one, violates TLS or the protocol after it,
+    /// sends too much or closes the connection; or no proxy can be made for it.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
         self.step_at(token, Timestamp::now())
     }
 
-    /// As [`Initiator::step`], at another time than now.
+    /// Like [`Initiator::step`], with `now` as the current time.
     ///
     /// # Errors
-    /// As [`Initiator::step`].
+    /// The same errors as [`Initiator::step`].
     pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
         let machine = &mut self.machine;
         match machine.advance(token, now, true)? {
             Advance::Step(step) => return Ok(step),
-            // In TLS 1.3 ours was the last flight; the acceptor's byte says that it came.
+            // In TLS 1.3 the initiator sends the last flight; the acceptor's byte confirms that it
+            // arrived.
             Advance::Secured { tls13: true } => return machine.wait(),
             Advance::Secured { tls13: false } => return self.flag(),
             Advance::Later => {}
@@ -380,7 +387,7 @@ impl Initiator {
                 };
                 let mut terms = self.delegate.unwrap_or_default();
                 let issuer = machine.identity.credential.clone();
-                // A limited proxy has nothing more to give.
+                // A limited proxy can only delegate limited proxies.
                 if issuer.details().proxy.is_some_and(ProxyKind::is_limited) {
                     terms.kind = terms.kind.with_rights(Rights::Limited);
                 }
@@ -402,7 +409,7 @@ impl Initiator {
     }
 }
 
-/// The acceptor's machine: the server of a control connection, the listening side of a data connection.
+/// The acceptor: the server of a control connection, or the listening side of a data connection.
 #[derive(Debug)]
 pub struct Acceptor {
     machine: Machine,
@@ -411,7 +418,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// One that has not begun.
+    /// Prepares a handshake.
     ///
     /// # Errors
     /// OpenSSL has no memory.
@@ -422,24 +429,25 @@ impl Acceptor {
         Ok(Self { machine, accept_limited: options.accept_limited, keys: options.keys })
     }
 
-    /// The name that the client asked for (TLS server name), once its first token came.
+    /// The TLS server name that the client requested, once its first token came.
     pub fn server_name(&self) -> Option<&str> {
         self.machine.stream.as_ref()?.ssl().servername(openssl::ssl::NameType::HOST_NAME)
     }
 
-    /// Takes what came and says what to send. Parts of tokens may come one by one.
+    /// Takes received bytes and returns the bytes to send. A token may come in several parts.
     ///
     /// # Errors
-    /// The peer is not believed, not the one expected or a limited proxy where none is accepted, does not keep to TLS
-    /// or to what follows it, sends too much, hangs up, or delegates what is no proxy of its own.
+    /// The peer is not trusted, not the expected one, or a limited proxy although none is accepted.
+    /// Or it violates TLS or the protocol after it, sends too much, closes the connection, or
+    /// delegates a certificate that is no proxy of its own.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
         self.step_at(token, Timestamp::now())
     }
 
-    /// As [`Acceptor::step`], at another time than now.
+    /// Like [`Acceptor::step`], with `now` as the current time.
     ///
     /// # Errors
-    /// As [`Acceptor::step`].
+    /// The same errors as [`Acceptor::step`].
     pub fn step_at(&mut self, token: &[u8], now: Timestamp) -> Result<Step, HandshakeError> {
         let machine = &mut self.machine;
         match machine.advance(token, now, self.accept_limited)? {
@@ -448,7 +456,7 @@ impl Acceptor {
                 if tls13 {
                     machine.write(&[0])?;
                 }
-                // The flag comes after this, also over a connection without token boundaries.
+                // The flag is a separate message, also on connections without token boundaries.
                 return machine.wait();
             }
             Advance::Later => {}

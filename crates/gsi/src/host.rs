@@ -1,4 +1,5 @@
-//! Whether a peer is the one that was wanted: by host name or by subject, as GCT compares them (RFC 2818 section 3.1).
+//! Checks that a peer is the expected one, by host name or by subject, with GCT's comparison rules
+//! (RFC 2818 section 3.1).
 
 use std::net::IpAddr;
 
@@ -11,27 +12,27 @@ use crate::verify::Peer;
 /// How host names are compared (`NAME_COMPATIBILITY` of gsi.conf).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameCompatibility {
-    /// Alternative names are not looked at; `host-anything.site` is `host.site`.
+    /// Alternative names are ignored; `host-anything.site` matches `host.site`.
     StrictGt2,
-    /// Both ways.
+    /// Both other ways are allowed.
     Hybrid,
-    /// Alternative names; the common name only where there are none.
+    /// Alternative names are compared; the common name only if there are none.
     #[default]
     StrictRfc2818,
 }
 
-/// Whom the other side must be.
+/// The identity that the peer must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Anybody who is believed.
+    /// Any trusted peer.
     Anybody,
     /// A host, by its name or address.
     Host { name: String, compatibility: NameCompatibility },
-    /// This identity, one-line.
+    /// This identity, in one-line form.
     Subject(String),
 }
 
-/// The other side is somebody else.
+/// The peer is not the expected one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongPeer {
     #[error("the server is not {expected}: its certificate, {subject}, is for {names}")]
@@ -45,15 +46,16 @@ pub enum WrongPeer {
 }
 
 impl Expected {
-    /// A host under the usual rules.
+    /// A host under the default rules.
     pub fn host(name: impl Into<String>) -> Self {
         Self::Host { name: name.into(), compatibility: NameCompatibility::default() }
     }
 
-    /// Makes sure that the peer is who was expected.
+    /// Checks that the peer is the expected one.
     ///
     /// # Errors
-    /// It has another identity; or, of a host, its certificate is for others, or it is an independent proxy.
+    /// The peer has another identity. If a host is expected, the peer's certificate is for other
+    /// hosts, or the peer is an independent proxy.
     pub fn check(&self, peer: &Peer) -> Result<(), WrongPeer> {
         match self {
             Self::Anybody => Ok(()),
@@ -63,7 +65,8 @@ impl Expected {
             }
             Self::Host { name, compatibility } => {
                 let certificate = peer.end_entity();
-                // RFC 3820 section 3.8.2: such a proxy has none of the rights of the certificate above it.
+                // RFC 3820 section 3.8.2: an independent proxy has none of the rights of the
+                // certificate above it.
                 if certificate.is_some_and(|one| name::one_line(one.subject_name()) != peer.identity) {
                     let (expected, subject) = (name.clone(), peer.identity.clone());
                     return Err(WrongPeer::Independent { expected, subject });
@@ -78,11 +81,11 @@ impl Expected {
     }
 }
 
-/// What a certificate says its bearer is called.
+/// The names of a host in its certificate.
 struct Names {
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
-    /// Of the last common name: the service before the slash, and the host.
+    /// From the last common name: the service before the slash, and the host.
     common: Option<(Option<String>, String)>,
 }
 
@@ -101,7 +104,7 @@ impl Names {
             }
         }
         let last = certificate.subject_name().entries_by_nid(Nid::COMMONNAME).last();
-        // A name with a zero byte would end there for others.
+        // Other programs would end a name at its first zero byte.
         let text = last.and_then(|entry| String::from_utf8(entry.data().as_slice().to_vec()).ok());
         names.common = text.filter(|text| !text.contains('\0')).map(|text| match text.split_once('/') {
             Some((service, host)) => (Some(service.to_owned()), host.to_owned()),
@@ -120,7 +123,7 @@ impl Names {
     }
 }
 
-/// Whether a certificate is that of a host.
+/// Whether a certificate is for this host.
 pub fn is_host(certificate: &X509Ref, host: &str, compatibility: NameCompatibility) -> bool {
     let host = host.trim_matches(['[', ']']).trim_end_matches('.');
     let names = Names::of(certificate);
@@ -149,7 +152,8 @@ pub fn is_host(certificate: &X509Ref, host: &str, compatibility: NameCompatibili
     }
 }
 
-/// A `*` stands for the first label or its end, never for more than a label, and never for all under a top-level domain.
+/// A `*` matches the first label or the end of it. It never matches more than one label, and never
+/// all names under a top-level domain.
 fn matches_dns(pattern: &str, host: &str) -> bool {
     if pattern.eq_ignore_ascii_case(host) {
         return true;
@@ -163,7 +167,8 @@ fn matches_dns(pattern: &str, host: &str) -> bool {
     begins && !label.is_empty() && rest.contains('.') && !address && rest.eq_ignore_ascii_case(domain)
 }
 
-/// GT2's rule for hosts with several interfaces: what follows a hyphen in the first label of one of them is not compared.
+/// GT2's rule for hosts with several interfaces: the text after a hyphen in the first label of one
+/// of the names is not compared.
 fn same_interface(one: &str, other: &str) -> bool {
     let split = |name: &str| {
         let (label, domain) = name.split_once('.').unwrap_or((name, ""));
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards() {
+    fn matches_dns_accepts_wildcards_in_the_first_label_only() {
         assert!(matches_dns("*.site.org", "a.site.org"));
         assert!(matches_dns("data*.site.org", "DATA12.site.org"));
         assert!(!matches_dns("*.site.org", "a.b.site.org"));
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces() {
+    fn same_interface_ignores_the_suffix_of_one_name() {
         assert!(same_interface("host.site.org", "host-eth1.site.org"));
         assert!(same_interface("host-eth1.site.org", "host.site.org"));
         assert!(!same_interface("host-eth1.site.org", "host-eth2.site.org"));

@@ -1,4 +1,5 @@
-//! Keys for delegated proxies. Making an RSA key takes much longer than the rest of a log-in, so that those are made ahead.
+//! Keys for delegated proxies. RSA keys take much longer to make than the rest of a log-in, so a
+//! pool makes them ahead of time in a thread of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,55 +13,57 @@ use openssl::rsa::Rsa;
 use openssl::x509::X509Ref;
 use parking_lot::{Condvar, Mutex};
 
-/// Size of the keys that are held: that of nearly all certificates of users.
+/// Size of the keys in the pool, which nearly all user certificates have.
 const BITS: u32 = 2048;
-/// Nobody else waits for the thread that makes keys.
+/// The thread that makes keys has the lowest priority because no log-in waits for it.
 const NICE: i32 = 19;
-/// How often that thread looks whether its pool is still there.
+/// How often that thread checks whether its pool still exists.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Smallest and largest RSA keys that are made on a peer's wish.
+/// Smallest and largest RSA keys that are made at a peer's request.
 const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=4096;
 
-/// The least bits of keys that are believed and certified: old programs made proxies with 1024. Shorter ones can be found by
-/// others.
+/// The smallest keys that are accepted and certified: old programs made proxies with 1024 bits.
+/// Shorter keys can be computed by attackers.
 const LEAST_BITS: u32 = 1024;
 const LEAST_CURVE_BITS: u32 = 160;
 
-/// The most bits of a key that is worked with before its owner is known, and of its public exponent.
+/// The largest key, and the largest public exponent, that are used before the peer is
+/// authenticated.
 const MOST_BITS: u32 = 8192;
 const MOST_EXPONENT_BITS: i32 = 32;
 
-/// How many bits a key has, and may have, where these are too many; of RSA, an exponent that makes its use slow counts as well.
+/// Returns the size of a key and the allowed size if the key is too large. An RSA key with an
+/// exponent that makes its use slow counts as too large.
 pub(crate) fn excess<T: HasPublic>(key: &PKeyRef<T>) -> Option<(u32, u32)> {
     let slow = key.rsa().is_ok_and(|rsa| rsa.e().num_bits() > MOST_EXPONENT_BITS);
     (key.bits() > MOST_BITS || slow).then(|| (key.bits(), MOST_BITS))
 }
 
-/// How many bits a key has, and would have to have, where these are too few.
+/// Returns the size of a key and the required size if the key is too small.
 pub(crate) fn weakness<T: HasPublic>(key: &PKeyRef<T>) -> Option<(u32, u32)> {
     let least = match key.id() {
         Id::EC => LEAST_CURVE_BITS,
         Id::RSA | Id::RSA_PSS | Id::DSA => LEAST_BITS,
-        // Of one length each, such as Ed25519.
+        // Kinds with one length each, such as Ed25519.
         _ => return None,
     };
     (key.bits() < least).then(|| (key.bits(), least))
 }
 
-/// What kind of key a proxy gets that a peer delegates.
+/// The kind of key that a delegated proxy gets.
 #[derive(Clone, Debug, Default)]
 pub enum DelegatedKeys {
-    /// ECDSA on the curve P-256, which is as strong as RSA with 3072 bits and takes a thousandth of the time. GCT's
-    /// programs sign requests for it and believe the proxies.
+    /// ECDSA on the curve P-256, which is as strong as RSA with 3072 bits and takes a thousandth of
+    /// the time. GCT's programs sign requests for such keys and accept the proxies.
     #[default]
     P256,
-    /// RSA as large as the peer's own key (2048 to 4096 bits), out of the pool where it has one.
+    /// RSA, as large as the peer's own key (2048 to 4096 bits), from the pool if it has one.
     Rsa(Option<Arc<KeyPool>>),
 }
 
 impl DelegatedKeys {
-    /// A key for a proxy of `peer`.
+    /// Makes a key for a proxy of `peer`.
     pub(crate) fn make(&self, peer: &X509Ref) -> Result<PKey<Private>, ErrorStack> {
         match self {
             Self::P256 => p256(),
@@ -78,17 +81,17 @@ impl DelegatedKeys {
 
 fn p256() -> Result<PKey<Private>, ErrorStack> {
     let mut group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
-    // Certificates name the curve (RFC 5480 section 2.1.1).
+    // The certificate names the curve (RFC 5480 section 2.1.1).
     group.set_asn1_flag(Asn1Flag::NAMED_CURVE);
     PKey::from_ec_key(EcKey::generate(&group)?)
 }
 
-/// Takes some 0.1 s of CPU time.
+/// Makes an RSA key. Takes about 0.1 s of CPU time.
 pub(crate) fn rsa(bits: u32) -> Result<PKey<Private>, ErrorStack> {
     PKey::from_rsa(Rsa::generate(bits.clamp(*RSA_BITS.start(), *RSA_BITS.end()))?)
 }
 
-/// RSA keys, each given out once. A thread of lowest priority makes new ones until the pool is full again.
+/// A pool of RSA keys, each of which is used once. A thread of lowest priority refills the pool.
 pub struct KeyPool {
     keys: Mutex<Vec<PKey<Private>>>,
     most: usize,
@@ -104,8 +107,9 @@ impl std::fmt::Debug for KeyPool {
 }
 
 impl KeyPool {
-    /// A pool of `most` keys, which begins empty. The thread begins when a key is asked for, and ends with the pool: a server that
-    /// gives up privileges after it has read its settings has them in no thread any more.
+    /// Makes an empty pool for `most` keys. The thread starts with the first request for a key, so
+    /// that a server that drops privileges after reading its settings has no thread that keeps
+    /// them. It ends with the pool.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             keys: Mutex::new(Vec::new()),
@@ -116,7 +120,7 @@ impl KeyPool {
         })
     }
 
-    /// A key of this size, if there is one.
+    /// Takes a key of this size if there is one.
     pub fn take(&self, bits: u32) -> Option<PKey<Private>> {
         if bits != BITS {
             return None;
@@ -132,11 +136,12 @@ impl KeyPool {
     fn begin(&self) {
         let this = Weak::clone(&self.this);
         let thread = std::thread::Builder::new().name("keys".into()).spawn(move || fill(&this));
-        // Whoever asks next tries again; without keys that were made ahead it takes longer, and works.
+        // If the thread cannot start, the next request tries again. Meanwhile keys are made on
+        // demand, which only takes longer.
         self.begun.store(thread.is_ok(), Ordering::Relaxed);
     }
 
-    /// How many keys are there.
+    /// The number of keys in the pool.
     pub fn len(&self) -> usize {
         self.keys.lock().len()
     }
@@ -147,7 +152,8 @@ impl KeyPool {
 }
 
 fn fill(pool: &Weak<KeyPool>) {
-    // A process's number and that of its thread are of one kind here. Without a lower priority it works, too.
+    // Linux takes a thread id in place of a process id here. A failure is ignored: the thread only
+    // keeps its normal priority.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
     while let Some(pool) = pool.upgrade() {
         let mut keys = pool.keys.lock();
@@ -167,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_once() {
+    fn key_pool_returns_each_key_once() {
         let pool = KeyPool::new(2);
         let mut seen = Vec::new();
         while seen.len() < 4 {

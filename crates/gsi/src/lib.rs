@@ -1,7 +1,9 @@
-//! Grid Security Infrastructure: certificates, proxies and their delegation, and handshakes as GSSAPI tokens (RFC 2228,
-//! RFC 3820, GFD.20 section 3.1), byte for byte as the Grid Community Toolkit (GCT) does them.
+//! Grid Security Infrastructure: certificates, proxies and their delegation, and handshakes as
+//! GSSAPI tokens (RFC 2228, RFC 3820, GFD.20 section 3.1). The bytes are the same as those of the
+//! Grid Community Toolkit (GCT).
 //!
-//! Nothing here touches the network: tokens go in and come out.
+//! This crate does no network I/O: the caller passes received tokens in and sends the tokens that
+//! come out.
 
 #![forbid(unsafe_code)]
 

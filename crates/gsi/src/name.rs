@@ -6,8 +6,9 @@ use openssl::x509::X509NameRef;
 use crate::der::{self, DerError, Reader};
 use crate::oid;
 
-/// A subject as `/O=Grid/OU=site/CN=Somebody`, as OpenSSL's `X509_NAME_oneline` and hence GCT make it: short names of
-/// attributes, bytes outside of printable ASCII as `\xHH`, a plus between the attributes of one relative name.
+/// Formats a subject as `/O=Grid/OU=site/CN=Somebody`, as OpenSSL's `X509_NAME_oneline` and hence
+/// GCT do: short names of attributes, bytes outside printable ASCII as `\xHH`, and a plus between
+/// the attributes of one relative name.
 pub fn one_line(name: &X509NameRef) -> String {
     let mut out = String::new();
     let encoded = name.to_der().unwrap_or_default();
@@ -19,7 +20,7 @@ pub fn one_line(name: &X509NameRef) -> String {
         out.push(if begins.next().unwrap_or(true) { '/' } else { '+' });
         let object = entry.object();
         match object.nid() {
-            // An unknown one prints as dotted numbers.
+            // An unknown attribute is written as dotted numbers.
             Nid::UNDEF => out.push_str(&object.to_string()),
             nid => match nid.short_name() {
                 Ok(short) => out.push_str(short),
@@ -38,7 +39,7 @@ pub fn one_line(name: &X509NameRef) -> String {
     out
 }
 
-/// The relative names of an encoded Name, each as its encoding.
+/// Splits an encoded Name into its encoded relative names.
 pub(crate) fn relative_names(name: &[u8]) -> Result<Vec<&[u8]>, DerError> {
     let mut outer = Reader::new(name);
     let mut inner = outer.sequence()?;
@@ -50,7 +51,7 @@ pub(crate) fn relative_names(name: &[u8]) -> Result<Vec<&[u8]>, DerError> {
     Ok(out)
 }
 
-/// How many attributes a relative name has.
+/// The number of attributes of a relative name.
 fn attributes(relative: &[u8]) -> usize {
     let Ok(set) = Reader::new(relative).expect(der::SET) else { return 1 };
     let (mut set, mut count) = (set.reader(), 0);
@@ -60,7 +61,7 @@ fn attributes(relative: &[u8]) -> usize {
     count
 }
 
-/// The value of a relative name that is one common name and nothing else.
+/// The value of a relative name that consists of one common name and nothing else.
 pub(crate) fn common_name(relative: &[u8]) -> Option<&[u8]> {
     let mut set = Reader::new(relative).expect(der::SET).ok()?.reader();
     let mut pair = set.sequence().ok()?;
@@ -70,14 +71,14 @@ pub(crate) fn common_name(relative: &[u8]) -> Option<&[u8]> {
     (kind.content == oid::COMMON_NAME).then_some(value.content)
 }
 
-/// Whether `subject` is `issuer` and one common name more (RFC 3820 section 3.4). Both are encodings.
+/// Whether `subject` is `issuer` plus one common name (RFC 3820 section 3.4). Both are encodings.
 pub(crate) fn is_extended_by_common_name(issuer: &[u8], subject: &[u8]) -> bool {
     let (Ok(issuer), Ok(subject)) = (relative_names(issuer), relative_names(subject)) else { return false };
     let Some((last, rest)) = subject.split_last() else { return false };
     !issuer.is_empty() && rest == issuer && common_name(last).is_some()
 }
 
-/// `name` (encoded) with one common name more.
+/// Appends one common name to the encoded `name`.
 pub(crate) fn with_common_name(name: &[u8], value: &str) -> Result<Vec<u8>, DerError> {
     const PRINTABLE_STRING: u8 = 0x13;
     let mut content = relative_names(name)?.concat();
@@ -87,18 +88,18 @@ pub(crate) fn with_common_name(name: &[u8], value: &str) -> Result<Vec<u8>, DerE
     Ok(der::element(der::SEQUENCE, &content))
 }
 
-/// Whether two one-line names are the same to grid software: spellings of the e-mail and user id attributes are equal,
-/// and attribute names may differ in case.
+/// Whether two one-line names are equal for grid software: spellings of the e-mail and user id
+/// attributes are equal, and attribute names may differ in case.
 pub fn same(one: &str, other: &str) -> bool {
     one == other || canonical(one) == canonical(other)
 }
 
-/// What is equal of names in signing policies and gridmaps: there, letters may differ in case, too.
+/// The form for comparisons in signing policies and gridmaps, which ignore case in values too.
 pub(crate) fn folded(line: &str) -> String {
     canonical(line).to_ascii_lowercase()
 }
 
-/// A one-line name with the usual spellings of its attributes.
+/// Rewrites a one-line name with the usual spellings of its attributes.
 pub fn canonical(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     for (index, part) in line.split('/').enumerate() {
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_as_openssl_writes_it() {
+    fn one_line_writes_names_as_openssl_does() {
         let mut builder = X509NameBuilder::new().unwrap();
         builder.append_entry_by_text("DC", "org").unwrap();
         builder.append_entry_by_text("O", "Grid").unwrap();
@@ -141,9 +142,9 @@ mod tests {
         assert_eq!(line, "/DC=org/O=Grid/CN=Zo\\xC3\\xAB/x/emailAddress=a@b/UID=u/1.2.3.4=own");
     }
 
-    /// Two attributes in one set, and two sets of one.
+    /// Two attributes in one set, and two sets of one attribute each.
     #[test]
-    fn attributes_of_one_relative_name() {
+    fn one_line_joins_attributes_of_one_relative_name_with_plus() {
         let attribute = |oid: &[u8], value: &[u8]| {
             der::sequence(&[&der::element(der::OID, oid), &der::element(0x0c, value)])
         };
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings() {
+    fn same_accepts_other_spellings_of_attributes() {
         assert!(same("/O=G/CN=a/E=x@y", "/O=G/CN=a/emailAddress=x@y"));
         assert!(same("/O=G/USERID=u", "/O=G/uid=u"));
         assert!(!same("/O=G/CN=a", "/O=G/CN=A"));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_more() {
+    fn with_common_name_appends_one_common_name() {
         let mut builder = X509NameBuilder::new().unwrap();
         builder.append_entry_by_text("O", "Grid").unwrap();
         builder.append_entry_by_text("CN", "A").unwrap();

@@ -1,4 +1,4 @@
-//! Object identifiers, as the content of their DER encoding.
+//! Object identifiers, as the content octets of their DER encoding.
 
 /// proxyCertInfo, 1.3.6.1.5.5.7.1.14 (RFC 3820).
 pub(crate) const PROXY_CERT_INFO: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
@@ -22,10 +22,10 @@ pub(crate) const MD2_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 2]
 /// VOMS attribute certificates, 1.3.6.1.4.1.8005.100.100.5, and their attribute, ...100.100.4.
 pub(crate) const VOMS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 5];
 pub(crate) const VOMS_FQANS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 4];
-/// The certificates of who signed a VOMS attribute certificate, ...100.100.10.
+/// The certificates of the signers of a VOMS attribute certificate, ...100.100.10.
 pub(crate) const VOMS_SIGNERS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 0x64, 0x64, 10];
-/// Whom an attribute certificate is shown to (targetInformation, RFC 5755 section 4.3.2), and that none of them is revoked
-/// (noRevAvail, section 4.3.6).
+/// The targets of an attribute certificate (targetInformation, RFC 5755 section 4.3.2), and the
+/// mark that its issuer revokes none of them (noRevAvail, section 4.3.6).
 pub(crate) const TARGETS: &[u8] = &[0x55, 29, 55];
 pub(crate) const NO_REVOCATION: &[u8] = &[0x55, 29, 56];
 pub(crate) const AUTHORITY_KEY: &[u8] = &[0x55, 29, 35];

@@ -1,5 +1,6 @@
-//! Pool accounts: a directory (`GRIDMAPDIR`) with an empty file for each account. A lease is a second name of such a file,
-//! made from the subject; so a file with one name is free, and no lock is needed.
+//! Pool accounts: a directory (`GRIDMAPDIR`) with an empty file for each account. A lease is a hard
+//! link to such a file, with a name made from the subject. A file with one link is free, so no lock
+//! is needed.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
@@ -7,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Subjects that were after one account at the same time both try again, so many times.
+/// How often two subjects that tried to lease the same account at the same time both try again.
 const ROUNDS: u32 = 8;
 
 /// Why no account was leased.
@@ -19,7 +20,8 @@ pub enum PoolError {
     Directory { path: PathBuf, source: io::Error },
 }
 
-/// The account that `subject` has, or gets, from a pool: one named as the pool's prefix and digits.
+/// Returns the account of the pool that `subject` has leased, or leases one. The accounts are the
+/// files whose names are the pool's prefix and digits.
 ///
 /// # Errors
 /// All accounts are leased, or the directory or a file in it cannot be read, linked or removed.
@@ -33,7 +35,8 @@ pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, Pool
         let mut raced = false;
         let accounts = accounts(directory, pool).map_err(failed(directory))?;
         if let Some((account, names)) = held(directory, &lease, &accounts).map_err(failed(&lease))? {
-            // One with a third name is somebody's who is about to take theirs back, or two people's for good.
+            // A file with a third link belongs to a subject that is about to remove its own, or is
+            // shared by two subjects for good.
             if names <= 2 || round + 1 == ROUNDS {
                 return Ok(account);
             }
@@ -47,7 +50,7 @@ pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, Pool
             }
             match std::fs::hard_link(&path, &lease) {
                 Ok(()) => {}
-                // Somebody else has just made this lease for the same subject.
+                // Another process has just made the lease for the same subject.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                     raced = true;
                     break;
@@ -57,20 +60,20 @@ pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, Pool
             if lease.metadata().map_err(failed(&lease))?.nlink() == 2 {
                 return Ok(account.clone());
             }
-            // Another subject was as fast: neither keeps it.
+            // Another subject linked the same file at the same time, so both remove their links.
             std::fs::remove_file(&lease).map_err(failed(&lease))?;
             raced = true;
         }
         if !raced {
             break;
         }
-        // Not in step with the other one.
+        // A random delay, so that both do not retry in step.
         std::thread::sleep(Duration::from_micros(RandomState::new().hash_one(round) % (1000 << round)));
     }
     Err(PoolError::Exhausted { pool: pool.to_owned(), directory: directory.to_owned() })
 }
 
-/// The file's name of a lease: the subject in lower case, all but letters and digits as `%xx`.
+/// The file name of a lease: the subject in lower case, with `%xx` for all but letters and digits.
 fn lease_name(subject: &str) -> String {
     subject.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() {
@@ -98,7 +101,7 @@ fn accounts(directory: &Path, pool: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The account whose file also has the lease's name, and how many names that has.
+/// Finds the account whose file the lease links to, and the number of links of that file.
 fn held(directory: &Path, lease: &Path, accounts: &[String]) -> io::Result<Option<(String, u64)>> {
     let (inode, names) = match lease.metadata() {
         Ok(metadata) => (metadata.ino(), metadata.nlink()),
@@ -119,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_last_and_run_out() {
+    fn lease_persists_until_the_pool_is_exhausted() {
         let directory = tempfile::tempdir().unwrap();
         for account in ["dteam001", "dteam002", "dteamx", "other001"] {
             std::fs::write(directory.path().join(account), "").unwrap();
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_there_are_accounts_get_one_each() {
+    fn lease_by_concurrent_subjects_assigns_one_account_each() {
         let directory = tempfile::tempdir().unwrap();
         for account in 0..8 {
             std::fs::write(directory.path().join(format!("p{account}")), "").unwrap();

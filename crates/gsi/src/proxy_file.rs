@@ -1,4 +1,5 @@
-//! Proxy files: made as by `grid-proxy-init`, shown as by `grid-proxy-info`, removed as by `grid-proxy-destroy`.
+//! Proxy files: created like `grid-proxy-init`, shown like `grid-proxy-info`, and removed like
+//! `grid-proxy-destroy` do.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +18,7 @@ use crate::proxy_info::ProxyKind;
 use crate::time::Timestamp;
 use crate::voms::{VomsClaim, voms_claims};
 
-/// Why a proxy file was not made or removed.
+/// Why a proxy file was not created, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyFileError {
     #[error(transparent)]
@@ -30,31 +31,33 @@ pub enum ProxyFileError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// What a proxy file says.
+/// The content of a proxy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyInfo {
-    /// One-line names.
+    /// The names are in one-line form.
     pub subject: String,
     pub issuer: String,
     pub identity: String,
-    /// `None`: the file's certificate is no proxy.
+    /// `None` if the certificate of the file is no proxy.
     pub kind: Option<ProxyKind>,
     /// Size of the key in bits.
     pub strength: u32,
     pub path: PathBuf,
-    /// When the first certificate of the chain runs out.
+    /// The time at which the first certificate of the chain expires.
     pub not_after: Timestamp,
     pub path_length: Option<u64>,
-    /// What VOMS servers claim of the bearer.
+    /// The claims of VOMS servers about the bearer.
     pub voms: Vec<VomsClaim>,
-    /// The certificate that the proxy stands on, where the file has it.
+    /// The end-entity certificate that issued the proxy or the first of the proxies, if the file
+    /// has it.
     pub end_entity: Option<X509>,
 }
 
-/// Makes a proxy of `issuer` and writes it to `path` with mode 0600; it appears there whole.
+/// Makes a proxy of `issuer` and writes it to `path` with mode 0600. The file is replaced
+/// atomically.
 ///
 /// # Errors
-/// As [`create_proxy`]; or the file cannot be written.
+/// The same errors as [`create_proxy`]; or the file cannot be written.
 pub fn init(
     issuer: &Credential,
     path: &Path,
@@ -79,7 +82,7 @@ pub fn write(credential: &Credential, path: &Path) -> Result<(), ProxyFileError>
 /// Reads a proxy file.
 ///
 /// # Errors
-/// As [`Credential::load`], where there is no passphrase.
+/// The same errors as [`Credential::load`] without a passphrase.
 pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
     let credential = Credential::load(path, &mut |_| None)?;
     let details = credential.details();
@@ -101,11 +104,11 @@ pub fn info(path: &Path) -> Result<ProxyInfo, ProxyFileError> {
     })
 }
 
-/// Overwrites a proxy file with zeros and removes it. `false` when there is none. A link is not followed, and nothing is waited
-/// for.
+/// Overwrites a proxy file with zeros and removes it. Returns `false` if there is no file. The
+/// function does not follow a link and never blocks.
 ///
 /// # Errors
-/// It is no regular file, belongs to somebody else, or cannot be written to.
+/// The file is not a regular file, belongs to another user, or cannot be written to.
 pub fn destroy(path: &Path) -> Result<bool, ProxyFileError> {
     let failed = |source| ProxyFileError::File { path: path.to_owned(), source };
     let irregular = || {
@@ -118,7 +121,7 @@ pub fn destroy(path: &Path) -> Result<bool, ProxyFileError> {
     let mut file = match OpenOptions::new().write(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
-        // A pipe that nobody reads, or a socket.
+        // The file is a pipe without a reader, or a socket.
         Err(e) if e.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => return Err(irregular()),
         Err(e) => return Err(failed(e)),
     };
@@ -126,7 +129,7 @@ pub fn destroy(path: &Path) -> Result<bool, ProxyFileError> {
     if !metadata.is_file() {
         return Err(irregular());
     }
-    // Anybody can put something in /tmp under the name of somebody's proxy.
+    // Any user can create a file in /tmp under the name of another user's proxy.
     let owner = metadata.uid();
     if owner != rustix::process::geteuid().as_raw() {
         let text = format!("it belongs to the user with the number {owner}, not to you");
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_proxy_file_is_left_alone() {
+    fn destroy_of_other_files_leaves_them_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("proxy");
         let refused = || {
@@ -165,7 +168,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &path).unwrap();
         refused();
         assert_eq!(std::fs::read(&file).unwrap(), b"content");
-        // Only root can write to other people's files, and can give files away.
+        // Only root can write to other users' files and change the owner of a file.
         if rustix::process::geteuid().is_root() {
             std::fs::rename(&file, &path).unwrap();
             std::os::unix::fs::chown(&path, Some(12345), None).unwrap();

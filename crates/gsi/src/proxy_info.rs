@@ -1,22 +1,23 @@
-//! Kinds of proxy certificates, and the extension that says what their bearer may do (RFC 3820 section 3.8).
+//! Kinds of proxy certificates, and the extension that says what their bearer may do (RFC 3820
+//! section 3.8).
 
 use crate::der::{self, DerError, Reader};
 use crate::oid;
 
-/// What a proxy may do of what its issuer may do.
+/// The rights that a proxy has of those of its issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Everything ("impersonation").
+    /// All rights ("impersonation").
     All,
-    /// What data transfers need; services that start jobs refuse it.
+    /// The rights that data transfers need; services that start jobs refuse such proxies.
     Limited,
-    /// Nothing; it is an identity of its own.
+    /// No rights; the proxy is an identity of its own.
     Independent,
-    /// Something said in a language that is not known here.
+    /// A policy in an unknown language.
     Other,
 }
 
-/// How a proxy certificate is marked as one.
+/// How a proxy certificate is marked as a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
     /// By the extension of RFC 3820.
@@ -40,7 +41,7 @@ impl ProxyKind {
         self.rights() == Rights::Limited
     }
 
-    /// The same way to mark it, with other rights.
+    /// The same kind of mark with other rights.
     pub fn with_rights(self, rights: Rights) -> Self {
         match self {
             Self::Rfc3820(_) => Self::Rfc3820(rights),
@@ -49,14 +50,14 @@ impl ProxyKind {
         }
     }
 
-    /// Whether both are marked in the same way.
+    /// Whether both have the same kind of mark.
     pub fn same_family(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
 impl std::fmt::Display for ProxyKind {
-    /// As `grid-proxy-info -type` names them.
+    /// Uses the names of `grid-proxy-info -type`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let rights = match self.rights() {
             Rights::All => "impersonation",
@@ -80,11 +81,11 @@ pub(crate) struct ProxyPolicy {
     pub path_length: Option<u64>,
 }
 
-/// The drafts put the length behind the policy, with this tag around it.
+/// In the drafts, the path length follows the policy and is wrapped in this tag.
 const DRAFT_LENGTH: u8 = 0xa1;
 
 impl ProxyPolicy {
-    /// Reads the form of the RFC and that of the drafts.
+    /// Parses the form of the RFC and that of the drafts.
     pub(crate) fn parse(value: &[u8]) -> Result<Self, DerError> {
         let mut outer = Reader::new(value);
         let mut info = outer.sequence()?;
@@ -104,7 +105,7 @@ impl ProxyPolicy {
             oid::INDEPENDENT => Rights::Independent,
             _ => Rights::Other,
         };
-        // Inherit-all and independent have no policy of their own (RFC 3820 section 3.8.2).
+        // The languages inherit-all and independent have no policy text (RFC 3820 section 3.8.2).
         let text = policy.optional(der::OCTET_STRING)?;
         policy.end()?;
         if text.is_some() && matches!(rights, Rights::All | Rights::Independent) {
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_come_back() {
+    fn encoded_policy_is_parsed_back() {
         for rights in [Rights::All, Rights::Limited, Rights::Independent] {
             for path_length in [None, Some(0), Some(3), Some(200)] {
                 let policy = ProxyPolicy { rights, path_length };
@@ -142,14 +143,14 @@ mod tests {
                 assert_eq!(ProxyPolicy::parse(&policy.encode(true)).unwrap(), policy);
             }
         }
-        // What GCT's acceptor puts into its requests.
+        // GCT's acceptor puts these bytes into its requests.
         let seen = [0x30, 0x0c, 0x30, 0x0a, 6, 8, 0x2b, 6, 1, 5, 5, 7, 0x15, 1];
         assert_eq!(ProxyPolicy::parse(&seen).unwrap().rights, Rights::All);
         assert_eq!(ProxyPolicy { rights: Rights::All, path_length: None }.encode(false), seen);
     }
 
     #[test]
-    fn odd_ones() {
+    fn parse_refuses_negative_lengths_and_keeps_unknown_languages() {
         let negative = der::sequence(&[
             &der::element(der::INTEGER, &[0xff]),
             &der::sequence(&[&der::element(der::OID, oid::INHERIT_ALL)]),

@@ -1,28 +1,29 @@
-//! Where credentials, authorities and maps are, by environment and custom.
+//! Finds the files of credentials, authorities and maps from the environment and the usual places.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::credential::{AskPassphrase, Credential, CredentialError};
 
-/// A credential's files.
+/// The files of a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Certificate, key and chain in one.
+    /// Certificate, key and chain in one file.
     Proxy(PathBuf),
     Pair {
         certificate: PathBuf,
         key: PathBuf,
     },
-    /// PKCS #12.
+    /// A PKCS #12 file.
     Sealed(PathBuf),
 }
 
 impl Source {
-    /// Reads the files; `ask` is asked for a passphrase that is needed.
+    /// Reads the files. `ask` is called if a passphrase is needed.
     ///
     /// # Errors
-    /// As [`Credential::load`], [`Credential::load_pair`] or [`Credential::load_pkcs12`].
+    /// The same errors as [`Credential::load`], [`Credential::load_pair`] or
+    /// [`Credential::load_pkcs12`].
     pub fn load(&self, ask: AskPassphrase<'_>) -> Result<Credential, CredentialError> {
         match self {
             Self::Proxy(path) => Credential::load(path, ask),
@@ -41,9 +42,9 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// What decides about the places; [`Places::of_process`] takes it from the process.
+/// The inputs of the search. [`Places::of_process`] takes them from the process.
 pub struct Places<'a> {
-    /// Gives a variable of the environment.
+    /// Returns a variable of the environment.
     pub variable: &'a dyn Fn(&str) -> Option<OsString>,
     pub uid: u32,
     pub home: Option<PathBuf>,
@@ -79,18 +80,20 @@ impl Places<'_> {
         certificate.exists().then_some(Source::Pair { certificate, key })
     }
 
-    /// Where the user's proxy is, or would be made: `X509_USER_PROXY`, else `/tmp/x509up_u<uid>`.
+    /// The path of the user's proxy, whether it exists or not: `X509_USER_PROXY`, else
+    /// `/tmp/x509up_u<uid>`.
     pub fn proxy_path(&self) -> PathBuf {
         self.path("X509_USER_PROXY").unwrap_or_else(|| PathBuf::from(format!("/tmp/x509up_u{}", self.uid)))
     }
 
-    /// The long-lived certificate that proxies are made of.
+    /// The long-lived certificate that proxies are made from.
     pub fn certificate(&self) -> Option<Source> {
         let sealed = || self.in_home("usercred.p12").filter(|path| path.exists()).map(Source::Sealed);
         self.named_pair().or_else(|| Self::pair(&self.home.as_ref()?.join(".globus"), "user")).or_else(sealed)
     }
 
-    /// What a client shows. A proxy that is named but missing is still the answer, so that it is missed aloud.
+    /// The credential of a client. If `X509_USER_PROXY` names a file that does not exist, that file
+    /// is still returned, so that loading it reports the problem.
     pub fn client(&self) -> Option<Source> {
         if let Some(path) = self.path("X509_USER_PROXY") {
             return Some(Source::Proxy(path));
@@ -102,7 +105,8 @@ impl Places<'_> {
         if proxy.exists() { Some(Source::Proxy(proxy)) } else { self.certificate() }
     }
 
-    /// What a server shows: the named pair, a named proxy, the host's, else what the user has.
+    /// The credential of a server: the pair of the environment, the proxy of the environment, the
+    /// host's certificate, else the credential of the user.
     pub fn server(&self) -> Option<Source> {
         self.named_pair()
             .or_else(|| self.path("X509_USER_PROXY").map(Source::Proxy))
@@ -111,45 +115,48 @@ impl Places<'_> {
             .or_else(|| self.client())
     }
 
-    /// Trusted authorities: `X509_CERT_DIR`, `~/.globus/certificates`, `/etc/grid-security/certificates`.
+    /// The directory of trusted authorities: `X509_CERT_DIR`, `~/.globus/certificates`,
+    /// `/etc/grid-security/certificates`.
     pub fn authorities(&self) -> PathBuf {
         self.path("X509_CERT_DIR")
             .or_else(|| self.in_home("certificates").filter(|path| path.is_dir()))
             .unwrap_or_else(|| Path::new(GRID_SECURITY).join("certificates"))
     }
 
-    /// The grid-mapfile: `GRIDMAP`, else the host's (root), else `~/.gridmap`.
+    /// The grid-mapfile: `GRIDMAP`, else the host's (root) or `~/.gridmap` (other users).
     pub fn gridmap(&self) -> PathBuf {
         self.path("GRIDMAP")
             .or_else(|| self.home.as_ref().filter(|_| self.uid != 0).map(|home| home.join(".gridmap")))
             .unwrap_or_else(|| Path::new(GRID_SECURITY).join("grid-mapfile"))
     }
 
-    /// The leases of pool accounts.
+    /// The directory with the leases of pool accounts.
     pub fn pool_directory(&self) -> Option<PathBuf> {
         self.path("GRIDMAPDIR")
     }
 
-    /// Credentials of virtual hosts, a directory each: `X509_VHOST_CRED_DIR`, else the host's where it is there. One that
-    /// is named but missing is still the answer.
+    /// The directory with a subdirectory of credentials for each virtual host:
+    /// `X509_VHOST_CRED_DIR`, else the host's if it exists. The directory that the variable names
+    /// is returned even if it does not exist.
     pub fn virtual_hosts(&self) -> Option<PathBuf> {
         let usual = || Some(Path::new(GRID_SECURITY).join("vhosts")).filter(|path| path.is_dir());
         self.path("X509_VHOST_CRED_DIR").or_else(usual)
     }
 
-    /// Which VOMS servers speak for which virtual organisation: `X509_VOMS_DIR`, else the host's.
+    /// The directory that says which VOMS servers may sign for which virtual organisation:
+    /// `X509_VOMS_DIR`, else the host's.
     pub fn voms(&self) -> PathBuf {
         self.path("X509_VOMS_DIR").unwrap_or_else(|| Path::new(GRID_SECURITY).join("vomsdir"))
     }
 
-    /// The configuration of GCT's mapping callouts (shared libraries, which are not loaded here): `GSI_AUTHZ_CONF`, else
-    /// the host's where it is there.
+    /// The configuration of GCT's mapping callouts: `GSI_AUTHZ_CONF`, else the host's if it exists.
+    /// Callouts are shared libraries, which Ropewalk does not load.
     pub fn callouts(&self) -> Option<PathBuf> {
         let usual = || Some(Path::new(GRID_SECURITY).join("gsi-authz.conf")).filter(|path| path.is_file());
         self.path("GSI_AUTHZ_CONF").or_else(usual)
     }
 
-    /// Further trusted certificates, as PEM text: `GLOBUS_GFS_EXTRA_CA_CERTS`.
+    /// More trusted certificates, as PEM text: `GLOBUS_GFS_EXTRA_CA_CERTS`.
     pub fn further_authorities(&self) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStringExt;
         (self.variable)("GLOBUS_GFS_EXTRA_CA_CERTS").map(OsString::into_vec).filter(|text| !text.is_empty())
@@ -166,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order() {
+    fn places_follow_the_order_of_precedence() {
         let home = tempfile::tempdir().unwrap();
         let set = |pairs: &'static [(&str, &str)]| {
             move |name: &str| {
@@ -191,7 +198,7 @@ mod tests {
 
     /// Each variable of the environment by itself.
     #[test]
-    fn variables() {
+    fn each_variable_sets_its_place() {
         let named =
             |wanted: &'static str| move |name: &str| (name == wanted).then(|| OsString::from("/named"));
         let path = Path::new("/named");
@@ -211,7 +218,7 @@ mod tests {
         with("GRIDMAPDIR", &|p| p.pool_directory().as_deref() == Some(path));
         with("GSI_AUTHZ_CONF", &|p| p.callouts().as_deref() == Some(path));
         with("GLOBUS_GFS_EXTRA_CA_CERTS", &|p| p.further_authorities().as_deref() == Some(b"/named"));
-        // Half of a pair is none.
+        // One half of a pair is ignored.
         let half = named("X509_USER_CERT");
         assert_eq!(Places { variable: &half, uid: 4_000_000, home: None }.client(), None);
     }

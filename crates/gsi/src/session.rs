@@ -1,11 +1,12 @@
-//! What a handshake ends in: a peer, perhaps a delegated proxy, and protection for what follows.
+//! The result of a handshake: an authenticated peer, possibly a delegated proxy, and protection for
+//! the messages that follow.
 
 use ropewalk_tls::{RecordError, Records};
 
 use crate::credential::Credential;
 use crate::verify::Peer;
 
-/// Why bytes could not be protected or opened.
+/// Why bytes could not be protected, or protected bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]
@@ -18,10 +19,10 @@ pub enum SessionError {
     Line(&'static str),
 }
 
-/// How much the peer's and our records hide.
+/// The protection of the records in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Changes are noticed; others can read.
+    /// Changes are detected, but others can read.
     Integrity,
     /// Others can neither change nor read.
     Confidential,
@@ -53,7 +54,7 @@ impl Session {
         &self.peer
     }
 
-    /// The proxy that the peer gave.
+    /// The proxy that the peer delegated.
     pub fn delegated(&self) -> Option<&Credential> {
         self.delegated.as_ref()
     }
@@ -81,37 +82,38 @@ impl Session {
     /// Appends records with `plain` to `out` (`gss_wrap`).
     ///
     /// # Errors
-    /// The secured connection is broken, or our direction has ended.
+    /// The secured connection is broken, or this side has closed its direction.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         Ok(self.records.seal(plain, out)?)
     }
 
-    /// Takes bytes that came and appends what was in their records to `plain` (`gss_unwrap`). Records may come in pieces.
-    /// `false` when the peer has ended the secured connection (it need not: GCT only closes the socket).
+    /// Takes received bytes and appends the content of their records to `plain` (`gss_unwrap`). A
+    /// record may arrive in several parts. Returns `false` if the peer has closed the secured
+    /// connection. The peer need not do so: GCT only closes the socket.
     ///
     /// # Errors
-    /// A record is not genuine, too long or out of order.
+    /// A record is not authentic, too long or out of order.
     pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<bool, SessionError> {
         Ok(self.records.open(bytes, plain)?)
     }
 
-    /// Gives back memory that is not needed while nothing comes.
+    /// Releases buffers that are not needed while the connection is idle.
     pub fn shrink(&mut self) {
         self.records.shrink();
     }
 
-    /// What TLS itself has to send (answers to key updates); usually nothing.
+    /// Bytes that TLS itself has to send (answers to key updates); usually none.
     pub fn take_output(&mut self) -> Vec<u8> {
         self.records.take_output()
     }
 
-    /// For a data connection, where whole records travel.
+    /// Converts into records, for a data connection that transfers whole records.
     pub fn into_records(self) -> Records {
         self.records
     }
 
-    /// Bytes that came after the handshake and were not opened: the beginning of what follows in clear on a data
-    /// connection that is only authenticated.
+    /// Returns the peer and the received bytes after the handshake that were not read. They are the
+    /// first clear bytes of a data connection that is only authenticated.
     pub fn into_clear(self) -> (Peer, Vec<u8>) {
         let rest = self.records.into_rest();
         (self.peer, rest)

@@ -1,11 +1,12 @@
-//! `signing_policy` files: which subjects an authority may certify (the EACL syntax of the Globus Toolkit).
+//! `signing_policy` files say which subjects an authority may certify (the EACL syntax of the
+//! Globus Toolkit).
 
 use crate::name;
 
-/// Longest file that is read, and most patterns that one may hold.
+/// The largest file that is read, in bytes.
 pub(crate) const MAX_FILE: usize = 1 << 20;
 
-/// What is wrong with a file.
+/// Why a file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct PolicyError {
@@ -21,7 +22,7 @@ pub struct SigningPolicy {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
-    /// One-line subject; `None`: any authority.
+    /// Subject in one-line form; `None` for any authority.
     authority: Option<String>,
     grants: Vec<Grant>,
 }
@@ -33,15 +34,16 @@ struct Grant {
 }
 
 impl SigningPolicy {
-    /// Reads `access_id_CA`, `pos_rights`, `neg_rights` and `cond_subjects` lines. Comments begin with `#`.
+    /// Parses lines with `access_id_CA`, `pos_rights`, `neg_rights` and `cond_subjects`. Comments
+    /// begin with `#`.
     ///
     /// # Errors
-    /// A quote is not closed, a line lacks words or stands where it may not, an authority is of another type than X509,
-    /// or rights have no `cond_subjects`.
+    /// A quote is not closed, a line lacks words or is in the wrong place, an authority is of
+    /// another type than X509, or rights have no `cond_subjects`.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         let mut open: Option<Entry> = None;
-        // The rights line that waits for its condition, if it is about signing.
+        // The rights line that waits for its condition, if it concerns signing.
         let mut right: Option<(bool, bool)> = None;
         for (index, line) in text.lines().enumerate() {
             let fail = |reason| PolicyError { line: index + 1, reason };
@@ -91,7 +93,7 @@ impl SigningPolicy {
                         entry.grants.push(Grant { positive, patterns });
                     }
                 }
-                // Other conditions and identities of the syntax say nothing about signing.
+                // Other conditions and identities of the syntax do not concern signing.
                 _ => {}
             }
         }
@@ -102,12 +104,13 @@ impl SigningPolicy {
         Ok(policy)
     }
 
-    /// Whether the file says anything about this authority.
+    /// Whether the file has rules for this authority.
     pub fn mentions(&self, authority: &str) -> bool {
         self.entries.iter().any(|entry| entry.is_about(authority))
     }
 
-    /// Whether `authority` may certify `subject` (both one-line). What is denied anywhere is denied.
+    /// Whether `authority` may certify `subject` (both in one-line form). A denial overrides all
+    /// grants.
     pub fn allows(&self, authority: &str, subject: &str) -> bool {
         let subject = name::folded(subject);
         let mut allowed = false;
@@ -124,7 +127,7 @@ impl SigningPolicy {
         allowed
     }
 
-    /// The file for an authority that may certify what the patterns say.
+    /// Writes the file for an authority that may certify subjects that match these patterns.
     pub fn write(authority: &str, patterns: &[String]) -> String {
         let list: Vec<_> = patterns.iter().map(|pattern| format!("\"{pattern}\"")).collect();
         format!(
@@ -140,7 +143,8 @@ impl Entry {
     }
 }
 
-/// Words of a line; those in single or double quotes may hold blanks and the other kind of quote.
+/// Splits a line into words. A word in single or double quotes may contain blanks and the other
+/// kind of quote.
 fn words(line: &str) -> Result<Vec<String>, &'static str> {
     let mut out = Vec::new();
     let mut rest = line.trim_start();
@@ -164,16 +168,17 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(out)
 }
 
-/// The subjects of a condition: each in double quotes, or the whole as one.
+/// The subjects of a condition: each in double quotes, or the whole text as one subject.
 fn subjects(list: &str) -> Result<Vec<String>, &'static str> {
     if list.contains('"') { words(list) } else { Ok(vec![list.trim().to_owned()]) }
 }
 
-/// `*` stands for any run of characters, and nothing else for anything but itself: so GCT takes it.
+/// `*` matches any run of characters. Every other character matches only itself, as in GCT.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where to go on when what followed the last star did not fit: with the star taking one byte more.
+    // The state to return to if the text after the last star does not match: the star then takes
+    // one byte more.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -206,7 +211,7 @@ mod tests {
     const CA: &str = "/O=Grid/OU=site/CN=Site CA";
 
     #[test]
-    fn as_simple_ca_writes_it() {
+    fn parse_of_simple_ca_file_allows_its_subjects() {
         let text = "# comment\n access_id_CA  X509  '/O=Grid/OU=site/CN=Site CA'\n\n pos_rights globus CA:sign\n \
                     cond_subjects globus '\"/O=Grid/OU=site/*\" \"/O=Other/*\"'\n";
         let policy = SigningPolicy::parse(text).unwrap();
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_and_single_subjects() {
+    fn allows_respects_denials_and_single_subjects() {
         let text = "access_id_anybody\npos_rights globus CA:sign\ncond_subjects globus '/O=Grid/*'\n\
                     neg_rights globus CA:sign\ncond_subjects globus \"/O=Grid/CN=bad\"\n";
         let policy = SigningPolicy::parse(text).unwrap();
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn parse_refuses_incomplete_files() {
         for text in [
             "pos_rights globus CA:sign",
             "cond_subjects globus '/*'",
@@ -249,14 +254,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(text in "(access_id_CA|pos_rights|cond_subjects|X509|globus|CA:sign|['\"#*? \n]|.){0,60}") {
+        fn parse_any_text_does_not_panic(text in "(access_id_CA|pos_rights|cond_subjects|X509|globus|CA:sign|['\"#*? \n]|.){0,60}") {
             if let Ok(policy) = SigningPolicy::parse(&text) {
                 policy.allows("/CN=a", &text);
             }
         }
 
         #[test]
-        fn written_ones_come_back(name in "[A-Za-z0-9 .@-]{1,20}") {
+        fn parse_of_written_policy_allows_the_subject_only(name in "[A-Za-z0-9 .@-]{1,20}") {
             let text = SigningPolicy::write(CA, &[format!("/O=Grid/CN={name}")]);
             let policy = SigningPolicy::parse(&text).unwrap();
             let subject = format!("/O=Grid/CN={name}");

@@ -1,4 +1,4 @@
-//! Times of certificates: seconds since 1970, and words.
+//! Times of certificates: seconds since 1970, and their text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::der::{DerError, Element, GENERALIZED_TIME, UTC_TIME};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// What the system's clock says.
+    /// The time of the system clock.
     pub fn now() -> Self {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => Self(i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
@@ -19,12 +19,12 @@ impl Timestamp {
         }
     }
 
-    /// Seconds from now until then; 0 when it is past.
+    /// Seconds from `now` until this time; 0 if it has passed.
     pub fn left_at(self, now: Self) -> u64 {
         u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0)
     }
 
-    /// From UTCTime or GeneralizedTime (RFC 5280 section 4.1.2.5).
+    /// Decodes UTCTime or GeneralizedTime (RFC 5280 section 4.1.2.5).
     pub(crate) fn from_der(element: &Element<'_>) -> Result<Self, DerError> {
         let text = element.content;
         let (year, rest) = match element.tag {
@@ -41,7 +41,7 @@ impl Timestamp {
         let rest = rest.ok_or(DerError::Truncated)?;
         let field = |at: usize| number(rest.get(at..at + 2));
         let (month, day, hour, minute) = (field(0)?, field(2)?, field(4)?, field(6)?);
-        // Old certificates may leave the seconds out.
+        // Old certificates may leave out the seconds.
         let (second, zone) =
             if rest.get(8).is_some_and(u8::is_ascii_digit) { (field(8)?, 10) } else { (0, 8) };
         if rest.get(zone..) != Some(b"Z") {
@@ -52,14 +52,14 @@ impl Timestamp {
 }
 
 impl std::fmt::Display for Timestamp {
-    /// `2026-11-22 04:01:33 UTC`.
+    /// Formats as `2026-11-22 04:01:33 UTC`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Civil { year, month, day, hour, minute, second } = Civil::from_seconds(self.0);
         write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
     }
 }
 
-/// Of two digits.
+/// The value of two digits.
 fn number(digits: Option<&[u8]>) -> Result<u8, DerError> {
     match digits.ok_or(DerError::Truncated)? {
         [tens @ b'0'..=b'9', ones @ b'0'..=b'9'] => Ok((tens - b'0') * 10 + (ones - b'0')),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms() {
+    fn from_der_reads_both_time_types() {
         assert_eq!(parse(UTC_TIME, b"700101000000Z").unwrap(), Timestamp(0));
         assert_eq!(parse(GENERALIZED_TIME, b"20240229235959Z").unwrap(), Timestamp(1_709_251_199));
         assert_eq!(Timestamp(1_709_251_199).to_string(), "2024-02-29 23:59:59 UTC");

@@ -1,4 +1,4 @@
-//! What handshakes are made with: TLS settings, a credential, and trust.
+//! The inputs of handshakes: TLS settings, a credential, and trusted authorities.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use crate::gsi_conf::GsiConf;
 use crate::host::{NameCompatibility, is_host};
 use crate::trust::Trust;
 
-/// TLS settings; the defaults are GCT's (`gsi.conf`).
+/// TLS settings. The defaults are GCT's (`gsi.conf`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
     pub min_version: SslVersion,
     pub max_version: SslVersion,
     /// OpenSSL's cipher list for TLS 1.2.
     pub ciphers: String,
-    /// The server's order of ciphers counts.
+    /// The server's order of ciphers takes precedence.
     pub server_order: bool,
-    /// OpenSSL's security level; 0 where an own certificate has an MD5 signature (DCSC of globus-url-copy).
+    /// OpenSSL's security level. It is 0 if this side's certificate has an MD5 signature (DCSC of
+    /// globus-url-copy).
     pub security_level: u32,
 }
 
@@ -45,7 +46,7 @@ impl From<&GsiConf> for TlsSettings {
             min_version: conf.min_version.unwrap_or(defaults.min_version),
             max_version: conf.max_version.unwrap_or(defaults.max_version),
             ciphers: match &conf.ciphers {
-                // Peers without a certificate are never wanted.
+                // Peers without a certificate are never accepted.
                 Some(list) => format!("{list}:!aNULL"),
                 None => defaults.ciphers,
             },
@@ -55,7 +56,7 @@ impl From<&GsiConf> for TlsSettings {
     }
 }
 
-/// A credential ready for handshakes, many at a time. Cheap to clone.
+/// A credential prepared for any number of concurrent handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) context: SslContext,
@@ -73,10 +74,11 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// One without virtual hosts.
+    /// Makes an identity without virtual hosts.
     ///
     /// # Errors
-    /// OpenSSL does not take the versions or ciphers, or not a certificate or key at this security level.
+    /// OpenSSL does not accept the versions or ciphers, or a certificate or key at this security
+    /// level.
     pub fn new(
         credential: Arc<Credential>,
         trust: Arc<Trust>,
@@ -85,11 +87,11 @@ impl Identity {
         Self::with_virtual_hosts(credential, trust, settings, Vec::new())
     }
 
-    /// A server's that shows another certificate (`X509_VHOST_CRED_DIR`) to clients that ask for that one's host; the
-    /// first that fits counts.
+    /// Makes the identity of a server with virtual hosts (`X509_VHOST_CRED_DIR`). A client that
+    /// requests the host of one of them is sent its certificate. The first match is used.
     ///
     /// # Errors
-    /// As [`Identity::new`].
+    /// The same errors as [`Identity::new`].
     pub fn with_virtual_hosts(
         credential: Arc<Credential>,
         trust: Arc<Trust>,
@@ -101,7 +103,7 @@ impl Identity {
         builder.set_min_proto_version(Some(settings.min_version))?;
         builder.set_max_proto_version(Some(settings.max_version))?;
         builder.set_cipher_list(&settings.ciphers)?;
-        // A ticket would be a token that the peer does not expect.
+        // A session ticket would be a token that the peer does not expect.
         builder.set_num_tickets(0)?;
         builder.set_session_cache_mode(SslSessionCacheMode::OFF);
         builder.set_options(
@@ -112,8 +114,8 @@ impl Identity {
         }
         builder.set_mode(SslMode::RELEASE_BUFFERS);
         ropewalk_tls::allow_data(&mut builder);
-        // OpenSSL must ask for a certificate; whether it is believed is decided by `Trust`, which knows all kinds of
-        // proxies, before anything is given to the peer.
+        // OpenSSL must request a certificate. `Trust` knows all kinds of proxies and decides
+        // whether the certificate is accepted, before anything is sent to the peer.
         builder.set_verify_callback(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT, |_, _| true);
         if !hosts.is_empty() {
             builder.set_servername_callback(move |ssl, _| {

@@ -1,4 +1,5 @@
-//! Whom to trust: a directory of authorities with their signing policies and revocation lists, and single certificates.
+//! Trusted authorities: a directory of authorities with their signing policies and revocation
+//! lists, and single certificates.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -14,10 +15,10 @@ use ropewalk_tls::is_signed_by;
 use crate::chain_error::ChainError;
 use crate::signing_policy::{self, SigningPolicy};
 
-/// Files of one authority's name (`.0` to `.9`) that are looked at.
+/// How many files of one name hash (`.0` to `.9`) are read.
 const MAX_INDEX: u32 = 10;
 
-/// Trusted authorities and how strictly they are taken.
+/// Trusted authorities, and how strictly their chains are checked.
 #[derive(Clone)]
 pub struct Trust {
     pub(crate) directory: Option<PathBuf>,
@@ -36,23 +37,24 @@ impl std::fmt::Debug for Trust {
     }
 }
 
-/// Revocation lists that were read: they can be long. One counts until its file changes.
+/// A cache of parsed revocation lists, which can be long. An entry is valid until its file changes.
 type ReadLists = Arc<Mutex<HashMap<PathBuf, (FileState, Lists)>>>;
 
-/// Those of a file, of which there is at least one.
+/// The lists of one file, at least one.
 type Lists = Arc<[Arc<X509Crl>]>;
 
-/// Inode, size, and time of the last change in seconds and nanoseconds: what tells two versions of a file apart.
+/// Inode, size, and time of the last change in seconds and nanoseconds, to detect that a file
+/// changed.
 type FileState = (u64, u64, i64, i64);
 
 impl Trust {
-    /// The authorities of a directory (`<hash>.0`, `<hash>.signing_policy`, `<hash>.r0`). It is asked anew for each chain,
-    /// so that updates count at once.
+    /// Trusts the authorities of a directory (`<hash>.0`, `<hash>.signing_policy`, `<hash>.r0`).
+    /// The directory is read again for each chain, so that updates take effect at once.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
         Self { directory: Some(path.into()), ..Self::nobody() }
     }
 
-    /// These certificates alone; no signing policy is asked of them.
+    /// Trusts these certificates only, without signing policies.
     pub fn anchors(anchors: Vec<X509>) -> Self {
         Self { anchors, ..Self::nobody() }
     }
@@ -67,21 +69,22 @@ impl Trust {
         }
     }
 
-    /// Trusts these certificates too, without signing policy.
+    /// Trusts these certificates in addition, without signing policies.
     pub fn with_anchors(mut self, anchors: impl IntoIterator<Item = X509>) -> Self {
         self.anchors.extend(anchors);
         self
     }
 
-    /// As [`Trust::with_anchors`], from PEM text (`GLOBUS_GFS_EXTRA_CA_CERTS`).
+    /// Like [`Trust::with_anchors`], with the certificates as PEM text
+    /// (`GLOBUS_GFS_EXTRA_CA_CERTS`).
     ///
     /// # Errors
-    /// A certificate in it cannot be read.
+    /// A certificate cannot be read.
     pub fn with_pem_anchors(self, pem: &[u8]) -> Result<Self, openssl::error::ErrorStack> {
         Ok(self.with_anchors(X509::stack_from_pem(pem)?))
     }
 
-    /// Signatures with MD5 are accepted, as old authorities make them.
+    /// Whether MD5 signatures are accepted, as old authorities make them.
     pub fn allow_md5(mut self, allow: bool) -> Self {
         self.allow_md5 = allow;
         self
@@ -93,7 +96,7 @@ impl Trust {
         self
     }
 
-    /// Where authorities are looked for, for messages.
+    /// Describes the place of the authorities in messages.
     pub(crate) fn place(&self) -> String {
         match &self.directory {
             Some(path) => path.display().to_string(),
@@ -101,7 +104,7 @@ impl Trust {
         }
     }
 
-    /// Trusted certificates with the name that `certificate` says is its issuer's.
+    /// Trusted certificates whose subject is the issuer name of `certificate`.
     pub(crate) fn issuers(&self, certificate: &X509Ref) -> Result<Vec<X509>, ChainError> {
         let Some(directory) = &self.directory else { return Ok(Vec::new()) };
         let hash = certificate.issuer_name_hash();
@@ -122,7 +125,7 @@ impl Trust {
             if all.is_empty() {
                 problem.get_or_insert(ChainError::NoCertificate { path });
             }
-            // The same name may be written in another type of string (RFC 5280 section 7.1).
+            // The same name may be encoded as another string type (RFC 5280 section 7.1).
             let named = |ca: &X509| ca.subject_name().try_cmp(wanted).is_ok_and(Ordering::is_eq);
             found.extend(all.into_iter().filter(named));
         }
@@ -132,8 +135,8 @@ impl Trust {
         }
     }
 
-    /// The authorities of the directory above `certificate`, nearest first, as far as they are there. Whether they signed
-    /// it is not asked.
+    /// The authorities of the directory above `certificate`, nearest first, as far as they are
+    /// there. Their signatures are not checked.
     pub fn above(&self, certificate: &X509Ref) -> Vec<X509> {
         let mut found: Vec<X509> = Vec::new();
         let mut next = certificate.to_owned();
@@ -166,7 +169,7 @@ impl Trust {
         }
     }
 
-    /// Revocation lists with an authority's name.
+    /// The revocation lists whose issuer has the authority's name.
     pub(crate) fn revocation_lists(
         &self,
         authority: &X509Ref,
@@ -178,7 +181,7 @@ impl Trust {
             let path = directory.join(format!("{hash:08x}.r{index}"));
             let Some(lists) = self.lists_of_file(&path)? else { break };
             for list in lists.iter() {
-                // The same name may be written in another type of string (RFC 5280 section 7.1).
+                // The same name may be encoded as another string type (RFC 5280 section 7.1).
                 if list.issuer_name().try_cmp(authority.subject_name())? == Ordering::Equal {
                     found.push((Arc::clone(list), path.clone()));
                 }
@@ -187,8 +190,8 @@ impl Trust {
         Ok(found)
     }
 
-    /// Whether a list that has an authority's name, but not its signature, is that of another trusted one with this name:
-    /// an authority that has changed its key, say.
+    /// Whether a revocation list with an authority's name, but not its signature, belongs to
+    /// another trusted authority of the same name, such as one that has changed its key.
     pub(crate) fn is_list_of_namesake(
         &self,
         list: &X509CrlRef,
@@ -207,7 +210,7 @@ impl Trust {
             let text = match read(&directory.join(format!("{hash:08x}.{index}"))) {
                 Ok(Some(text)) => text,
                 Ok(None) => break,
-                // It may be another's.
+                // The file may belong to another authority.
                 Err(ChainError::Unread { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -220,11 +223,11 @@ impl Trust {
 }
 
 impl Trust {
-    /// The lists in a file; `None` when there is no file.
+    /// The lists in a file; `None` if there is no file.
     fn lists_of_file(&self, path: &Path) -> Result<Option<Lists>, ChainError> {
         let metadata = match path.metadata() {
             Ok(metadata) => metadata,
-            // A link to nothing is no reason to take the list for one that nobody has made.
+            // A dangling link is an error, not a missing list.
             Err(source) if source.kind() != ErrorKind::NotFound || path.is_symlink() => {
                 return Err(ChainError::Unread { path: path.to_owned(), source });
             }
@@ -238,7 +241,7 @@ impl Trust {
             return Ok(Some(Arc::clone(known)));
         }
         let Some(text) = read(path)? else { return Ok(None) };
-        // A list that is there and cannot be read may name somebody: nobody passes.
+        // A list that cannot be read may contain any certificate, so the chain is refused.
         let Some(parsed) = ropewalk_tls::revocation_lists(&text) else {
             return Err(ChainError::UnreadableCrl { path: path.to_owned() });
         };
@@ -248,7 +251,8 @@ impl Trust {
     }
 }
 
-/// A file of the directory; `None` when it is not there. One that anybody can write is nobody's word.
+/// Reads a file of the directory; `None` if it does not exist. A file that every user can write is
+/// not trusted.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
     let file = match ropewalk_files::open(path) {
         Ok(file) => file,
@@ -259,7 +263,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ChainError> {
     if mode & 0o002 != 0 {
         return Err(ChainError::Writable { path: path.to_owned(), mode });
     }
-    // Revocation lists of large authorities have some megabytes.
+    // Revocation lists of large authorities have several megabytes.
     match ropewalk_files::content(&file, 64 * signing_policy::MAX_FILE as u64) {
         Ok(mut text) => Ok(Some(std::mem::take(&mut *text))),
         Err(source) => Err(ChainError::Unread { path: path.to_owned(), source }),

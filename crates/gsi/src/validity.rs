@@ -1,5 +1,5 @@
-//! What is wrong with certificates and revocation lists themselves, before anybody comes with a chain: for a look at a
-//! host's configuration.
+//! Checks certificates and revocation lists by themselves, before a peer sends a chain. The checks
+//! are for a review of a host's configuration.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,13 @@ use crate::time::Timestamp;
 use crate::trust::{self, Trust};
 use crate::verify::timestamp;
 
-/// Seconds before their end in which certificates are told of.
+/// Certificates are reported if they expire within this many seconds.
 const SOON: u64 = 7 * 86_400;
-/// Bytes of a file; lists of large authorities have some megabytes.
+/// The largest file, in bytes; lists of large authorities have several megabytes.
 const MOST: u64 = 64 * MAX_FILE as u64;
 
-/// What is wrong with one certificate now, in words: that it has ended, begins later, or ends within a week.
+/// Describes what is wrong with one certificate now: it has expired, is not valid yet, or expires
+/// within a week.
 pub fn of_certificate(certificate: &X509Ref, now: Timestamp) -> Option<String> {
     let details = match Details::of(certificate) {
         Ok(details) => details,
@@ -37,7 +38,7 @@ pub fn of_certificate(certificate: &X509Ref, now: Timestamp) -> Option<String> {
     }
 }
 
-/// The same of each certificate in a PEM file, behind the file's name.
+/// The same checks for each certificate in a PEM file. Each message begins with the file name.
 pub fn of_certificates(path: &Path, now: Timestamp) -> Vec<String> {
     let found = read(path).and_then(|text| X509::stack_from_pem(&text).map_err(|e| e.to_string()));
     let told = match found {
@@ -47,7 +48,8 @@ pub fn of_certificates(path: &Path, now: Timestamp) -> Vec<String> {
     told.into_iter().map(|text| format!("{}: {text}", path.display())).collect()
 }
 
-/// Revocation lists in a file, or in the files `HASH.r0` of a directory, that have ended, begin later, or are none.
+/// Checks the revocation lists in a file, or in the files `HASH.r0` of a directory, and reports
+/// those that have expired, are not valid yet, or cannot be read.
 pub fn of_revocation_lists(place: &Path, now: Timestamp) -> Vec<String> {
     let files = if place.is_dir() {
         hashed(place).into_iter().filter(|(_, list)| *list).map(|(path, _)| path).collect()
@@ -81,8 +83,9 @@ fn of_list(list: &X509CrlRef, path: &Path, now: Timestamp) -> Option<ChainError>
 }
 
 impl Trust {
-    /// What keeps authorities of the directory from being believed now: certificates and revocation lists that have ended or
-    /// begin later, lists of somebody else, and signing policies that are missing or wrong.
+    /// Reports why authorities of the directory cannot be trusted now: certificates and revocation
+    /// lists that have expired or are not valid yet, lists of another authority, and missing or
+    /// invalid signing policies.
     pub fn doubts(&self, now: Timestamp) -> Vec<String> {
         let mut told = BTreeSet::new();
         let mut seen = BTreeSet::new();
@@ -90,7 +93,8 @@ impl Trust {
         told.extend(anchors.map(|text| format!("{text} (GLOBUS_GFS_EXTRA_CA_CERTS)")));
         let Some(directory) = &self.directory else { return told.into_iter().collect() };
         for (path, _) in hashed(directory).into_iter().filter(|(_, list)| !*list) {
-            // One authority has two names where there are hashes of both ages.
+            // One authority has two file names if the directory has hashes of both the old and the
+            // new kind.
             if !seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
                 continue;
             }
@@ -119,7 +123,7 @@ impl Trust {
         if let Some(text) = of_certificate(authority, now) {
             told.push(format!("{}: {text}", path.display()));
         }
-        // Who has left an authority for dead need not hear of its list.
+        // The list of an expired authority does not matter.
         if authority_ended(authority, now) {
             return told;
         }
@@ -145,7 +149,7 @@ impl Trust {
             return of_list(list, path, now);
         }
         match self.is_list_of_namesake(list, authority) {
-            // It is told of with that one.
+            // The list is reported with the other authority.
             Ok(true) => None,
             Ok(false) => Some(ChainError::ForgedCrl { path: path.to_owned(), authority: subject.to_owned() }),
             Err(error) => Some(error),
@@ -157,8 +161,8 @@ fn authority_ended(authority: &X509, now: Timestamp) -> bool {
     timestamp(authority.not_after()).is_ok_and(|end| end <= now)
 }
 
-/// Files of a directory that are called as certificates (`HASH.0`) or as revocation lists (`HASH.r0`, for which the last is
-/// `true`) of an authority are, in the order of their names.
+/// Files of a directory named like the certificates (`HASH.0`) or the revocation lists (`HASH.r0`,
+/// with `true`) of an authority, in the order of their names.
 fn hashed(directory: &Path) -> Vec<(PathBuf, bool)> {
     let names = directory.read_dir().into_iter().flatten().flatten();
     let mut found: Vec<_> = names
@@ -204,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn authorities_that_end() {
+    fn doubts_report_expired_authorities_and_lists() {
         let (_directory, site, hash) = site();
         assert_eq!(site.trust().doubts(after(0)), [""; 0]);
-        // Its list is good for ten days, it is itself for thirty.
+        // The list is valid for ten days, the authority for thirty.
         let told = site.trust().doubts(after(11));
         assert!(told.len() == 1 && told[0].contains(&format!("{hash}.r0 expired at")), "{told:?}");
         assert!(told[0].contains("/CN=Test CA is not believed"), "{told:?}");
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_policies_that_are_none() {
+    fn doubts_report_invalid_lists_and_policies() {
         let (_directory, site, hash) = site();
         let (_other_directory, other, _) = self::site();
         let at = |end: &str| site.certificates().join(format!("{hash}.{end}"));
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn files() {
+    fn certificates_and_lists_in_files_are_checked() {
         let (_directory, site, hash) = site();
         let host = site.path("host.pem");
         fs::write(&host, site.host().certificate().to_pem().unwrap()).unwrap();

@@ -1,7 +1,9 @@
-//! Belief in a chain: proxies by RFC 3820 and its forerunners here, what is above them by OpenSSL (RFC 5280), then
-//! signing policies and revocation lists.
+//! Verification of certificate chains. Proxies are checked here (RFC 3820 and its predecessors),
+//! the certificates above them by OpenSSL (RFC 5280). Signing policies and revocation lists are
+//! checked last.
 //!
-//! Purposes (extended key usage) are not asked: on data connections user certificates act as servers.
+//! Purposes (extended key usage) are not checked, because on data connections user certificates act
+//! as servers.
 
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::stack::Stack;
@@ -20,56 +22,58 @@ use crate::proxy_info::{ProxyKind, Rights};
 use crate::time::Timestamp;
 use crate::trust::Trust;
 
-/// Longest chain that is looked at.
+/// The longest accepted chain.
 pub const MAX_CHAIN: usize = 32;
 
-/// Of certificates that have the name of a proxy's issuer, so many are tried.
+/// How many certificates with the name of a proxy's issuer are tried.
 const NAMESAKES: usize = 3;
 
-/// Somebody whose chain was believed.
+/// A peer whose chain was accepted.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// One-line subject without what proxies added.
+    /// One-line subject without the common names that proxies added.
     pub identity: String,
     /// One-line subject of the first certificate.
     pub subject: String,
     /// Kind of the first certificate, if it is a proxy.
     pub proxy: Option<ProxyKind>,
-    /// When the first certificate of the chain runs out.
+    /// The time at which the first certificate of the chain expires.
     pub not_after: Timestamp,
-    /// From the first certificate to the trusted one.
+    /// The chain from the peer's certificate to the trusted one.
     pub chain: Vec<X509>,
     /// How many certificates of `chain` are proxies.
     pub proxies: usize,
 }
 
 impl Peer {
-    /// Whether it came with a limited proxy.
+    /// Whether the peer authenticated with a limited proxy.
     pub fn is_limited(&self) -> bool {
         self.proxy.is_some_and(ProxyKind::is_limited)
     }
 
-    /// The certificate that says who it is: the first that is no proxy.
+    /// The end-entity certificate: the first that is no proxy.
     pub fn end_entity(&self) -> Option<&X509> {
         self.chain.get(self.proxies)
     }
 }
 
-/// A certificate and what it says.
+/// A certificate and its decoded fields.
 struct Link {
     certificate: X509,
     details: Details,
 }
 
 impl Trust {
-    /// Believes a chain, or says why not. `chain` has the peer's own certificate first; the rest may be in any order.
+    /// Verifies a chain. `chain` has the peer's own certificate first; the rest may be in any
+    /// order.
     ///
     /// # Errors
-    /// It is empty or too long, leads to no trusted authority, a certificate in it is wrong, weak, out of its time,
-    /// revoked or against a signing policy, a proxy breaks a rule, or what is known of an authority cannot be used.
+    /// The chain is empty or too long, or leads to no trusted authority. A certificate is invalid,
+    /// weak, expired, not valid yet, revoked or against a signing policy. A proxy breaks a rule. Or
+    /// the files of an authority cannot be used.
     pub fn verify(&self, chain: &[X509], now: Timestamp) -> Result<Peer, ChainError> {
         let believed = self.believe(chain, now);
-        // Signatures that were wrong, of those tried.
+        // Trying several issuers leaves failed signatures in OpenSSL's error queue.
         forget_errors();
         believed
     }
@@ -112,9 +116,10 @@ impl Trust {
         })
     }
 
-    /// The rules between each proxy and its issuer. `path` ends with the end entity.
+    /// Checks the rules between each proxy and its issuer. `path` ends with the end entity.
     fn check_proxies(&self, path: &[Link], now: Timestamp) -> Result<(), ChainError> {
-        // From the end entity down: how many proxies may still follow, and who says so.
+        // From the end entity down: how many proxies may still follow, and which certificate limits
+        // them.
         let mut left: Option<(u64, u64, &str)> = None;
         for pair in path.windows(2).rev() {
             let ([proxy, above], Some(kind)) = (pair, pair[0].details.proxy) else { continue };
@@ -182,7 +187,7 @@ impl Trust {
         Err(ChainError::WeakDigest { subject: details.subject.clone(), digest })
     }
 
-    /// Finds the authorities above the end entity and checks what they say about it.
+    /// Finds the authorities above the end entity and checks their policies and revocation lists.
     fn authorities(&self, end: &Link, rest: &[Link], now: Timestamp) -> Result<Vec<Link>, ChainError> {
         if !self.anchors.is_empty() {
             let store = store(&self.anchors, X509VerifyFlags::PARTIAL_CHAIN, now)?;
@@ -222,7 +227,7 @@ impl Trust {
         Ok(above)
     }
 
-    /// RFC 5280 by OpenSSL; gives what is above `end`.
+    /// Builds and verifies the chain with OpenSSL (RFC 5280). Returns the certificates above `end`.
     fn build(&self, store: &X509Store, end: &Link, rest: &[Link]) -> Result<Vec<Link>, ChainError> {
         let mut untrusted = Stack::new()?;
         for link in rest {
@@ -253,14 +258,14 @@ impl Trust {
         Ok(above)
     }
 
-    /// What OpenSSL's verdict means.
+    /// Translates OpenSSL's error code.
     fn explain(&self, code: i32, text: &str, certificate: &X509Ref) -> ChainError {
         let details = match Details::of(certificate) {
             Ok(details) => details,
             Err(source) => return ChainError::Unreadable { index: 0, source },
         };
         let subject = details.subject;
-        // Numbers of X509_verify_cert(3).
+        // The numbers are those of X509_verify_cert(3).
         match code {
             9 => ChainError::NotYetValid { subject, from: details.not_before },
             10 => ChainError::Expired { subject, since: details.not_after },
@@ -325,7 +330,8 @@ impl Trust {
     }
 }
 
-/// From the first certificate over its proxies' issuers to the end entity; and what is left over.
+/// Returns the path from the first certificate through the issuers of its proxies to the end
+/// entity, and the remaining certificates.
 fn path_to_end_entity(mut pool: Vec<Link>) -> Result<(Vec<Link>, Vec<Link>), ChainError> {
     let mut path = vec![pool.remove(0)];
     while let Some(last) = path.last()
@@ -338,7 +344,7 @@ fn path_to_end_entity(mut pool: Vec<Link>) -> Result<(Vec<Link>, Vec<Link>), Cha
         for (index, link) in namesakes.take(NAMESAKES) {
             named = true;
             let key = link.certificate.public_key()?;
-            // Anybody may send it, and have us work with it.
+            // Any peer can send such a key to make this side spend CPU time on it.
             if let Some((bits, most)) = keys::excess(&key) {
                 return Err(ChainError::HugeKey { subject: link.details.subject.clone(), bits, most });
             }
@@ -349,7 +355,7 @@ fn path_to_end_entity(mut pool: Vec<Link>) -> Result<(Vec<Link>, Vec<Link>), Cha
         }
         let (subject, missing) = (last.details.subject.clone(), last.details.issuer.clone());
         match issuer {
-            // Each is taken once, so that loops end.
+            // Each certificate is used once, so loops end.
             Some(index) => path.push(pool.remove(index)),
             None if named => return Err(ChainError::BadSignature { subject }),
             None => return Err(ChainError::ProxyIssuer { subject, issuer: missing }),

@@ -1,5 +1,5 @@
-//! Certificates of virtual hosts (`X509_VHOST_CRED_DIR`): a server shows the one that is for the name that its client asks
-//! for (TLS server name, RFC 6066 section 3).
+//! Certificates of virtual hosts (`X509_VHOST_CRED_DIR`). A server sends the certificate for the
+//! name that the client requests (TLS server name, RFC 6066 section 3).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::credential::{Credential, CredentialError};
 use crate::tls::{Identity, TlsSettings};
 use crate::trust::Trust;
 
-/// Directories that are looked at.
+/// How many entries of a directory are accepted.
 const MOST: usize = 1024;
 
 /// Why the certificates of virtual hosts cannot be used.
@@ -29,13 +29,14 @@ pub enum VirtualHostError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// The credentials below `directory`, one in each directory there: a file `...cert.pem`, a file `...key.pem` and perhaps a
-/// file `chain.pem` with what is between the certificate and its authority. Keys may also belong to the user `owner`
-/// (`VHOST_CRED_OWNER` of gsi.conf).
+/// Loads the credentials in the subdirectories of `directory`. Each has a file `...cert.pem`, a
+/// file `...key.pem` and optionally a file `chain.pem` with the certificates between the host's
+/// certificate and its authority. Keys may also belong to the user `owner` (`VHOST_CRED_OWNER` of
+/// gsi.conf).
 ///
 /// # Errors
-/// A directory cannot be read or has too many entries; one has not exactly one certificate and one key, or they cannot
-/// be used.
+/// A directory cannot be read or has too many entries, a subdirectory does not have exactly one
+/// certificate and one key, or they cannot be used.
 pub fn virtual_hosts(
     directory: &Path,
     owner: Option<u32>,
@@ -69,7 +70,7 @@ fn load(directory: &Path, owner: Option<u32>) -> Result<Credential, VirtualHostE
     Ok(Credential::load_pair_of(certificate, key, chain, owner)?)
 }
 
-/// In the order of their names, so that the same one is always the first that fits.
+/// Lists the entries by name, so that the first match is always the same.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, VirtualHostError> {
     let failed = |source| VirtualHostError::Directory { path: directory.to_owned(), source };
     let mut all = Vec::new();

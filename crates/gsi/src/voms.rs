@@ -1,5 +1,6 @@
-//! Attribute certificates of VOMS in proxies (RFC 5755): groups and roles that a virtual organisation gives. They are shown;
-//! [`VomsClaim::verify`] says whether they are true. Nothing is granted on them.
+//! Attribute certificates of VOMS in proxies (RFC 5755): groups and roles that a virtual
+//! organisation grants. They are only displayed; no access is granted because of them.
+//! [`VomsClaim::verify`] checks them.
 
 use openssl::x509::X509;
 use ropewalk_protocol::text::is_harmful;
@@ -9,10 +10,10 @@ use crate::der::{self, DerError, Element, Reader};
 use crate::oid;
 use crate::time::Timestamp;
 
-/// What one attribute certificate claims.
+/// The claims of one attribute certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VomsClaim {
-    /// Who gives the attributes, as `vo://host:port`, where it says so.
+    /// The VOMS server that issued the attributes, as `vo://host:port`, if it is named.
     pub authority: Option<String>,
     /// Groups and roles, such as `/atlas/Role=production/Capability=NULL`.
     pub fqans: Vec<String>,
@@ -21,10 +22,10 @@ pub struct VomsClaim {
     pub(crate) evidence: Evidence,
 }
 
-/// What a claim is verified by.
+/// The data that is needed to verify a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// What is signed.
+    /// The signed bytes.
     pub info: Vec<u8>,
     /// Content of the algorithm's identifier.
     pub algorithm: Vec<u8>,
@@ -34,11 +35,11 @@ pub(crate) struct Evidence {
     pub holder_serial: Vec<u8>,
     /// Certificates (DER) of the signer, its own first.
     pub signers: Vec<Vec<u8>>,
-    /// Identifier of a critical extension that is not understood.
+    /// Identifier of a critical extension that is not supported.
     pub critical: Option<Vec<u8>>,
 }
 
-/// The claims in a chain's certificates, unverified. What cannot be read is passed over.
+/// The claims in a chain's certificates, unverified. Unreadable claims are skipped.
 pub fn voms_claims(chain: &[X509]) -> Vec<VomsClaim> {
     let details = chain.iter().filter_map(|certificate| Details::of(certificate).ok());
     let mut claims = Vec::new();
@@ -50,10 +51,10 @@ pub fn voms_claims(chain: &[X509]) -> Vec<VomsClaim> {
     claims
 }
 
-/// The claims in the value of a VOMS extension: attribute certificates in sequences of sequences.
+/// Parses the value of a VOMS extension: attribute certificates in sequences of sequences.
 ///
 /// # Errors
-/// Its DER cannot be read, or is not that of attribute certificates.
+/// The DER cannot be read, or does not contain attribute certificates.
 pub fn parse_voms(value: &[u8]) -> Result<Vec<VomsClaim>, DerError> {
     let mut claims = Vec::new();
     let mut outer = Reader::new(value).sequence()?;
@@ -72,7 +73,7 @@ fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
     let mut info = whole.reader();
     info.optional(der::INTEGER)?;
     holder(info.sequence()?, &mut evidence)?;
-    // Issuer and algorithm; the latter stands before the signature again.
+    // Skip issuer and algorithm; the algorithm is repeated before the signature.
     for _ in 0..2 {
         info.any()?;
     }
@@ -107,7 +108,7 @@ fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
             }
         }
     }
-    // Without these it cannot be verified, but shown.
+    // Without a signature, the claim can be displayed but not verified.
     if !certificate.is_empty() {
         claim.evidence.algorithm = certificate.sequence()?.expect(der::OID)?.content.to_vec();
         let signature = certificate.expect(der::BIT_STRING)?.content;
@@ -116,7 +117,8 @@ fn claim(mut certificate: Reader<'_>) -> Result<VomsClaim, DerError> {
     Ok(claim)
 }
 
-/// Whose attributes they are: by the issuer and serial number of the holder's certificate.
+/// The holder of the attributes, identified by issuer and serial number of the holder's
+/// certificate.
 fn holder(mut fields: Reader<'_>, evidence: &mut Evidence) -> Result<(), DerError> {
     const BASE_CERTIFICATE: u8 = 0xa0;
     const DIRECTORY_NAME: u8 = 0xa4;
@@ -144,7 +146,7 @@ fn signers(value: &[u8], evidence: &mut Evidence) -> Result<(), DerError> {
     Ok(())
 }
 
-/// IetfAttrSyntax: who says it, and what.
+/// IetfAttrSyntax: the issuer of the attributes and their values.
 fn syntax(mut fields: Reader<'_>, claim: &mut VomsClaim) -> Result<(), DerError> {
     const AUTHORITY: u8 = 0xa0;
     const URI: u8 = 0x86;
@@ -167,7 +169,8 @@ fn syntax(mut fields: Reader<'_>, claim: &mut VomsClaim) -> Result<(), DerError>
     Ok(())
 }
 
-/// Without control characters and those that change the direction of text: it is shown to people.
+/// Removes control characters and those that change the direction of text, because the text is
+/// displayed.
 fn text(element: &Element<'_>) -> String {
     let text = String::from_utf8_lossy(element.content);
     text.chars().filter(|letter| !is_harmful(*letter)).collect()
@@ -182,7 +185,7 @@ mod tests {
     use crate::der::{element, integer, sequence};
 
     #[test]
-    fn groups_and_roles() {
+    fn parse_returns_groups_and_roles_without_control_characters() {
         let times = [b"20260101000000Z", b"20260102000000Z"].map(|time| element(der::GENERALIZED_TIME, time));
         let authority = element(0xa0, &element(0x86, b"atlas://voms.example.org:15001"));
         let groups = [&b"/atlas"[..], "/atlas/Role=\u{202e}production\n".as_bytes()]
@@ -207,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parse_any_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse_voms(&bytes);
             let _ = parse_voms(&sequence(&[&sequence(&[&sequence(&[&bytes])])]));
         }

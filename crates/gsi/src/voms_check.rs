@@ -1,8 +1,8 @@
-//! Whether what a VOMS attribute certificate claims is true: signed by who may speak for the virtual organisation, for this
-//! holder, now.
+//! Verifies the claims of a VOMS attribute certificate: it must be signed by a server that may
+//! speak for the virtual organisation, be issued to this holder, and be valid now.
 //!
-//! Who may speak for it stands in `vomsdir/VO/HOST.lsc`: the subject of the server's certificate, then that of its issuer,
-//! a line each.
+//! The file `vomsdir/VO/HOST.lsc` names the servers that may speak for it: the subject of the
+//! server's certificate and then that of its issuer, one per line.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::time::Timestamp;
 use crate::trust::Trust;
 use crate::voms::VomsClaim;
 
-/// Longest list of signers that is read.
+/// Largest list of signers that is read, in bytes.
 const MAX_FILE: u64 = 64 << 10;
 
-/// Why a claim is not believed.
+/// Why a claim is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum VomsError {
     #[error("it does not say which VOMS server made it")]
@@ -55,12 +55,13 @@ pub enum VomsError {
 }
 
 impl VomsClaim {
-    /// `holder` is the end entity's certificate that the proxy with the claim stands on; `directory` is the `vomsdir`.
+    /// Verifies the claim. `holder` is the end-entity certificate of the proxy with the claim;
+    /// `directory` is the `vomsdir`.
     ///
     /// # Errors
-    /// Who may speak for the organisation is not known; who signed it is none of them or not believed, or has not
-    /// signed this; or it is for another holder, another time or certain hosts, or has a critical extension that is not
-    /// understood.
+    /// The signers of the organisation are unknown. Or the signer is not one of them, is not
+    /// trusted, or did not sign this claim. Or the claim is for another holder, another time or
+    /// certain hosts, or has an unsupported critical extension.
     pub fn verify(
         &self,
         holder: &X509,
@@ -86,14 +87,14 @@ impl VomsClaim {
         trust.verify(&chain, now)?;
         let key = signer.public_key()?;
         let mut verifier = Verifier::new(digest(&self.evidence.algorithm)?, &key)?;
-        // A signature that cannot even be read is as wrong as another one.
+        // A signature that cannot be parsed counts as a wrong one.
         if !verifier.verify_oneshot(&self.evidence.signature, &self.evidence.info).unwrap_or(false) {
             return Err(VomsError::Signature);
         }
         let unreadable = |source| ChainError::Unreadable { index: 0, source };
         let details = Details::of(holder).map_err(unreadable)?;
         let names = &self.evidence.holder_names;
-        // VOMS servers name the certificate by its issuer, some by its own subject.
+        // Most VOMS servers identify the certificate by its issuer, some by its own subject.
         let named = names.contains(&details.issuer_der) || names.contains(&details.subject_der);
         if !named || self.evidence.holder_serial != details.serial {
             return Err(VomsError::Holder { holder: details.subject });
@@ -109,12 +110,12 @@ impl VomsClaim {
         Ok(())
     }
 
-    /// `VO/HOST.lsc` from `VO://HOST:PORT`.
+    /// Returns `VO/HOST.lsc` for `VO://HOST:PORT`.
     fn signers_file(&self, directory: &Path) -> Result<PathBuf, VomsError> {
         let authority = self.authority.as_deref().ok_or(VomsError::NoAuthority)?;
         let (organisation, rest) = authority.split_once("://").ok_or(VomsError::NoAuthority)?;
         let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
-        // They become names of files.
+        // Both parts become file names.
         let fits = |text: &str| {
             let mut bytes = text.bytes();
             !text.is_empty()
@@ -128,7 +129,8 @@ impl VomsClaim {
     }
 }
 
-/// Whether a chain of the list begins with these two. Chains are parted by lines of hyphens.
+/// Whether a chain of the list begins with these two subjects. Lines of hyphens separate the
+/// chains.
 fn may_speak(list: &str, subject: &str, issuer: &str) -> bool {
     let mut chains: Vec<Vec<&str>> = vec![Vec::new()];
     for line in list.lines().map(str::trim) {
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_speak() {
+    fn may_speak_matches_subject_and_issuer_of_one_chain() {
         let list = "/O=G/CN=voms one\n/O=G/CN=CA\n------ NEXT CHAIN ------\n/O=H/CN=v/E=a@b\n/O=H/CN=CA\n";
         assert!(may_speak(list, "/O=G/CN=voms one", "/O=G/CN=CA"));
         assert!(may_speak(list, "/O=H/CN=v/emailAddress=a@b", "/O=H/CN=CA"));

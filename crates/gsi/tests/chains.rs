@@ -1,4 +1,4 @@
-//! Chains that must not be believed, each refused for its own reason, in words.
+//! Chains that must be refused, each with its own reason in the message.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -36,7 +36,7 @@ fn refused(trust: &Trust, credential: &Credential) -> ChainError {
 }
 
 #[test]
-fn proxies() {
+fn verify_checks_the_rules_of_proxies() {
     let site = Site::new();
     let trust = site.trust();
     let user = site.user();
@@ -55,7 +55,7 @@ fn proxies() {
         refused(&trust, &Forged::proxy(&last).below(&last)),
         ChainError::ProxyPathLength { .. }
     ));
-    // The limit counts through those between that do not repeat it.
+    // The limit also holds below proxies that do not repeat it.
     let once = proxy(&user, Rights::All, Some(1));
     let second = Forged::proxy(&once).below(&once);
     trust.verify(&chain(&second), Timestamp::now()).unwrap();
@@ -100,14 +100,14 @@ fn proxies() {
 }
 
 #[test]
-fn long_chains_and_loops() {
+fn verify_refuses_long_chains_and_loops() {
     let site = Site::new();
     let user = site.user();
     let mut deep = vec![user.certificate().clone(); 100];
     let error = site.trust().verify(&deep, Timestamp::now()).unwrap_err();
     assert!(matches!(error, ChainError::TooLong { length: 100, .. }), "{error}");
     assert!(matches!(site.trust().verify(&[], Timestamp::now()), Err(ChainError::Empty)));
-    // One that names itself as its issuer.
+    // A proxy that names itself as its issuer.
     let own = key();
     let name = name("/CN=proxy");
     let round =
@@ -118,7 +118,7 @@ fn long_chains_and_loops() {
 }
 
 #[test]
-fn times() {
+fn verify_refuses_expired_and_future_certificates() {
     let site = Site::new();
     let trust = site.trust();
     let user = site.user();
@@ -138,7 +138,7 @@ fn times() {
 }
 
 #[test]
-fn authorities() {
+fn verify_refuses_unknown_authorities_and_broken_policies() {
     let site = Site::new();
     let user = site.user();
     let hash = site.ca.install(&site.certificates(), 10).unwrap();
@@ -147,7 +147,7 @@ fn authorities() {
     let nowhere = Trust::directory(site.path("nowhere"));
     let error = refused(&nowhere, &user);
     assert!(error.to_string().contains(&format!("{hash}.0")), "{error}");
-    // Same name, another key.
+    // The same name with another key.
     let other = Site::new();
     assert!(matches!(
         refused(&other.trust(), &user),
@@ -157,7 +157,7 @@ fn authorities() {
     let subject = user.certificate().subject_name();
     let alone = Forged { issuer: subject, signer: &own, ..Forged::signed_by(&user, subject) }.alone();
     assert!(matches!(refused(&site.trust(), &alone), ChainError::SelfSigned { .. }));
-    // Trusted as it is, whatever its signature.
+    // A trust anchor is accepted whatever its signature.
     Trust::anchors(vec![alone.certificate().clone()]).verify(&chain(&alone), Timestamp::now()).unwrap();
 
     let policy = std::fs::read_to_string(file("signing_policy")).unwrap();
@@ -170,7 +170,7 @@ fn authorities() {
 }
 
 #[test]
-fn revocation() {
+fn verify_refuses_revoked_certificates_and_expired_lists() {
     let site = Site::new();
     let user = site.user();
     let hash = site.ca.install(&site.certificates(), 10).unwrap();
@@ -197,7 +197,7 @@ fn revocation() {
     assert!(matches!(refused(&site.trust().require_crl(true), &user), ChainError::NoCrl { .. }));
 }
 
-/// A list of nobody in particular, as PEM; `key` may be of any kind.
+/// A revocation list of any issuer, as PEM; `key` may be of any kind.
 fn list(issuer: &X509NameRef, key: &PKey<Private>, revoked: Option<&X509>) -> Vec<u8> {
     let at = |hours: i64| Asn1Time::from_unix(Timestamp::now().0 + hours * HOUR).unwrap();
     let mut list = X509CrlBuilder::new().unwrap();
@@ -210,7 +210,7 @@ fn list(issuer: &X509NameRef, key: &PKey<Private>, revoked: Option<&X509>) -> Ve
         entry.set_revocation_date(&at(-1)).unwrap();
         list.add_revoked(entry.build()).unwrap();
     }
-    // RFC 5280 section 5.2 wants both.
+    // RFC 5280 section 5.2 requires both extensions.
     let identifier = sha1(&key.public_key_to_der().unwrap());
     let authority = [&[0x30, 22, 0x80, 20], &identifier[..]].concat();
     for (oid, value) in [("2.5.29.35", &authority[..]), ("2.5.29.20", &[2, 1, 1])] {
@@ -222,9 +222,9 @@ fn list(issuer: &X509NameRef, key: &PKey<Private>, revoked: Option<&X509>) -> Ve
     list.build().unwrap().to_pem().unwrap()
 }
 
-/// An authority may write its name in another type of string, and share its file with others.
+/// An authority may encode its name as another string type, and its file may contain other lists.
 #[test]
-fn revocation_lists_are_found_however_they_are_written() {
+fn verify_finds_revocation_lists_in_any_encoding() {
     let site = Site::new();
     let user = site.user();
     let hash = site.ca.install(&site.certificates(), 10).unwrap();
@@ -254,9 +254,10 @@ fn revocation_lists_are_found_however_they_are_written() {
     assert!(matches!(refused(&site.trust(), &user), ChainError::UnreadableCrl { .. }));
 }
 
-/// An authority that has changed its key has two certificates of one name, each with a list of its own.
+/// An authority that has changed its key has two certificates with one name, each with its own
+/// list.
 #[test]
-fn authorities_of_one_name_have_lists_of_their_own() {
+fn verify_with_two_authorities_of_one_name_uses_own_lists() {
     let site = Site::new();
     let (user, now) = (site.user(), Timestamp::now());
     let hash = site.ca.install(&site.certificates(), 10).unwrap();
@@ -271,7 +272,7 @@ fn authorities_of_one_name_have_lists_of_their_own() {
                 .make(&other);
         std::fs::write(file("r0"), list(own, &other, Some(user.certificate()))).unwrap();
         std::fs::write(file("r1"), list(own, authority.key(), None)).unwrap();
-        // It is nobody's whom somebody trusts.
+        // No trusted authority has signed this list.
         assert!(matches!(refused(&site.trust(), &user), ChainError::ForgedCrl { .. }));
         assert!(site.trust().doubts(now).iter().any(|text| text.contains("is not signed by")));
         std::fs::write(file("1"), other_authority.to_pem().unwrap()).unwrap();
@@ -280,16 +281,16 @@ fn authorities_of_one_name_have_lists_of_their_own() {
         assert!(!site.trust().doubts(now).iter().any(|text| text.contains("is not signed by")));
         std::fs::write(file("r1"), list(own, authority.key(), Some(user.certificate()))).unwrap();
         assert!(matches!(refused(&site.trust(), &user), ChainError::Revoked { .. }));
-        // That of the other one says nothing of this one's.
+        // The list of the other authority does not apply to this one.
         std::fs::remove_file(file("r1")).unwrap();
         assert!(matches!(refused(&site.trust().require_crl(true), &user), ChainError::NoCrl { .. }));
         std::fs::remove_file(file("1")).unwrap();
     }
 }
 
-/// What somebody wanted to be asked is not passed over.
+/// A revocation list that is configured but cannot be read is an error.
 #[test]
-fn lists_that_cannot_be_reached_vouch_for_nobody() {
+fn verify_with_unreadable_lists_fails() {
     let site = Site::new();
     let (user, now) = (site.user(), Timestamp::now());
     let hash = site.ca.install(&site.certificates(), 10).unwrap();
@@ -301,7 +302,8 @@ fn lists_that_cannot_be_reached_vouch_for_nobody() {
         assert!(matches!(refused(&site.trust(), &user), ChainError::Unread { .. }), "{target}");
         std::fs::remove_file(file("r0")).unwrap();
     }
-    // Of an authority it is told what is wrong, unless another of its name is there.
+    // A problem with an authority's file is reported unless there is another authority of this
+    // name.
     let pem = std::fs::read(file("0")).unwrap();
     std::fs::write(file("0"), X509::from_pem(&pem).unwrap().to_der().unwrap()).unwrap();
     assert!(matches!(refused(&site.trust(), &user), ChainError::NoCertificate { .. }));
@@ -314,9 +316,9 @@ fn lists_that_cannot_be_reached_vouch_for_nobody() {
     assert!(matches!(refused(&site.trust(), &user), ChainError::Unread { .. }));
 }
 
-/// Authorities have been known to write their name anew, in another type of string.
+/// Some authorities have re-encoded their name as another string type.
 #[test]
-fn a_name_is_the_same_in_another_type_of_string() {
+fn verify_compares_names_across_string_types() {
     let site = Site::new();
     let authority = site.authority();
     let hash = site.ca.install(&site.certificates(), 10).unwrap();
@@ -336,9 +338,9 @@ fn a_name_is_the_same_in_another_type_of_string() {
     written.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Anybody could have us work with it for as long as they like.
+/// Any peer could make this side spend any amount of CPU time on such keys.
 #[test]
-fn keys_that_are_too_large_are_not_used() {
+fn verify_refuses_keys_that_are_too_large() {
     let site = Site::new();
     let user = site.user();
     let exponent = BigNum::from_hex_str("10000000000000001").unwrap();
@@ -352,9 +354,9 @@ fn keys_that_are_too_large_are_not_used() {
     assert!(matches!(error, ChainError::HugeKey { .. }), "{error}");
 }
 
-/// Such a proxy has none of the rights of whoever made it, and may be in anybody's hands.
+/// An independent proxy has none of the rights of its issuer, and any process may hold it.
 #[test]
-fn independent_proxies_are_no_hosts() {
+fn host_check_refuses_independent_proxies() {
     let site = Site::new();
     let check = |credential: &Credential| {
         let peer = site.trust().verify(&chain(credential), Timestamp::now()).unwrap();
@@ -372,9 +374,10 @@ fn independent_proxies_are_no_hosts() {
     }
 }
 
-/// Whoever finds a key speaks for its owner: neither is it believed nor does it get a proxy.
+/// An attacker who computes a key can impersonate its owner, so weak keys are neither accepted nor
+/// certified.
 #[test]
-fn keys_that_can_be_found() {
+fn weak_keys_are_neither_accepted_nor_certified() {
     let site = Site::new();
     let (trust, user) = (site.trust(), site.user());
     let curve =

@@ -1,5 +1,5 @@
-//! Our initiator against a live globus-gridftp-server: log-in, a protected command, a transfer with authenticated data
-//! connection.
+//! Ropewalk's initiator against a live globus-gridftp-server: log-in, protected commands, and
+//! transfers with authenticated and protected data connections.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -40,7 +40,7 @@ impl Server {
         let gridmap = site.path("grid-mapfile");
         let line = ca::gridmap_line(site.user().identity(), &[&account()]);
         std::fs::write(&gridmap, line + "\n").unwrap();
-        // It dies with this process, however that ends.
+        // The server is killed when this process ends, for whatever reason.
         let mut child = Command::new("setpriv")
             .args([
                 "--pdeathsig",
@@ -87,7 +87,7 @@ fn limited() -> ProxyTerms {
     ProxyTerms { kind: ProxyKind::Rfc3820(Rights::Limited), ..ProxyTerms::default() }
 }
 
-/// Connects and shakes hands.
+/// Connects and performs the handshake.
 fn secure(address: SocketAddr, identity: &Identity, after: After) -> (TcpStream, Session) {
     let expected = Expected::Subject(identity.credential().identity().to_owned());
     let options = InitiatorOptions { expected, delegate: None, after, server_name: None };
@@ -128,7 +128,7 @@ fn download(control: &mut Control, identity: &Identity, path: &str, protection: 
 
 fn round(site: &Site, server: &Server, credential: &Credential, settings: &TlsSettings) {
     let identity = site.identity(credential, settings);
-    // Without delegation: log in and ask two things.
+    // Without delegation: log in and send two commands.
     let mut control = Control::connect(server.address);
     control.authenticate(Initiator::new(&identity, control_options(None)).unwrap()).unwrap();
     control.log_in();
@@ -136,7 +136,7 @@ fn round(site: &Site, server: &Server, credential: &Credential, settings: &TlsSe
     let features = control.ask("FEAT");
     assert!(features.contains("DCAU") && features.ends_with("211 End.\r\n"), "{features}");
     assert!(control.ask("QUIT").starts_with("221"));
-    // With it: the server needs the proxy for data connections.
+    // With delegation: the server needs the proxy for data connections.
     let mut control = Control::connect(server.address);
     control.authenticate(Initiator::new(&identity, control_options(Some(limited()))).unwrap()).unwrap();
     control.log_in();
@@ -148,7 +148,7 @@ fn round(site: &Site, server: &Server, credential: &Credential, settings: &TlsSe
         let got = download(&mut control, &identity, path.to_str().unwrap(), protection);
         assert!(got == content, "PROT {protection}: {} bytes", got.len());
     }
-    // A credential for the data channel alone.
+    // A credential for the data channel only.
     let own = dcsc::self_signed(3600).unwrap();
     let argument = dcsc::encode(&own).unwrap();
     assert_eq!(dcsc::parse(&argument).unwrap().identity(), "/C=US/CN=Globus DCSC Cert");
@@ -170,17 +170,18 @@ fn live(version: SslVersion, name: &str) {
     let settings = TlsSettings { max_version: version, ..TlsSettings::default() };
     let user = site.user();
     round(&site, &server, &user, &settings);
-    // (GCT with OpenSSL 3 takes older kinds only under user certificates without key usage.)
+    // Older kinds are not tried: GCT with OpenSSL 3 accepts them only under user certificates
+    // without key usage.
     let proxy = create_proxy(&user, 2048, &ProxyTerms::default(), Timestamp::now()).unwrap();
     round(&site, &server, &proxy, &settings);
 }
 
 #[test]
-fn tls_1_2() {
+fn transfers_over_tls_1_2_succeed() {
     live(SslVersion::TLS1_2, "TLS1_2_VERSION");
 }
 
 #[test]
-fn tls_1_3() {
+fn transfers_over_tls_1_3_succeed() {
     live(SslVersion::TLS1_3, "TLS1_3_VERSION");
 }

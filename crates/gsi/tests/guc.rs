@@ -1,4 +1,5 @@
-//! globus-url-copy against our acceptor: a server of a few commands, in memory but for its sockets.
+//! globus-url-copy against Ropewalk's acceptor in a server with a few commands. The server works in
+//! memory, except for its sockets.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -22,14 +23,14 @@ fn content() -> Vec<u8> {
     (0..100_000u32).flat_map(u32::to_le_bytes).collect()
 }
 
-/// What the conversation was.
+/// The record of the conversation.
 struct Heard {
     session: Session,
     commands: Vec<String>,
 }
 
 fn accept(listener: &TcpListener) -> TcpStream {
-    // Of a listener, this is the limit of `accept`.
+    // On a listener, this sets the time limit of `accept`.
     sockopt::set_socket_timeout(listener, sockopt::Timeout::Recv, Some(LIMIT)).unwrap();
     let (stream, _) = listener.accept().expect("the client connects");
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -180,18 +181,18 @@ fn download(options: &[&str], versions: &str, expected_version: &str) {
 }
 
 #[test]
-fn authenticated_data_connection() {
+fn guc_with_authenticated_data_connection_downloads() {
     download(&[], "TLS1_3_VERSION", "TLSv1.3");
     download(&[], "TLS1_2_VERSION", "TLSv1.2");
 }
 
 #[test]
-fn protected_data_connection() {
+fn guc_with_protected_data_connection_downloads() {
     download(&["-dcpriv"], "TLS1_3_VERSION", "TLSv1.3");
     download(&["-dcsafe"], "TLS1_2_VERSION", "TLSv1.2");
 }
 
 #[test]
-fn data_channel_with_its_own_credential() {
+fn guc_with_data_channel_credential_downloads() {
     download(&["-data-cred", "auto"], "TLS1_3_VERSION", "TLSv1.3");
 }

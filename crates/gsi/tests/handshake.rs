@@ -1,4 +1,4 @@
-//! Initiator against acceptor in memory, in both TLS versions and with every kind of proxy.
+//! Initiator against acceptor in memory, with both TLS versions and every kind of proxy.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -36,7 +36,7 @@ fn proxy(issuer: &Credential, kind: ProxyKind) -> Credential {
 }
 
 #[test]
-fn every_kind_of_credential_in_both_versions() {
+fn handshake_with_every_kind_of_credential_succeeds() {
     let site = Site::new();
     let user = site.user();
     let kinds = [
@@ -88,7 +88,7 @@ fn every_kind_of_credential_in_both_versions() {
 }
 
 #[test]
-fn data_connections() {
+fn handshake_of_data_connections_protects_data() {
     let site = Site::new();
     let user = site.user();
     for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
@@ -106,7 +106,7 @@ fn data_connections() {
             let mut sealed = Vec::new();
             one.seal(&data, &mut sealed).unwrap();
             let mut plain = Vec::new();
-            // In pieces, as TCP brings it.
+            // In small chunks, as TCP may deliver them.
             for piece in sealed.chunks(1000) {
                 assert!(other.open(piece, &mut plain).unwrap());
             }
@@ -116,7 +116,7 @@ fn data_connections() {
 }
 
 #[test]
-fn who_is_refused() {
+fn handshake_refuses_unexpected_peers() {
     let site = Site::new();
     let other_site = Site::new();
     let any = TlsSettings::default();
@@ -136,7 +136,7 @@ fn who_is_refused() {
         AcceptorOptions { expected: Expected::Subject("/CN=x".into()), ..AcceptorOptions::default() },
     );
     assert!(error.to_string().contains("/CN=x"), "{error}");
-    // Somebody of another site, with a certificate of the same name.
+    // A user of another site whose certificate has the same name.
     let stranger = site.identity(&other_site.user(), &any);
     let error = refused(&stranger, options(None), AcceptorOptions::default());
     assert!(matches!(error, HandshakeError::Chain(_)), "{error}");
@@ -150,7 +150,7 @@ fn who_is_refused() {
 }
 
 #[test]
-fn rubbish_and_cuts() {
+fn acceptor_refuses_garbage_and_changed_records() {
     let site = Site::new();
     let server = site.identity(site.host(), &TlsSettings::default());
     for rubbish in [&b"\0"[..], b"GET / HTTP/1.0\r\n\r\n", &[0x16, 3, 1, 0xff, 0xff], &[0x80; 200]] {
@@ -161,7 +161,7 @@ fn rubbish_and_cuts() {
         }
         assert!(failed, "{rubbish:?}");
     }
-    // A record that was changed on its way.
+    // A record that was changed on the way.
     let client = site.identity(&site.user(), &TlsSettings::default());
     let (mut one, mut other) = shake(
         Initiator::new(&client, options(None)).unwrap(),
@@ -176,9 +176,9 @@ fn rubbish_and_cuts() {
     assert!(other.open_command(b"DELE x\r\n").is_err());
 }
 
-/// What globus-url-copy sends with `-data-cred auto`: signed by itself, with MD5.
+/// The credential that globus-url-copy sends with `-data-cred auto`: self-signed, with MD5.
 #[test]
-fn data_channel_context_with_md5() {
+fn handshake_with_md5_data_credential_succeeds() {
     let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
     let mut name = X509NameBuilder::new().unwrap();
     name.append_entry_by_text("CN", "Globus DCSC Cert").unwrap();
@@ -203,7 +203,7 @@ fn data_channel_context_with_md5() {
 }
 
 #[test]
-fn virtual_hosts() {
+fn server_name_selects_the_virtual_host() {
     let site = Site::new();
     let any = TlsSettings::default();
     let other = site.identity(&site.ca.issue_host(&["data.example.org"], 10).unwrap(), &any);
@@ -224,9 +224,9 @@ fn virtual_hosts() {
     }
 }
 
-/// One byte of one token is another: nobody may believe in the result.
+/// One byte of one token is changed, so the handshake must fail.
 #[test]
-fn changed_tokens() {
+fn handshake_with_changed_tokens_fails() {
     let site = Site::new();
     let any = TlsSettings::default();
     let server = site.identity(site.host(), &any);
@@ -251,7 +251,7 @@ fn changed_tokens() {
                 Err(_) => break,
             };
             if step == round % 5 && !token.is_empty() {
-                // Cut off in every third round.
+                // Truncated in every third round.
                 if round % 3 == 0 {
                     token.truncate(next(token.len()));
                 } else {
@@ -268,7 +268,7 @@ fn changed_tokens() {
 }
 
 #[test]
-fn versions_do_not_sink() {
+fn handshake_does_not_fall_below_the_minimum_version() {
     let site = Site::new();
     let old = site.identity(site.host(), &settings(SslVersion::TLS1_2));
     let new = site.identity(&site.user(), &settings(SslVersion::TLS1_3));
@@ -281,7 +281,7 @@ fn versions_do_not_sink() {
 }
 
 #[test]
-fn keys_of_delegated_proxies() {
+fn delegated_proxies_have_the_requested_kind_of_key() {
     let site = Site::new();
     let client = site.identity(&site.user(), &TlsSettings::default());
     let server = site.identity(site.host(), &TlsSettings::default());
@@ -296,7 +296,8 @@ fn keys_of_delegated_proxies() {
         .unwrap();
         let got = other.take_delegated().unwrap();
         assert_eq!((got.key().id(), got.key().bits()), (id, bits));
-        // It makes proxies itself, and stands for the user where it is shown: in both versions of TLS.
+        // The delegated proxy can issue proxies itself and represents the user when presented, in
+        // both versions of TLS.
         for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
             let shown = site.identity(&got, &settings(version));
             let (_, again) = shake(

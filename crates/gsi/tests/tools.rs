@@ -1,4 +1,4 @@
-//! Proxies and authorities against the programs of GCT and OpenSSL.
+//! Ropewalk's proxies and authorities against the programs of GCT and OpenSSL.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -30,7 +30,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn grid_proxy_info_reads_ours() {
+fn grid_proxy_info_reads_ropewalk_proxies() {
     if !have("grid-proxy-info") {
         return;
     }
@@ -68,7 +68,7 @@ fn grid_proxy_info_reads_ours() {
 }
 
 #[test]
-fn ours_reads_grid_proxy_init() {
+fn credential_loads_proxies_of_grid_proxy_init() {
     if !have("grid-proxy-init") {
         return;
     }
@@ -98,7 +98,7 @@ fn ours_reads_grid_proxy_init() {
         chain.extend(credential.chain().iter().cloned());
         let peer = site.trust().verify(&chain, Timestamp::now()).unwrap();
         assert_eq!(peer.identity, credential.identity());
-        // And it makes further proxies, of its own kind.
+        // It can also make further proxies, of its own kind.
         let terms = ProxyTerms { kind: ProxyKind::Rfc3820(kind.rights()), ..ProxyTerms::default() };
         let further = create_proxy(&credential, 2048, &terms, Timestamp::now()).unwrap();
         assert_eq!(further.details().proxy, Some(kind));
@@ -108,7 +108,7 @@ fn ours_reads_grid_proxy_init() {
 }
 
 #[test]
-fn openssl_believes_ours() {
+fn openssl_verifies_ropewalk_proxies() {
     if !have("openssl") {
         return;
     }
@@ -130,7 +130,7 @@ fn openssl_believes_ours() {
 }
 
 #[test]
-fn keys_that_are_not_used() {
+fn load_refuses_open_and_encrypted_keys() {
     let site = Site::new();
     let user = site.user();
     let (certificate, key) = (site.path("usercert.pem"), site.path("userkey.pem"));

@@ -1,4 +1,5 @@
-//! Attribute certificates of VOMS: shown, and verified by those who may speak for a virtual organisation.
+//! Attribute certificates of VOMS: claims are read, and verified against the servers that may speak
+//! for a virtual organisation.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -26,12 +27,12 @@ fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     element(0x30, parts)
 }
 
-/// What a VOMS server `server` puts into the proxies of `holder`.
+/// The extension that the VOMS server `server` adds to proxies of `holder`.
 fn attributes(server: &Credential, holder: &Credential) -> Vec<u8> {
     attributes_and(server, holder, &[])
 }
 
-/// The same with an extension (DER) more.
+/// Like `attributes`, with an additional extension (DER).
 fn attributes_and(server: &Credential, holder: &Credential, extension: &[u8]) -> Vec<u8> {
     let certificate = holder.certificate();
     let issuer = element(0xa4, &[&certificate.issuer_name().to_der().unwrap()]);
@@ -71,7 +72,7 @@ fn proxy_with(user: &Credential, value: &[u8]) -> Credential {
 }
 
 #[test]
-fn claims_are_verified_by_who_may_speak() {
+fn claims_are_verified_against_authorised_signers() {
     let site = Site::new();
     let user = site.user();
     let server = site.ca.issue_host(&["voms.example.org"], 10).unwrap();
@@ -96,18 +97,19 @@ fn claims_are_verified_by_who_may_speak() {
     let late = claim.verify(user.certificate(), &directory, &site.trust(), Timestamp(4_200_000_000));
     assert!(late.is_err());
 
-    // Made for somebody else.
+    // Issued to another holder.
     let other = site.ca.issue_user("Other", 10).unwrap();
     let stolen = proxy_with(&user, &attributes(&server, &other));
     let error = verify(&voms_claims(&chain(&stolen))[0]).unwrap_err();
     assert!(matches!(error, VomsError::Holder { .. }), "{error}");
-    // Another role than the one that was signed.
+    // Another role than the signed one.
     let mut value = attributes(&server, &user);
     let at = value.windows(10).position(|window| window == b"production").unwrap();
     value[at..at + 10].copy_from_slice(b"prodaction");
     let error = verify(&voms_claims(&chain(&proxy_with(&user, &value)))[0]).unwrap_err();
     assert!(matches!(error, VomsError::Signature), "{error}");
-    // What it says of who may believe it, and says must be understood (RFC 5755 section 4.3.2).
+    // Critical extensions, such as those about its targets, must be understood (RFC 5755 section
+    // 4.3.2).
     for (last, value, believed) in [(55, 0xff, false), (99, 0xff, false), (99, 0, true), (56, 0xff, true)] {
         let extension = sequence(&[
             &element(6, &[&[0x55, 29, last]]),
@@ -121,7 +123,7 @@ fn claims_are_verified_by_who_may_speak() {
         let wanted = if last == 55 { "only for hosts" } else { "not understood: 2.5.29.99" };
         assert!(believed || said.contains(wanted), "{said}");
     }
-    // A server of an authority that is not trusted.
+    // A server of an untrusted authority.
     let elsewhere = Site::new();
     let stranger = elsewhere.ca.issue_host(&["voms.example.org"], 10).unwrap();
     let error =

@@ -1,4 +1,4 @@
-//! A certificate with its key and chain, from PEM files.
+//! Loads a certificate with its key and chain from PEM files.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::revocation::RevocationError;
 
-/// Bytes of a file with certificates, at most.
+/// The largest accepted file with certificates, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Why a certificate or key cannot be used.
@@ -37,7 +37,8 @@ pub enum CertificateError {
     OpenSsl { what: String, source: ErrorStack },
 }
 
-/// A certificate with its key, and the certificates of the authorities between it and a trusted one.
+/// A certificate with its key, and the certificates of the authorities between it and a trusted
+/// one.
 #[derive(Clone)]
 pub struct Pair {
     certificate: X509,
@@ -52,17 +53,18 @@ impl std::fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// From two files, or twice the same one with both in it. The first certificate is our own, those after it the chain.
+    /// Loads a pair from two files, which may be one file with both. The first certificate is this
+    /// side's own; those after it are its chain.
     ///
     /// # Errors
-    /// A file cannot be read or holds nothing of the kind that can be used, others can read the key, or it is that of
-    /// another certificate.
+    /// A file cannot be read or has no usable certificate or key, other users can read the key, or
+    /// the key belongs to another certificate.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let mut certificates = certificates(certificate)?.into_iter();
         let none = || CertificateError::NoCertificate { path: certificate.to_owned() };
         let own = certificates.next().ok_or_else(none)?;
         let key_pem = read(key, true)?;
-        // Without the callback, OpenSSL would ask at the terminal.
+        // Without the callback, OpenSSL would prompt for a passphrase at the terminal.
         let private = PKey::private_key_from_pem_callback(&key_pem, |_| Ok(0))
             .map_err(|_| CertificateError::NoKey { path: key.to_owned() })?;
         let fits = own.public_key().is_ok_and(|public| public.public_eq(&private));
@@ -102,7 +104,7 @@ fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, CertificateErro
     let file = ropewalk_files::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let mode = metadata.mode() & 0o7777;
-    // Distributions give keys of root's to a group of servers.
+    // Distributions make keys that belong to root readable for a group of servers.
     let allowed = if metadata.uid() == 0 { 0o740 } else { 0o700 };
     if secret && mode & !allowed & 0o777 != 0 {
         return Err(CertificateError::Exposed { path: path.to_owned(), mode });

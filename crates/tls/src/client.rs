@@ -1,4 +1,6 @@
-//! The client's role.
+//! The client's side of TLS. A [`Client`] starts handshakes of control connections and, with a
+//! session ticket, of data connections. [`Client::distrust`] says whether a server can be trusted;
+//! the caller must check that before it sends anything.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,18 +21,19 @@ use crate::records::Ticket;
 use crate::revocation::{self, RevocationError, Revocations};
 use crate::sys;
 
-/// Whom a client trusts, and what it shows.
+/// The authorities that a client trusts, and its own credential.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// A PEM file or a hashed directory of trusted authorities; `None`: the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
+    /// A PEM file or a hashed directory of trusted authorities; `None` for those of the system
+    /// (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
     pub authorities: Option<PathBuf>,
-    /// A file or hashed directory with lists of certificates that were revoked; `None`: those in the directory of
-    /// authorities, where one is named and has some.
+    /// A file or hashed directory with revocation lists. `None`: those in the directory of
+    /// authorities, if `authorities` is a directory and has some.
     pub revocations: Option<PathBuf>,
-    /// PEM with certificate, chain and key, for servers that ask for one.
+    /// A PEM file with certificate, chain and key, for servers that request one.
     pub credential: Option<PathBuf>,
     pub min_version: SslVersion,
-    /// `None`: the newest that both know.
+    /// `None` for the newest version that both sides support.
     pub max_version: Option<SslVersion>,
 }
 
@@ -46,7 +49,7 @@ impl Default for ClientSettings {
     }
 }
 
-/// What a client needs cannot be had.
+/// Why a client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
@@ -61,7 +64,7 @@ pub enum ClientError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// Why no trusted authority vouches for a server.
+/// Why a server's certificate is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
     #[error("its certificate is self-signed")]
@@ -83,13 +86,14 @@ pub enum Distrust {
 }
 
 impl Distrust {
-    /// Nobody vouches for the certificate, but nothing speaks against it: it may be remembered.
+    /// Whether no trusted authority signed the certificate but nothing else is wrong with it. The
+    /// user may then accept its fingerprint.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::SelfSigned | Self::UnknownAuthority { .. })
     }
 }
 
-/// Ready for any number of handshakes. Cheap to clone.
+/// The context for any number of handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     context: SslContext,
@@ -102,10 +106,11 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Reads the files that are named.
+    /// Reads the files of the settings.
     ///
     /// # Errors
-    /// Authorities, revocation lists or the credential cannot be used, or OpenSSL does not take the versions.
+    /// Authorities, revocation lists or the credential cannot be used, or OpenSSL does not accept
+    /// the versions.
     pub fn new(settings: &ClientSettings) -> Result<Self, ClientError> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
         builder.set_min_proto_version(Some(settings.min_version))?;
@@ -114,13 +119,14 @@ impl Client {
         builder.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
         builder.set_verify_depth(crate::MAX_CHAIN);
         builder.set_mode(SslMode::RELEASE_BUFFERS);
-        // With a cache, OpenSSL takes a session for used up when one of several connections that resume it gets a new ticket.
+        // With a cache, OpenSSL marks a session as used up when one of several connections that
+        // resume it gets a new ticket.
         builder.set_session_cache_mode(SslSessionCacheMode::OFF);
         keylog::allow_data(&mut builder);
         match &settings.authorities {
             None => builder.set_default_verify_paths()?,
             Some(path) => {
-                // OpenSSL would wait for a pipe.
+                // OpenSSL would block if the file is a pipe.
                 if !path.is_dir() {
                     let opened = ropewalk_files::open(path);
                     opened.map_err(|source| ClientError::Read { path: path.clone(), source })?;
@@ -131,7 +137,8 @@ impl Client {
                 found.map_err(|source| ClientError::Authorities { path: path.clone(), source })?;
             }
         }
-        // The chain is verified all the same, and `distrust` tells what came of it: who is not vouched for may be known.
+        // The handshake continues even if the verification fails. `distrust` reports the result
+        // afterwards, because the user may have accepted the fingerprint of an unknown server.
         let lists = match (&settings.revocations, &settings.authorities) {
             (Some(path), _) => Some(Revocations::open(path)?),
             (None, Some(path)) if path.is_dir() => Revocations::beside(path)?,
@@ -148,11 +155,11 @@ impl Client {
         Ok(Self { context: builder.build() })
     }
 
-    /// The handshake of a control connection with this host. Whether the server is believed has to be asked
-    /// ([`Client::distrust`]) before anything is sent to it.
+    /// Starts the handshake of a control connection with this host. The caller must check
+    /// [`Client::distrust`] before it sends anything to the server.
     ///
     /// # Errors
-    /// OpenSSL does not take the host's name, or has no memory.
+    /// OpenSSL does not accept the host name, or has no memory.
     pub fn connect(&self, host: &str) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_connect_state();
@@ -161,7 +168,7 @@ impl Client {
         match host.parse::<IpAddr>() {
             Ok(address) => parameters.set_ip(address)?,
             Err(_) => {
-                // A common name is no host's (RFC 9525 section 2).
+                // The common name is not used as a host name (RFC 9525 section 2).
                 let flags = X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT;
                 parameters.set_hostflags(flags);
                 parameters.set_host(host)?;
@@ -171,11 +178,12 @@ impl Client {
         Handshake::new(ssl, &self.context)
     }
 
-    /// The handshake of a data connection that resumes the control connection's session. Where the server begins a new
-    /// one, its certificate has to be that of the control connection, which is for the caller to see.
+    /// Starts the handshake of a data connection that resumes the session of the control
+    /// connection. If the server starts a new session instead, the caller must check that its
+    /// certificate is that of the control connection.
     ///
     /// # Errors
-    /// OpenSSL cannot read the ticket's session, or has no memory.
+    /// OpenSSL cannot read the session in the ticket, or has no memory.
     pub fn resume(ticket: &Ticket) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(ticket.context())?;
         ssl.set_connect_state();
@@ -185,7 +193,8 @@ impl Client {
         Handshake::new(ssl, ticket.context())
     }
 
-    /// What is wrong with the certificate of a server that was connected to as `host`; `None`: an authority vouches for it.
+    /// Returns what is wrong with the certificate of the server at `host`, or `None` if a trusted
+    /// authority has signed it.
     pub fn distrust(established: &Established, host: &str) -> Option<Distrust> {
         let Some(certificate) = established.certificate() else { return Some(Distrust::None) };
         let ssl = established.records.ssl();
@@ -193,7 +202,7 @@ impl Client {
             return Some(Distrust::Revoked(text));
         }
         let result = ssl.verify_result();
-        // X509_V_ERR_*
+        // The numbers are X509_V_ERR_* of OpenSSL.
         let distrust = match result.as_raw() {
             0 => return None,
             18 => Distrust::SelfSigned,
@@ -204,7 +213,8 @@ impl Client {
             _ => Distrust::Other(result.error_string().to_owned()),
         };
         if distrust.is_unknown() {
-            // OpenSSL looks at the times of those only for whom somebody vouches.
+            // OpenSSL checks the validity period only if a trusted authority has signed the
+            // certificate.
             let Ok(now) = Asn1Time::days_from_now(0) else { return Some(distrust) };
             if certificate.not_after() < now {
                 return Some(Distrust::Expired { at: certificate.not_after().to_string() });
@@ -226,7 +236,7 @@ pub(crate) fn words(name: &openssl::x509::X509NameRef) -> String {
     if parts.is_empty() { "without a name".to_owned() } else { parts.join(", ") }
 }
 
-/// The hosts that a certificate is for.
+/// The hosts in a certificate, for messages.
 fn names(certificate: &X509Ref) -> String {
     let mut all = Vec::new();
     for general in certificate.subject_alt_names().iter().flatten() {

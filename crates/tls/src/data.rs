@@ -1,4 +1,5 @@
-//! The records of a data connection: with a record layer of our own where the handshake ended in TLS 1.3, with OpenSSL's else.
+//! The records of a data connection. After a TLS 1.3 handshake they are handled by Ropewalk's own
+//! record layer (`record13`), otherwise by OpenSSL.
 
 use std::io::IoSlice;
 
@@ -10,13 +11,14 @@ use crate::record13::{Opener, Sealer, Violation};
 use crate::records::{Opened, RecordError, Records};
 use crate::traffic::{Keys, Suite};
 
-/// Bytes that wait to be sent, beyond which an answer to a key update has to wait, too.
+/// If this many bytes wait to be sent, answers to key updates are postponed.
 const MAX_ANSWERS: usize = 1024;
 
-/// Both directions of a data connection, with what waits to be sent and what came. It touches no network.
+/// Both directions of a data connection, with buffers for bytes to send and received bytes. It does
+/// no network I/O.
 pub struct DataRecords {
     layer: Layer,
-    /// Sealed, and not sent yet.
+    /// Protected bytes that have not been sent yet.
     output: Queue,
 }
 
@@ -28,9 +30,10 @@ enum Layer {
 struct Own {
     sealer: Sealer,
     opener: Opener,
-    /// Came, and not opened yet.
+    /// Received bytes that have not been read yet.
     input: Queue,
-    /// Of a record that did not fit where it was read to: `start..` is to be read first.
+    /// The rest of a record that did not fit into the caller's buffer: `start..` must be returned
+    /// first.
     rest: Vec<u8>,
     start: usize,
 }
@@ -48,7 +51,7 @@ impl From<Violation> for RecordError {
 }
 
 impl DataRecords {
-    /// Of a handshake that has just ended.
+    /// Takes over after a completed handshake.
     pub fn new(mut records: Records) -> Self {
         let layer = match take_over(&records) {
             Some((sealer, opener)) => {
@@ -61,16 +64,16 @@ impl DataRecords {
         Self { layer, output: Queue::default() }
     }
 
-    /// Whether the records are ours, and not OpenSSL's.
+    /// Whether Ropewalk's record layer is used, not OpenSSL's.
     pub fn is_own(&self) -> bool {
         matches!(self.layer, Layer::Own(_))
     }
 
-    /// Seals the first `most` bytes of `plain`, all its parts one after another, to [`DataRecords::output`]. Returns how many
-    /// bytes that was.
+    /// Protects the first `most` bytes of `plain` (the concatenation of its slices) and appends the
+    /// records to [`DataRecords::output`]. Returns how many bytes of `plain` that was.
     ///
     /// # Errors
-    /// Our direction has ended or failed.
+    /// This direction was closed or has failed.
     pub fn seal(&mut self, plain: &[IoSlice<'_>], most: usize) -> Result<usize, RecordError> {
         match &mut self.layer {
             Layer::Own(own) => {
@@ -94,10 +97,10 @@ impl DataRecords {
         }
     }
 
-    /// Ends our direction (close_notify). Nothing can be sealed afterwards.
+    /// Closes this direction (close_notify). Nothing can be protected afterwards.
     ///
     /// # Errors
-    /// Our direction has failed.
+    /// This direction has failed.
     pub fn close(&mut self) -> Result<(), RecordError> {
         match &mut self.layer {
             Layer::Own(own) => Ok(own.sealer.close(&mut self.output)?),
@@ -105,17 +108,17 @@ impl DataRecords {
         }
     }
 
-    /// What is to be sent: what was sealed, and what TLS itself has to say.
+    /// The bytes to send: protected data and messages of TLS itself.
     pub fn output(&self) -> &[u8] {
         self.output.waiting()
     }
 
-    /// So many bytes of [`DataRecords::output`] were sent.
+    /// Removes `count` bytes of [`DataRecords::output`] that were sent.
     pub fn sent(&mut self, count: usize) {
         self.output.taken(count);
     }
 
-    /// Room for at least so many bytes from the network.
+    /// Space for at least `least` bytes from the network.
     pub fn room(&mut self, least: usize) -> &mut [u8] {
         match &mut self.layer {
             Layer::Own(own) => own.input.space(least),
@@ -123,7 +126,7 @@ impl DataRecords {
         }
     }
 
-    /// So many bytes were put into [`DataRecords::room`].
+    /// Marks `count` bytes of [`DataRecords::room`] as received.
     pub fn received(&mut self, count: usize) {
         match &mut self.layer {
             Layer::Own(own) => own.input.filled(count),
@@ -131,7 +134,8 @@ impl DataRecords {
         }
     }
 
-    /// Whether what came ends within a record or a message, as far as OpenSSL tells where the records are its own.
+    /// Whether the received bytes end within a record or a message. If OpenSSL handles the records,
+    /// the answer is limited to what OpenSSL reports.
     pub fn is_torn(&self) -> bool {
         match &self.layer {
             Layer::Own(own) => !own.input.waiting().is_empty() || own.opener.is_within_message(),
@@ -139,11 +143,13 @@ impl DataRecords {
         }
     }
 
-    /// Opens the next record with data, or what fits of it into `buffer`, which is not empty.
+    /// Reads the next record with data, or as much of it as fits into `buffer`. `buffer` must not
+    /// be empty.
     ///
     /// # Errors
-    /// A record is not genuine, or the peer has told of an error: nothing can be opened afterwards, and what is in `buffer` is
-    /// nobody's word. The peer's alert is in [`DataRecords::output`].
+    /// A record is not authentic, or the peer has sent an alert. Nothing can be read afterwards,
+    /// and the content of `buffer` is not authentic. The alert for the peer is in
+    /// [`DataRecords::output`].
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Opened, RecordError> {
         match &mut self.layer {
             Layer::Own(own) => Ok(own.read(buffer, &mut self.output)?),
@@ -164,8 +170,9 @@ impl Own {
             self.start = 0;
             let Self { sealer, opener, input, rest, .. } = self;
             let opened = opener.open(input, buffer, rest, sealer, output)?;
-            // At once: the peer may be waiting, and we may have nothing to send. But one that asks and asks and reads nothing
-            // gets one answer, and one that has ended its direction none.
+            // Answer a key update at once, because the peer may wait for it while this side has
+            // nothing to send. A peer that keeps requesting updates without reading gets one
+            // answer, and a peer that has closed its direction gets none.
             if output.waiting().len() < MAX_ANSWERS
                 && opened != Opened::End
                 && let Err(violation) = sealer.answer(output)
@@ -184,16 +191,17 @@ impl Own {
     }
 }
 
-/// Both directions with keys of their own. `None` where OpenSSL has to go on: with another version or suite, and wherever it is
-/// not certain that neither side has used these keys yet, since the sequence numbers would not be right.
+/// Makes the keys of both directions. Returns `None` if OpenSSL must keep the connection: with
+/// another version or cipher suite, and whenever one side may already have used these keys, because
+/// the sequence numbers would then be wrong.
 fn take_over(records: &Records) -> Option<(Sealer, Opener)> {
     let ssl = records.ssl();
-    // Cleared here whatever follows.
+    // The secrets are cleared here whatever follows.
     let secrets = keylog::take(ssl);
     if ssl.version2() != Some(SslVersion::TLS1_3) || !records.is_fresh() || !is_silent(ssl) {
         return None;
     }
-    // Ours are as long as they can be.
+    // `Sealer` always makes records of the maximum length.
     if crate::sys::has_short_records(ssl) {
         return None;
     }
@@ -207,7 +215,8 @@ fn take_over(records: &Records) -> Option<(Sealer, Opener)> {
     Some((Sealer::new(sealing), Opener::new(opening, !ssl.is_server())))
 }
 
-/// OpenSSL has sealed nothing behind its part of the handshake, and has read nothing behind the peer's.
+/// Whether OpenSSL has sent no record after its part of the handshake and has read none after the
+/// peer's.
 fn is_silent(ssl: &SslRef) -> bool {
     let tickets = ssl.is_server() && ssl.num_tickets() != 0;
     !tickets && !crate::sys::has_pending(ssl)

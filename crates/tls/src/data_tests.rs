@@ -1,4 +1,4 @@
-//! Our record layer and OpenSSL's, at either end.
+//! Ropewalk's record layer and OpenSSL's, on either side of a connection.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ unsafe extern "C" {
 const SUITES: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/// What an end is to be.
+/// The record layer of one side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Own,
@@ -41,7 +41,8 @@ fn context(suite: &str, version: SslVersion) -> SslContext {
     builder.build()
 }
 
-/// Records of both ends, client's first, and what the server said behind the handshake.
+/// Runs a handshake. Returns the records of both sides, the client's first, and the bytes that the
+/// server sent after the handshake.
 fn shake(context: &SslContext, client: Kind, server: Kind, tickets: usize) -> (Records, Records, Vec<u8>) {
     let begin = |kind: Kind, accepts: bool| {
         let mut ssl = Ssl::new(context).unwrap();
@@ -73,7 +74,7 @@ fn shake(context: &SslContext, client: Kind, server: Kind, tickets: usize) -> (R
 }
 
 fn pair(suite: &str, client: Kind, server: Kind) -> (DataRecords, DataRecords) {
-    // OpenSSL's server gives tickets, which our layer has to pass over.
+    // OpenSSL's server sends tickets, which Ropewalk's record layer must skip.
     let tickets = if server == Ours { 0 } else { 3 };
     let (one, other, behind) = shake(&context(suite, SslVersion::TLS1_3), client, server, tickets);
     let (mut one, other) = (DataRecords::new(one), DataRecords::new(other));
@@ -88,7 +89,8 @@ fn feed(records: &mut DataRecords, bytes: &[u8]) {
     records.received(bytes.len());
 }
 
-/// Carries what `from` has to say to `to`, in pieces, and returns what was opened.
+/// Moves the output of `from` to `to` in chunks and returns the data that was read, and whether the
+/// direction was closed.
 fn carry(
     from: &mut DataRecords,
     to: &mut DataRecords,
@@ -115,7 +117,7 @@ fn data(length: u32) -> Vec<u8> {
     (0..length).map(|n| (n ^ n >> 8).wrapping_mul(37) as u8).collect()
 }
 
-/// Both ways, and back again.
+/// Sends data in both directions.
 fn exchange(one: &mut DataRecords, other: &mut DataRecords) {
     let data = data(70_001);
     for (piece, room) in [(100_000, RECORD), (1, 3000), (16 << 10, 100_000), (777, 17)] {
@@ -130,7 +132,7 @@ fn exchange(one: &mut DataRecords, other: &mut DataRecords) {
 }
 
 #[test]
-fn bytes_travel_between_our_layer_and_openssls() {
+fn data_records_interoperate_with_openssl() {
     for suite in SUITES {
         for (client, server) in [(Ours, OpenSsl), (OpenSsl, Ours), (Ours, Ours)] {
             let (mut one, mut other) = pair(suite, client, server);
@@ -145,7 +147,7 @@ fn bytes_travel_between_our_layer_and_openssls() {
 }
 
 #[test]
-fn keys_are_updated_by_either_end() {
+fn key_update_by_either_side_succeeds() {
     for suite in SUITES {
         for (client, server) in [(Ours, OpenSsl), (OpenSsl, Ours)] {
             let (mut one, mut other) = pair(suite, client, server);
@@ -168,7 +170,7 @@ fn keys_are_updated_by_either_end() {
 }
 
 #[test]
-fn who_sends_nonsense_is_told() {
+fn changed_record_is_answered_with_an_alert() {
     for (client, server) in [(Ours, OpenSsl), (OpenSsl, Ours)] {
         let (mut one, mut other) = pair(SUITES[0], client, server);
         let (own, peer) = if client == Ours { (&mut one, &mut other) } else { (&mut other, &mut one) };
@@ -187,7 +189,7 @@ fn who_sends_nonsense_is_told() {
 }
 
 #[test]
-fn our_layer_understands_openssls_complaint() {
+fn alert_of_openssl_is_reported_and_not_answered() {
     let (mut one, mut other) = pair(SUITES[1], Ours, OpenSsl);
     one.seal(&[IoSlice::new(b"hello")], 99).unwrap();
     let mut wire = one.output().to_vec();
@@ -200,7 +202,7 @@ fn our_layer_understands_openssls_complaint() {
 }
 
 #[test]
-fn openssl_goes_on_wherever_anything_is_doubtful() {
+fn data_records_with_used_keys_or_tls12_stay_with_openssl() {
     let goes_on = |records: Records| !DataRecords::new(records).is_own();
     let tls13 = context(SUITES[1], SslVersion::TLS1_3);
     let (one, other, _) = shake(&tls13, OpenSsl, OpenSsl, 0);
@@ -219,7 +221,7 @@ fn openssl_goes_on_wherever_anything_is_doubtful() {
 }
 
 #[test]
-fn records_are_as_short_as_was_agreed() {
+fn data_records_with_negotiated_length_stay_with_openssl() {
     let short = context(SUITES[1], SslVersion::TLS1_3);
     // SAFETY: the context is live and this is its only user. 1 stands for 512 bytes.
     assert_eq!(unsafe { SSL_CTX_set_tlsext_max_fragment_length(short.as_ptr(), 1) }, 1);
@@ -230,13 +232,13 @@ fn records_are_as_short_as_was_agreed() {
 }
 
 #[test]
-fn an_end_within_a_record_is_seen() {
+fn is_torn_detects_an_end_within_a_record() {
     for (kind, other_kind) in [(Ours, OpenSsl), (OpenSsl, Ours)] {
         let (mut one, mut other) = pair(SUITES[1], kind, other_kind);
         one.seal(&[IoSlice::new(b"hello")], 99).unwrap();
         let wire = one.output().to_vec();
         for cut in 0..=wire.len() {
-            // OpenSSL does not tell of a header that nothing follows.
+            // OpenSSL does not report a header without a body.
             if other.is_own() || cut != 5 {
                 assert_eq!(other.is_torn(), cut != 0, "{cut}");
             }
@@ -255,7 +257,7 @@ fn an_end_within_a_record_is_seen() {
 }
 
 #[test]
-fn a_direction_that_failed_has_no_end() {
+fn close_after_failure_fails() {
     let (mut one, mut other) = pair(SUITES[1], Ours, OpenSsl);
     feed(&mut one, &[0; 9]);
     one.read(&mut [0; 9]).unwrap_err();
@@ -265,14 +267,14 @@ fn a_direction_that_failed_has_no_end() {
 }
 
 #[test]
-fn secrets_are_given_once() {
+fn keylog_returns_secrets_once() {
     let (one, _, _) = shake(&context(SUITES[1], SslVersion::TLS1_3), Ours, Ours, 0);
     assert!(keylog::take(one.ssl()).server.is_some());
     assert!(keylog::take(one.ssl()).server.is_none());
 }
 
 #[test]
-fn a_peer_that_asks_and_asks_for_new_keys_gets_no_answer_for_each() {
+fn repeated_key_update_requests_have_bounded_answers() {
     let (mut one, mut other) = pair(SUITES[1], Ours, OpenSsl);
     for _ in 0..500 {
         let Layer::OpenSsl(records) = &other.layer else { panic!("it is ours") };

@@ -1,4 +1,5 @@
-//! SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` and FTP clients show it.
+//! The SHA-256 fingerprint of a certificate, as `openssl x509 -fingerprint -sha256` and FTP clients
+//! show it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +8,12 @@ use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::x509::X509Ref;
 
-/// `SHA256:AB:CD:…`. Read in upper or lower case, with or without the colons and the `SHA256:`.
+/// Written as `SHA256:AB:CD:…`. It is parsed in upper or lower case, with or without the colons and
+/// `SHA256:`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
-/// A text is no fingerprint.
+/// The text is no fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no SHA-256 fingerprint: expected SHA256: and 64 hexadecimal digits, with or without colons"
@@ -19,7 +21,7 @@ pub struct Fingerprint([u8; 32]);
 pub struct NoFingerprint(String);
 
 impl Fingerprint {
-    /// That of a certificate.
+    /// Computes the fingerprint of a certificate.
     ///
     /// # Errors
     /// OpenSSL has no SHA-256.
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_to_write_one() {
+    fn parse_accepts_all_notations() {
         let text = format!("SHA256:{}", ["A0"; 32].join(":"));
         let one: Fingerprint = text.parse().unwrap();
         assert_eq!(one.to_string(), text);

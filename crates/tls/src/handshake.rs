@@ -1,4 +1,4 @@
-//! A handshake: bytes that came in, bytes to be sent out.
+//! A TLS handshake without network I/O: it takes received bytes and returns the bytes to send.
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslStream};
@@ -7,13 +7,13 @@ use openssl::x509::X509;
 use crate::memory::Memory;
 use crate::records::{Records, Ticket, forget_errors, reason};
 
-/// Bytes that a peer may send in a handshake.
+/// How many bytes a peer may send in a handshake.
 pub const MAX_HANDSHAKE: usize = 256 << 10;
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// What came is not TLS at all.
+    /// The received bytes are not TLS.
     #[error("the peer does not speak TLS here ({0})")]
     NotTls(String),
     #[error("TLS: {0}")]
@@ -30,22 +30,22 @@ pub enum HandshakeError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// A handshake that is through.
+/// A completed handshake.
 #[derive(Debug)]
 pub struct Established {
     pub records: Records,
-    /// A session was resumed.
+    /// Whether a session was resumed.
     pub resumed: bool,
     context: SslContext,
 }
 
 impl Established {
-    /// The peer's certificate, where it has shown one.
+    /// The peer's certificate, if it has sent one.
     pub fn certificate(&self) -> Option<X509> {
         self.records.peer_certificate()
     }
 
-    /// What further connections need to resume this session, see [`Records::ticket`].
+    /// The context that other connections need to resume this session, see [`Records::ticket`].
     pub fn context(&self) -> &SslContext {
         &self.context
     }
@@ -55,12 +55,12 @@ impl Established {
     }
 }
 
-/// Either side of a handshake.
+/// One side of a handshake.
 pub struct Handshake {
     stream: Option<SslStream<Memory>>,
     context: SslContext,
     received: usize,
-    /// What it begins cannot be resumed.
+    /// Whether a session that starts here must not be resumed.
     fleeting: bool,
 }
 
@@ -71,24 +71,26 @@ impl std::fmt::Debug for Handshake {
 }
 
 impl Handshake {
-    /// `ssl` knows whether it connects or accepts, and is of `context`.
+    /// `ssl` must be set to connect or accept, and be made from `context`.
     pub(crate) fn new(ssl: Ssl, context: &SslContext) -> Result<Self, ErrorStack> {
         let stream = SslStream::new(ssl, Memory::default())?;
         Ok(Self { stream: Some(stream), context: context.clone(), received: 0, fleeting: false })
     }
 
-    /// A server's: it may resume a session, but nobody can resume one that it begins.
+    /// For a server: the handshake may resume a session, but a session that starts in it cannot be
+    /// resumed.
     pub(crate) fn fleeting(mut self) -> Self {
         self.fleeting = true;
         self
     }
 
-    /// Takes what came, in pieces of any size (nothing at first), and appends what is to be sent to `out`, also after an
-    /// error: it tells the peer what was wrong. Once it is through, bytes that followed the handshake are in the records.
+    /// Takes received bytes in chunks of any size (none at first) and appends the bytes to send to
+    /// `out`. That includes the alert for the peer after an error. When the handshake is complete,
+    /// received bytes after it are in the records.
     ///
     /// # Errors
-    /// The peer does not speak TLS or nothing that both accept, its certificate is not accepted, it sends too much or
-    /// hangs up; or the handshake was over before.
+    /// The peer does not use TLS, supports no common parameters, sends a certificate that is not
+    /// accepted, sends too much or closes the connection; or the handshake was complete before.
     pub fn step(
         &mut self,
         bytes: &[u8],
@@ -104,7 +106,8 @@ impl Handshake {
         let result = stream.do_handshake();
         out.append(&mut stream.get_mut().outgoing);
         if self.fleeting && result.is_err() {
-            // Before TLS 1.2 sends the ticket, which it does behind the client's last word.
+            // TLS 1.2 sends the ticket after the client's last message, so the session must be
+            // changed before.
             crate::sys::spoil_new_session(stream.ssl())?;
         }
         match result {

@@ -1,7 +1,8 @@
-//! The traffic secrets of a handshake, for a record layer of our own on data connections.
+//! The traffic secrets of a handshake, for Ropewalk's own record layer on data connections.
 //!
-//! OpenSSL tells of secrets through what is meant for key logs. They are kept for handshakes that asked for it only, go to
-//! [`crate::DataRecords`] and nowhere else, and are cleared with it.
+//! OpenSSL exports secrets through its callback for key logs. The secrets are kept only for
+//! handshakes that requested it ([`for_data`]). They go to [`crate::DataRecords`] and nowhere else,
+//! and are cleared with it.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ use openssl::ssl::{Ssl, SslContextBuilder, SslRef};
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-/// Of the longest digest of TLS 1.3's suites, in bytes.
+/// Length of the longest digest of the TLS 1.3 cipher suites, in bytes.
 pub(crate) const MAX_SECRET: usize = 48;
 
 pub(crate) type Secret = Zeroizing<Vec<u8>>;
@@ -30,13 +31,14 @@ fn index() -> Result<Index<Ssl, Place>, ErrorStack> {
     INDEX.get_or_init(Ssl::new_ex_index).clone()
 }
 
-/// Handshakes of this context can be of data connections; see [`for_data`].
+/// Allows handshakes of data connections with this context; see [`for_data`].
 pub fn allow_data(builder: &mut SslContextBuilder) {
     builder.set_keylog_callback(keep);
 }
 
-/// This handshake is a data connection's: nothing but [`crate::DataRecords`] follows it. Its context has to allow it
-/// ([`allow_data`]), or OpenSSL goes on with the records.
+/// Declares that this handshake belongs to a data connection, so that only [`crate::DataRecords`]
+/// follows it. The context must allow it ([`allow_data`]); otherwise OpenSSL keeps handling the
+/// records.
 ///
 /// # Errors
 /// OpenSSL has no memory.
@@ -45,13 +47,13 @@ pub fn for_data(ssl: &mut SslRef) -> Result<(), ErrorStack> {
     Ok(())
 }
 
-/// The secrets, once: afterwards they are kept with the connection no more.
+/// Takes the secrets. The connection does not keep them afterwards.
 pub(crate) fn take(ssl: &SslRef) -> Secrets {
     let place = index().ok().and_then(|index| ssl.ex_data(index));
     place.map(|place| std::mem::take(&mut *place.lock())).unwrap_or_default()
 }
 
-/// Takes a line of a key log: a label, the client's random bytes, a secret.
+/// Parses a line of a key log: a label, the client's random bytes, a secret.
 fn keep(ssl: &SslRef, line: &str) {
     let Some(place) = index().ok().and_then(|index| ssl.ex_data(index)) else { return };
     let mut words = line.split(' ');
@@ -71,7 +73,8 @@ fn secret(digits: &str) -> Option<Secret> {
     if digits.len() > 2 * MAX_SECRET || !digits.len().is_multiple_of(2) {
         return None;
     }
-    // As long as it becomes from the beginning: where a vector was before it grew is not cleared.
+    // The vector has its final capacity from the start. If it grew, its old memory would not be
+    // cleared.
     let mut secret = Zeroizing::new(Vec::with_capacity(MAX_SECRET));
     for pair in digits.as_bytes().chunks_exact(2) {
         let high = char::from(pair[0]).to_digit(16)?;
@@ -86,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_read_from_hexadecimal_digits() {
+    fn secret_parses_hexadecimal_digits() {
         assert_eq!(secret("00ff1A").as_deref(), Some(&vec![0, 0xff, 0x1a]));
         for bad in ["0", "0g", "+1", "é"] {
             assert!(secret(bad).is_none(), "{bad}");

@@ -1,8 +1,9 @@
-//! TLS as bytes in, bytes out: for control and data connections of FTP (RFC 4217), and for what GSI does with TLS.
+//! TLS without network I/O, for control and data connections of FTP (RFC 4217), and for GSI.
 //!
-//! Nothing here touches the network. A [`Handshake`] takes what came and says what to send; it ends in [`Records`], which
-//! seal and open. A server binds data connections to their control connection by resumption ([`Binding`]); a client offers
-//! the session of the control connection ([`Ticket`]).
+//! A [`Handshake`] takes received bytes and returns the bytes to send. It ends in [`Records`],
+//! which protect and read data. A server binds data connections to their control connection by
+//! session resumption ([`Binding`]). A client offers the session of the control connection
+//! ([`Ticket`]).
 
 mod certificate;
 mod client;
@@ -35,5 +36,5 @@ pub use revocation::{RevocationError, Revocations, is_signed_by, revocation_list
 pub use self_signed::{SelfSigned, load_or_make, make};
 pub use server::{Binding, Server, ServerSettings};
 
-/// Certificates between a peer's own and that of the authority, at most: a chain that never ends is nobody's.
+/// The maximum number of certificates between a peer's own and that of the authority.
 const MAX_CHAIN: u32 = 32;

@@ -1,4 +1,4 @@
-//! The two ends of a TLS connection that has no network: bytes that came, bytes that shall go.
+//! The transport under OpenSSL: a buffer with received bytes and one with bytes to send.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -6,7 +6,7 @@ use crate::queue::Queue;
 
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Came and not read yet.
+    /// Received bytes that OpenSSL has not read yet.
     incoming: Queue,
     pub outgoing: Vec<u8>,
 }
@@ -16,7 +16,7 @@ impl Memory {
         self.incoming.put(bytes);
     }
 
-    /// Room for at least so many bytes that come; [`Memory::filled`] says how many did.
+    /// Space for at least `least` received bytes; [`Memory::filled`] sets how many were written.
     pub fn space(&mut self, least: usize) -> &mut [u8] {
         self.incoming.space(least)
     }
@@ -25,7 +25,7 @@ impl Memory {
         self.incoming.filled(count);
     }
 
-    /// What was written since the last call.
+    /// Takes the bytes written since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }
@@ -34,14 +34,14 @@ impl Memory {
         !self.incoming.waiting().is_empty()
     }
 
-    /// What came and was not read.
+    /// Takes the received bytes that were not read.
     pub fn rest(&mut self) -> Vec<u8> {
         let rest = self.incoming.waiting().to_vec();
         self.incoming.taken(rest.len());
         rest
     }
 
-    /// Gives the memory of an idle connection back.
+    /// Frees the buffer of an idle connection.
     pub fn shrink(&mut self) {
         self.incoming.shrink();
     }
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_come_in_order(steps in proptest::collection::vec((0..300usize, 0..300usize), 1..60)) {
+        fn memory_returns_bytes_in_order(steps in proptest::collection::vec((0..300usize, 0..300usize), 1..60)) {
             let mut memory = Memory::default();
             let (mut fed, mut read) = (0u32, 0u32);
             for (feed, take) in steps {

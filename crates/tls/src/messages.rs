@@ -1,10 +1,11 @@
-//! Handshake messages that come after the handshake (RFC 8446 section 4.6).
+//! Parses handshake messages that come after the handshake (RFC 8446 section 4.6).
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
-/// Bytes of a ticket: all its fields as short (a ticket of one byte) and as long as they can be (RFC 8446 section 4.6.1).
+/// The length of a ticket in bytes, from all fields at their shortest (a ticket of one byte) to all
+/// at their longest (RFC 8446 section 4.6.1).
 const TICKET: std::ops::RangeInclusive<usize> = 14..=(4 + 4 + 1 + 255 + 2 + 0xffff + 2 + 0xffff);
-/// Bytes of a message's type and length.
+/// Length of a message's type and length fields, in bytes.
 const HEAD: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub(crate) enum MalformedMessage {
 }
 
 impl MalformedMessage {
-    /// RFC 8446 sections 4.6.3, 5.1 and 6.2.
+    /// The alert for this error, from RFC 8446 sections 4.6.3, 5.1 and 6.2.
     pub(crate) fn alert(&self) -> u8 {
         match self {
             Self::Empty | Self::Type(_) | Self::BehindUpdate => 10,
@@ -32,21 +33,21 @@ impl MalformedMessage {
     }
 }
 
-/// The peer's keys are new ones from the next record on.
+/// The peer uses new keys from the next record on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyUpdate {
-    /// It wants new ones from us, too.
+    /// The peer also requests new keys from this side.
     pub(crate) requested: bool,
 }
 
-/// Takes messages in pieces, and keeps nothing of them but where in one it is.
+/// Parses messages from the content of records. It stores only the position within a message.
 #[derive(Debug)]
 pub(crate) struct Messages {
     from_server: bool,
     head: [u8; HEAD],
-    /// Bytes of the head that came.
+    /// How many bytes of the head came.
     had: usize,
-    /// Bytes of the body that still have to come.
+    /// How many bytes of the body are still missing.
     left: usize,
 }
 
@@ -55,14 +56,15 @@ impl Messages {
         Self { from_server, head: [0; HEAD], had: 0, left: 0 }
     }
 
-    /// A message's end has not come yet.
+    /// Whether the end of a message is still missing.
     pub(crate) fn is_partial(&self) -> bool {
         self.had > 0
     }
 
-    /// Takes what was in one record. Tickets are passed over: what a data connection begins is not resumed.
+    /// Parses the content of one record. Tickets are skipped because sessions of data connections
+    /// are not resumed.
     pub(crate) fn take(&mut self, content: &[u8]) -> Result<Option<KeyUpdate>, MalformedMessage> {
-        // RFC 8446 section 5.1.
+        // RFC 8446 section 5.1 forbids empty handshake records.
         if content.is_empty() {
             return Err(MalformedMessage::Empty);
         }
@@ -85,7 +87,7 @@ impl Messages {
             }
             self.had = 0;
             if self.head[0] == KEY_UPDATE {
-                // Messages do not go across a change of keys (RFC 8446 section 5.1).
+                // Messages must not span a change of keys (RFC 8446 section 5.1).
                 if !rest.is_empty() {
                     return Err(MalformedMessage::BehindUpdate);
                 }
@@ -98,7 +100,7 @@ impl Messages {
         Ok(None)
     }
 
-    /// Of the body of the message whose head is there.
+    /// The body length of the message whose head was received.
     fn length(&self) -> Result<usize, MalformedMessage> {
         let [kind, high, middle, low] = self.head;
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_pass_in_pieces_of_any_size_and_updates_are_seen_behind_them() {
+    fn take_skips_tickets_and_finds_updates_in_any_fragmentation() {
         let both = [ticket(14), ticket(300), vec![KEY_UPDATE, 0, 0, 1, 1]].concat();
         for size in 1..both.len() {
             let mut messages = Messages::new(true);
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn take_refuses_invalid_messages_with_the_right_alert() {
         let refused =
             |from_server: bool, content: &[u8]| Messages::new(from_server).take(content).unwrap_err().alert();
         assert_eq!(refused(true, &[]), 10);

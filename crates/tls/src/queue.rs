@@ -1,16 +1,17 @@
-//! Bytes on their way through, in one piece of memory that is used again and again.
+//! A byte queue that reuses its memory.
 
-/// What was put in at one end and not taken out at the other yet.
+/// Bytes that were appended at one end and not yet removed at the other.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// `start..end` is waiting. What is behind it is old and may be anything.
+    /// `start..end` is waiting. The bytes after `end` are stale.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Queue {
-    /// Room for at least so many bytes behind those that wait; [`Queue::filled`] says how many were put there.
+    /// Space for at least `least` bytes after the waiting ones; [`Queue::filled`] sets how many
+    /// were written.
     pub(crate) fn space(&mut self, least: usize) -> &mut [u8] {
         if self.bytes.len() - self.end < least {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -32,7 +33,7 @@ impl Queue {
         self.filled(bytes.len());
     }
 
-    /// `f` appends to a vector.
+    /// Lets `f` append to the queue as to a vector.
     pub(crate) fn append<R>(&mut self, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         self.bytes.truncate(self.end);
         let result = f(&mut self.bytes);
@@ -48,7 +49,7 @@ impl Queue {
         &mut self.bytes[self.start..self.end]
     }
 
-    /// The first so many bytes that wait are done with.
+    /// Removes the first `count` waiting bytes.
     pub(crate) fn taken(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
         if self.start == self.end {
@@ -56,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Gives the memory back where nothing waits.
+    /// Frees the memory if no bytes are waiting.
     pub(crate) fn shrink(&mut self) {
         if self.start == self.end {
             *self = Self::default();

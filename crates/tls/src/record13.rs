@@ -1,8 +1,10 @@
-//! Our own record layer for data connections: TLS 1.3 after its handshake (RFC 8446 sections 4.6, 5 and 6).
+//! Ropewalk's own record layer for data connections: TLS 1.3 after the handshake (RFC 8446 sections
+//! 4.6, 5 and 6).
 //!
-//! OpenSSL makes the handshake, `ring` computes the ciphers; what is between is here, because a record that goes through OpenSSL
-//! is copied twice more. Nothing but application data, tickets (passed over), key updates and alerts may come. Whatever
-//! else comes, or does not verify, ends the connection: after an error nothing is opened any more.
+//! OpenSSL performs the handshake and `ring` computes the ciphers. The record layer between them is
+//! here because a record that passes through OpenSSL is copied two more times. The peer may send
+//! only application data, tickets (which are skipped), key updates and alerts. Anything else, or a
+//! record that does not verify, ends the connection: after an error nothing more is read.
 
 use std::io::IoSlice;
 
@@ -17,15 +19,15 @@ const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 pub(crate) const APPLICATION_DATA: u8 = 23;
 
-/// The longest protected part of a record: content with its type and padding (RFC 8446 section 5.4: 2^14 + 1 bytes), and the
-/// tag, which is all that these suites add.
+/// The longest protected part of a record: content with its type and padding (RFC 8446 section 5.4:
+/// 2^14 + 1 bytes), and the tag, which is all that these suites add.
 const MAX_BODY: usize = RECORD + 1 + TAG;
-/// Records that are sealed with one key. AES-GCM allows 2^24.5 (RFC 8446 section 5.5).
+/// How many records are protected with one key. AES-GCM allows 2^24.5 (RFC 8446 section 5.5).
 const KEY_LIFE: u64 = 1 << 24;
-/// Records without data that may come one after another.
+/// How many records without data may follow one another.
 const MAX_IDLE: u32 = 64;
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("a record does not verify: it was changed, lost, repeated or put in by somebody on the way")]
@@ -75,14 +77,14 @@ impl From<Failure> for Violation {
 }
 
 impl Violation {
-    /// What the peer is told of it (RFC 8446 section 6.2).
+    /// The alert for the peer (RFC 8446 section 6.2).
     fn alert(&self) -> Option<u8> {
         match self {
             Self::Forged => Some(20),
             Self::TooLong(_) => Some(22),
             Self::Bare(_) | Self::NoType | Self::Type(_) | Self::Interrupted(_) | Self::Idle => Some(10),
             Self::Version(_) => Some(70),
-            // RFC 8446 section 5.4: an alert without content.
+            // RFC 8446 section 5.4 requires this alert for an alert record without content.
             Self::AlertLength(0) => Some(10),
             Self::TooShort(_) | Self::AlertLength(_) => Some(50),
             Self::Message(error) => Some(error.alert()),
@@ -92,33 +94,33 @@ impl Violation {
     }
 }
 
-/// Our direction.
+/// This side's direction.
 pub(crate) struct Sealer {
     keys: Keys,
     key_life: u64,
-    /// The peer wants new keys.
+    /// The peer has requested new keys.
     update_due: bool,
     state: State,
 }
 
-/// Whether anything can still be sealed.
+/// Whether this direction can still send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// The end was said.
+    /// close_notify was sent.
     Closed,
-    /// The peer would not understand, or not listen.
+    /// An error occurred, so the peer could not read more records or no longer reads them.
     Failed,
 }
 
 impl Sealer {
-    /// With keys that nothing was sealed with.
+    /// Takes keys that have not been used for any record.
     pub(crate) fn new(keys: Keys) -> Self {
         Self { keys, key_life: KEY_LIFE, update_due: false, state: State::Open }
     }
 
-    /// Appends records with the first `most` bytes of `plain`, all its parts one after another, to `out`. Returns how many
-    /// bytes that was.
+    /// Appends records with the first `most` bytes of `plain` (the concatenation of its slices) to
+    /// `out`. Returns how many bytes of `plain` that was.
     pub(crate) fn seal(
         &mut self,
         plain: &[IoSlice<'_>],
@@ -137,19 +139,21 @@ impl Sealer {
         Ok(sealed)
     }
 
-    /// Appends a key update where the peer asked for one or our key is worn out (RFC 8446 section 4.6.3).
+    /// Appends a key update if the peer requested one or this side's key is used up (RFC 8446
+    /// section 4.6.3).
     pub(crate) fn answer(&mut self, out: &mut Queue) -> Result<(), Violation> {
         if self.state == State::Open && (self.update_due || self.keys.sequence() >= self.key_life) {
-            // key_update, one byte: update_not_requested. The peer sees to its own keys.
+            // The message is a key_update with one byte, update_not_requested. The peer decides
+            // about its own keys.
             self.short_record(HANDSHAKE, &[24, 0, 0, 1, 0], out)?;
-            // Without new keys the peer could not open anything that follows.
+            // Without new keys here, the peer could not read anything that follows.
             self.keys.renew().inspect_err(|_| self.state = State::Failed)?;
             self.update_due = false;
         }
         Ok(())
     }
 
-    /// Appends the end of our direction (close_notify, RFC 8446 section 6.1), once.
+    /// Appends the end of this direction (close_notify, RFC 8446 section 6.1), once.
     pub(crate) fn close(&mut self, out: &mut Queue) -> Result<(), Violation> {
         match self.state {
             State::Open => {
@@ -162,12 +166,12 @@ impl Sealer {
         }
     }
 
-    /// Tells the peer what was wrong; nothing can be sealed afterwards.
+    /// Sends the alert for a violation. Nothing can be protected afterwards.
     fn complain(&mut self, violation: &Violation, out: &mut Queue) {
         if let Some(code) = violation.alert()
             && self.state == State::Open
         {
-            // There is an error already, and the peer has nothing more to expect.
+            // The connection has failed already, so an error here changes nothing.
             let _ = self.short_record(ALERT, &[2, code], out);
         }
         self.state = State::Failed;
@@ -178,7 +182,8 @@ impl Sealer {
         self.record(content_type, content.len(), |most| pieces.next(most), out)
     }
 
-    /// Appends one record. Where that fails nothing more may follow: the peer would miss it.
+    /// Appends one record. After a failure no more records may follow, because the peer would miss
+    /// this one.
     fn record<'a>(
         &mut self,
         content_type: u8,
@@ -201,21 +206,21 @@ impl Sealer {
 
 #[cfg(test)]
 impl Sealer {
-    /// As if with this key all was sealed that may be.
+    /// Simulates a key that has protected as many records as it may.
     pub(crate) fn wear_out(&mut self) {
         self.key_life = self.keys.sequence();
     }
 }
 
-/// Walks through slices.
+/// Iterates over the bytes of slices.
 struct Pieces<'a, 'b> {
     parts: &'a [IoSlice<'b>],
-    /// In the first part.
+    /// Position in the first slice.
     at: usize,
 }
 
 impl<'a> Pieces<'a, '_> {
-    /// The next bytes, `most` at most; none only at the end.
+    /// The next bytes, at most `most`; empty only at the end.
     fn next(&mut self, most: usize) -> &'a [u8] {
         while let Some((first, others)) = self.parts.split_first() {
             let rest = &first[self.at..];
@@ -240,17 +245,17 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    /// With keys that nothing was opened with. Tickets come `from_server` only.
+    /// Takes keys that have not been used for any record. Only a server may send tickets.
     pub(crate) fn new(keys: Keys, from_server: bool) -> Self {
         Self { keys, messages: Messages::new(from_server), idle: 0, ended: false, broken: false }
     }
 
-    /// What the peer may send without data counts anew: it may have had much to read.
+    /// Resets the count of records without data, because the peer may have had much to read.
     pub(crate) fn forget_idling(&mut self) {
         self.idle = 0;
     }
 
-    /// Nothing is opened any more.
+    /// Refuses to read more records.
     pub(crate) fn give_up(&mut self) {
         self.broken = true;
     }
@@ -259,8 +264,9 @@ impl Opener {
         self.messages.is_partial()
     }
 
-    /// Opens the next record in `input` that has data: into `buffer` where it fits in there, else into `rest`, which is to be
-    /// read before this is called again. What has to be answered is left to `sealer` and appended to `out`.
+    /// Reads the next record in `input` that has data. Its content goes into `buffer` if it fits
+    /// there, else into `rest`, which must be consumed before the next call. Alerts are appended to
+    /// `out`; an answer to a key update is left to `sealer`.
     pub(crate) fn open(
         &mut self,
         input: &mut Queue,
@@ -274,7 +280,7 @@ impl Opener {
         }
         let result = self.next(input, buffer, rest, sealer);
         match &result {
-            // Whatever follows an end is ignored (RFC 8446 section 6.1).
+            // Anything after the end is ignored (RFC 8446 section 6.1).
             Ok(Opened::End) => self.ended = true,
             Ok(_) => {}
             Err(violation) => {
@@ -327,7 +333,7 @@ impl Opener {
         Ok(Opened::End)
     }
 
-    /// Takes a record that has no data; `true` when it is the end.
+    /// Processes a record without data. Returns `true` if it ends the direction.
     fn control(&mut self, content_type: u8, content: &[u8], sealer: &mut Sealer) -> Result<bool, Violation> {
         self.idle += 1;
         if self.idle > MAX_IDLE {
@@ -335,9 +341,9 @@ impl Opener {
         }
         match content_type {
             ALERT => match content {
-                // close_notify. In TLS 1.3 an alert's level says nothing (section 6).
+                // close_notify. In TLS 1.3 the level of an alert has no meaning (section 6).
                 [_, 0] => Ok(true),
-                // user_canceled: an end follows (section 6.1).
+                // user_canceled: the end follows (section 6.1).
                 [_, 90] => Ok(false),
                 [_, code] => Err(Violation::Alert(*code)),
                 _ => Err(Violation::AlertLength(content.len())),
@@ -350,14 +356,14 @@ impl Opener {
                 Ok(false)
             }
             APPLICATION_DATA if self.messages.is_partial() => Err(Violation::Interrupted(content_type)),
-            // Empty (section 5.4 allows it).
+            // Empty application data (section 5.4 allows it).
             APPLICATION_DATA => Ok(false),
             other => Err(Violation::Type(other)),
         }
     }
 }
 
-/// Length of the protected part of the record that begins here; `None` where not all of its header is there.
+/// Length of the protected part of the record that begins here; `None` if its header is incomplete.
 fn body_length(waiting: &[u8]) -> Result<Option<usize>, Violation> {
     let Some(&[record_type, major, minor, high, low]) = waiting.first_chunk::<HEADER>() else {
         return Ok(None);
@@ -373,14 +379,15 @@ fn body_length(waiting: &[u8]) -> Result<Option<usize>, Violation> {
     if length > MAX_BODY {
         return Err(Violation::TooLong(length));
     }
-    // At least the content's type, and a tag.
+    // A record has at least the content type and a tag.
     if length <= TAG {
         return Err(Violation::TooShort(length));
     }
     Ok(Some(length))
 }
 
-/// The type of what was protected and its content's length: what is behind the type is zeros (RFC 8446 section 5.4).
+/// The type of the protected content and the content's length. The zeros after the type are padding
+/// (RFC 8446 section 5.4).
 fn content(text: &[u8]) -> Result<(u8, usize), Violation> {
     match text.iter().rposition(|&byte| byte != 0) {
         Some(at) => Ok((text[at], at)),
@@ -388,7 +395,7 @@ fn content(text: &[u8]) -> Result<(u8, usize), Violation> {
     }
 }
 
-/// RFC 8446 appendix B.2.
+/// The names are those of RFC 8446 appendix B.2.
 fn alert_words(code: u8) -> &'static str {
     match code {
         10 => "unexpected_message",

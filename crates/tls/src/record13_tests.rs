@@ -11,7 +11,7 @@ fn keys(suite: Suite, secret: u8) -> Keys {
     Keys::new(suite, Zeroizing::new(vec![secret; length])).unwrap().unwrap()
 }
 
-/// A peer that seals whatever it is told to, and the end that is tested.
+/// A peer that can send any record, and the side under test.
 struct Pair {
     peer: Keys,
     opener: Opener,
@@ -32,7 +32,7 @@ impl Pair {
         }
     }
 
-    /// A record of the peer.
+    /// Sends a record of the peer.
     fn send(&mut self, content_type: u8, content: &[u8]) {
         let mut record = vec![0; HEADER + content.len() + 1 + TAG];
         self.peer.seal(content_type, |most| &content[content.len() - most..], &mut record).unwrap();
@@ -48,7 +48,7 @@ impl Pair {
         Ok((opened, buffer))
     }
 
-    /// What came is refused, for good, and the peer is told why with this alert.
+    /// Checks that the input is refused for good and that the peer is sent this alert.
     fn refuses(mut self, alert: u8) -> Violation {
         let violation = self.open().unwrap_err();
         assert!(matches!(self.open(), Err(Violation::Broken)));
@@ -57,7 +57,7 @@ impl Pair {
         violation
     }
 
-    /// The one record that we have to say.
+    /// Decrypts the single record of this side's output.
     fn told(&mut self) -> Vec<u8> {
         let record = self.out.waiting().to_vec();
         let mut body = record[HEADER..].to_vec();
@@ -68,12 +68,12 @@ impl Pair {
 }
 
 #[test]
-fn what_is_sealed_is_opened_with_every_suite_and_in_every_fragmentation() {
+fn opener_reads_every_suite_and_fragmentation() {
     let data: Vec<u8> = (0..3 * RECORD as u32 + 100).map(|n| ((n * n) >> 7) as u8).collect();
     for suite in SUITES {
         let mut sealer = Sealer::new(keys(suite, 3));
         let mut wire = Queue::default();
-        // Records are filled from several parts, empty ones among them.
+        // Records are filled from several slices, some of them empty.
         let parts = [&data[..17], &[], &data[17..RECORD + 5], &data[RECORD + 5..]].map(IoSlice::new);
         let most = data.len() - 1;
         assert_eq!(sealer.seal(&parts, most, &mut wire).unwrap(), most);
@@ -107,7 +107,7 @@ fn what_is_sealed_is_opened_with_every_suite_and_in_every_fragmentation() {
 }
 
 #[test]
-fn padding_is_taken_off_and_empty_records_are_passed_over() {
+fn opener_removes_padding_and_skips_empty_records() {
     let mut pair = Pair::new(true);
     pair.send(APPLICATION_DATA, b"");
     pair.send(0, b"padded\x17\0\0\0");
@@ -117,13 +117,13 @@ fn padding_is_taken_off_and_empty_records_are_passed_over() {
     assert_eq!(pair.open().unwrap().1, b"padded");
     assert_eq!(pair.open().unwrap().1, [7; RECORD - 1]);
     assert_eq!(pair.open().unwrap().0, Opened::End);
-    // Whatever follows is ignored.
+    // Everything after the end is ignored.
     pair.input.put(b"\x16nonsense");
     assert_eq!(pair.open().unwrap().0, Opened::End);
 }
 
 #[test]
-fn a_record_that_was_touched_is_not_opened() {
+fn opener_refuses_changed_records() {
     let mut record = Pair::new(true);
     record.send(APPLICATION_DATA, b"twelve bytes");
     let record = record.input.waiting().to_vec();
@@ -132,7 +132,7 @@ fn a_record_that_was_touched_is_not_opened() {
         let mut touched = record.clone();
         touched[bit / 8] ^= 1 << (bit % 8);
         pair.input.put(&touched);
-        // A length that is too long waits for more.
+        // If the changed length is too long, the reader waits for more bytes.
         pair.input.put(&[0; RECORD + 256]);
         assert!(pair.open().is_err(), "bit {bit}");
         assert!(matches!(pair.open(), Err(Violation::Broken)));
@@ -145,7 +145,7 @@ fn a_record_that_was_touched_is_not_opened() {
 }
 
 #[test]
-fn records_that_were_dropped_repeated_or_exchanged_are_noticed() {
+fn opener_refuses_dropped_repeated_or_exchanged_records() {
     let mut pair = Pair::new(true);
     for n in 0..3 {
         pair.send(APPLICATION_DATA, &[n]);
@@ -161,7 +161,7 @@ fn records_that_were_dropped_repeated_or_exchanged_are_noticed() {
 }
 
 #[test]
-fn what_has_no_place_is_refused_with_the_right_alert() {
+fn opener_refuses_unexpected_records_with_the_right_alert() {
     let raw = |bytes: &[u8], alert| {
         let mut pair = Pair::new(true);
         pair.input.put(bytes);
@@ -188,7 +188,7 @@ fn what_has_no_place_is_refused_with_the_right_alert() {
     sealed(true, HANDSHAKE, b"", 10);
     sealed(true, HANDSHAKE, &[1, 0, 0, 10], 10);
     sealed(false, HANDSHAKE, &[4, 0, 0, 30], 10);
-    // A message that is not whole, and something else.
+    // An incomplete message followed by another record.
     let mut pair = Pair::new(true);
     pair.send(HANDSHAKE, &[24, 0]);
     pair.send(APPLICATION_DATA, b"x");
@@ -201,11 +201,11 @@ fn what_has_no_place_is_refused_with_the_right_alert() {
 }
 
 #[test]
-fn alerts_of_the_peer_end_it() {
+fn opener_after_an_alert_fails_without_an_answer() {
     let mut pair = Pair::new(true);
     pair.send(ALERT, &[1, 90]);
     assert_eq!(pair.open().unwrap().0, Opened::Nothing);
-    // Whatever its level says.
+    // The level of the alert has no meaning.
     pair.send(ALERT, &[1, 20]);
     let error = pair.open().unwrap_err();
     assert!(error.to_string().contains("bad_record_mac"), "{error}");
@@ -213,7 +213,7 @@ fn alerts_of_the_peer_end_it() {
 }
 
 #[test]
-fn keys_are_changed_when_the_peer_says_so_and_when_they_are_worn_out() {
+fn keys_change_on_request_and_when_used_up() {
     let mut pair = Pair::new(true);
     pair.send(HANDSHAKE, &[24, 0]);
     pair.send(HANDSHAKE, &[0, 1, 1]);
@@ -229,7 +229,7 @@ fn keys_are_changed_when_the_peer_says_so_and_when_they_are_worn_out() {
     let data = vec![9; 20 * RECORD];
     let mut wire = Queue::default();
     sealer.seal(&[IoSlice::new(&data)], usize::MAX, &mut wire).unwrap();
-    // Every sixth record is an update.
+    // Every sixth record is a key update.
     assert_eq!(wire.waiting().len(), data.len() + 20 * (HEADER + 1 + TAG) + 3 * (HEADER + 6 + TAG));
     let mut opener = Opener::new(keys(Suite::Aes128Gcm, 7), false);
     let mut answers = Sealer::new(keys(Suite::Aes128Gcm, 8));
@@ -243,14 +243,14 @@ fn keys_are_changed_when_the_peer_says_so_and_when_they_are_worn_out() {
 }
 
 #[test]
-fn our_end_is_said_once_and_nothing_follows_it() {
+fn close_sends_one_close_notify_and_nothing_after_it() {
     let mut pair = Pair::new(true);
     pair.sealer.close(&mut pair.out).unwrap();
     assert_eq!(pair.told(), [1, 0]);
     pair.sealer.close(&mut pair.out).unwrap();
     pair.told();
     assert!(matches!(pair.sealer.seal(&[IoSlice::new(b"x")], 9, &mut pair.out), Err(Violation::Closed)));
-    // Nor does an answer to what the peer still asks for.
+    // Requests of the peer are not answered any more either.
     pair.send(HANDSHAKE, &[24, 0, 0, 1, 1]);
     assert_eq!(pair.open().unwrap().0, Opened::Nothing);
     pair.sealer.answer(&mut pair.out).unwrap();
@@ -258,7 +258,7 @@ fn our_end_is_said_once_and_nothing_follows_it() {
 }
 
 #[test]
-fn the_key_is_changed_before_its_limit() {
-    // RFC 8446 section 5.5: 2^24.5 records.
+fn key_life_is_below_the_limit_of_the_cipher() {
+    // RFC 8446 section 5.5 allows 2^24.5 records.
     assert!((KEY_LIFE as f64) < 2f64.powf(24.5));
 }

@@ -1,4 +1,5 @@
-//! What follows a handshake: bytes sealed into records and opened from them.
+//! The records after a handshake, with OpenSSL as the record layer: data is protected into records
+//! and read from them.
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, ShutdownState, SslContext, SslRef, SslSession, SslStream};
@@ -7,28 +8,28 @@ use zeroize::Zeroizing;
 
 use crate::memory::Memory;
 
-/// Most plain bytes in one record.
+/// The maximum number of plain bytes in one record.
 pub const RECORD: usize = 16 << 10;
 
-/// A record that is not genuine, too long or out of order.
+/// A record that is not authentic, too long or out of order.
 #[derive(Debug, thiserror::Error)]
 #[error("a record of the peer is not genuine or out of order: {0}")]
 pub struct RecordError(pub String);
 
-/// What [`Records::read`] found.
+/// The result of [`Records::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     Bytes(usize),
-    /// No whole record is there.
+    /// There is no complete record.
     Nothing,
-    /// The peer has ended the secured connection (close_notify).
+    /// The peer has closed the secured connection (close_notify).
     End,
 }
 
 /// The two directions of a secured connection.
 pub struct Records {
     stream: SslStream<Memory>,
-    /// Something was sealed or opened.
+    /// Whether data was protected or read.
     used: bool,
 }
 
@@ -41,10 +42,11 @@ impl std::fmt::Debug for Records {
     }
 }
 
-/// A session that further connections can resume.
+/// A session that other connections can resume.
 #[derive(Clone)]
 pub struct Ticket {
-    /// Encoded: OpenSSL takes a session that several connections share out of use when one of them fails.
+    /// The session in encoded form, because OpenSSL disables a session that several connections
+    /// share when one of them fails.
     session: Zeroizing<Vec<u8>>,
     context: SslContext,
 }
@@ -66,12 +68,12 @@ impl Ticket {
 }
 
 impl Records {
-    /// Of a stream whose handshake is done.
+    /// Takes a stream whose handshake is complete.
     pub fn new(stream: SslStream<Memory>) -> Self {
         Self { stream, used: false }
     }
 
-    /// Of a stream through which more than its handshake has gone.
+    /// Takes a stream that has transferred more than its handshake.
     pub fn used(stream: SslStream<Memory>) -> Self {
         Self { stream, used: true }
     }
@@ -89,12 +91,13 @@ impl Records {
         self.ssl().current_cipher().map_or("none", |cipher| cipher.name())
     }
 
-    /// The peer's certificate; in a resumed session that of the first one.
+    /// The peer's certificate; in a resumed session, that of the original session.
     pub fn peer_certificate(&self) -> Option<X509> {
         self.ssl().peer_certificate()
     }
 
-    /// The session as it is now. In TLS 1.3 it can be resumed only once the server's tickets have come.
+    /// The current session. In TLS 1.3 it can be resumed only after the server's tickets were
+    /// received.
     pub fn ticket(&self, context: &SslContext) -> Option<Ticket> {
         let session = self.ssl().session()?.to_der().ok().map(Zeroizing::new)?;
         Some(Ticket { session, context: context.clone() })
@@ -103,10 +106,10 @@ impl Records {
     /// Appends records with `plain` to `out`.
     ///
     /// # Errors
-    /// The connection is broken, or our direction has ended.
+    /// The connection has failed, or this direction was closed.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), RecordError> {
         self.used = true;
-        // TLS writes straight behind what is in `out`, which saves a copy.
+        // TLS appends directly to the content of `out`, which saves a copy.
         let memory = self.stream.get_mut();
         out.append(&mut memory.outgoing);
         std::mem::swap(&mut memory.outgoing, out);
@@ -126,32 +129,35 @@ impl Records {
         result
     }
 
-    /// A server's: the next bytes that are sealed bring another ticket. Some clients use each but once.
+    /// For a server: the next records include another ticket. Some clients use each ticket only
+    /// once.
     pub fn renew_ticket(&mut self) {
         self.used = true;
         crate::sys::new_ticket(self.stream.ssl());
     }
 
-    /// Appends the end of our direction (close_notify) to `out`. Nothing can be sealed afterwards.
+    /// Appends the end of this direction (close_notify) to `out`. Nothing can be protected
+    /// afterwards.
     ///
     /// # Errors
-    /// The connection is broken already.
+    /// The connection has failed already.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         self.used = true;
         if !self.stream.get_shutdown().contains(ShutdownState::SENT) {
             forget_errors();
-            // Fails only where the connection is broken already.
+            // This fails only if the connection has failed already.
             self.stream.shutdown().map_err(|error| RecordError(error.to_string()))?;
         }
         out.append(&mut self.stream.get_mut().outgoing);
         Ok(())
     }
 
-    /// Takes bytes that came and appends what was in their records to `plain`. Records may come in pieces. `false` when the
-    /// peer has ended the secured connection.
+    /// Takes received bytes and appends the content of their records to `plain`. A record may
+    /// arrive in several chunks. Returns `false` if the peer has closed the secured connection.
     ///
     /// # Errors
-    /// A record is not genuine, too long or out of order; what those before it had is in `plain`.
+    /// A record is not authentic, too long or out of order. The content of the records before it is
+    /// in `plain`.
     pub fn open(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<bool, RecordError> {
         self.stream.get_mut().feed(bytes);
         loop {
@@ -168,21 +174,22 @@ impl Records {
         }
     }
 
-    /// Room for at least so many bytes from the network. With [`Records::received`] and [`Records::read`] this is
-    /// [`Records::open`] without its copies.
+    /// Space for at least `least` bytes from the network. With [`Records::received`] and
+    /// [`Records::read`], a caller avoids the copies of [`Records::open`].
     pub fn room(&mut self, least: usize) -> &mut [u8] {
         self.stream.get_mut().space(least)
     }
 
-    /// So many bytes were put into [`Records::room`].
+    /// Marks `count` bytes of [`Records::room`] as received.
     pub fn received(&mut self, count: usize) {
         self.stream.get_mut().filled(count);
     }
 
-    /// Opens the next record, or what fits of it; [`RECORD`] bytes always do.
+    /// Reads the next record, or as much of it as fits. A buffer of [`RECORD`] bytes is always
+    /// large enough.
     ///
     /// # Errors
-    /// The record is not genuine, too long or out of order.
+    /// The record is not authentic, too long or out of order.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Opened, RecordError> {
         self.used = true;
         forget_errors();
@@ -196,17 +203,17 @@ impl Records {
         }
     }
 
-    /// Gives back memory that is not needed while nothing comes.
+    /// Frees buffers that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.stream.get_mut().shrink();
     }
 
-    /// What TLS itself has to send (alerts, answers to key updates); usually nothing.
+    /// Takes the bytes that TLS itself has to send (alerts, answers to key updates); usually none.
     pub fn take_output(&mut self) -> Vec<u8> {
         self.stream.get_mut().take()
     }
 
-    /// Bytes that came and were not opened.
+    /// The received bytes that were not read.
     pub fn into_rest(mut self) -> Vec<u8> {
         self.rest()
     }
@@ -215,12 +222,12 @@ impl Records {
         self.stream.get_mut().rest()
     }
 
-    /// What came ends within a record.
+    /// Whether the received bytes end within a record.
     pub(crate) fn is_torn(&self) -> bool {
         self.stream.get_ref().has_incoming() || crate::sys::has_pending(self.stream.ssl())
     }
 
-    /// Nothing was sealed or opened, and nothing waits to be sent.
+    /// Whether no data was protected or read, and no bytes wait to be sent.
     pub(crate) fn is_fresh(&self) -> bool {
         !self.used && self.stream.get_ref().outgoing.is_empty()
     }
@@ -228,19 +235,20 @@ impl Records {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        // OpenSSL would forget sessions of connections that end without a word, and further connections of the same client
-        // could not resume them.
+        // Without this, OpenSSL would discard the session of a connection that ends without
+        // close_notify, and other connections of the same client could not resume it.
         self.stream.set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
     }
 }
 
-/// OpenSSL keeps errors by thread, and takes one that somebody left there, of a signature that was wrong, say, for one of whatever
-/// connection it reads or writes next. To be called before each step of one, and behind what may leave some.
+/// Clears OpenSSL's error queue. The queue belongs to the thread, and OpenSSL attributes an old
+/// error in it, such as that of a wrong signature, to the connection that it reads or writes next.
+/// Call this before each step of a connection, and after calls that may leave errors.
 pub fn forget_errors() {
     drop(ErrorStack::get());
 }
 
-/// OpenSSL's words for what was wrong, without its numbers.
+/// OpenSSL's text for an error, without its numbers.
 pub(crate) fn reason(stack: Option<&ErrorStack>, error: &dyn std::fmt::Display) -> String {
     let words = stack.and_then(|stack| stack.errors().iter().rev().find_map(|e| e.reason()));
     words.map_or_else(|| error.to_string(), str::to_owned)

@@ -1,4 +1,5 @@
-//! Lists of certificates that were revoked before their end (RFC 5280 section 5).
+//! Certificate revocation lists (RFC 5280 section 5). They are checked during the verification of a
+//! peer's chain; the reason for a refusal is kept with the connection.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -18,15 +19,16 @@ use parking_lot::Mutex;
 
 use crate::sys;
 
-/// Bytes of a file with lists; those of large authorities have some megabytes.
+/// The largest accepted file with lists, in bytes; lists of large authorities have several
+/// megabytes.
 const MAX_FILE: u64 = 64 << 20;
-/// Files of one authority's name (`.r0` to `.r9`) that are looked at.
+/// How many files of one name hash (`.r0` to `.r9`) are read.
 const MAX_INDEX: u32 = 10;
-/// What stands before and behind each list of a PEM file.
+/// The lines before and after each list of a PEM file.
 const PEM_BEGIN: &[u8] = b"-----BEGIN X509 CRL-----";
 const PEM_END: &[u8] = b"-----END X509 CRL-----";
 
-/// Why lists cannot be had, or a certificate is not believed because of one.
+/// Why lists cannot be used, or a certificate is refused because of one.
 #[derive(Debug, thiserror::Error)]
 pub enum RevocationError {
     #[error("{path}: {source}")]
@@ -55,10 +57,12 @@ pub enum RevocationError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// A file with lists, or a directory of them by the hash of their authorities' names (`<hash>.r0`, as `openssl rehash`
-/// makes it). It is read again when it changes, so that updates count at once.
+/// A file with lists, or a directory with lists named by the hash of their authorities' names
+/// (`<hash>.r0`, as `openssl rehash` makes it). A file is read again when it changes, so that
+/// updates take effect at once.
 ///
-/// An authority for which there is no list is not asked. One whose list is forged, ended or unreadable vouches for nobody.
+/// The certificates of an authority without a list are accepted. If the list of an authority is
+/// forged, expired or unreadable, its certificates are refused.
 pub struct Revocations {
     path: PathBuf,
     read: Mutex<HashMap<PathBuf, (State, Lists)>>,
@@ -66,7 +70,8 @@ pub struct Revocations {
 
 type Lists = Arc<[Arc<X509Crl>]>;
 
-/// Inode, size, and time of the last change in seconds and nanoseconds: what tells two versions of a file apart.
+/// Inode, size, and time of the last change in seconds and nanoseconds, to detect that a file
+/// changed.
 type State = (u64, u64, i64, i64);
 
 impl std::fmt::Debug for Revocations {
@@ -76,8 +81,10 @@ impl std::fmt::Debug for Revocations {
 }
 
 impl Revocations {
+    /// Opens a file or a directory with lists.
+    ///
     /// # Errors
-    /// Nothing is there, it cannot be read, or holds no list at all.
+    /// The path does not exist, cannot be read, or has no list.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, RevocationError> {
         let lists = Self { path: path.into(), read: Mutex::default() };
         let path = &lists.path;
@@ -100,7 +107,7 @@ impl Revocations {
         Ok(lists)
     }
 
-    /// As [`Revocations::open`]; `None` for a directory without any list.
+    /// Like [`Revocations::open`], but returns `None` for a directory without any list.
     pub(crate) fn beside(authorities: &Path) -> Result<Option<Self>, RevocationError> {
         match Self::open(authorities) {
             Ok(lists) => Ok(Some(lists)),
@@ -109,8 +116,9 @@ impl Revocations {
         }
     }
 
-    /// Looks at each certificate of a chain in the list of the one behind it, who has signed it. `trusted`: the authorities
-    /// of a name that are believed, each of which may have lists of its own.
+    /// Checks each certificate of a chain against the lists of its issuer, which is the next one in
+    /// the chain. `trusted` returns the trusted authorities of a name, each of which may have its
+    /// own lists.
     pub(crate) fn check(
         &self,
         chain: &[X509],
@@ -157,7 +165,7 @@ impl Revocations {
         Ok(found)
     }
 
-    /// The lists of a file, of which there is at least one.
+    /// The lists of a file, at least one.
     fn file(&self, path: &Path) -> Result<Lists, RevocationError> {
         let failed = |source| RevocationError::Read { path: path.to_owned(), source };
         let file = ropewalk_files::open(path).map_err(failed)?;
@@ -174,7 +182,7 @@ impl Revocations {
             return Ok(Arc::clone(lists));
         }
         let text = ropewalk_files::content(&file, MAX_FILE).map_err(failed)?;
-        // A list that is there and cannot be read may name somebody: nobody passes.
+        // A list that cannot be read may contain any certificate, so all are refused.
         let lists =
             revocation_lists(&text).ok_or_else(|| RevocationError::Unreadable { path: path.to_owned() })?;
         let lists: Lists = lists.into_iter().map(Arc::new).collect();
@@ -183,16 +191,16 @@ impl Revocations {
     }
 }
 
-/// Whether this authority's key has signed the list. Keys of other kinds have not.
+/// Whether this authority's key has signed the list. Returns `false` for a key of another kind.
 pub fn is_signed_by(list: &X509CrlRef, authority: &X509Ref) -> bool {
     let signed = authority.public_key().and_then(|key| list.verify(&key)).unwrap_or(false);
-    // This may be within a handshake.
+    // The call may happen within a handshake, so the error queue must be cleared.
     crate::forget_errors();
     signed
 }
 
-/// The lists in the content of a file: one in DER, or any number in PEM. `None` where there is none, or one of them cannot be
-/// read or is not whole.
+/// Parses the lists of a file: one in DER, or any number in PEM. Returns `None` if there is none,
+/// or if one cannot be read or is truncated.
 pub fn revocation_lists(text: &[u8]) -> Option<Vec<X509Crl>> {
     let at = |text: &[u8], mark: &[u8]| text.windows(mark.len()).position(|window| window == mark);
     if let Ok(list) = X509Crl::from_der(text) {
@@ -208,7 +216,7 @@ pub fn revocation_lists(text: &[u8]) -> Option<Vec<X509Crl>> {
     (!lists.is_empty() && at(rest, PEM_BEGIN).is_none()).then_some(lists)
 }
 
-/// What a list of the authority's says.
+/// Checks a certificate against a list of its authority.
 fn check(
     certificate: &X509,
     authority: &X509Ref,
@@ -237,7 +245,7 @@ fn check(
     Ok(())
 }
 
-/// Where a handshake keeps what its lists have to say.
+/// The place where a handshake keeps the reason of a refusal.
 type Told = Mutex<Option<String>>;
 
 fn index() -> Result<Index<Ssl, Told>, ErrorStack> {
@@ -245,7 +253,7 @@ fn index() -> Result<Index<Ssl, Told>, ErrorStack> {
     INDEX.get_or_init(Ssl::new_ex_index).clone()
 }
 
-/// Handshakes of this context look into the lists, once the chain is verified otherwise.
+/// Makes handshakes of this context check the lists after the rest of the verification.
 pub(crate) fn look_into(
     builder: &mut SslContextBuilder,
     mode: SslVerifyMode,
@@ -253,7 +261,7 @@ pub(crate) fn look_into(
 ) -> Result<(), ErrorStack> {
     let index = index()?;
     builder.set_verify_callback(mode, move |good, context| {
-        // The peer's own certificate comes last.
+        // The peer's own certificate is verified last.
         if !good || context.error_depth() != 0 {
             return good;
         }
@@ -271,7 +279,7 @@ pub(crate) fn look_into(
     Ok(())
 }
 
-/// What [`told`] is asked for has a place in this handshake.
+/// Prepares the place in this handshake that [`told`] reads.
 pub(crate) fn listen(ssl: &mut SslRef) -> Result<(), ErrorStack> {
     ssl.set_ex_data(index()?, Told::default());
     Ok(())
@@ -287,7 +295,7 @@ fn tell(context: &X509StoreContextRef, index: Index<Ssl, Told>, text: String) {
     }
 }
 
-/// Why a list spoke against the peer's certificate.
+/// Why the peer's certificate was refused because of a list.
 pub(crate) fn told(ssl: &SslRef) -> Option<String> {
     ssl.ex_data(index().ok()?)?.lock().clone()
 }

@@ -1,4 +1,4 @@
-//! A certificate that a server makes for itself.
+//! Self-signed certificates for servers that have no other one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,18 +20,18 @@ use zeroize::Zeroizing;
 
 use crate::certificate::CertificateError;
 
-/// Days. Clients remember the fingerprint; a change would only alarm them.
+/// Validity in days. Clients remember the fingerprint, so a new certificate would only alarm users.
 const VALID: u32 = 3653;
-/// Most characters of a common name (RFC 5280, ub-common-name).
+/// The longest common name, in characters (RFC 5280, ub-common-name).
 const LONGEST_NAME: usize = 64;
 
-/// PEM: certificate and key.
+/// Certificate and key in PEM.
 pub type SelfSigned = Zeroizing<Vec<u8>>;
 
-/// A certificate (ECDSA P-256, ten years) for these host names and addresses, signed with its own key.
+/// Makes a self-signed certificate (ECDSA P-256, ten years) for these host names and addresses.
 ///
 /// # Errors
-/// A name cannot stand in a certificate, or OpenSSL cannot make the key.
+/// A name cannot be put into a certificate, or OpenSSL cannot make the key.
 pub fn make(hosts: &[String]) -> Result<SelfSigned, ErrorStack> {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
     let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
@@ -70,11 +70,13 @@ pub fn make(hosts: &[String]) -> Result<SelfSigned, ErrorStack> {
     Ok(pem)
 }
 
-/// The file with the certificate and key that a server has made for itself, made now where there is none (`true`), for
-/// these hosts. Of several servers that start at once, one makes it.
+/// Makes sure that `path` has a self-signed certificate and key. If there is no file, the function
+/// makes one for `hosts` and returns `true`. If several servers start at once, only one makes the
+/// file.
 ///
 /// # Errors
-/// The file cannot be looked at or written, or its directory not be made; or as [`make`].
+/// The file cannot be accessed or written, or its directory cannot be created; or the errors of
+/// [`make`].
 pub fn load_or_make(path: &Path, hosts: &[String]) -> Result<bool, CertificateError> {
     let failed = |source| CertificateError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {

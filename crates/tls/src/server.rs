@@ -1,4 +1,5 @@
-//! The server's role: on control connections, and on data connections whoever connected them (RFC 4217 section 7).
+//! The server's side of TLS: on control connections, and on data connections of both directions
+//! (RFC 4217 section 7).
 
 use std::path::{Path, PathBuf};
 
@@ -19,24 +20,27 @@ use crate::keylog;
 use crate::revocation::{self, Revocations};
 use crate::sys;
 
-/// How long a session can be resumed: as long as TLS 1.3 allows, since control connections may stay for days.
+/// How long a session can be resumed: as long as TLS 1.3 allows, because control connections may
+/// stay open for days.
 const SESSION_LIFE: u32 = 7 * 24 * 3600;
 
-/// What a server shows, and what it asks of its clients.
+/// The certificate of a server, and the certificates that it requests from clients.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// PEM: the certificate, and the chain after it.
+    /// A PEM file with the certificate and its chain.
     pub certificate: PathBuf,
-    /// PEM; may be the same file.
+    /// A PEM file with the key; may be the same file.
     pub key: PathBuf,
-    /// PEM file with the authorities of clients' certificates; `None`: clients are not asked for one.
+    /// A PEM file with the authorities of clients' certificates; `None` if clients are not asked
+    /// for one.
     pub client_authorities: Option<PathBuf>,
-    /// A file or hashed directory with lists of clients' certificates that were revoked.
+    /// A file or hashed directory with revocation lists for clients' certificates.
     pub client_revocations: Option<PathBuf>,
     pub min_version: SslVersion,
 }
 
-/// Ties sessions to one control connection: only who has its secrets can resume them. Random.
+/// Binds sessions to one control connection: only its client has the secrets to resume them. The
+/// value is random.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Binding([u8; 32]);
 
@@ -47,7 +51,7 @@ impl std::fmt::Debug for Binding {
 }
 
 impl Binding {
-    /// A new one.
+    /// Makes a new binding.
     ///
     /// # Errors
     /// OpenSSL has no random bytes.
@@ -58,7 +62,7 @@ impl Binding {
     }
 }
 
-/// A server's certificate, ready for any number of handshakes. Cheap to clone.
+/// A server's certificate in a context for any number of handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Server {
     context: SslContext,
@@ -73,11 +77,11 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Reads the files that are named.
+    /// Reads the files of the settings.
     ///
     /// # Errors
-    /// As [`Pair::load`]; the clients' authorities or revocation lists cannot be read, or OpenSSL does not take what
-    /// was.
+    /// The same errors as [`Pair::load`]; or the clients' authorities or revocation lists cannot be
+    /// read, or OpenSSL does not accept the content of a file.
     pub fn new(settings: &ServerSettings) -> Result<Self, CertificateError> {
         let pair = Pair::load(&settings.certificate, &settings.key)?;
         let trusted = match settings.client_authorities.as_deref() {
@@ -105,7 +109,7 @@ impl Server {
         self.fingerprint
     }
 
-    /// The handshake of a control connection, whose sessions belong to `binding`.
+    /// Starts the handshake of a control connection, whose sessions belong to `binding`.
     ///
     /// # Errors
     /// OpenSSL has no memory.
@@ -113,13 +117,15 @@ impl Server {
         self.begin(binding, Ssl::new(&self.context)?)
     }
 
-    /// That of a data connection. One that resumes a session ([`Established::resumed`](crate::Established::resumed)) has
-    /// resumed one of this binding that a control connection began: what a data connection begins, perhaps a stranger's, cannot
-    /// be resumed. It gives no tickets: a client that has sent its file and closes the connection would
-    /// not have read them, and its kernel would reset the connection and drop what is on the way.
+    /// Starts the handshake of a data connection. If a session is resumed
+    /// ([`Established::resumed`](crate::Established::resumed)), it is one of this binding that a
+    /// control connection started. A session that a data connection starts, possibly with an
+    /// unexpected peer, cannot be resumed. The server sends no tickets: a client that has sent its
+    /// file and closes the connection would not have read them, so its kernel would reset the
+    /// connection and drop the data in flight.
     ///
     /// # Errors
-    /// As [`Server::accept`].
+    /// The same errors as [`Server::accept`].
     pub fn accept_data(&self, binding: &Binding) -> Result<Handshake, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_num_tickets(0)?;
@@ -154,7 +160,8 @@ fn build(
     keylog::allow_data(&mut builder);
     builder.set_verify_depth(crate::MAX_CHAIN);
     builder.set_session_cache_mode(SslSessionCacheMode::SERVER);
-    // Every connection has its own; without one OpenSSL would refuse to resume sessions with certificates.
+    // Every connection has its own. Without a default, OpenSSL would refuse to resume sessions with
+    // client certificates.
     builder.set_session_id_context(b"ropewalk")?;
     if let Some((_, authorities)) = trusted {
         let mut store = X509StoreBuilder::new()?;
@@ -165,7 +172,8 @@ fn build(
         }
         builder.set_verify_cert_store(store.build())?;
         builder.set_client_ca_list(names);
-        // A client may have a password instead; one that shows a certificate has to have a good one.
+        // A client may log in with a password instead, but a certificate that it sends must be
+        // valid.
         match revocations {
             Some(lists) => revocation::look_into(&mut builder, SslVerifyMode::PEER, lists)?,
             None => builder.set_verify(SslVerifyMode::PEER),

@@ -1,4 +1,4 @@
-//! What the `openssl` crate does not have, or leaves to its callers.
+//! Functions of OpenSSL that the `openssl` crate does not have or marks as unsafe.
 
 #![allow(unsafe_code)]
 
@@ -26,18 +26,18 @@ unsafe extern "C" {
     fn SSL_CTX_set_timeout(context: *mut SSL_CTX, seconds: c_long) -> c_long;
 }
 
-/// A session is resumed only by a connection of the context in which it was made.
+/// Sets the context of sessions: a session is resumed only by a connection with the same context.
 pub(crate) fn set_session_id_context(ssl: &mut SslRef, context: &[u8; 32]) -> Result<(), ErrorStack> {
-    // SAFETY: `ssl` is a live SSL that we have for ourselves; OpenSSL copies the 32 bytes, which is the most that it takes
-    // (SSL_MAX_SID_CTX_LENGTH).
+    // SAFETY: `ssl` is a live SSL that is borrowed exclusively; OpenSSL copies the 32 bytes, which
+    // is the most that it takes (SSL_MAX_SID_CTX_LENGTH).
     match unsafe { SSL_set_session_id_context(ssl.as_ptr(), context.as_ptr(), context.len() as c_uint) } {
         1 => Ok(()),
         _ => Err(ErrorStack::get()),
     }
 }
 
-/// Nobody can resume a session that a server's handshake is just beginning: it gets a context that no connection has. For use
-/// between the steps of a handshake.
+/// Makes the session of a server's current handshake unusable for resumption, by giving it a
+/// context that no connection has. For use between the steps of a handshake.
 pub(crate) fn spoil_new_session(ssl: &SslRef) -> Result<(), ErrorStack> {
     const NOBODYS: [u8; 32] = [0; 32];
     // SAFETY: `ssl` is a live SSL, and its only owner calls this.
@@ -45,69 +45,72 @@ pub(crate) fn spoil_new_session(ssl: &SslRef) -> Result<(), ErrorStack> {
     if session.is_null() || ssl.session_reused() {
         return Ok(());
     }
-    // SAFETY: the session belongs to `ssl`, which began it in this handshake and shares it with nobody before its end; OpenSSL
-    // copies the 32 bytes.
+    // SAFETY: the session belongs to `ssl`, which started it in this handshake and shares it with
+    // no other connection before the end of the handshake; OpenSSL copies the 32 bytes.
     match unsafe { SSL_SESSION_set1_id_context(session, NOBODYS.as_ptr(), NOBODYS.len() as c_uint) } {
         1 => Ok(()),
         _ => Err(ErrorStack::get()),
     }
 }
 
-/// Has a server send another ticket with the next bytes; `false` where there are none (TLS 1.2, whose sessions can be resumed
-/// any number of times).
+/// Makes a server send another ticket with the next bytes. Returns `false` if there are no tickets
+/// (TLS 1.2, whose sessions can be resumed any number of times).
 pub(crate) fn new_ticket(ssl: &SslRef) -> bool {
-    // SAFETY: `ssl` is a live SSL, and its only owner calls this: OpenSSL counts a ticket more, and nothing else happens now.
+    // SAFETY: `ssl` is a live SSL, and its only owner calls this. OpenSSL only increments a counter
+    // of tickets.
     unsafe { SSL_new_session_ticket(ssl.as_ptr()) == 1 }
 }
 
-/// The result of a verification that found a certificate in a list of revoked ones; it chooses the alert that the peer gets.
+/// The verification result for a revoked certificate; it selects the alert that the peer gets.
 pub(crate) fn revoked() -> X509VerifyResult {
-    // SAFETY: it is one of OpenSSL's values (x509_vfy.h), which is all that is asked for.
+    // SAFETY: the value is one of OpenSSL's constants (x509_vfy.h), as the function requires.
     unsafe { X509VerifyResult::from_raw(openssl_sys::X509_V_ERR_CERT_REVOKED) }
 }
 
-/// The certificates of this name that a verification under way trusts.
+/// The certificates with this name that the current verification trusts.
 pub(crate) fn trusted_called(context: &X509StoreContextRef, name: &X509NameRef) -> Vec<X509> {
-    // SAFETY: both are live; OpenSSL locks the store, which it may read further certificates into, and gives a stack with
-    // references of its own, which are the caller's to drop.
+    // SAFETY: both are live; OpenSSL locks the store, into which it may read more certificates, and
+    // returns a stack with references of its own, which the caller must drop.
     let found = unsafe {
         let found = X509_STORE_CTX_get1_certs(context.as_ptr(), name.as_ptr());
         (!found.is_null()).then(|| Stack::<X509>::from_ptr(found))
     };
-    // That there is none may have left word.
+    // If no certificate is found, OpenSSL may leave errors in its queue.
     drop(ErrorStack::get());
     found.into_iter().flatten().collect()
 }
 
-/// How long sessions made from now on can be resumed.
+/// Sets how long sessions that are made from now on can be resumed, in seconds.
 pub(crate) fn set_session_timeout(context: &SslContextRef, seconds: u32) {
-    // SAFETY: the context is live; nobody else has it yet, since it was just built.
+    // SAFETY: the context is live; it was just built, so no other thread has it yet.
     unsafe { SSL_CTX_set_timeout(context.as_ptr(), c_long::from(seconds)) };
 }
 
 /// Offers to resume a session.
 pub(crate) fn resume(ssl: &mut SslRef, session: &SslSessionRef) -> Result<(), ErrorStack> {
-    // SAFETY: a session has to be set on connections of the context that it was made with. This one was made of its encoding,
-    // so that no other connection or context has it; it comes from a `Ticket`, whose context the only caller makes `ssl` of.
+    // SAFETY: a session may be set only on connections of the context that it was made with. This
+    // session was decoded from its encoding, so no other connection or context has it. It comes
+    // from a `Ticket`, from whose context the only caller makes `ssl`.
     unsafe { ssl.set_session(session) }
 }
 
-/// It has read bytes of records that it has not given out.
+/// Whether OpenSSL has read bytes of records that it has not returned yet.
 pub(crate) fn has_pending(ssl: &SslRef) -> bool {
-    // SAFETY: `ssl` is a live SSL, of which nothing is changed.
+    // SAFETY: `ssl` is a live SSL, which is not changed.
     unsafe { SSL_has_pending(ssl.as_ptr()) != 0 }
 }
 
-/// The peers have agreed on records that are shorter than all can be (RFC 6066 section 4).
+/// Whether the peers have negotiated records shorter than the maximum (RFC 6066 section 4).
 pub(crate) fn has_short_records(ssl: &SslRef) -> bool {
-    // SAFETY: `ssl` is a live SSL, whose session, where there is one, lives as long as nothing is done with it.
+    // SAFETY: `ssl` is a live SSL. Its session, if there is one, lives at least until the next
+    // operation on `ssl`.
     unsafe {
         let session = openssl_sys::SSL_get_session(ssl.as_ptr());
         !session.is_null() && matches!(SSL_SESSION_get_max_fragment_length(session), 1..=4)
     }
 }
 
-/// A value that is all in one place, whose memory is cleared at its end.
+/// A boxed value without pointers to other memory. Its memory is cleared when it is dropped.
 pub(crate) struct Cleared<T>(Box<MaybeUninit<T>>);
 
 impl<T> Cleared<T> {
@@ -119,7 +122,7 @@ impl<T> Cleared<T> {
     }
 
     pub(crate) fn get(&self) -> &T {
-        // SAFETY: it is made with a value, which only `drop` clears.
+        // SAFETY: the value is initialised on creation, and only `drop` clears it.
         unsafe { self.0.assume_init_ref() }
     }
 }
@@ -127,8 +130,8 @@ impl<T> Cleared<T> {
 impl<T> Drop for Cleared<T> {
     fn drop(&mut self) {
         let value: *mut MaybeUninit<T> = &raw mut *self.0;
-        // SAFETY: the box's memory is ours alone and as large as the type; zeros are as good as anything for what need not be
-        // initialised.
+        // SAFETY: the box owns its memory exclusively, and the memory is as large as the type;
+        // zeros are valid for memory that need not be initialised.
         unsafe { zeroize::zeroize_flat_type(value) };
     }
 }

@@ -1,4 +1,5 @@
-//! The keys of one direction of TLS 1.3, and the protection of single records with them (RFC 8446 sections 5.2, 5.3, 7.1-7.3).
+//! The keys of one direction of TLS 1.3, and the protection of single records with them (RFC 8446
+//! sections 5.2, 5.3, 7.1-7.3).
 
 use openssl::error::ErrorStack;
 use openssl::md::{Md, MdRef};
@@ -10,14 +11,14 @@ use zeroize::Zeroizing;
 use crate::keylog::Secret;
 use crate::sys::Cleared;
 
-/// Bytes before the protected part of a record: type, version, length (RFC 8446 section 5.2).
+/// Length of the header of a record in bytes: type, version, length (RFC 8446 section 5.2).
 pub(crate) const HEADER: usize = 5;
-/// Bytes of the authentication tag, with every suite.
+/// Length of the authentication tag in bytes, with every suite.
 pub(crate) const TAG: usize = 16;
-/// Bytes of nonces, with every suite.
+/// Length of nonces in bytes, with every suite.
 const NONCE: usize = 12;
 
-/// The suites of RFC 8446 appendix B.4 that this is for: all that peers use.
+/// The supported suites of RFC 8446 appendix B.4, which are all that peers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
     Aes128Gcm,
@@ -26,7 +27,7 @@ pub(crate) enum Suite {
 }
 
 impl Suite {
-    /// By OpenSSL's name for it.
+    /// Finds a suite by OpenSSL's name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "TLS_AES_128_GCM_SHA256" => Some(Self::Aes128Gcm),
@@ -36,7 +37,8 @@ impl Suite {
         }
     }
 
-    /// It takes AES-GCM at twice the rate of OpenSSL before 3.1, since it uses a processor's wide instructions.
+    /// `ring` computes AES-GCM twice as fast as OpenSSL before 3.1 because it uses the processor's
+    /// wide instructions.
     fn algorithm(self) -> &'static aead::Algorithm {
         match self {
             Self::Aes128Gcm => &aead::AES_128_GCM,
@@ -53,10 +55,10 @@ impl Suite {
     }
 }
 
-/// A record could not be protected or opened.
+/// Why a record could not be protected or read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The tag is not that of these bytes.
+    /// The tag does not match the bytes.
     #[error("the tag of a record is wrong")]
     Forged,
     #[error("2^64 records were protected with one key")]
@@ -65,23 +67,23 @@ pub(crate) enum Failure {
     Unsealed,
 }
 
-/// A direction's traffic secret and what comes of it.
+/// A direction's traffic secret, and the keys derived from it.
 pub(crate) struct Keys {
     suite: Suite,
     secret: Secret,
     key: Cleared<LessSafeKey>,
     iv: Zeroizing<[u8; NONCE]>,
-    /// Records so far, with this key (RFC 8446 section 5.3).
+    /// The number of records so far with this key (RFC 8446 section 5.3).
     sequence: u64,
 }
 
 impl Keys {
-    /// `None` where the secret is not one of this suite.
+    /// Returns `None` if the secret does not have this suite's length.
     pub(crate) fn new(suite: Suite, secret: Secret) -> Result<Option<Self>, ErrorStack> {
         if secret.len() != suite.digest().size() {
             return Ok(None);
         }
-        // RFC 8446 section 7.3.
+        // The derivation of RFC 8446 section 7.3.
         let key = expand_label(suite, &secret, "key", suite.algorithm().key_len())?;
         let Ok(key) = UnboundKey::new(suite.algorithm(), &key) else { return Ok(None) };
         let mut iv = Zeroizing::new([0; NONCE]);
@@ -89,7 +91,7 @@ impl Keys {
         Ok(Some(Self { suite, secret, key: Cleared::new(LessSafeKey::new(key)), iv, sequence: 0 }))
     }
 
-    /// Those that follow a key update (RFC 8446 section 7.2).
+    /// Replaces the keys by those after a key update (RFC 8446 section 7.2).
     pub(crate) fn renew(&mut self) -> Result<(), ErrorStack> {
         let secret = expand_label(self.suite, &self.secret, "traffic upd", self.secret.len())?;
         *self = Self::new(self.suite, secret)?.ok_or_else(ErrorStack::get)?;
@@ -100,8 +102,8 @@ impl Keys {
         self.sequence
     }
 
-    /// The nonce of the next record (RFC 8446 section 5.3). A sequence number is used up whatever follows, so that no nonce
-    /// comes twice.
+    /// The nonce of the next record (RFC 8446 section 5.3). The sequence number is used up even if
+    /// the record fails, so that no nonce is used twice.
     fn nonce(&mut self) -> Result<Nonce, Failure> {
         let sequence = self.sequence;
         self.sequence = sequence.checked_add(1).ok_or(Failure::Exhausted)?;
@@ -112,8 +114,9 @@ impl Keys {
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// Fills `out` with the record of what `plain` gives piece by piece, which is `length` bytes at most in each. `out` has the
-    /// record's length: header, content, its type, tag.
+    /// Fills `out` with a record. `plain` returns the content in chunks; its argument is the
+    /// maximum length of the next chunk. `out` has the record's length: header, content, its type,
+    /// tag.
     pub(crate) fn seal<'a>(
         &mut self,
         content_type: u8,
@@ -135,7 +138,7 @@ impl Keys {
         match self.key.get().seal_in_place_separate_tag(nonce, Aad::from(&*header), content) {
             Ok(sealed) => tag.copy_from_slice(sealed.as_ref()),
             Err(_) => {
-                // It is not to be sent in clear, whatever the caller does.
+                // The content must not be sent in clear, whatever the caller does.
                 content.fill(0);
                 return Err(Failure::Unsealed);
             }
@@ -143,7 +146,8 @@ impl Keys {
         Ok(())
     }
 
-    /// Opens a record's body, which is longer than its tag, in its place. Returns what was protected: content, type and padding.
+    /// Decrypts a record's body in place. The body must be longer than the tag. Returns content,
+    /// type and padding.
     pub(crate) fn open<'a>(&mut self, header: &[u8], body: &'a mut [u8]) -> Result<&'a [u8], Failure> {
         let nonce = self.nonce()?;
         let (content, tag) = body.split_at_mut(body.len() - TAG);
@@ -155,7 +159,7 @@ impl Keys {
     }
 }
 
-/// The header of a record whose protected part has so many bytes (RFC 8446 section 5.2).
+/// The header of a record whose protected part has `length` bytes (RFC 8446 section 5.2).
 fn head(length: usize) -> [u8; HEADER] {
     let [high, low] = (length as u16).to_be_bytes();
     [crate::record13::APPLICATION_DATA, 3, 3, high, low]

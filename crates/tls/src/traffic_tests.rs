@@ -1,4 +1,4 @@
-//! The traces of RFC 8448 section 3.
+//! Tests with the traces of RFC 8448 section 3.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -30,7 +30,7 @@ fn opened(keys: &mut Keys, record: &[u8]) -> Result<(u8, Vec<u8>), Failure> {
 }
 
 #[test]
-fn keys_come_from_secrets() {
+fn expand_label_derives_the_keys_of_the_trace() {
     let derived =
         |secret, label, length| expand_label(Suite::Aes128Gcm, &bytes(secret), label, length).unwrap();
     assert_eq!(*derived(SERVER_SECRET, "key", 16), bytes("9f02283b6c9c07efc26bb9f2ac92e356"));
@@ -40,7 +40,7 @@ fn keys_come_from_secrets() {
 }
 
 #[test]
-fn records_are_those_of_the_trace() {
+fn seal_and_open_match_the_trace() {
     let plain: Vec<u8> = (0..50).collect();
     let mut client = keys(CLIENT_SECRET);
     let data = bytes(
@@ -66,7 +66,7 @@ fn records_are_those_of_the_trace() {
 }
 
 #[test]
-fn secrets_have_the_length_of_their_suite() {
+fn keys_refuse_secrets_of_another_length() {
     for (suite, length) in [(Suite::Aes128Gcm, 32), (Suite::ChaCha20Poly1305, 32), (Suite::Aes256Gcm, 48)] {
         for other in [0, 31, 32, 33, 48] {
             let keys = Keys::new(suite, Zeroizing::new(vec![1; other])).unwrap();
@@ -76,7 +76,7 @@ fn secrets_have_the_length_of_their_suite() {
 }
 
 #[test]
-fn no_number_comes_twice_and_new_keys_begin_at_none() {
+fn sequence_never_repeats_and_restarts_with_new_keys() {
     let mut keys = keys(CLIENT_SECRET);
     assert!(opened(&mut keys, &[0; HEADER + TAG + 1]).is_err());
     assert_eq!(keys.sequence(), 1, "also where it failed");

@@ -1,4 +1,4 @@
-//! Both roles against each other, in memory.
+//! Client against server, in memory.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -47,7 +47,7 @@ impl Site {
     }
 }
 
-/// As whoever worked on this thread before, and met a signature that was wrong.
+/// Simulates earlier work on this thread that left errors in OpenSSL's queue.
 fn leave_errors() {
     openssl::x509::X509::from_der(b"none").unwrap_err().put();
 }
@@ -69,7 +69,7 @@ fn shake(mut client: Handshake, mut server: Handshake) -> Both {
         }
         if let (Some(_), Some(_)) = (&one, &other) {
             let (mut one, other) = (one.unwrap(), other.unwrap());
-            // Tickets come behind the handshake.
+            // Tickets follow the handshake.
             assert!(down.is_empty() || one.records.open(&down, &mut Vec::new()).unwrap());
             return Ok((one, other));
         }
@@ -78,7 +78,7 @@ fn shake(mut client: Handshake, mut server: Handshake) -> Both {
 }
 
 #[test]
-fn bytes_travel_and_the_end_is_told() {
+fn records_transfer_data_and_report_the_end() {
     let site = Site::new(SslVersion::TLS1_2);
     let handshake = site.server.accept(&Binding::new().unwrap()).unwrap();
     let (mut client, mut server) = shake(site.trusting().connect("localhost").unwrap(), handshake).unwrap();
@@ -105,7 +105,7 @@ fn bytes_travel_and_the_end_is_told() {
 }
 
 #[test]
-fn changed_and_oversized_records_are_noticed() {
+fn records_refuse_changed_and_oversized_input() {
     let site = Site::new(SslVersion::TLS1_2);
     let both = || {
         let handshake = site.server.accept(&Binding::new().unwrap()).unwrap();
@@ -123,13 +123,13 @@ fn changed_and_oversized_records_are_noticed() {
 }
 
 #[test]
-fn sessions_are_resumed_within_their_binding_only() {
+fn sessions_resume_within_their_binding_only() {
     let site = Site::new(SslVersion::TLS1_2);
     let (binding, other) = (Binding::new().unwrap(), Binding::new().unwrap());
     let accept = |binding| site.server.accept(binding).unwrap();
     let (client, _) = shake(site.trusting().connect("localhost").unwrap(), accept(&binding)).unwrap();
     let ticket = client.ticket().unwrap();
-    // Many at a time, as the streams of a file.
+    // Several at a time, as for the streams of a file.
     let again: Vec<_> =
         (0..4).map(|_| shake(Client::resume(&ticket).unwrap(), accept(&binding)).unwrap()).collect();
     for (client, server) in &again {
@@ -141,7 +141,7 @@ fn sessions_are_resumed_within_their_binding_only() {
     assert!(!client.resumed && !server.resumed, "another control connection's session was resumed");
     let (_, server) = shake(site.trusting().connect("localhost").unwrap(), accept(&binding)).unwrap();
     assert!(!server.resumed);
-    // A failed one spoils nothing.
+    // A failed handshake does not affect the session.
     let mut failing = accept(&binding);
     assert!(failing.step(b"\x15\x03\x01\x00\x02\x02\x28", &mut Vec::new()).is_err());
     let (_, server) = shake(Client::resume(&ticket).unwrap(), accept(&binding)).unwrap();
@@ -149,7 +149,7 @@ fn sessions_are_resumed_within_their_binding_only() {
 }
 
 #[test]
-fn data_connections_have_our_record_layer_and_control_connections_openssls() {
+fn data_connections_with_tls13_use_the_own_record_layer() {
     let site = Site::new(SslVersion::TLS1_2);
     for (version, ours) in [(SslVersion::TLS1_2, false), (SslVersion::TLS1_3, true)] {
         let settings = ClientSettings { max_version: Some(version), ..ClientSettings::default() };
@@ -170,7 +170,7 @@ fn data_connections_have_our_record_layer_and_control_connections_openssls() {
 }
 
 #[test]
-fn what_a_stranger_began_on_a_data_connection_cannot_be_resumed() {
+fn sessions_started_on_data_connections_do_not_resume() {
     let site = Site::new(SslVersion::TLS1_2);
     for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
         let settings = ClientSettings { max_version: Some(version), ..ClientSettings::default() };
@@ -179,7 +179,7 @@ fn what_a_stranger_began_on_a_data_connection_cannot_be_resumed() {
         let data = || site.server.accept_data(&binding).unwrap();
         let (stranger, server) = shake(client.connect("localhost").unwrap(), data()).unwrap();
         assert!(!server.resumed);
-        // TLS 1.2 gives a ticket in the handshake itself, before anybody could have said no.
+        // TLS 1.2 sends a ticket in the handshake itself, before the server can check the peer.
         let (_, server) = shake(Client::resume(&stranger.ticket().unwrap()).unwrap(), data()).unwrap();
         assert!(!server.resumed, "a stranger is taken for the client with {version:?}");
         let control = site.server.accept(&binding).unwrap();
@@ -190,7 +190,7 @@ fn what_a_stranger_began_on_a_data_connection_cannot_be_resumed() {
 }
 
 #[test]
-fn who_is_not_vouched_for() {
+fn distrust_reports_untrusted_servers() {
     let site = Site::new(SslVersion::TLS1_2);
     let plain = Client::new(&ClientSettings::default()).unwrap();
     let accept = || site.server.accept(&Binding::new().unwrap()).unwrap();
@@ -210,10 +210,10 @@ fn who_is_not_vouched_for() {
 }
 
 #[test]
-fn a_common_name_is_no_hosts_name() {
+fn distrust_ignores_the_common_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server.pem");
-    // For no host at all: the common name is `ropewalk`.
+    // The certificate has no host name; its common name is `ropewalk`.
     fs::write(&path, make(&[]).unwrap()).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let server = Site::server(&path, SslVersion::TLS1_2);
@@ -227,14 +227,14 @@ fn a_common_name_is_no_hosts_name() {
 }
 
 #[test]
-fn what_is_no_tls() {
+fn handshake_refuses_input_that_is_not_tls() {
     let site = Site::new(SslVersion::TLS1_2);
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"USER anonymous\r\n", b"220 ready\r\n", &[0xff; 64]] {
         let mut handshake = site.server.accept(&Binding::new().unwrap()).unwrap();
         let error = handshake.step(garbage, &mut Vec::new()).unwrap_err();
         assert!(matches!(error, HandshakeError::NotTls(_) | HandshakeError::Tls(_)), "{error}");
     }
-    // One that never comes to its end.
+    // Input that never completes a record.
     let mut handshake = site.server.accept(&Binding::new().unwrap()).unwrap();
     let mut end = None;
     for _ in 0..100 {
@@ -251,7 +251,7 @@ fn what_is_no_tls() {
 }
 
 #[test]
-fn what_a_server_makes_for_itself() {
+fn load_or_make_makes_a_certificate_once() {
     let site = Site::new(SslVersion::TLS1_2);
     assert_eq!(fs::metadata(site.path()).unwrap().permissions().mode() & 0o777, 0o600);
     let before = fs::read(site.path()).unwrap();
@@ -260,13 +260,13 @@ fn what_a_server_makes_for_itself() {
     assert_eq!(fs::read_dir(site.directory.path()).unwrap().count(), 1, "something was left over");
     let pair = Pair::load(&site.path(), &site.path()).unwrap();
     assert_eq!(Fingerprint::of(pair.certificate()).unwrap(), site.server.fingerprint());
-    // Names that are too long for a common name, or none at all.
+    // A name that is too long for a common name, and no name.
     assert!(make(&["a.".repeat(60) + "example"]).is_ok());
     assert!(make(&[]).is_ok());
 }
 
 #[test]
-fn files_that_cannot_be_used() {
+fn load_refuses_unusable_files() {
     let site = Site::new(SslVersion::TLS1_2);
     let (path, other) = (site.path(), site.directory.path().join("other.pem"));
     let text = |certificate: &Path, key: &Path| Pair::load(certificate, key).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! Lists of revoked certificates where several authorities have one name, as one does that has changed its key.
+//! Revocation lists if several authorities have one name, such as an authority that has changed its
+//! key.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -79,7 +80,7 @@ impl Authority {
         [builder.build().to_pem().unwrap(), key.private_key_to_pem_pkcs8().unwrap()].concat()
     }
 
-    /// The list in which the host's certificate stands, or nothing.
+    /// A list with the host's certificate if `revoked`, otherwise an empty one.
     fn list(&self, revoked: bool) -> Vec<u8> {
         let mut list = X509CrlBuilder::new().unwrap();
         list.set_issuer_name(&name("Test CA")).unwrap();
@@ -91,7 +92,7 @@ impl Authority {
             entry.set_revocation_date(&days(0)).unwrap();
             list.add_revoked(entry.build()).unwrap();
         }
-        // RFC 5280 section 5.2 wants both.
+        // RFC 5280 section 5.2 requires both extensions.
         let key = sha1(&self.key.public_key_to_der().unwrap());
         for (oid, value) in
             [("2.5.29.35", &[&[0x30, 22, 0x80, 20], &key[..]].concat()[..]), ("2.5.29.20", &[2, 1, 1])]
@@ -105,7 +106,7 @@ impl Authority {
     }
 }
 
-/// What the client has against a server in this directory.
+/// Why the client distrusts the server in this directory.
 fn distrust(at: &Path, authorities: &str, revocations: Option<&str>) -> Option<String> {
     let own = at.join("server.pem");
     let (certificate, key) = (own.clone(), own);
@@ -136,7 +137,7 @@ fn distrust(at: &Path, authorities: &str, revocations: Option<&str>) -> Option<S
 }
 
 #[test]
-fn authorities_of_one_name_have_lists_of_their_own() {
+fn revocation_with_two_authorities_of_one_name_uses_own_lists() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let ours = Authority::new(PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap());
@@ -145,7 +146,7 @@ fn authorities_of_one_name_have_lists_of_their_own() {
     fs::set_permissions(at("server.pem"), PermissionsExt::from_mode(0o600)).unwrap();
     fs::create_dir(at("hashed")).unwrap();
     let hashed = |name: &str| at("hashed").join(format!("{hash}.{name}"));
-    // Its key may be of another kind.
+    // The key of the other authority may be of another kind.
     for other in
         [Authority::new(curve()), Authority::new(PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap())]
     {
@@ -180,7 +181,7 @@ fn authorities_of_one_name_have_lists_of_their_own() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_has_no_lists() {
+fn revocation_lists_of_truncated_file_is_none() {
     let authority = Authority::new(curve());
     let two = [authority.list(false), authority.list(true)].concat();
     assert_eq!(revocation_lists(&two).unwrap().len(), 2);

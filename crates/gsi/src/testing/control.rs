@@ -1,4 +1,4 @@
-//! The client's side of a control connection, step by step.
+//! The client's side of a control connection for tests, one step at a time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use crate::{Initiator, Session, Step, decode_token, encode_token};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A control connection. What the server does not do as it should panics.
+/// A control connection. It panics if the server deviates from the protocol.
 pub struct Control {
     stream: BufReader<TcpStream>,
     session: Option<Session>,
@@ -25,10 +25,10 @@ impl Control {
         control
     }
 
-    /// A line as it comes; empty when the server has hung up.
+    /// Reads a line without unprotecting it; empty if the server has closed the connection.
     pub fn raw_line(&mut self) -> String {
         let mut line = Vec::new();
-        // A reset is an end, too.
+        // A connection reset counts as an end, too.
         let _ = self.stream.read_until(b'\n', &mut line);
         String::from_utf8(line).unwrap()
     }
@@ -58,7 +58,7 @@ impl Control {
         all
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unprotected.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
@@ -78,18 +78,19 @@ impl Control {
         self.reply()
     }
 
-    /// AUTH and ADAT to the end; the server's reply where it refuses, our own error where we do.
+    /// Runs AUTH and ADAT to the end. The error is the server's reply if the server refuses, or the
+    /// error of the initiator if this side refuses.
     ///
     /// # Errors
-    /// As [`Control::authenticate_with`].
+    /// The same errors as [`Control::authenticate_with`].
     pub fn authenticate(&mut self, initiator: Initiator) -> Result<(), String> {
         self.authenticate_with(initiator, "")
     }
 
-    /// As [`Control::authenticate`]; `behind` follows the last token at once, in clear.
+    /// Like [`Control::authenticate`]; `behind` is sent in clear immediately after the last token.
     ///
     /// # Errors
-    /// The server refuses, or our own side does.
+    /// The server or the initiator refuses.
     pub fn authenticate_with(&mut self, mut initiator: Initiator, behind: &str) -> Result<(), String> {
         assert!(self.ask("AUTH GSSAPI").starts_with("334"));
         let mut token = Vec::new();
@@ -114,14 +115,14 @@ impl Control {
         }
     }
 
-    /// Logs in as the gridmap says.
+    /// Logs in with the account of the gridmap.
     pub fn log_in(&mut self) {
         assert!(self.ask("USER :globus-mapping:").starts_with("331"));
         let answer = self.ask("PASS dummy");
         assert!(answer.starts_with("230"), "{answer}");
     }
 
-    /// PASV; gives where the server listens.
+    /// Sends PASV and returns the address of the server's listener.
     pub fn passive(&mut self) -> SocketAddr {
         let answer = self.ask("PASV");
         assert!(answer.starts_with("227"), "{answer}");
@@ -132,16 +133,17 @@ impl Control {
         SocketAddr::from(([127, 0, 0, 1], numbers[4] << 8 | numbers[5]))
     }
 
-    /// The context, for what is sealed by hand.
+    /// The security context, for tests that protect messages themselves.
     pub fn session(&mut self) -> Option<&mut Session> {
         self.session.as_mut()
     }
 }
 
-/// A handshake on a connection, as its initiator. `None` where the peer hangs up.
+/// Performs a handshake on a connection as its initiator. Returns `None` if the peer closes the
+/// connection.
 ///
 /// # Panics
-/// Where we do not believe the peer.
+/// The initiator refuses the peer.
 pub fn secure(stream: &mut TcpStream, mut initiator: Initiator) -> Option<Session> {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut buffer = vec![0; 16 << 10];

@@ -1,5 +1,5 @@
-//! For tests: a site with an authority, two machines that talk in memory, and certificates that no honest program would
-//! make.
+//! Support for tests: a site with an authority, an initiator and an acceptor that talk in memory,
+//! and certificates that no correct program would make.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,15 +24,16 @@ use crate::{
 
 pub use control::{Control, secure};
 
-/// What all names of a [`Site`] begin with.
+/// Prefix of all subjects of a [`Site`].
 pub const NAMESPACE: &str = "/O=Grid/OU=test";
-/// proxyCertInfo that gives all rights.
+/// A proxyCertInfo value with all rights.
 pub const INHERIT_ALL: &[u8] = &[0x30, 0x0c, 0x30, 0x0a, 6, 8, 0x2b, 6, 1, 5, 5, 7, 21, 1];
 /// The extension of RFC 3820.
 pub const PROXY_CERT_INFO: &str = "1.3.6.1.5.5.7.1.14";
 const HOUR: i64 = 3600;
 
-/// An authority with a host and a user, in a directory: `ca`, `certificates`, and what the methods say.
+/// A site with an authority, a host and a user. Its directory has `ca` and `certificates`, and the
+/// files that the methods write.
 pub struct Site {
     directory: PathBuf,
     pub ca: Ca,
@@ -41,12 +42,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// Makes one in a directory that is there and empty.
+    /// Creates a site in an existing empty directory.
     pub fn at(directory: &Path) -> Self {
         Self::named(directory, NAMESPACE)
     }
 
-    /// As [`Site::at`], with other names.
+    /// Like [`Site::at`], with another namespace.
     pub fn named(directory: &Path, namespace: &str) -> Self {
         let options = CaOptions {
             namespace: namespace.into(),
@@ -72,12 +73,12 @@ impl Site {
         Trust::directory(self.certificates())
     }
 
-    /// Of `localhost` and 127.0.0.1.
+    /// The credential of `localhost` and 127.0.0.1.
     pub fn host(&self) -> &Credential {
         self.host.get_or_init(|| self.ca.issue_host(&["localhost", "127.0.0.1"], 10).unwrap())
     }
 
-    /// Of `Test User`.
+    /// The credential of `Test User`.
     pub fn user(&self) -> Credential {
         self.user.get_or_init(|| self.ca.issue_user("Test User", 10).unwrap()).clone()
     }
@@ -92,13 +93,14 @@ impl Site {
         Credential::load_pair(&at("cacert.pem"), &at("cakey.pem"), &mut |_| None).unwrap()
     }
 
-    /// A revocation list of the authority that was good until an hour ago.
+    /// A revocation list of the authority that expired an hour ago.
     pub fn ended_list(&self) -> Vec<u8> {
         let now = Timestamp::now().0;
         self.ca.revocation_list_of(now - 2 * HOUR, now - HOUR).unwrap()
     }
 
-    /// Writes `hostcert.pem`, `hostkey.pem`, a proxy of the user (`proxy`) and a `gridmap` for these accounts.
+    /// Writes `hostcert.pem`, `hostkey.pem`, a proxy of the user (`proxy`), and a `gridmap` that
+    /// maps the user to these accounts.
     pub fn write(&self, accounts: &[&str]) {
         self.write_host(self.host());
         proxy_file::init(&self.user(), &self.path("proxy"), 2048, &ProxyTerms::default()).unwrap();
@@ -112,31 +114,31 @@ impl Site {
     }
 }
 
-/// A certificate made by hand.
+/// A certificate with arbitrary fields.
 #[derive(Clone)]
 pub struct Forged<'a> {
     pub issuer: &'a X509NameRef,
     pub signer: &'a PKey<Private>,
-    /// What the subject begins with.
+    /// The beginning of the subject.
     pub base: &'a X509NameRef,
-    /// Common names after that.
+    /// Common names to append to `base`.
     pub more: &'a [&'a str],
-    /// Identifier, whether it is critical, value in DER.
+    /// Identifier, critical flag, and value in DER.
     pub extensions: &'a [(&'a str, bool, &'a [u8])],
     pub digest: MessageDigest,
-    /// Seconds from now.
+    /// Start and end of the validity, in seconds from now.
     pub valid: (i64, i64),
     pub serial: u32,
 }
 
 impl<'a> Forged<'a> {
-    /// A proxy that is as it should be.
+    /// A correct proxy of `issuer`.
     pub fn proxy(issuer: &'a Credential) -> Self {
         let extensions = &[(PROXY_CERT_INFO, true, INHERIT_ALL)];
         Self { more: &["7"], extensions, ..Self::signed_by(issuer, issuer.certificate().subject_name()) }
     }
 
-    /// A certificate of its own, with this name and no extensions.
+    /// A certificate for `name`, signed by `issuer` and without extensions.
     pub fn signed_by(issuer: &'a Credential, name: &'a X509NameRef) -> Self {
         Self {
             issuer: issuer.certificate().subject_name(),
@@ -175,18 +177,18 @@ impl<'a> Forged<'a> {
         builder.build()
     }
 
-    /// With [`key`], and the chain of `issuer` behind it.
+    /// A credential with [`key`] and the chain of `issuer`.
     pub fn below(&self, issuer: &Credential) -> Credential {
         Credential::new(self.make(&key()), chain(issuer), key()).unwrap()
     }
 
-    /// With [`key`] and nothing behind it.
+    /// A credential with [`key`] and no chain.
     pub fn alone(&self) -> Credential {
         Credential::new(self.make(&key()), Vec::new(), key()).unwrap()
     }
 }
 
-/// The name whose one-line form this is.
+/// Builds a name from its one-line form.
 pub fn name(one_line: &str) -> X509Name {
     let mut builder = X509NameBuilder::new().unwrap();
     for part in one_line.split('/').skip(1) {
@@ -196,35 +198,35 @@ pub fn name(one_line: &str) -> X509Name {
     builder.build()
 }
 
-/// Always the same: keys take long to make.
+/// Returns the same key each time because keys take long to make.
 pub fn key() -> PKey<Private> {
     static KEY: OnceLock<PKey<Private>> = OnceLock::new();
     KEY.get_or_init(|| PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap()).clone()
 }
 
-/// A credential's certificate and what is above it.
+/// The certificate of a credential, followed by its chain.
 pub fn chain(credential: &Credential) -> Vec<X509> {
     let mut all = vec![credential.certificate().clone()];
     all.extend(credential.chain().iter().cloned());
     all
 }
 
-/// A proxy of the usual kind.
+/// A proxy with the default terms.
 pub fn proxy(issuer: &Credential) -> Credential {
     create_proxy(issuer, 2048, &ProxyTerms::default(), Timestamp::now()).unwrap()
 }
 
-/// Brings two machines together; tokens are exchanged one for one.
+/// Runs the handshake of two sides; tokens are exchanged one for one.
 ///
 /// # Errors
-/// That of the first machine that fails.
+/// The error of the side that fails first.
 ///
 /// # Panics
-/// Where neither fails and they do not come to an end.
+/// Neither side fails, and the handshake does not end.
 pub fn shake(mut initiator: Initiator, mut acceptor: Acceptor) -> Result<(Session, Session), HandshakeError> {
     let (mut one, mut other) = (None, None);
     let mut token = Vec::new();
-    // As whoever worked on this thread before, and met a signature that was wrong.
+    // Simulates earlier work on this thread that left errors in OpenSSL's queue.
     let leave_errors = || {
         if let Err(errors) = X509::from_der(b"none") {
             errors.put();
@@ -250,10 +252,10 @@ fn taken(step: Step) -> (Vec<u8>, Option<Box<Session>>) {
     }
 }
 
-/// Whether a program is installed; where everything must be tested it has to be.
+/// Whether a program is installed.
 ///
 /// # Panics
-/// With `CI` or `ROPEWALK_REQUIRE_PEERS` in the environment, where it is not.
+/// The program is not installed, and `CI` or `ROPEWALK_REQUIRE_PEERS` is in the environment.
 pub fn have(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&paths)
@@ -267,7 +269,7 @@ pub fn have(program: &str) -> bool {
     found
 }
 
-/// Whether the DER readers take these bytes for a certificate, and for the content of a proxyCertInfo extension.
+/// Whether the DER readers accept these bytes as a certificate, and as a proxyCertInfo value.
 pub fn readable(der: &[u8]) -> (bool, bool) {
     (crate::certificate::parse(der).is_ok(), crate::proxy_info::ProxyPolicy::parse(der).is_ok())
 }

@@ -1,4 +1,4 @@
-//! A site in a directory of its own.
+//! A site in a temporary directory.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, unused_imports)]
 
 use std::ops::Deref;
