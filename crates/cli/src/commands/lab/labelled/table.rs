@@ -1,4 +1,4 @@
-//! The section of docs/profiler.md.
+//! The section of docs/evaluation/profiler.md.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
