@@ -1,7 +1,8 @@
-//! Where the figures come from.
+//! The collectors: the ways to measure a host during a transfer.
 //!
-//! Every way to measure is a [`Collector`]: it starts, and later puts what it found into the [`HostProfile`]. What is
-//! missing, denied or dies on the way is reported there and keeps nothing else from being measured.
+//! Every way to measure is a [`Collector`]. It is started, and when it finishes it puts its results
+//! into the [`HostProfile`]. A collector that is missing, denied or dies during the measurement is
+//! reported there and does not prevent the others from measuring.
 
 pub(crate) mod child;
 mod collection;
@@ -32,27 +33,29 @@ use crate::profile::{CollectorName, CollectorReport, CollectorState, HostProfile
 
 /// A way to measure.
 pub trait Collector: Send {
-    /// Under which it is reported.
+    /// The name under which the collector is reported.
     fn name(&self) -> CollectorName;
 
-    /// Begins. Times count from now.
+    /// Starts measuring. The times of the samples count from this moment.
     ///
     /// # Errors
-    /// It cannot be used here.
+    /// The collector cannot be used on this host.
     fn start(&mut self) -> Result<(), Unavailable>;
 
-    /// Looks no more, at once: what is still to be done with what was found is done by [`finish`](Self::finish), after all
-    /// have stopped, and takes processor time that is not the transfer's.
+    /// Stops measuring at once. Results are evaluated later, by [`finish`](Self::finish) after all
+    /// collectors have stopped, because this takes processor time that does not belong to the
+    /// transfer.
     fn stop(&mut self) {}
 
-    /// Ends, and puts what was found into `profile`; the result says how it was done.
+    /// Ends the measurement, puts the results into `profile`, and returns a description of how they
+    /// were measured.
     ///
     /// # Errors
-    /// It broke. What it had until then may be in `profile` nevertheless.
+    /// The collector broke. The results it had until then may be in `profile` nevertheless.
     fn finish(self: Box<Self>, profile: &mut HostProfile) -> Result<String, Unavailable>;
 }
 
-/// Why something was not measured, and what would help.
+/// The reason why something was not measured, and what would help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     #[error("{0}")]
@@ -72,7 +75,7 @@ impl Unavailable {
         }
     }
 
-    /// By what the kernel says.
+    /// Classifies an error of the kernel.
     pub(crate) fn of(what: &str, error: &std::io::Error) -> Self {
         let text = format!("{what}: {error}");
         match error.kind() {
@@ -83,14 +86,14 @@ impl Unavailable {
     }
 }
 
-/// Keeps a tool's text, unless it is too long.
+/// Keeps a tool's text in the profile, unless it is too long.
 fn keep(profile: &mut HostProfile, name: &str, text: &str) {
     if text.len() <= RawFile::LARGEST {
         profile.raw.push(RawFile { name: name.to_owned(), bytes: text.as_bytes().to_owned() });
     }
 }
 
-/// Keeps a tool's file, unless it is too long or not there.
+/// Keeps a tool's file in the profile, unless it is too long or does not exist.
 fn keep_file(profile: &mut HostProfile, name: &str, path: &Path) {
     let mut bytes = Vec::new();
     let read =

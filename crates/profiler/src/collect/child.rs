@@ -1,4 +1,8 @@
-//! Foreign programs: always ended, always waited for, with all that they started, and ended also when we are killed.
+//! Starts other programs and makes sure that they end.
+//!
+//! Each program runs in a process group that a small shell leads ([`Leader`]). The program is
+//! always ended and waited for, together with all processes that it started. The shell ends the
+//! group even if Ropewalk is killed: its standard input then reaches its end.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -12,30 +16,32 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use super::Unavailable;
 use super::stale::{self, Held};
 
-/// A program that runs in a process group of its own, which a shell leads that outlives us, but not for long.
+/// A program in a process group of its own. A shell leads the group; it outlives Ropewalk, but not
+/// for long.
 pub(crate) struct Guarded {
     name: String,
     leader: Leader,
     child: Child,
     errors: File,
     status: Option<ExitStatus>,
-    /// Once it was asked to end: whether it had ended by itself before.
+    /// Set once the program was asked to end: whether it had already ended by itself.
     early: Option<bool>,
 }
 
-/// What a program wrote.
+/// The result of a program that has ended.
 pub(crate) struct Output {
     pub(crate) status: ExitStatus,
     pub(crate) text: String,
-    /// The last that it said on standard error.
+    /// The end of what the program wrote to standard error.
     pub(crate) errors: String,
 }
 
-/// Bytes of standard error that are kept.
+/// Number of bytes of standard error that are kept.
 const ERRORS: u64 = 2000;
 
-/// Ends the group, itself included, when there is nobody any more at the other end of its standard input, and removes
-/// the directory `$1`, again where one that was just about to end has made something in it meanwhile.
+/// When standard input ends, because the process at its other end is gone, this script ends the
+/// whole process group, itself included, and removes the directory `$1`. It retries the removal,
+/// because a process that is just about to end may have created another file there.
 const LEAD: &str = r#"trap '' HUP INT QUIT TERM
 read -r _
 kill -TERM 0
@@ -43,7 +49,8 @@ tries=0
 until [ -z "$1" ] || rm -rf -- "$1" || [ $tries -ge 100 ]; do tries=$((tries + 1)); sleep 0.1; done
 kill -KILL 0"#;
 
-/// The shell that leads a process group until its standard input ends, which it does with us, whatever ends us.
+/// The shell that leads a process group until its standard input ends. That happens when Ropewalk
+/// ends, for any reason.
 struct Leader(Child);
 
 impl Leader {
@@ -56,13 +63,13 @@ impl Leader {
     }
 
     fn signal(&self, signal: Signal) {
-        // Until it is waited for, its number belongs to nobody else.
+        // The shell has not been waited for, so no other process can have this number.
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// Kills it with its group.
+    /// Kills the shell with its whole group.
     fn end(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
             self.signal(Signal::KILL);
@@ -77,11 +84,11 @@ impl Drop for Leader {
     }
 }
 
-/// Tries to remove a directory, and the pause between them.
+/// Number of attempts to remove a directory, and the pause between them.
 const REMOVALS: u32 = 20;
 const BETWEEN: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// A directory for what programs write, which does not outlive us either.
+/// A temporary directory for the output of programs. It is removed even if Ropewalk is killed.
 pub(super) struct Place {
     path: PathBuf,
     leader: Leader,
@@ -89,11 +96,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Its name begins with `prefix`. Who is to remove it knows its name before there is one, so that nothing stays at
-    /// whatever moment we are killed.
+    /// Creates a directory whose name begins with `prefix`. The shell that removes it knows the
+    /// name before the directory exists, so the directory does not stay behind, at whatever moment
+    /// Ropewalk is killed.
     pub(super) fn new(prefix: &str) -> Result<Self, Unavailable> {
         use std::os::unix::fs::DirBuilderExt;
-        // Of those who were killed together with their leaders.
+        // Removes the directories of earlier runs that were killed together with their shells.
         stale::remove(&std::env::temp_dir(), prefix);
         let made = tempfile::Builder::new().prefix(prefix).rand_bytes(12).make(|path| {
             let leader = Leader::start(Some(path))?;
@@ -103,7 +111,7 @@ impl Place {
         });
         let made = made.map_err(|error| Unavailable::of("a temporary directory", &error))?;
         let ((leader, held), path) = made.into_parts();
-        // Of files it would take care, not of directories.
+        // A `TempPath` removes files when it is dropped, but not directories.
         let path = path.keep().map_err(|error| Unavailable::of("a temporary directory", &error.error))?;
         Ok(Self { path, leader, _held: held })
     }
@@ -115,23 +123,23 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A child that was killed may still be making a file in it.
+        // A child that was killed may still be creating a file in the directory.
         for _ in 0..REMOVALS {
             match std::fs::remove_dir_all(&self.path) {
                 Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
                     std::thread::sleep(BETWEEN);
                 }
-                // There is nobody to tell.
+                // A destructor has no caller to report an error to.
                 _ => break,
             }
         }
-        // The leader ends after it.
+        // The shell ends last, so that it removes the directory if we are killed before this line.
         self.leader.end();
     }
 }
 
 impl Guarded {
-    /// Starts it without input, in the C locale.
+    /// Starts the program without input and in the C locale.
     pub(crate) fn start(mut command: Command, output: Stdio) -> Result<Self, Unavailable> {
         use std::os::unix::process::CommandExt;
         let name = command.get_program().to_string_lossy().into_owned();
@@ -154,7 +162,7 @@ impl Guarded {
         Ok(Self { name, leader, child, errors, status: None, early: None })
     }
 
-    /// Waits until it has ended by itself; whether it has.
+    /// Waits up to `time` for the program to end by itself. Returns whether it has ended.
     pub(crate) fn wait(&mut self, time: Duration) -> io::Result<bool> {
         if self.status.is_some() {
             return Ok(true);
@@ -174,7 +182,8 @@ impl Guarded {
         }
     }
 
-    /// Asks it to end by `signal`, once, and does not wait; whether it had ended by itself before it was asked.
+    /// Sends `signal` to the group once, without waiting, to ask the program to end. Returns
+    /// whether the program had ended by itself before it was asked.
     pub(crate) fn ask(&mut self, signal: Signal) -> io::Result<bool> {
         if let Some(early) = self.early {
             return Ok(early);
@@ -187,26 +196,27 @@ impl Guarded {
         Ok(early)
     }
 
-    /// Asks it to end by `signal`, unless it was asked before, and kills what is left of its group after `grace`.
+    /// Sends `signal` unless the program was asked to end before, and kills what is left of the
+    /// group after `grace`.
     pub(crate) fn stop(&mut self, signal: Signal, grace: Duration) -> io::Result<ExitStatus> {
         self.ask(signal)?;
         self.wait(grace)?;
         self.reap()
     }
 
-    /// The last of what it said on standard error.
+    /// The end of what the program wrote to standard error.
     pub(crate) fn errors(&mut self) -> String {
         let length = self.errors.metadata().map_or(0, |metadata| metadata.len());
         let mut bytes = Vec::new();
         let from = io::SeekFrom::Start(length.saturating_sub(ERRORS));
         if self.errors.seek(from).is_ok() {
-            // What cannot be read is not told.
+            // An error while reading is ignored: the text is only used in messages.
             let _ = (&self.errors).take(ERRORS).read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// A failure of it in words, with what it said.
+    /// Describes a failure of the program, with its last message.
     pub(crate) fn failure(&mut self, how: &str) -> Unavailable {
         let said = self.errors();
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
@@ -214,7 +224,7 @@ impl Guarded {
         let refusal = said.lines().find(|line| denied.iter().any(|word| line.contains(word)));
         let text = |line: &str| format!("{} {how}: {line}", self.name);
         match refusal {
-            // A page of advice, of which this is what counts.
+            // perf prints a page of advice; this sentence is the essential part of it.
             Some(_) if said.contains("perf_event_paranoid") => Unavailable::Denied(text(
                 "the whole host may be looked at with kernel.perf_event_paranoid of 0 or less, or CAP_PERFMON",
             )),
@@ -237,7 +247,7 @@ impl Guarded {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // It, or what it left behind.
+        // Kills the program, or the processes that it left behind.
         self.signal(Signal::KILL);
         let status = self.child.wait()?;
         self.leader.end();
@@ -248,20 +258,22 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // A destructor has no caller to report an error to.
         let _ = self.reap();
     }
 }
 
-/// Runs a program to its end. What it writes beyond `most` bytes, or after `time`, is an error.
+/// Runs a program to its end. It is an error if the program writes more than `most` bytes or runs
+/// longer than `time`.
 pub(crate) fn run(command: Command, time: Duration, most: u64) -> Result<Output, Unavailable> {
     run_unless(command, time, most, &|| false)
 }
 
-/// How often it is asked whether a program is still wanted.
+/// Interval at which `unwanted` is called.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The same, but ends the program, which is an error too, as soon as it is `unwanted`.
+/// Does the same as [`run`], but also ends the program, with an error, as soon as `unwanted`
+/// returns true.
 pub(crate) fn run_unless(
     command: Command,
     time: Duration,
@@ -309,14 +321,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn output_and_errors() {
+    fn run_when_program_ends_returns_output_and_errors() {
         let output = run(shell("echo one; echo two >&2; exit 3"), LONG, 100).unwrap();
         assert_eq!((output.text.as_str(), output.errors.as_str()), ("one\n", "two"));
         assert_eq!(output.status.code(), Some(3));
     }
 
     #[test]
-    fn limits_hold() {
+    fn run_when_limit_is_exceeded_fails() {
         assert!(
             matches!(run(shell("echo 12345678"), LONG, 4), Err(Unavailable::Failed(text)) if text.contains("9 bytes"))
         );
@@ -329,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_wanted_ends() {
+    fn run_unless_when_unwanted_ends_program() {
         let begin = Instant::now();
         let stopped = run_unless(shell("exec sleep 100"), Duration::from_secs(100), 4, &|| true);
         assert!(matches!(stopped, Err(Unavailable::Failed(text)) if text.contains("interrupted")));
@@ -337,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_is_killed_with_what_it_started() {
+    fn stop_when_signal_is_ignored_kills_group() {
         // The shell waits for a child of its own, and both ignore SIGINT.
         let mut child =
             Guarded::start(shell("trap '' INT; sleep 100 & echo $!; wait"), Stdio::piped()).unwrap();
@@ -346,16 +358,17 @@ mod tests {
         io::BufRead::read_line(&mut out, &mut first).unwrap();
         let status = child.stop(Signal::INT, Duration::from_millis(20)).unwrap();
         assert!(!status.success());
-        // The pipe ends when the grandchild has ended: it holds the other end.
+        // The grandchild holds the other end of the pipe, so the pipe ends when the grandchild has
+        // ended.
         io::Read::read_to_string(&mut out, &mut first).unwrap();
     }
 
     #[test]
-    fn who_ended_early_is_told_from_who_was_asked() {
+    fn ask_when_program_had_ended_returns_true() {
         let mut asked = Guarded::start(shell("exec sleep 100"), Stdio::null()).unwrap();
         assert!(!asked.ask(Signal::TERM).unwrap());
         assert!(asked.wait(LONG).unwrap());
-        // It has ended, but only since.
+        // The program has ended by now, but only after it was asked.
         assert!(!asked.ask(Signal::TERM).unwrap());
         let mut early = Guarded::start(shell("exit 1"), Stdio::null()).unwrap();
         assert!(early.wait(LONG).unwrap());
@@ -363,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_ends_it() {
+    fn guarded_when_dropped_ends_program() {
         let mut child = Guarded::start(shell("exec sleep 100"), Stdio::piped()).unwrap();
         let mut out = child.child.stdout.take().unwrap();
         drop(child);
@@ -371,13 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_goes_with_us() {
+    fn place_when_dropped_or_killed_removes_directory() {
         let place = Place::new("ropewalk-place-").unwrap();
         let path = place.path.clone();
         std::fs::write(place.file("file"), b"x").unwrap();
         drop(place);
         assert!(!path.exists());
-        // As it is when we are killed: nobody holds the other end any more.
+        // The same happens when we are killed: the other end of the shell's standard input is
+        // closed.
         let mut place = Place::new("ropewalk-place-").unwrap();
         std::fs::write(place.file("file"), b"x").unwrap();
         drop(place.leader.0.stdin.take());
@@ -386,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn denial_is_told_from_failure() {
+    fn failure_when_permission_is_missing_is_denied() {
         let mut denied =
             Guarded::start(shell("echo Operation not permitted >&2; exit 1"), Stdio::null()).unwrap();
         assert!(denied.wait(LONG).unwrap());

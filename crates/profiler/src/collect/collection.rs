@@ -1,4 +1,5 @@
-//! All that is measured at one host, from a start to an end.
+//! One measurement of one host, from its start to its end: starts all collectors, stops them, and
+//! assembles their results into a [`HostProfile`].
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,21 +14,21 @@ use super::tcp::{Sockets, Tcp};
 use super::{Collector, Unavailable, report};
 use crate::profile::{CollectorName, CollectorReport, CollectorState, HostProfile, Role, SCHEMA};
 
-/// What is measured.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub role: Role,
-    /// After so long, programs that measure end by themselves, should we be killed meanwhile.
+    /// After this time, measuring programs end by themselves if Ropewalk was killed meanwhile.
     pub longest: Duration,
-    /// Of processors, memory, disks and network.
+    /// Sampling interval of processors, memory, disks and network.
     pub interval: Duration,
-    /// Use sysstat where it is installed, and not only /proc.
+    /// Use sysstat if it is installed, in addition to /proc.
     pub sysstat: bool,
-    /// Use perf where it is installed and allowed.
+    /// Use perf if it is installed and allowed.
     pub perf: bool,
-    /// Connections that are looked at.
+    /// The connections that are sampled.
     pub sockets: Sockets,
-    /// Processes that move the data.
+    /// The processes that move the data.
     pub programs: Vec<u32>,
     /// Paths whose file systems matter.
     pub paths: Vec<PathBuf>,
@@ -51,16 +52,16 @@ impl Default for Options {
     }
 }
 
-/// A measurement that is going on. Dropping it ends all that was started.
+/// A running measurement. Dropping it ends everything that it started.
 pub struct Collection {
-    /// `sysstat` after `proc`: its figures replace those.
+    /// `sysstat` comes after `proc`: its figures replace those of `proc`.
     running: Vec<Box<dyn Collector>>,
     profile: HostProfile,
     began: Instant,
 }
 
 impl Collection {
-    /// Starts what can be started.
+    /// Starts all collectors that can be started.
     pub fn start(options: &Options) -> Self {
         let root = Root::default();
         let facts = facts::gather(&root, &options.paths);
@@ -97,7 +98,7 @@ impl Collection {
     }
 
     fn start_all(wanted: Vec<Box<dyn Collector>>, mut profile: HostProfile) -> Self {
-        // After the epoch, unless the clock is very wrong.
+        // The clock is after the epoch, unless it is very wrong.
         profile.started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let began = Instant::now();
         let mut running = Vec::new();
@@ -110,17 +111,19 @@ impl Collection {
         Self { running, profile, began }
     }
 
-    /// Ends, and gives what there is.
+    /// Ends the measurement and returns the results.
     pub fn finish(mut self) -> HostProfile {
         let mut profile = self.profile;
         profile.measured = Some(self.began.elapsed().as_secs_f64());
-        // What tools have written takes a while to be read: none of it is the transfer's.
+        // Reading the output of the tools takes some time. All collectors stop first, so that none
+        // of this work is counted as the transfer's.
         self.running.iter_mut().for_each(|collector| collector.stop());
         for collector in self.running {
             let name = collector.name();
             let before = std::mem::take(&mut profile.system);
             let result: Result<String, Unavailable> = collector.finish(&mut profile);
-            // Others do not touch it; sysstat may have had nothing to say, or not all of it.
+            // Only proc and sysstat fill this field. If sysstat has no samples or failed halfway,
+            // the samples of proc are kept.
             if profile.system.is_empty() || result.is_err() && !before.is_empty() {
                 profile.system = before;
             }
@@ -142,7 +145,7 @@ mod tests {
         start: Result<(), Unavailable>,
         finish: Result<String, Unavailable>,
         samples: usize,
-        /// Those that have stopped, of all.
+        /// How many of all collectors have stopped.
         stopped: Arc<AtomicUsize>,
     }
 
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_reported_and_keeps_nothing_else() {
+    fn collection_when_a_collector_fails_reports_it_and_keeps_the_rest() {
         let denied = Fake { start: Err(Unavailable::Denied("no".into())), ..fake(9) };
         let died = Fake { finish: Err(Unavailable::Failed("died".into())), ..fake(0) };
         let profile = run(vec![denied, fake(3), died]);
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stop_before_the_first_takes_its_time_to_finish() {
+    fn collection_finish_stops_all_collectors_first() {
         let stopped = Arc::new(AtomicUsize::new(0));
         let all = (0..3).map(|_| Fake { stopped: Arc::clone(&stopped), ..fake(1) });
         let profile = run(all.collect());
@@ -194,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn the_later_one_replaces_the_earlier() {
+    fn collection_when_two_fill_system_keeps_the_later_complete_one() {
         assert_eq!(run(vec![fake(3), fake(5)]).system.len(), 5);
-        // Not with the half of what there is.
+        // A collector that failed halfway does not replace complete samples.
         let died = Fake { finish: Err(Unavailable::Failed("died".into())), ..fake(1) };
         assert_eq!(run(vec![fake(3), died]).system.len(), 3);
         let died = Fake { finish: Err(Unavailable::Failed("died".into())), ..fake(1) };

@@ -1,15 +1,17 @@
-//! What a program does at a moment, from its threads' states: for programs that do not tell.
+//! Determines what a program does at a moment from the states of its threads. This works for
+//! programs that do not report it themselves.
 //!
-//! `/proc/PID/task/TID/stat` has a thread's state, `syscall` the system call in which it waits, with its arguments
-//! (proc(5)). A read of a file that waits is a slow disk, whichever file system is above it; nobody else has to count.
+//! `/proc/PID/task/TID/stat` has the state of a thread; `syscall` has the system call in which the
+//! thread waits, with its arguments (proc(5)). A thread that waits in a read of a file shows a slow
+//! disk, whatever file system is used; the program itself does not have to count anything.
 
 use super::files::Root;
 use crate::profile::Doing;
 
-/// Threads that are looked at.
+/// Number of threads that are examined.
 const THREADS: usize = 64;
 
-/// Numbers of system calls, by what waits in them.
+/// Numbers of system calls, by what a thread waits for in them.
 #[cfg(target_arch = "x86_64")]
 mod calls {
     pub(super) const READ: &[u64] = &[0, 17, 19, 295, 327];
@@ -29,7 +31,7 @@ mod calls {
     pub(super) const SLEEP: &[u64] = &[101, 115];
 }
 
-/// Elsewhere states alone tell.
+/// On other architectures only the thread states are used.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod calls {
     pub(super) const READ: &[u64] = &[];
@@ -43,7 +45,7 @@ mod calls {
 pub(super) enum State {
     Asleep,
     Stopped,
-    /// For data, for the network, for another thread.
+    /// Waits for data, for the network, or for another thread.
     Waits,
     Writes,
     Reads,
@@ -54,7 +56,7 @@ impl State {
     const ALL: [Self; 6] = [Self::Asleep, Self::Stopped, Self::Waits, Self::Writes, Self::Reads, Self::Runs];
 }
 
-/// What a process does now. What its busiest thread does counts: the others wait for that.
+/// The current state of a process. The busiest thread counts, because the others wait for it.
 pub(super) fn does(root: &Root, pid: u32) -> Option<State> {
     let base = format!("proc/{pid}/task");
     let threads = root.names(&base);
@@ -65,7 +67,7 @@ pub(super) fn does(root: &Root, pid: u32) -> Option<State> {
         .max()
 }
 
-/// Moments, counted by what the programs did.
+/// Counts at how many moments the programs were in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     moments: u32,
@@ -73,7 +75,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// A moment, with what each program did.
+    /// Adds a moment, with the state of each program.
     pub(super) fn add(&mut self, states: &[State]) {
         if states.is_empty() {
             return;
@@ -103,7 +105,7 @@ impl Tally {
 
 fn thread_does(root: &Root, pid: u32, thread: &str) -> Option<State> {
     let stat = root.read(&format!("{thread}/stat")).ok()?;
-    // The name, in parentheses, may contain anything.
+    // The name, in parentheses, may contain any characters.
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
     match state {
         'R' => return Some(State::Runs),
@@ -111,12 +113,12 @@ fn thread_does(root: &Root, pid: u32, thread: &str) -> Option<State> {
         'D' | 'S' => {}
         _ => return None,
     }
-    // Denied to those who may not trace it.
+    // Only users that may trace the process can read this file.
     let call = root.read(&format!("{thread}/syscall")).ok()?;
     let mut words = call.split_whitespace();
     let number = match words.next()? {
         "running" => return Some(State::Runs),
-        // It waits for a page of a file that it has mapped, or of swap.
+        // The thread waits for a page of a mapped file, or of swap.
         "-1" => return Some(if state == 'D' { State::Reads } else { State::Waits }),
         number => number.parse::<u64>().ok()?,
     };
@@ -133,7 +135,8 @@ fn thread_does(root: &Root, pid: u32, thread: &str) -> Option<State> {
     } else if calls::WRITE.contains(&number) && is_file(first) {
         State::Writes
     } else if number == calls::SENDFILE && state == 'D' {
-        // Waiting for room in a socket can be interrupted.
+        // The thread is reading the file: a wait for room in the socket would be interruptible
+        // (`S`).
         State::Reads
     } else if number == calls::SPLICE && state == 'D' {
         if is_file(first) { State::Reads } else { State::Writes }
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn calls_tell_what_a_thread_waits_for() {
+    fn does_when_thread_waits_names_the_reason() {
         let one = |state, call| {
             let doing = tally(&[(state, call)]).unwrap();
             [doing.running, doing.reading, doing.writing, doing.asleep, doing.stopped]
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn the_busiest_thread_counts() {
+    fn does_when_threads_differ_returns_the_busiest() {
         let waits = ('S', "7 0x1 0x1 0x1 0x0 0x0 0x0 0x7f 0x7f");
         let reads = ('D', "17 0x5 0x1 0x1 0x0 0x0 0x0 0x7f 0x7f");
         assert_eq!(tally(&[waits, reads, waits]).unwrap().reading, 1.0);
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_program_may_read_while_all_have_to_rest() {
+    fn tally_counts_idle_only_when_all_programs_are_idle() {
         let mut tally = Tally::default();
         tally.add(&[State::Reads, State::Runs, State::Stopped]);
         tally.add(&[State::Stopped, State::Stopped]);

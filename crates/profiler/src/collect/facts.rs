@@ -1,4 +1,5 @@
-//! What a host is and how it is set up, from the kernel's files; `ethtool` and `tc` where they are.
+//! Equipment and settings of a host, read from the kernel's files, and with `ethtool` and `tc` if
+//! these are installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,7 @@ use super::child;
 pub use super::files::Root;
 use crate::profile::{Disk, Facts, FileSystem, Interface, Rings};
 
-/// Settings that are told besides all of `net.ipv4.tcp_*`.
+/// Settings that are recorded in addition to all of `net.ipv4.tcp_*`.
 const SYSCTLS: [&str; 20] = [
     "kernel.perf_event_paranoid",
     "net.core.busy_poll",
@@ -34,12 +35,13 @@ const SYSCTLS: [&str; 20] = [
     "vm.zone_reclaim_mode",
 ];
 
-/// Interfaces and disks that are listed. Hosts of containers have thousands of the former.
+/// Limit on listed interfaces and disks. Hosts that run containers have thousands of interfaces.
 const MOST: usize = 64;
 /// The tools answer at once, but drivers may hang.
 const TOOL: Duration = Duration::from_secs(5);
 
-/// What can be found out; the rest is left out. `paths` are those whose file systems matter.
+/// Gathers the facts that can be found out and leaves out the rest. `paths` are those whose file
+/// systems matter.
 pub fn gather(root: &Root, paths: &[PathBuf]) -> Facts {
     let cpuinfo = root.read("proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -61,12 +63,13 @@ pub fn gather(root: &Root, paths: &[PathBuf]) -> Facts {
     }
 }
 
-/// The path of a setting's file beneath the root. Names come from our own lists and saved files only.
+/// The path of a setting's file beneath the root. Names come only from Ropewalk's own lists and
+/// saved files.
 pub(crate) fn sysctl_path(name: &str) -> String {
     format!("proc/sys/{}", name.replace('.', "/"))
 }
 
-/// A line of /proc/meminfo, in bytes.
+/// The value of a line of /proc/meminfo, in bytes.
 pub(super) fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
     let line =
         meminfo.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')))?;
@@ -87,7 +90,7 @@ fn sysctls(root: &Root) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Directories of a name and a number.
+/// Names of directories that consist of `prefix` and a number.
 fn numbered(root: &Root, path: &str, prefix: &str) -> Vec<String> {
     let mut names = root.names(path);
     names.retain(|name| {
@@ -117,7 +120,7 @@ fn passthrough(root: &Root) -> Option<bool> {
 fn interfaces(root: &Root) -> Vec<Interface> {
     let default = default_routes(root);
     let mut names = root.names("sys/class/net");
-    // Those that matter first, so that the rest may be cut.
+    // The interfaces of default routes come first, so that the limit cuts off less important ones.
     names.sort_by_key(|name| !default.contains(name));
     names
         .into_iter()
@@ -152,7 +155,7 @@ fn interface(root: &Root, name: String, default: &BTreeSet<String>) -> Interface
         Some(target.file_name()?.to_string_lossy().into_owned())
     };
     let tool = |program: &str, arguments: &[&str]| {
-        // A name is no option.
+        // `plain`, below, makes sure that the name is not taken for an option.
         let mut command = Command::new(program);
         command.args(arguments).arg(&name);
         let output = child::run(command, TOOL, 1 << 20).ok()?;
@@ -161,7 +164,7 @@ fn interface(root: &Root, name: String, default: &BTreeSet<String>) -> Interface
     let plain = !name.starts_with('-');
     Interface {
         default_route: default.contains(&name),
-        // Virtual ones say -1, those without a link 0.
+        // Virtual interfaces report -1, and interfaces without a link report 0.
         speed: root
             .number::<i64>(&format!("{base}/speed"))
             .and_then(|megabits| u64::try_from(megabits).ok())
@@ -184,14 +187,14 @@ fn interface(root: &Root, name: String, default: &BTreeSet<String>) -> Interface
     }
 }
 
-/// From `tc qdisc show dev X`: the root's, or below `mq` that of the queues.
+/// Parses `tc qdisc show dev X`: the root's discipline, or that of the queues if the root is `mq`.
 fn qdisc(text: &str) -> Option<String> {
     let mut kinds = text.lines().filter_map(|line| line.strip_prefix("qdisc ")?.split_whitespace().next());
     let first = kinds.next()?;
     Some(if first == "mq" { kinds.next().unwrap_or(first) } else { first }.to_owned())
 }
 
-/// From `ethtool -g X`: what is possible, then what is set.
+/// Parses `ethtool -g X`, which prints the possible values first, then the current ones.
 fn rings(text: &str) -> Option<Rings> {
     let (most, now) = text.split_once("Current hardware settings")?;
     let number = |text: &str, name: &str| -> Option<u32> {
@@ -205,7 +208,7 @@ fn rings(text: &str) -> Option<Rings> {
     })
 }
 
-/// From `ethtool -k X`: `name: on [fixed]`.
+/// Parses `ethtool -k X`, which prints `name: on [fixed]`.
 fn offloads(text: &str) -> BTreeMap<String, bool> {
     let wanted = [
         "generic-receive-offload",
@@ -228,7 +231,7 @@ fn disks(root: &Root) -> Vec<Disk> {
     let real = names.into_iter().filter(|name| is_disk(name)).take(MOST);
     real.map(|name| {
         let base = format!("sys/block/{name}");
-        // `none [mq-deadline]`: the one in brackets is used.
+        // The kernel writes `none [mq-deadline]`, with the current scheduler in brackets.
         let schedulers = root.word(&format!("{base}/queue/scheduler")).unwrap_or_default();
         let used = schedulers.split(['[', ']']).nth(1).unwrap_or(&schedulers).to_owned();
         Disk {
@@ -242,14 +245,15 @@ fn disks(root: &Root) -> Vec<Disk> {
     .collect()
 }
 
-/// Whether a block device may be a disk: not memory, nor a file of another one.
+/// Whether a block device may be a disk: it is neither in memory nor a file of another disk.
 pub(super) fn is_disk(name: &str) -> bool {
     !["loop", "ram", "zram", "fd", "sr"].iter().any(|prefix| {
         name.strip_prefix(prefix).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
     })
 }
 
-/// By the device number of the path, or of the nearest directory above it that is there.
+/// Finds the file system by the device number of the path, or of the nearest existing directory
+/// above it.
 fn file_system(root: &Root, path: &Path) -> Option<FileSystem> {
     let device = path.ancestors().find_map(|path| std::fs::metadata(path).ok())?.dev();
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -257,7 +261,7 @@ fn file_system(root: &Root, path: &Path) -> Option<FileSystem> {
     mounts.lines().find_map(|line| mount(line, &number, path))
 }
 
-/// A line of proc_pid_mountinfo(5), if it is of this device.
+/// Parses a line of proc_pid_mountinfo(5), if it belongs to this device.
 fn mount(line: &str, number: &str, path: &Path) -> Option<FileSystem> {
     let (mount, system) = line.split_once(" - ")?;
     let mount: Vec<&str> = mount.split(' ').collect();
@@ -278,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host_has_facts() {
+    fn gather_on_this_host_finds_facts() {
         let here = std::env::current_dir().unwrap();
         let facts = gather(&Root::default(), &[here, "/proc/nowhere/at/all".into()]);
         assert!(facts.processors > 0 && facts.memory > 1 << 20 && !facts.kernel.is_empty());
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_understood() {
+    fn parsers_when_given_tool_output_extract_values() {
         let text =
             "qdisc mq 0: root \nqdisc fq_codel 0: parent :2 limit 10240p\nqdisc fq_codel 0: parent :1\n";
         assert_eq!(qdisc(text).as_deref(), Some("fq_codel"));
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_and_disks() {
+    fn gather_when_root_is_a_fixture_finds_routes_and_disks() {
         let directory = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = directory.path().join(path);

@@ -1,13 +1,14 @@
-//! Files of the kernel, read within limits.
+//! Reads files of the kernel within limits.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// More than any of them has; a file system may be mounted where /proc is expected.
+/// Largest size that is read. None of these files is as large, but another file system may be
+/// mounted where /proc is expected.
 const MOST: u64 = 4 << 20;
 
-/// The file system that is looked at: the host's, or a test's.
+/// The root of the file system that is read: the host's, or a test's.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 
@@ -18,22 +19,22 @@ impl Default for Root {
 }
 
 impl Root {
-    /// One that is laid out as `/` beneath `directory`.
+    /// A root whose contents lie beneath `directory` as they would beneath `/`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self(directory.into())
     }
 
-    /// A path, `path` being relative to the root.
+    /// The full path of `path`, which is relative to the root.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path)
     }
 
-    /// A file's text, as far as it is text.
+    /// The text of a file. Invalid UTF-8 is replaced.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         read(&self.path(path))
     }
 
-    /// The same without the line's end; `None` where it cannot be read.
+    /// The text of a file without surrounding white space; `None` if the file cannot be read.
     pub(crate) fn word(&self, path: &str) -> Option<String> {
         self.read(path).ok().map(|text| text.trim().to_owned())
     }
@@ -42,7 +43,7 @@ impl Root {
         self.word(path)?.parse().ok()
     }
 
-    /// Names in a directory, in order; none where it cannot be read.
+    /// The sorted names in a directory; empty if it cannot be read.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -52,7 +53,7 @@ impl Root {
     }
 }
 
-/// As [`Root::read`].
+/// Reads a file as [`Root::read`] does.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST).read_to_end(&mut bytes)?;

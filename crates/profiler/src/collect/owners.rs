@@ -1,4 +1,8 @@
-//! The programs that connections belong to, where nobody named them: a foreign server at the other end of ssh.
+//! Finds the programs that connections belong to when the user named none, for example a foreign
+//! server at the other end of ssh.
+//!
+//! A thread samples ten times a second. It takes the inodes of the connections that carry data from
+//! the TCP collector, and finds the processes that have these sockets open.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,9 +16,9 @@ use super::{Collector, Unavailable};
 use crate::profile::{CollectorName, HostProfile};
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Looking through the descriptors of all processes takes its time.
+/// Minimum interval between searches: it takes time to go through the descriptors of all processes.
 const SEARCH: Duration = Duration::from_secs(1);
-/// Programs, and descriptors of each.
+/// Limits on programs, and on descriptors of each program.
 const MOST: usize = 64;
 const DESCRIPTORS: usize = 4096;
 
@@ -29,7 +33,7 @@ struct State {
     carrying: Carrying,
     began: Instant,
     searched: Option<Instant>,
-    /// Of which no process was found; they are not looked for again.
+    /// Sockets for which no process was found; they are not searched again.
     nobodys: HashSet<u32>,
     owners: HashMap<u32, HashSet<u32>>,
     programs: HashMap<u32, Owner>,
@@ -43,7 +47,8 @@ struct Owner {
 }
 
 impl Owners {
-    /// `carrying` is filled by who reads the kernel's list of connections, is started before this one and ended before it.
+    /// The TCP collector fills `carrying`. It has to be started before this collector and stopped
+    /// before it.
     pub(super) fn new(root: Root, carrying: Carrying) -> Self {
         Self { root, carrying, sampler: None }
     }
@@ -110,7 +115,7 @@ impl State {
             }
             if let Some(owner) = programs.get_mut(pid) {
                 states.extend(does(root, *pid));
-                // Its times change slowly.
+                // The processor times change slowly, so every tenth sample is enough.
                 if moments.is_multiple_of(10) {
                     owner.watched.look(root, elapsed - owner.since);
                 }
@@ -119,7 +124,7 @@ impl State {
         tally.add(&states);
     }
 
-    /// Looks for the processes of connections that are new.
+    /// Looks for the processes of new connections.
     fn find(&mut self, carrying: &HashSet<u32>) {
         let known = |inode: &u32| {
             self.nobodys.contains(inode) || self.owners.values().any(|inodes| inodes.contains(inode))
@@ -145,7 +150,7 @@ impl State {
     }
 }
 
-/// The inodes of a process's sockets (proc_pid_fd(5)); none where we may not know.
+/// The inodes of a process's sockets (proc_pid_fd(5)); none if we lack the permission to see them.
 fn sockets_of(root: &Root, pid: u32) -> impl Iterator<Item = u32> {
     let open = std::fs::read_dir(root.path(&format!("proc/{pid}/fd"))).into_iter().flatten().flatten();
     open.take(DESCRIPTORS).filter_map(|entry| {
@@ -165,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_at_a_connection_is_found() {
+    fn owners_when_a_connection_carries_data_finds_its_program() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -180,12 +185,12 @@ mod tests {
         let sockets = Sockets { ports: vec![port], ..Sockets::default() };
         let mut tcp = Box::new(Tcp::new(sockets));
         let mut owners = Box::new(Owners::new(Root::default(), tcp.carrying()));
-        // Nobody looks at connections yet.
+        // The TCP collector has not been started yet.
         assert!(matches!(owners.start(), Err(Unavailable::Failed(_))));
         tcp.start().unwrap();
         owners.start().unwrap();
         let mut profile = HostProfile::default();
-        // Ending, each looks once more.
+        // Each collector samples once more when it ends.
         tcp.finish(&mut profile).unwrap();
         assert_eq!(owners.finish(&mut profile), Ok("1 programs".into()));
         assert_eq!(profile.programs[0].pid, std::process::id());

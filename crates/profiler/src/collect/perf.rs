@@ -1,4 +1,4 @@
-//! `perf record` and `perf report`.
+//! Runs `perf record` during the transfer and evaluates it with `perf report`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -14,22 +14,25 @@ use crate::profile::{CollectorName, FunctionShare, HostProfile, ProfilerShares, 
 use crate::verdict::CauseKind;
 use crate::verdict::function_kind;
 
-/// Samples per second of each processor: uneven, so that it does not beat with timers; costs well below 1 %.
+/// Samples per second of each processor. It is no round number, so that sampling does not run in
+/// step with timers; the cost is well below 1 %.
 const FREQUENCY: &str = "99";
 const GRACE: Duration = Duration::from_secs(10);
-/// What perf runs once it takes samples: makes the file, and stays as long as is to be measured.
+/// The command that perf runs once it takes samples: it creates the file `$1` and sleeps for the
+/// length of the measurement.
 const BEGIN: &str = r#": > "$1"; exec sleep "$2""#;
 const REPORT: Duration = Duration::from_secs(120);
 const LARGEST: u64 = 64 << 20;
-/// What it may write: many processors fill the disk in a day else. Then it ends, and its report is of what there is.
+/// Limit on the size of the recording. Without it, a host with many processors would fill its disk
+/// in a day. At the limit perf ends, and the report covers what was recorded until then.
 const MOST_DATA: &str = "--max-size=256M";
-/// Functions and parts that are told of.
+/// Limits on the functions and parts that are kept.
 const FUNCTIONS: usize = 100;
 const PARTS: usize = 100;
-/// Between fields; perf replaces it in names.
+/// Separates the fields; perf replaces this character in names.
 const BETWEEN: char = '^';
 
-/// Samples all processors.
+/// Samples all processors with perf.
 pub(super) struct Perf {
     root: Root,
     longest: Duration,
@@ -38,7 +41,7 @@ pub(super) struct Perf {
 }
 
 impl Perf {
-    /// It ends by itself after `longest`, should we be killed.
+    /// perf ends by itself after `longest` if Ropewalk was killed meanwhile.
     pub(super) fn new(root: Root, longest: Duration, raw: bool) -> Self {
         Self { root, longest, raw, running: None }
     }
@@ -58,7 +61,7 @@ impl Collector for Perf {
         command.arg(&begun).arg(self.longest.as_secs().to_string());
         let mut perf = Guarded::start(command, Stdio::null())?;
         let deadline = Instant::now() + GRACE;
-        // It looks at all processes first, which is not to be a part of what is measured.
+        // perf first looks at all processes; this must not become a part of the measurement.
         while !begun.exists() && Instant::now() < deadline {
             let step = Duration::from_millis(10);
             if perf.wait(step).map_err(|error| Unavailable::of("perf", &error))? {
@@ -71,7 +74,7 @@ impl Collector for Perf {
 
     fn stop(&mut self) {
         if let Some((perf, ..)) = &mut self.running {
-            // What keeps it from being told shows when it is waited for.
+            // An error is not lost: it shows again when perf is waited for.
             let _ = perf.ask(Signal::INT);
         }
     }
@@ -107,7 +110,7 @@ impl Collector for Perf {
     }
 }
 
-/// `perf record` without the name of its file.
+/// The `perf record` command, up to the `-o` whose file name is missing.
 fn recording(event: &str, bounded: bool) -> Command {
     let mut command = Command::new("perf");
     command.args(["record", "-q", "-a", "-F", FREQUENCY, "-e", event]);
@@ -115,12 +118,12 @@ fn recording(event: &str, bounded: bool) -> Command {
     command
 }
 
-/// Whether it can be told how much to write: since perf 5.5.
+/// Whether perf can limit the size of its recording: since perf 5.5.
 fn knows_sizes(help: &str) -> bool {
     help.split_whitespace().any(|word| word == "--max-size")
 }
 
-/// Its options, which it tells on standard error.
+/// The options of `perf record`, which it prints to standard error.
 fn help() -> Result<String, Unavailable> {
     let mut command = Command::new("sh");
     command.args(["-c", "exec perf record -h 2>&1"]);
@@ -137,14 +140,14 @@ fn counts_cycles() -> Result<bool, Unavailable> {
         && !output.errors.contains("not counted"))
 }
 
-/// Modules that drive devices.
+/// Names of kernel modules that drive devices.
 fn drivers(root: &Root) -> BTreeSet<String> {
     let modules = root.names("sys/module").into_iter();
     modules.filter(|name| !root.names(&format!("sys/module/{name}/drivers")).is_empty()).collect()
 }
 
-/// What `perf report -F overhead,sample,comm,dso,sym -t ^` wrote; `drivers` are the modules that drive devices.
-/// `None` where nothing but idling was seen.
+/// Parses the output of `perf report -F overhead,sample,comm,dso,sym -t ^`; `drivers` are the
+/// modules that drive devices. Returns `None` if all samples are of idle processors.
 pub fn parse(report: &str, drivers: &BTreeSet<String>) -> Option<ProfilerShares> {
     let mut event = String::new();
     let mut lost = 0;
@@ -162,7 +165,7 @@ pub fn parse(report: &str, drivers: &BTreeSet<String>) -> Option<ProfilerShares>
         let fields: Vec<&str> = line.split(BETWEEN).map(str::trim).collect();
         let [_, count, program, object, symbol] = *fields.as_slice() else { continue };
         let Ok(count) = count.parse::<u64>() else { continue };
-        // `[k] name` in the kernel, `[.] name` in programs.
+        // `[k] name` is in the kernel, `[.] name` in a program.
         let function = symbol.split_once("] ").map_or(symbol, |(_, name)| name);
         if !idles(program, function) {
             let sum = functions.entry((function, object, program)).or_default();
@@ -198,12 +201,13 @@ pub fn parse(report: &str, drivers: &BTreeSet<String>) -> Option<ProfilerShares>
     Some(ProfilerShares { event, samples, lost, shares, functions })
 }
 
-/// Names of templates may be long.
+/// Shortens a name: names of templates may be long.
 fn short(name: &str) -> String {
     name.chars().take(200).collect()
 }
 
-/// A processor without work runs `swapper`, in which interrupts are served too.
+/// Whether a sample is of an idle processor. A processor without work runs `swapper`, in which
+/// interrupts are served too.
 fn idles(program: &str, function: &str) -> bool {
     let name = function.to_ascii_lowercase();
     program == "swapper" && ["idle", "halt", "mwait", "hlt"].iter().any(|part| name.contains(part))
@@ -220,7 +224,7 @@ fn part<'a>(function: &str, object: &'a str, drivers: &BTreeSet<String>) -> (Sha
                 subsystem(function).unwrap_or((ShareKind::Kernel, "kernel"))
             }
         }
-        // Code that the kernel gives to programs, and what perf knows no file of.
+        // Code that the kernel provides to programs, and code for which perf knows no file.
         Some("vdso" | "unknown" | "heap" | "stack" | "vsyscall") => (ShareKind::Program, object),
         Some(name) if drivers.contains(name) => (ShareKind::Driver, name),
         Some(name) => (ShareKind::Module, name),
@@ -238,10 +242,10 @@ mod tests {
     const RECORDED: &str = include_str!("../../tests/samples/perf-report.txt");
 
     #[test]
-    fn a_recorded_report() {
+    fn parse_when_given_a_recorded_report_sums_shares() {
         let shares = parse(RECORDED, &BTreeSet::new()).unwrap();
         assert_eq!(shares.event, "cpu-clock");
-        // 193 of its 270 samples idled.
+        // In 193 of its 270 samples the processor was idle.
         assert_eq!((shares.samples, shares.lost), (77, 0));
         assert!((shares.shares.iter().map(|part| part.share).sum::<f64>() - 1.0).abs() < 1e-9);
         assert_eq!(shares.functions[0].function, "LZ4_decompress_safe_withPrefix64k");
@@ -250,25 +254,26 @@ mod tests {
     }
 
     #[test]
-    fn what_it_writes_is_bounded_where_it_can_be_told_to() {
+    fn recording_when_perf_knows_max_size_is_bounded() {
         let words = |bounded| {
             let command = recording("cycles", bounded);
             command.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
-        // Its usage, as perf 6.1 and 5.4 print it.
+        // The usage as perf 6.1 and perf 5.4 print it.
         let new = "        --max-size <size>\n                          Limit the maximum size of the output file\n";
         let old = "        --mmap-flush <number>\n        --no-bpf-event    record bpf events\n";
         assert!(words(knows_sizes(new)).contains(&"--max-size=256M".to_owned()));
         assert_eq!(words(knows_sizes(old)).last().unwrap(), "-o");
         assert!(!words(knows_sizes(old)).iter().any(|word| word.contains("size")));
-        // The one that is installed says it as well, unless it is old; else there is nothing to ask.
+        // The installed perf also prints its usage, unless it is old. Without perf there is nothing
+        // to check.
         if counts_cycles().is_ok() {
             assert!(help().unwrap().contains("--freq"));
         }
     }
 
     #[test]
-    fn parts_by_kind() {
+    fn parse_assigns_parts_by_kind() {
         let text = "\
             # Samples: 10  of event 'cycles:P'\n\
             40.00%^4^server^[tg3]^[k] tg3_poll\n\

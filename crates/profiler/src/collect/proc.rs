@@ -1,4 +1,5 @@
-//! Processors, memory, disks and network from proc(5): what sysstat reads too, for hosts that do not have it.
+//! Samples processors, memory, disks and network from proc(5). sysstat reads the same files; this
+//! collector serves hosts without it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,9 +12,9 @@ use crate::profile::{
     CollectorName, DiskUse, HostProfile, InterfaceUse, MemoryUse, Processor, SystemSample, TcpUse,
 };
 
-/// Processors, disks and interfaces that are told of.
+/// Limit on processors, disks and interfaces that are kept.
 pub(super) const MOST: usize = 1024;
-/// Samples that are kept: more than a day at one a second.
+/// Limit on samples: more than a day at one sample a second.
 pub(super) const MOST_SAMPLES: usize = 90_000;
 
 /// Reads the kernel's counters once an interval.
@@ -69,23 +70,23 @@ impl Collector for Proc {
     }
 }
 
-/// All counters at a moment. What cannot be read is empty.
+/// All counters at a moment. Counters that cannot be read are empty.
 struct Snapshot {
     when: Instant,
     /// user with nice, system, iowait, irq, softirq, steal, idle; in ticks.
     processors: BTreeMap<Order, [u64; 7]>,
     memory: MemoryUse,
-    /// The numbers of a line of /proc/diskstats.
+    /// The numbers of a line of /proc/diskstats, by device.
     disks: BTreeMap<String, Vec<u64>>,
-    /// The numbers of a line of /proc/net/dev.
+    /// The numbers of a line of /proc/net/dev, by interface.
     interfaces: BTreeMap<String, Vec<u64>>,
-    /// Segments received, sent, sent again.
+    /// Segments received, sent, retransmitted.
     tcp: [u64; 3],
     switches: u64,
     interrupts: u64,
 }
 
-/// All processors together, or one.
+/// All processors together, or one of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Order {
     All,
@@ -110,7 +111,7 @@ impl Snapshot {
                 .lines()
                 .filter_map(|line| {
                     let mut words = line.split_whitespace().skip(2);
-                    // Partitions are told again with their disks.
+                    // Partitions are left out: their counts are contained in those of their disks.
                     let name = words.next().filter(|name| is_disk(name))?;
                     disks.iter().find(|disk| disk == &name)?;
                     Some((name.to_owned(), words.filter_map(|word| word.parse().ok()).collect()))
@@ -134,7 +135,7 @@ impl Snapshot {
         }
     }
 
-    /// What happened since `earlier`. `None` where no time has passed.
+    /// The rates since `earlier`; `None` if no time has passed.
     fn since(&self, earlier: &Self, zero: Instant) -> Option<SystemSample> {
         let seconds = self.when.saturating_duration_since(earlier.when).as_secs_f64();
         if seconds <= 0.0 {
@@ -154,7 +155,7 @@ impl Snapshot {
             interrupts: rate(self.interrupts, earlier.interrupts),
             ..SystemSample::default()
         };
-        // What was not there before has no rates yet.
+        // A device that did not exist in the earlier snapshot has no rates yet.
         for (order, now) in &self.processors {
             sample
                 .processors
@@ -171,7 +172,8 @@ impl Snapshot {
     }
 }
 
-/// A line of /proc/stat: user nice system idle iowait irq softirq steal (guests' time is within user's).
+/// Parses a line of /proc/stat: user nice system idle iowait irq softirq steal (user contains the
+/// time of guests).
 fn processor(line: &str) -> Option<(Order, [u64; 7])> {
     let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
     let order = if line.starts_with("cpu ") { Order::All } else { Order::One(words.next()?.parse().ok()?) };
@@ -183,7 +185,7 @@ fn processor(line: &str) -> Option<(Order, [u64; 7])> {
 }
 
 fn shares(order: Order, now: &[u64; 7], before: &[u64; 7]) -> Option<Processor> {
-    // Counters of iowait and idle may go back a little.
+    // The counters of iowait and idle may decrease a little.
     let parts: Vec<f64> =
         now.iter().zip(before).map(|(now, before)| now.saturating_sub(*before) as f64).collect();
     let all: f64 = parts.iter().sum();
@@ -216,7 +218,7 @@ pub(super) fn memory(meminfo: &str) -> MemoryUse {
     }
 }
 
-/// Numbers as in the kernel's Documentation/admin-guide/iostats.rst, the first being number 0.
+/// The numbers are those of the kernel's Documentation/admin-guide/iostats.rst, counted from 0.
 fn disk(name: &str, now: &[u64], before: &[u64], seconds: f64) -> Option<DiskUse> {
     let grown = |at: usize| Some(now.get(at)?.saturating_sub(*before.get(at)?) as f64);
     let requests = grown(0)? + grown(4)?;
@@ -245,7 +247,7 @@ fn interface(name: &str, now: &[u64], before: &[u64], seconds: f64) -> Option<In
     })
 }
 
-/// The two `Tcp:` lines of /proc/net/snmp: names, then numbers.
+/// Parses the two `Tcp:` lines of /proc/net/snmp: names, then numbers.
 fn tcp(snmp: &str) -> [u64; 3] {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, numbers) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_become_rates() {
+    fn snapshots_when_counters_grow_yield_rates() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let write = |path: &str, text: &str| {
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!((sample.tcp.received, sample.tcp.retransmitted), (10.0, 2.0));
         assert_eq!((sample.interrupts, sample.context_switches), (100.0, 50.0));
         assert_eq!((sample.memory.available, sample.memory.swap_used), (512_000, 6144));
-        // Counters that began anew, and a moment without time.
+        // Counters that restarted from zero, and an interval without length.
         assert!(first.since(&second, first.when).is_none());
     }
 
@@ -316,10 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn this_host_is_measured() {
+    fn proc_on_this_host_measures_and_when_missing_fails() {
         let mut proc = Proc::new(Root::default(), Duration::from_secs(1000));
         proc.start().unwrap();
-        // The last look is at the end, when some ticks have passed.
+        // The last sample is taken at the end, when some ticks have passed.
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(50) {
             std::hint::spin_loop();

@@ -1,4 +1,5 @@
-//! Processor time of the programs that move the data, and how long they had to wait for a processor.
+//! Measures the processor time of the programs that move the data, and how long they had to wait
+//! for a processor.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use super::{Collector, Unavailable};
 use crate::profile::{CollectorName, HostProfile, Program};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Programs, and threads of each, that are looked at.
+/// Limits on programs, and on threads of each program.
 const MOST: usize = 64;
 const THREADS: usize = 10_000;
 
@@ -31,7 +32,7 @@ pub(super) struct Watched {
     processors: Option<u32>,
     first: [f64; 2],
     last: [f64; 2],
-    /// Nanoseconds that threads waited, by thread: first and last.
+    /// Nanoseconds that each thread waited for a processor, at the first and at the last sample.
     waits: HashMap<u32, (u64, u64)>,
     seconds: f64,
 }
@@ -92,7 +93,7 @@ impl Watched {
     }
 
     pub(super) fn look(&mut self, root: &Root, elapsed: f64) {
-        // After its end, what was seen last counts.
+        // After the program has ended, its last sample counts.
         let Some(now) = root.read(&format!("proc/{}/stat", self.pid)).ok().and_then(|stat| times(&stat))
         else {
             return;
@@ -101,8 +102,8 @@ impl Watched {
         self.threads(root, false);
     }
 
-    /// Of each thread, proc(5) tells in `schedstat`: nanoseconds running, nanoseconds ready but waiting, and how
-    /// often it ran.
+    /// proc(5) lists three numbers for each thread in `schedstat`: nanoseconds running, nanoseconds
+    /// ready but waiting, and how often the thread ran.
     fn threads(&mut self, root: &Root, first: bool) {
         let base = format!("proc/{}/task", self.pid);
         for thread in root.names(&base).iter().filter_map(|name| name.parse::<u32>().ok()) {
@@ -111,7 +112,7 @@ impl Watched {
                 continue;
             };
             if self.waits.len() < THREADS || self.waits.contains_key(&thread) {
-                // All that a thread which came later has waited counts.
+                // A thread that started later counts with all of its waiting time.
                 let entry = self.waits.entry(thread).or_insert((if first { waited } else { 0 }, waited));
                 entry.1 = waited;
             }
@@ -138,15 +139,17 @@ impl Watched {
 
 /// User and system time of /proc/PID/stat, in seconds.
 fn times(stat: &str) -> Option<[f64; 2]> {
-    // The name, in parentheses, may contain anything. utime is field 14, the state, first after the name, is field 3.
+    // The name, in parentheses, may contain any characters. utime is field 14; the state, which is
+    // first after the name, is field 3.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let seconds = |at: usize| Some(fields.get(at)?.parse::<u64>().ok()? as f64 / ticks);
     Some([seconds(11)?, seconds(12)?])
 }
 
-/// How many processors a program may use: of those that are there (the kernel's list has all that might be plugged in one
-/// day), and no more than its control group has time of.
+/// How many processors a program may use. Only processors that are online count (the kernel's list
+/// also has those that might be added later), and no more than the quota of the control group
+/// allows.
 fn processors(root: &Root, pid: u32, status: &str) -> Option<u32> {
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(ranges)?;
     let online = root.word("sys/devices/system/cpu/online").and_then(|list| ranges(&list));
@@ -154,7 +157,8 @@ fn processors(root: &Root, pid: u32, status: &str) -> Option<u32> {
     Some(quota(root, pid).map_or(allowed, |quota| allowed.min(quota)))
 }
 
-/// Processors' worth of time that `cpu.max` leaves the program, rounded up: the least of its control group and those above.
+/// The processor time that `cpu.max` leaves the program, in processors, rounded up: the minimum
+/// over its control group and the groups above it.
 fn quota(root: &Root, pid: u32) -> Option<u32> {
     let groups = root.read(&format!("proc/{pid}/cgroup")).ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -172,7 +176,7 @@ fn quota(root: &Root, pid: u32) -> Option<u32> {
         .min()
 }
 
-/// A list like `0-3,8`.
+/// Parses a list like `0-3,8`.
 fn ranges(list: &str) -> Option<Vec<(u32, u32)>> {
     let range = |range: &str| {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
@@ -182,12 +186,12 @@ fn ranges(list: &str) -> Option<Vec<(u32, u32)>> {
     list.trim().split(',').map(range).collect()
 }
 
-/// How many numbers there are.
+/// How many numbers the ranges contain.
 fn count(ranges: &[(u32, u32)]) -> u32 {
     ranges.iter().fold(0, |sum, (from, to)| sum.saturating_add(to - from).saturating_add(1))
 }
 
-/// How many are in both.
+/// How many numbers both lists contain.
 fn common(some: &[(u32, u32)], others: &[(u32, u32)]) -> u32 {
     let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
     count(&pairs.filter(|(from, to)| from <= to).collect::<Vec<_>>())
@@ -199,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_counted() {
+    fn ranges_when_parsed_are_counted() {
         let counted = |list: &str| ranges(list).map(|ranges| count(&ranges));
         assert_eq!((counted("\t0-3,8"), counted("5")), (Some(5), Some(1)));
         assert_eq!((counted("3-1"), counted("x")), (None, None));
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_that_are_there_and_may_be_used() {
+    fn processors_counts_those_online_and_allowed() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let write = |path: &str, text: &str| {
@@ -228,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn this_program_takes_time() {
+    fn programs_when_busy_measure_processor_time() {
         let pid = std::process::id();
         let mut programs = Programs::new(Root::default(), &[pid]);
         programs.start().unwrap();
-        // On a busy machine time passes without us.
+        // On a busy machine, wall-clock time also passes while this thread does not run.
         let taken = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -250,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_after_it_has_stopped_is_not_counted() {
+    fn programs_after_stop_count_no_more_time() {
         let mut programs = Programs::new(Root::default(), &[std::process::id()]);
         let begin = Instant::now();
         programs.start().unwrap();
         programs.stop();
         let watched = begin.elapsed().as_secs_f64();
-        // What others do with what they have found.
+        // Stands for the time in which other collectors evaluate their results.
         while begin.elapsed().as_secs_f64() < watched + 0.02 {
             std::hint::spin_loop();
         }
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there() {
+    fn programs_when_a_process_is_missing_fail() {
         let mut programs = Programs::new(Root::default(), &[u32::MAX]);
         assert!(matches!(programs.start(), Err(Unavailable::Missing(_))));
     }

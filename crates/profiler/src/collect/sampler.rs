@@ -1,4 +1,4 @@
-//! A thread that looks at something again and again.
+//! A thread that calls a function at a fixed interval.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Sampler<T> {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<T>>,
-    /// Once it has stopped.
+    /// The final state, once the thread has stopped.
     state: Option<T>,
 }
 
@@ -30,7 +30,7 @@ impl<T: Send + 'static> Sampler<T> {
                 if ended {
                     return state;
                 }
-                // What was missed is not made up for.
+                // Missed intervals are skipped.
                 while next <= Instant::now() {
                     next += interval;
                 }
@@ -40,12 +40,13 @@ impl<T: Send + 'static> Sampler<T> {
         Ok(Self { stop: Some(stop), thread: Some(thread), state: None })
     }
 
-    /// Looks a last time, and no more.
+    /// Samples a last time and stops the thread.
     pub(super) fn stop(&mut self) {
         self.end();
     }
 
-    /// Looks a last time, unless it has stopped. `None` if the thread panicked.
+    /// Stops the thread after a last sample, unless it has stopped, and returns the state; `None`
+    /// if the thread panicked.
     pub(super) fn finish(mut self) -> Option<T> {
         self.end();
         self.state.take()
@@ -73,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_until_it_is_told_to_end_and_once_more() {
+    fn sampler_when_stopped_samples_once_more() {
         let (told, heard) = mpsc::channel();
         let sampler = Sampler::start("test", Duration::from_millis(1), 0_u32, move |count| {
             *count += 1;
-            // Nobody listens at the end.
+            // At the end the receiver is gone.
             let _ = told.send(*count);
         })
         .unwrap();

@@ -1,4 +1,4 @@
-//! TCP connections of all programs, by sock_diag(7).
+//! Lists the TCP connections of all programs with sock_diag(7).
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use ropewalk_netlink::{Connections, States};
 
 use crate::profile::ConnectionSample;
 
-/// A connection at a moment; the sample's time is 0.
+/// A connection at a moment; the time of the sample is 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
-    /// The socket's own number, which no later one has.
+    /// The kernel's number for the socket, which no later socket gets.
     pub(super) cookie: u64,
-    /// By which /proc/PID/fd names it.
+    /// The number by which /proc/PID/fd names the socket.
     pub(super) inode: u32,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -20,16 +20,16 @@ pub(super) struct Seen {
     pub(super) sample: ConnectionSample,
 }
 
-/// Asks the kernel.
+/// A sock_diag socket.
 pub(super) struct Diagnostics(Connections);
 
 impl Diagnostics {
-    /// For the calling thread's network namespace.
+    /// Opens one for the network namespace of the calling thread.
     pub(super) fn open() -> io::Result<Self> {
         Connections::open().map(Self)
     }
 
-    /// All connections that may still have data to move.
+    /// Calls `each` for all connections that may still have data to move.
     pub(super) fn connections(&mut self, mut each: impl FnMut(Seen)) -> io::Result<()> {
         self.0.list(States::MOVING, |seen| each(seen.into())).map(drop)
     }
@@ -64,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_of_a_connection_are_seen() {
+    fn connections_when_on_loopback_list_both_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         client.write_all(&[7; 1000]).unwrap();
-        // It has arrived once it can be looked at.
+        // The data has arrived once it can be peeked at.
         assert_eq!(server.peek(&mut [0; 1000]).unwrap(), 1000);
         let mut found = Vec::new();
         Diagnostics::open().unwrap().connections(|seen| found.push(seen)).unwrap();

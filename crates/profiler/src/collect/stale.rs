@@ -1,4 +1,7 @@
-//! Directories of collectors that were killed together with all that would have removed them.
+//! Removes temporary directories of collectors that were killed together with the shells that would
+//! have removed them.
+//!
+//! A running collector holds a lock on its directory; a directory whose lock is free is stale.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -7,16 +10,18 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-/// Held by who uses a directory. The kernel lets go of it, whatever ends them.
+/// The lock that a collector holds on its directory. The kernel releases it however the process
+/// ends.
 pub(super) struct Held {
     _directory: File,
 }
 
 impl Held {
-    /// Of a directory that was just made.
+    /// Locks a directory that was just created.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`]: somebody has taken it for left behind meanwhile, and another one has to be made.
+    /// [`ErrorKind::AlreadyExists`]: another process has taken the directory for stale in the
+    /// meantime. The caller has to create another one.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let taken = || io::Error::from(ErrorKind::AlreadyExists);
         let directory = match open(path) {
@@ -30,11 +35,12 @@ impl Held {
     }
 }
 
-/// Removes directories of this user in `parent` whose names begin with `prefix` and that nobody holds.
+/// Removes directories of this user in `parent` whose names begin with `prefix` and that no process
+/// holds.
 pub(super) fn remove(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)) {
-            // What cannot be removed stays, as it did before.
+            // A directory that cannot be removed stays, as it did before.
             let _ = remove_unheld(&entry.path());
         }
     }
@@ -43,20 +49,21 @@ pub(super) fn remove(parent: &Path, prefix: &str) {
 fn remove_unheld(path: &Path) -> io::Result<()> {
     let directory = open(path)?;
     let ours = directory.metadata()?.uid() == rustix::process::geteuid().as_raw();
-    // Held from here on: who has just made it, makes another one.
+    // We hold the lock from here on: if another process has just created this directory, its
+    // `Held::of` fails, and it creates another one.
     if ours && lock(&directory)? && is_at(&directory, path) {
         fs::remove_dir_all(path)?;
     }
     Ok(())
 }
 
-/// No link is followed.
+/// Opens a directory without following a link.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-/// Whether nobody else has it.
+/// Locks the directory. Returns false if another process holds the lock.
 fn lock(directory: &File) -> io::Result<bool> {
     match flock(directory, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -65,7 +72,7 @@ fn lock(directory: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether it still has its name.
+/// Whether the open directory is still the one at `path`.
 fn is_at(directory: &File, path: &Path) -> bool {
     let of = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let (open, named) = (directory.metadata().map(of), fs::symlink_metadata(path).map(of));
@@ -80,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_holds_is_removed() {
+    fn remove_when_directory_is_not_held_removes_it() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         for name in ["mine-held", "mine-left", "other-left"] {
@@ -100,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_taken_for_left_behind_is_made_anew() {
+    fn held_when_directory_is_taken_for_stale_already_exists() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("new");
         let kind = |result: io::Result<Held>| result.err().map(|error| error.kind());
-        // It has gone before its maker could hold it.
+        // The directory is gone before its creator could lock it.
         assert_eq!(kind(Held::of(&path)), Some(ErrorKind::AlreadyExists));
         fs::create_dir(&path).unwrap();
         let remover = open(&path).unwrap();

@@ -1,9 +1,9 @@
-//! Parts of the kernel by their functions' names: what is a module on one kernel is built into another, and should have the
-//! same name in both.
+//! Assigns functions of the kernel to modules by their names. Code that is a module in one kernel
+//! may be built into another; it gets the same name in both.
 
 use crate::profile::ShareKind;
 
-/// Beginnings of functions' names, and the module's name. The longest beginning that fits counts.
+/// Prefixes of functions' names, and the name of the module. The longest matching prefix counts.
 const MODULES: &[(&str, &str)] = &[
     ("bbr_", "tcp_bbr"),
     ("bictcp_", "tcp_cubic"),
@@ -37,7 +37,7 @@ const MODULES: &[(&str, &str)] = &[
     ("xs_tcp_", "sunrpc"),
 ];
 
-/// The same of drivers.
+/// The same for drivers.
 const DRIVERS: &[(&str, &str)] = &[
     ("bnx2x_", "bnx2x"),
     ("bnxt_", "bnxt_en"),
@@ -64,9 +64,9 @@ const DRIVERS: &[(&str, &str)] = &[
     ("vring_", "virtio_ring"),
 ];
 
-/// The part of the kernel that a function belongs to, where its name tells.
+/// The part of the kernel that a function belongs to, if its name shows that.
 pub(super) fn subsystem(function: &str) -> Option<(ShareKind, &'static str)> {
-    // `__tun_detach`, `__ext4_journal_start_sb`.
+    // For names like `__tun_detach` and `__ext4_journal_start_sb`.
     let name = function.trim_start_matches('_');
     let longest = |table: &'static [(&'static str, &'static str)]| {
         let fits = table.iter().filter(|(beginning, _)| name.starts_with(beginning));
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_in_has_its_module_s_name() {
+    fn subsystem_when_code_is_built_in_names_its_module() {
         for (function, kind, name) in [
             ("cubictcp_cong_avoid", ShareKind::Module, "tcp_cubic"),
             ("nfs_writepages", ShareKind::Module, "nfs"),

@@ -1,4 +1,4 @@
-//! `sar` and `sadf` of sysstat.
+//! Samples the host with `sar`, and reads the recording with `sadf`. Both are programs of sysstat.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,11 +17,12 @@ use crate::profile::{
 const GRACE: Duration = Duration::from_secs(5);
 const CONVERT: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 256 << 20;
-/// What is measured; processors, memory, swap, disks by name, network with errors, TCP, switches, load, interrupts.
+/// The activities: processors, memory, swap, disks by name, network with errors, TCP, switches,
+/// load, interrupts.
 const WHAT: [&str; 14] =
     ["-u", "ALL", "-P", "ALL", "-r", "ALL", "-S", "-d", "-n", "DEV,EDEV,TCP,ETCP", "-w", "-q", "-I", "SUM"];
 
-/// Runs `sar`, whose file `sadf` turns into JSON at the end.
+/// Runs `sar`; at the end, `sadf` converts its file to JSON.
 pub(super) struct Sysstat {
     seconds: u64,
     longest: u64,
@@ -30,7 +31,8 @@ pub(super) struct Sysstat {
 }
 
 impl Sysstat {
-    /// Once every `interval`, which it knows in whole seconds only. It ends by itself after `longest`, should we be killed.
+    /// Samples once every `interval`, in whole seconds because `sar` knows no others. `sar` ends by
+    /// itself after `longest` if Ropewalk was killed meanwhile.
     pub(super) fn new(interval: Duration, longest: Duration, raw: bool) -> Self {
         Self { seconds: interval.as_secs().max(1), longest: longest.as_secs(), raw, running: None }
     }
@@ -52,7 +54,7 @@ impl Collector for Sysstat {
 
     fn stop(&mut self) {
         if let Some((sar, _)) = &mut self.running {
-            // What keeps it from being told shows when it is waited for.
+            // An error is not lost: it shows again when `sar` is waited for.
             let _ = sar.ask(Signal::INT);
         }
     }
@@ -79,7 +81,7 @@ impl Collector for Sysstat {
             return Err(Unavailable::Failed(format!("sadf: {}", output.errors)));
         }
         let (version, mut samples) = parse(&output.text, seconds)?;
-        // It does not tell how much memory there is.
+        // sysstat does not report the size of the memory.
         let total = memory(&Root::default().read("proc/meminfo").unwrap_or_default()).total;
         samples.iter_mut().for_each(|sample| sample.memory.total = total);
         profile.system = samples;
@@ -87,10 +89,11 @@ impl Collector for Sysstat {
     }
 }
 
-/// What `sadf -j` wrote: on which host, and the samples.
+/// Parses the output of `sadf -j`. Returns the version of the host's kernel, as a description, and
+/// the samples.
 ///
 /// # Errors
-/// It is not such a file.
+/// The text is not such a file.
 pub fn parse(json: &str, interval: f64) -> Result<(String, Vec<SystemSample>), Unavailable> {
     let nonsense = |what: &str| Unavailable::Failed(format!("sadf did not write what is expected: {what}"));
     let all: Value = serde_json::from_str(json).map_err(|error| nonsense(&error.to_string()))?;
@@ -139,7 +142,7 @@ fn processor(row: &Value) -> Processor {
     let share = |name| number(row, name) / 100.0;
     Processor {
         name: text(row, "cpu").to_owned(),
-        // Time of guests is told apart from user's here.
+        // Here, unlike in /proc/stat, user time does not contain the time of guests.
         user: share("usr") + share("nice") + share("guest") + share("gnice"),
         system: share("sys"),
         iowait: share("iowait"),
@@ -195,7 +198,7 @@ fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row[name].as_str().unwrap_or_default()
 }
 
-/// What is missing, and what went backwards, is 0.
+/// A number of a row. It is 0 if it is missing or if a counter went backwards.
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or(0.0).max(0.0)
 }
@@ -209,7 +212,7 @@ mod tests {
     const RECORDED: &str = include_str!("../../tests/samples/sadf.json");
 
     #[test]
-    fn a_recorded_file() {
+    fn parse_when_given_a_recorded_file_reads_samples() {
         let (host, samples) = parse(RECORDED, 1.0).unwrap();
         assert!(host.contains("6."), "{host}");
         let [first, second] = samples.as_slice() else { panic!("{}", samples.len()) };
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_and_gaps_are_none() {
+    fn parse_when_not_sadf_fails_and_takes_gaps_as_zero() {
         for text in ["", "{}", "[]", r#"{"sysstat":{"hosts":[]}}"#] {
             assert!(parse(text, 1.0).is_err(), "{text}");
         }

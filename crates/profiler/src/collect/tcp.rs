@@ -1,4 +1,8 @@
-//! TCP connections, ten times a second.
+//! Samples TCP connections ten times a second.
+//!
+//! A thread lists the connections with sock_diag(7), keeps a series for each connection that fits
+//! [`Sockets`], and shares the inodes of those that carry data with other collectors
+//! ([`Carrying`]). Memory is bounded: when there are too many samples, every other one is dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -14,29 +18,29 @@ use super::{Collector, Unavailable};
 use crate::profile::{CollectorName, Connection, ConnectionSample, HostProfile};
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Connections that get a series, and samples of all together. Beyond the latter, every other sample goes, and only
-/// every other moment is kept from then on.
+/// Limits on connections with a series, and on samples of all connections together. At the limit of
+/// samples, every other sample is dropped, and from then on only every other moment is sampled.
 const CONNECTIONS: usize = 256;
 const SAMPLES: usize = 100_000;
-/// Connections that moved less are about something else: control connections.
+/// Connections that moved fewer bytes carry no data: they are control connections.
 pub(super) const CARRIES: u64 = 128 << 10;
 
-/// Which connections are looked at: those that fit all that is said here. Connections of this host with itself are there
-/// twice, once for each end.
+/// Selects the connections to sample: those that match all of these criteria. A connection of this
+/// host with itself appears twice, once for each end.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
-    /// On either side; none: any.
+    /// Ports on either side; empty means any.
     pub ports: Vec<u16>,
-    /// Addresses of the other side; none: any.
+    /// Addresses of the other side; empty means any.
     pub peers: Vec<IpAddr>,
-    /// Ports of the other side that are left out: of control connections.
+    /// Ports of the other side that are left out: those of control connections.
     pub except: Vec<u16>,
-    /// Of this process only.
+    /// Only sockets of this process.
     pub own: bool,
     pub chosen: Option<Chosen>,
 }
 
-/// Connections that somebody chooses anew each time that they are looked at, by address and port of the other side.
+/// A function that chooses connections at each sample, by address and port of the other side.
 #[derive(Clone)]
 pub struct Chosen(Arc<dyn Fn() -> HashSet<SocketAddr> + Send + Sync>);
 
@@ -53,7 +57,7 @@ impl fmt::Debug for Chosen {
     }
 }
 
-/// What has to be found out each time.
+/// The selections that have to be evaluated at each sample.
 pub(super) struct Moment {
     own: Option<HashSet<u32>>,
     chosen: Option<HashSet<SocketAddr>>,
@@ -66,7 +70,7 @@ impl Sockets {
 
     pub(super) fn fit(&self, seen: &Seen, moment: &Moment) -> bool {
         let port = |port| self.ports.contains(&port);
-        // Either may be written as ::ffff:A.B.C.D.
+        // Either address may be written as ::ffff:A.B.C.D.
         let remote = seen.remote.ip().to_canonical();
         let is_remote = |peer: &IpAddr| peer.to_canonical() == remote;
         (self.ports.is_empty() || port(seen.local.port()) || port(seen.remote.port()))
@@ -87,8 +91,8 @@ fn own_sockets() -> HashSet<u32> {
     open.filter_map(target).filter_map(inode).collect()
 }
 
-/// The sockets of connections that carry data, by their inodes, as the kernel's list was read last: it is read once for all
-/// who look at connections. `None` until somebody reads it.
+/// The inodes of the sockets that carry data, as of the last sample. The TCP collector reads the
+/// kernel's list once for all collectors. `None` until the collector is started.
 #[derive(Clone, Default)]
 pub(super) struct Carrying(Arc<Mutex<Option<HashSet<u32>>>>);
 
@@ -124,7 +128,7 @@ struct Series {
     connections: HashMap<u64, (usize, Connection)>,
     samples: usize,
     left_out: HashMap<u64, ()>,
-    /// Of the moments, one of 2^thinned is kept.
+    /// One of 2^`thinned` moments is kept.
     thinned: u32,
     moment: u64,
 }
@@ -134,7 +138,7 @@ impl Tcp {
         Self { sockets, carrying: Carrying::default(), sampler: None }
     }
 
-    /// What it finds, for others.
+    /// The set of sockets that carry data, for other collectors.
     pub(super) fn carrying(&self) -> Carrying {
         self.carrying.clone()
     }
@@ -200,7 +204,7 @@ impl State {
             self.error = looked.err();
         }
         if self.error.is_some() {
-            // From now on nobody looks.
+            // Nothing updates the set from now on.
             carrying.clear();
         }
         self.carrying.set(carrying);
@@ -233,7 +237,7 @@ impl Series {
         }
     }
 
-    /// Keeps the first and every other sample of each connection, and its last.
+    /// Keeps the first sample, every other one, and the last of each connection.
     fn thin(&mut self) {
         self.thinned += 1;
         self.samples = 0;
@@ -248,7 +252,7 @@ impl Series {
         }
     }
 
-    /// In the order of appearance.
+    /// The connections in the order in which they appeared.
     fn into_connections(self) -> Vec<Connection> {
         let mut all: Vec<(usize, Connection)> = self.connections.into_values().collect();
         all.sort_by_key(|(order, _)| *order);
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn which_connections_fit() {
+    fn sockets_fit_when_all_criteria_match() {
         let sockets = |ports: &[u16], peers: &[&str]| Sockets {
             ports: ports.to_vec(),
             peers: peers.iter().map(|peer| peer.parse().unwrap()).collect(),
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn series_when_full_thins_samples() {
         let mut series = Series::default();
         for moment in 0..3000 {
             if series.next_moment() {
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_this_host() {
+    fn tcp_on_loopback_samples_both_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
