@@ -1,10 +1,12 @@
-//! Whether a host is ready for a link of some rate and round trip, and making it so.
+//! Checks whether a host is ready for a link of some rate and round trip, and changes its settings
+//! so that it is.
 //!
-//! [`checks`] compares a host's [`Facts`] with what sites that move data over such links have found to be needed
-//! (ESnet's and OSG's published host tuning); [`Changes`] are the settings among it that can be written; a
-//! [`Journal`] keeps the old values, so that [`Journal::restore`] brings back exactly those, also when the program or
-//! the machine died in between. A [`Trial`] sets and takes back settings in turn, and [`Judgement`] says from the rates
-//! that were reached whether they are worth keeping.
+//! [`checks`] compares a host's [`Facts`] with the settings that sites which move data over such
+//! links have found necessary (ESnet's and OSG's published host tuning). [`Changes`] are the
+//! settings among these that can be written. A [`Journal`] keeps the old values, so that
+//! [`Journal::restore`] restores exactly those, even if the program or the machine died in between.
+//! A [`Trial`] switches between the old and the new values, and a [`Judgement`] decides from the
+//! measured rates whether the new ones are worth keeping.
 //!
 //! Values are only ever raised: a host that is set up for more is ready.
 
@@ -30,7 +32,7 @@ use crate::profile::Facts;
 /// Version of the JSON of [`Check`]s.
 pub const SCHEMA: u32 = 1;
 
-/// What a host should be ready for.
+/// The link that a host should be ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goal {
     /// Bytes per second.
@@ -40,12 +42,13 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Rate times round trip: what is on its way when the link is full, in bytes.
+    /// The bandwidth-delay product: rate times round trip, which is the number of bytes in flight
+    /// when the link is full.
     pub fn bdp(&self) -> f64 {
         self.rate * self.rtt
     }
 
-    /// Bits per second.
+    /// The rate in bits per second.
     pub fn bits(&self) -> f64 {
         self.rate * 8.0
     }

@@ -1,4 +1,4 @@
-//! The checks, each with what was found, what is wanted, and why.
+//! The checks, each with the value that was found, the value that is wanted, and the reason.
 
 use serde::Serialize;
 
@@ -6,35 +6,35 @@ use super::{Goal, Wanted};
 use crate::profile::{Facts, Interface};
 use crate::verdict::text;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// A setting's name (`net.ipv4.tcp_rmem`), or `interface eth0: MTU`.
+    /// The name of a setting (`net.ipv4.tcp_rmem`), or a text like `interface eth0: MTU`.
     pub name: String,
     pub state: CheckState,
     pub found: String,
     pub wanted: String,
     pub why: &'static str,
-    /// The setting's value that would make it good. Absent where it is good, or not a setting that may simply be
-    /// written.
+    /// The value that would make the setting good. Absent if it is good already, or if it is not a
+    /// setting that can simply be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
 }
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
     Good,
-    /// Keeps the host from the goal.
+    /// The host cannot reach the goal with this.
     Bad,
-    /// Costs speed under some circumstances.
+    /// This costs speed under some circumstances.
     Advice,
-    /// Could not be found out.
+    /// The value could not be found out.
     Unknown,
 }
 
-/// All checks of a host for a goal.
+/// Runs all checks of a host for a goal.
 pub fn checks(facts: &Facts, goal: &Goal) -> Vec<Check> {
     let wanted = Wanted::of(goal);
     let mut all = settings(facts, &wanted);
@@ -95,7 +95,7 @@ fn settings(facts: &Facts, wanted: &Wanted) -> Vec<Check> {
             CheckState::Bad,
             "repairs several losses in one round trip (RFC 2018)",
         ),
-        // 2 is without the random offset of each connection.
+        // The value 2 means timestamps without the random offset of each connection.
         or_two(exactly(
             facts,
             "net.ipv4.tcp_timestamps",
@@ -134,7 +134,8 @@ fn settings(facts: &Facts, wanted: &Wanted) -> Vec<Check> {
     all
 }
 
-/// Whether a network namespace may hide it: then it is the host's matter, not ours.
+/// The check of a setting that is not visible. A network namespace may hide it; then it is a matter
+/// of the host and not of this container.
 fn unseen(name: &str, wanted: String, why: &'static str) -> Check {
     let found = "not to be seen here (a container's network namespace?)".to_owned();
     Check { name: name.into(), state: CheckState::Unknown, found, wanted, why, set: None }
@@ -146,7 +147,7 @@ fn triple(facts: &Facts, name: &str, wanted: u64, why: &'static str) -> Check {
         return unseen(name, text, why);
     };
     let good = values[2] >= wanted;
-    // The first two say what idle and starting connections get: they stay as they are.
+    // The first two values are for idle and starting connections; they stay as they are.
     let set = (!good).then(|| format!("{} {} {wanted}", values[0], values[1]));
     let state = if good { CheckState::Good } else { CheckState::Bad };
     Check { name: name.into(), state, found: facts.sysctls[name].clone(), wanted: text, why, set }
@@ -174,7 +175,7 @@ fn mtu_probing(facts: &Facts) -> Check {
     or_two(exactly(facts, "net.ipv4.tcp_mtu_probing", "1", CheckState::Advice, why))
 }
 
-/// Of settings whose 2 does what is wanted as well.
+/// Accepts the value 2 for settings in which it is as good as 1.
 fn or_two(check: Check) -> Check {
     if check.found == "2" { Check { state: CheckState::Good, set: None, ..check } } else { check }
 }
@@ -195,7 +196,8 @@ fn congestion(facts: &Facts) -> Check {
     }
 }
 
-/// net.ipv4.tcp_mem, in pages: beyond the second value the kernel takes memory from all connections.
+/// Checks net.ipv4.tcp_mem, in pages: above the second value the kernel takes memory from all
+/// connections.
 fn memory(facts: &Facts, goal: &Goal) -> Check {
     let (name, why) =
         ("net.ipv4.tcp_mem", "beyond the second value (in pages) all TCP of the host has to save memory");
@@ -359,7 +361,7 @@ mod tests {
 
     const GOAL: Goal = Goal { rate: 1.25e9, rtt: 0.08 };
 
-    /// A Debian of 2025 as it is installed.
+    /// The settings of a Debian installation of 2025.
     fn usual() -> Facts {
         let sysctls = [
             ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_host_is_not_ready() {
+    fn checks_when_host_has_defaults_find_what_is_missing() {
         let all = checks(&usual(), &GOAL);
         for (name, wanted) in [
             ("net.ipv4.tcp_rmem", CheckState::Bad),
@@ -425,14 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_makes_it_ready() {
+    fn checks_when_proposals_are_set_find_nothing() {
         let mut facts = usual();
         for check in checks(&facts, &GOAL) {
             facts.sysctls.extend(check.set.map(|value| (check.name, value)));
         }
         let all = checks(&facts, &GOAL);
         assert!(all.iter().all(|check| check.state != CheckState::Bad && check.set.is_none()), "{all:?}");
-        // More is not taken away.
+        // Larger values are not reduced.
         facts.sysctls.insert("net.core.rmem_max".into(), "2147483647".into());
         facts.sysctls.insert("net.ipv4.tcp_mtu_probing".into(), "2".into());
         assert!(checks(&facts, &GOAL).iter().all(|check| check.set.is_none()));
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_tell_nothing_or_nonsense() {
+    fn checks_when_facts_are_missing_or_invalid_are_unknown() {
         let all = checks(&Facts::default(), &GOAL);
         assert!(all.iter().all(|check| check.set.is_none() && check.state != CheckState::Bad));
         let mut facts = usual();
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn very_long_and_fast_links_have_their_own() {
+    fn checks_when_link_is_long_and_fast_include_its_own() {
         let mut facts = usual();
         facts.iommu_passthrough = Some(false);
         let all = checks(&facts, &Goal { rate: 12.5e9, rtt: 0.2 });

@@ -1,9 +1,13 @@
-//! What settings were before, kept until they are that again.
+//! Keeps the old values of settings in a file until they are restored.
 //!
-//! The file is on the disk, whole, before the first setting is written. While it says `applying`, any of its settings
-//! may have been written or not, and restoring writes all of them. Once it says `applied`, it knows what each became;
-//! one that somebody else has changed since is left alone unless that is asked for. Settings do not outlive the
-//! kernel's run nor belong to another network namespace, so a file of either is not restored from.
+//! The complete file is on the disk before the first setting is written. While its state is
+//! `applying`, each of its settings may or may not have been written, and restoring writes all of
+//! them. In the state `applied`, the file knows the value of each setting after the change; a
+//! setting that another program has changed since is left alone unless the caller forces it.
+//! Settings are lost when the machine restarts, and they belong to one network namespace, so a file
+//! of another boot or namespace is not restored.
+//!
+//! A lock on the directory makes sure that only one process uses the journal.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -20,11 +24,11 @@ use crate::collect::facts::Root;
 
 const VERSION: u32 = 1;
 const NAME: &str = "doctor.json";
-/// Settings that a file may name, and its size.
+/// Limits on the number of settings in a file, and on its size in bytes.
 const MOST: usize = 1000;
 const LARGEST: u64 = 1 << 20;
 
-/// Settings could not be changed or brought back.
+/// Settings could not be changed or restored.
 #[derive(Debug, Error)]
 pub enum JournalError {
     #[error("cannot use {path}: {source}")]
@@ -64,7 +68,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// A setting stays as it is: where an earlier change has set that, its old value is still to be brought back.
+    /// Records that a setting keeps its current value. If an earlier change has set it, its old
+    /// value still has to be restored.
     pub(super) fn leave(&mut self, change: &Change) {
         if let Some(at) = self.changes.iter().position(|entry| entry.name == change.name) {
             self.changes[at].after.clone_from(&change.before);
@@ -75,7 +80,7 @@ impl Content {
     }
 }
 
-/// The old values of settings that were changed, kept in a directory. Only one process has it at a time.
+/// The old values of changed settings, kept in a directory. Only one process can use it at a time.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
@@ -85,23 +90,25 @@ pub struct Journal {
     lock: File,
 }
 
-/// What restoring did.
+/// The result of restoring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Brought back.
+    /// Settings that were restored.
     pub restored: Vec<Change>,
-    /// Were so already.
+    /// Settings that already had their old values.
     pub unchanged: Vec<Change>,
-    /// Had been changed by somebody else since: name and value now. Left alone.
+    /// Settings that another program had changed since, with their current values. They were left
+    /// alone.
     pub foreign: Vec<(String, String)>,
-    /// Could not be written: name and why. They stay in the file.
+    /// Settings that could not be written, with the reason. They stay in the file.
     pub failed: Vec<(String, String)>,
-    /// The machine has started anew since: its settings are those of its configuration.
+    /// The machine was restarted since the change, so its settings are those of its configuration.
     pub rebooted: bool,
 }
 
 impl Journal {
-    /// The journal in `directory`, which is made where it is missing, for the settings of this host and namespace.
+    /// Opens the journal in `directory`, which is created if it does not exist, for the settings of
+    /// this host and namespace.
     ///
     /// # Errors
     /// The directory cannot be used, or another process uses the journal.
@@ -109,7 +116,7 @@ impl Journal {
         Self::open_at(directory, Root::default())
     }
 
-    /// The same, where there is such a directory: nothing is made.
+    /// Opens the journal only if the directory exists; creates nothing.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -121,7 +128,7 @@ impl Journal {
         }
     }
 
-    /// The same for settings beneath `root`, which is laid out as `/`.
+    /// Opens the journal for settings beneath `root`, which is laid out as `/`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -136,7 +143,7 @@ impl Journal {
 
     fn lock(directory: &Path, root: Root) -> Result<Self, JournalError> {
         let fail = |source| JournalError::File { path: directory.to_owned(), source };
-        // The directory itself is locked: the file in it is replaced.
+        // The lock is on the directory, because the file in it is replaced on each change.
         let lock = File::open(directory).map_err(fail)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -150,16 +157,16 @@ impl Journal {
         Ok(Self { directory: directory.to_owned(), settings: Sysctls::at(root), boot, namespace, lock })
     }
 
-    /// Where the old values are.
+    /// The path of the file with the old values.
     pub fn path(&self) -> PathBuf {
         self.directory.join(NAME)
     }
 
-    /// Writes the old values to the disk, then the settings. If one cannot be set that is not optional, those before it are
-    /// brought back.
+    /// Writes the old values to the disk and then sets the new ones. If a setting that is not
+    /// optional cannot be set, the settings before it are restored.
     ///
     /// # Errors
-    /// Nothing was changed, except where bringing back failed too: then the file still has the old values.
+    /// Nothing was changed, unless restoring failed too: then the file still has the old values.
     pub fn apply(&self, changes: &Changes) -> Result<Applied, JournalError> {
         let mut content = self.merged(changes)?;
         self.save(&content)?;
@@ -180,7 +187,8 @@ impl Journal {
                 }
             }
         }
-        // What the kernel made of it tells later changes by others from ours.
+        // The kernel may limit a value. Keeping the resulting value makes it possible to recognise
+        // later changes by other programs.
         for change in &done {
             let entry = content.changes.iter_mut().find(|entry| entry.name == change.name);
             entry.into_iter().for_each(|entry| entry.after.clone_from(&change.after));
@@ -190,11 +198,12 @@ impl Journal {
         Ok(Applied { changes: done, refused })
     }
 
-    /// Brings the old values back; with `force` also over what others have set since. Without a file there is nothing
-    /// to do.
+    /// Restores the old values; with `force` also those of settings that other programs have
+    /// changed since. Does nothing if there is no file.
     ///
     /// # Errors
-    /// The file cannot be used, or belongs to another namespace. Settings that cannot be written are in the result.
+    /// The file cannot be used, or it belongs to another namespace. Settings that cannot be written
+    /// are reported in the result.
     pub fn restore(&self, force: bool) -> Result<Restored, JournalError> {
         let mut result = Restored::default();
         let Some(content) = self.load()? else { return Ok(result) };
@@ -236,7 +245,7 @@ impl Journal {
         Ok(result)
     }
 
-    /// Settings that were changed and not brought back.
+    /// The settings that were changed and not restored.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -245,10 +254,11 @@ impl Journal {
         Ok(content.map(|content| content.changes).unwrap_or_default())
     }
 
-    /// Whether settings can be changed: no earlier change was broken off, nor belongs to another network namespace.
+    /// Checks that settings can be changed: no earlier change was interrupted or belongs to another
+    /// network namespace.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply) would have.
+    /// Those that [`apply`](Self::apply) would return.
     pub fn is_idle(&self) -> Result<(), JournalError> {
         self.merged(&Changes::default()).map(drop)
     }
@@ -257,7 +267,8 @@ impl Journal {
         self.settings.get(name).map_err(|source| JournalError::Get { name: name.to_owned(), source })
     }
 
-    /// The old values with those of earlier changes, of which the first counts.
+    /// Merges the changes with earlier ones. If a setting was changed before, its first old value
+    /// is kept.
     pub(super) fn merged(&self, changes: &Changes) -> Result<Content, JournalError> {
         let earlier = self.load()?.filter(|content| content.boot == self.boot);
         let mut content = match earlier {
@@ -293,7 +304,7 @@ impl Journal {
         Ok(content)
     }
 
-    /// After a failure half-way: the settings of this attempt become what they were before it.
+    /// Undoes a failed attempt: the settings get the values that they had before it.
     fn take_back(&self, done: &[Change], mut content: Content) -> Result<(), JournalError> {
         for change in done {
             self.settings.set(&change.name, &change.before).map_err(|source| JournalError::Set {
@@ -302,7 +313,7 @@ impl Journal {
                 source,
             })?;
         }
-        // What is as it was at the very first needs no bringing back.
+        // Settings that have their very first value again need not be restored.
         content.changes.retain(|entry| self.settings.get(&entry.name).is_ok_and(|now| now != entry.before));
         for entry in &mut content.changes {
             entry.after = self.settings.get(&entry.name).unwrap_or_default();
@@ -311,7 +322,7 @@ impl Journal {
         self.keep(&content)
     }
 
-    /// Without a change there is nothing to keep.
+    /// Saves the file, or removes it if it has no changes.
     pub(super) fn keep(&self, content: &Content) -> Result<(), JournalError> {
         if content.changes.is_empty() { self.remove() } else { self.save(content) }
     }
@@ -333,7 +344,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fail(error)),
         };
-        // Whoever can write it says what root writes to the kernel.
+        // Any user who can write this file controls what root writes to the kernel.
         if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
             return Err(nonsense("others may write it".into()));
         }
@@ -351,7 +362,7 @@ impl Journal {
         Ok(Some(content))
     }
 
-    /// Whole or not at all, and on the disk.
+    /// Writes the file atomically and synchronises it to the disk.
     pub(super) fn save(&self, content: &Content) -> Result<(), JournalError> {
         let fail = |source| JournalError::File { path: self.path(), source };
         let text = serde_json::to_vec_pretty(content).map_err(|error| fail(error.into()))?;
@@ -367,7 +378,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Closing is not enough while a program that is just being started has a copy of the descriptor.
+        // Closing the descriptor does not release the lock while a program that is just being
+        // started has a copy of it.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }

@@ -1,29 +1,32 @@
-//! Settings that are tried out: set and taken back as often as it takes, then kept or not.
+//! A trial of settings: they are set and reset as often as necessary, and then kept or not.
 //!
-//! All the while the journal says `applying`: whenever the process dies, [`Journal::restore`] brings back the old values,
-//! whichever are set.
+//! During the trial the journal has the state `applying`: if the process dies, [`Journal::restore`]
+//! restores the old values, whichever are set.
 
 use super::change::{Applied, Change, Changes, Refused};
 use super::journal::{Content, Journal, JournalError, State};
 
-/// Settings on trial. They begin as they were; dropping this leaves them so.
+/// Settings on trial. They have their old values at the start, and dropping the trial restores
+/// these.
 #[derive(Debug)]
 pub struct Trial<'j> {
     journal: &'j Journal,
-    /// What restoring has to bring back, with earlier changes that are kept.
+    /// The content of the journal: the values to be restored, together with earlier changes that
+    /// are kept.
     content: Content,
     changes: Vec<Change>,
-    /// Whether each has its new value, and what the kernel made of that.
+    /// For each setting, whether it has its new value. That value in `changes` is the one that the
+    /// kernel made of it.
     new: Vec<bool>,
     refused: Vec<Refused>,
     over: bool,
 }
 
-/// A setting that somebody else has changed meanwhile, and its value.
+/// The name and value of a setting that another program has changed in the meantime.
 pub type Foreign = (String, String);
 
 impl Journal {
-    /// Writes the old values to the disk, and nothing else yet.
+    /// Starts a trial: writes the old values to the disk and changes no setting yet.
     ///
     /// # Errors
     /// As [`apply`](Self::apply). Nothing was changed.
@@ -37,10 +40,10 @@ impl Journal {
 }
 
 impl Trial<'_> {
-    /// Sets the new values. Optional ones that the kernel refuses are no part of the trial from then on.
+    /// Sets the new values. Optional settings that the kernel refuses are removed from the trial.
     ///
     /// # Errors
-    /// One cannot be set, or somebody else has changed one since.
+    /// A setting cannot be written, or another program has changed one since.
     pub fn set_new(&mut self) -> Result<(), JournalError> {
         let mut place = 0;
         while place < self.changes.len() {
@@ -73,7 +76,7 @@ impl Trial<'_> {
         &self.refused
     }
 
-    /// Whether there is nothing to try: all were refused.
+    /// Whether all settings were refused, so that nothing is left to try.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -93,10 +96,10 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Sets the new values for good: until [`Journal::restore`]. What they are.
+    /// Sets the new values for good, until [`Journal::restore`], and returns them.
     ///
     /// # Errors
-    /// As [`set_new`](Self::set_new); then the old ones are back, except where that failed too.
+    /// As [`set_new`](Self::set_new). Then the old values are restored, unless that failed too.
     pub fn keep(mut self) -> Result<Applied, JournalError> {
         self.set_new()?;
         for change in &self.changes {
@@ -110,10 +113,12 @@ impl Trial<'_> {
         Ok(Applied { changes, refused })
     }
 
-    /// Takes everything back. What somebody else has set meanwhile is left alone and told.
+    /// Restores all old values. Settings that another program has changed in the meantime are left
+    /// alone and returned.
     ///
     /// # Errors
-    /// A setting cannot be written: then the others are back, and the file still has all old values.
+    /// A setting cannot be written. Then the others are restored, and the file still has all old
+    /// values.
     pub fn abandon(mut self) -> Result<Vec<Foreign>, JournalError> {
         self.end()
     }
@@ -137,7 +142,8 @@ impl Trial<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        // What earlier changes left different from the very first values stays to be brought back.
+        // Settings that earlier changes made different from their very first values stay in the
+        // file.
         let mut left = Vec::new();
         for mut entry in std::mem::take(&mut self.content.changes) {
             let now = self.journal.get(&entry.name)?;
@@ -178,7 +184,7 @@ impl Trial<'_> {
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
         if !self.over {
-            // What cannot be brought back here is in the file.
+            // The file still has the values that cannot be restored here.
             let _ = self.end();
         }
     }

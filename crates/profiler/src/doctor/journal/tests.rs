@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A host in a directory, and where its journal is.
+/// A host in a directory, and the directory of its journal.
 struct Host {
     root: TempDir,
     state: TempDir,
@@ -58,7 +58,7 @@ fn is_as_before(host: &Host) -> bool {
 }
 
 #[test]
-fn applied_and_brought_back() {
+fn restore_after_apply_brings_back_old_values() {
     let host = Host::new();
     let applied = host.journal().apply(&changes()).unwrap();
     assert_eq!((applied.changes, applied.refused), (changes().0, Vec::new()));
@@ -72,7 +72,7 @@ fn applied_and_brought_back() {
 }
 
 #[test]
-fn a_second_change_keeps_the_first_values() {
+fn apply_when_repeated_keeps_the_first_values() {
     let host = Host::new();
     host.journal().apply(&changes()).unwrap();
     let more = Changes(vec![change("net.core.rmem_max", "268435456", "536870912")]);
@@ -81,9 +81,10 @@ fn a_second_change_keeps_the_first_values() {
     assert!(is_as_before(&host));
 }
 
-/// The process dies after each of its steps: the file is what it has written by then.
+/// Simulates a crash after each step: the test leaves the file and the settings as they are at that
+/// point.
 #[test]
-fn a_crash_half_way_can_be_undone() {
+fn restore_after_a_crash_in_apply_brings_back_old_values() {
     for written in 0..=2 {
         let host = Host::new();
         let journal = host.journal();
@@ -91,7 +92,7 @@ fn a_crash_half_way_can_be_undone() {
         for change in &changes().0[..written] {
             host.set(&change.name, &change.after);
         }
-        // The kernel may have cut the last one.
+        // The kernel may have limited the last value.
         if written == 2 {
             host.set("net.core.rmem_max", "200000000");
         }
@@ -104,7 +105,7 @@ fn a_crash_half_way_can_be_undone() {
 }
 
 #[test]
-fn restoring_can_be_interrupted_too() {
+fn restore_when_partly_done_restores_the_rest() {
     let host = Host::new();
     host.journal().apply(&changes()).unwrap();
     host.set("net.core.rmem_max", "212992");
@@ -114,18 +115,19 @@ fn restoring_can_be_interrupted_too() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_written_undoes_the_others() {
+fn apply_when_a_setting_cannot_be_written_undoes_the_others() {
     let host = Host::new();
     let mut all = changes();
     all.0.push(change("net.ipv4.tcp_wmem", "4096 16384 4194304", "1 2 3"));
-    // Reading works, writing does not: a directory would fail both, so the link leads to what nobody may write.
+    // A directory can be neither read nor written as a setting, so `apply` fails before it changes
+    // anything.
     let path = host.root.path().join("proc/sys/net/ipv4/tcp_wmem");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let error = host.journal().apply(&all).unwrap_err();
     assert!(matches!(error, JournalError::Set { name, .. } if name == "net.ipv4.tcp_wmem"));
     assert!(is_as_before(&host));
-    // It fails half-way.
+    // Now the failure happens halfway.
     let journal = host.journal();
     journal.save(&journal.merged(&changes()).unwrap()).unwrap();
     host.set("net.ipv4.tcp_rmem", &changes().0[0].after);
@@ -136,7 +138,7 @@ fn a_setting_that_cannot_be_written_undoes_the_others() {
     assert!(journal.load().unwrap().is_none());
 }
 
-/// `changes` and an optional setting that can be read, but not written.
+/// The changes of `changes` and an optional setting that can be read but not written.
 fn with_a_refused_one(host: &Host) -> Changes {
     let path = host.root.path().join("proc/sys/net/core/default_qdisc");
     std::os::unix::fs::symlink("/proc/version", path).unwrap();
@@ -148,7 +150,7 @@ fn with_a_refused_one(host: &Host) -> Changes {
 }
 
 #[test]
-fn advice_that_the_kernel_refuses_keeps_nothing_else_from_being_set() {
+fn apply_when_an_optional_setting_is_refused_sets_the_others() {
     let host = Host::new();
     let all = with_a_refused_one(&host);
     let applied = host.journal().apply(&all).unwrap();
@@ -156,15 +158,15 @@ fn advice_that_the_kernel_refuses_keeps_nothing_else_from_being_set() {
     let [refused] = applied.refused.as_slice() else { panic!("{applied:?}") };
     assert_eq!((refused.name.as_str(), refused.value.as_str()), ("net.core.default_qdisc", "fq"));
     assert!(!refused.why.is_empty());
-    // It needs no bringing back.
+    // The refused setting need not be restored.
     assert_eq!(host.journal().pending().unwrap(), changes().0);
     assert_eq!(host.journal().restore(false).unwrap().restored.len(), 2);
     assert!(is_as_before(&host));
-    // Alone, it leaves no file.
+    // If the refused setting is the only one, no file stays behind.
     let alone = Changes(all.0[..1].to_vec());
     assert_eq!(host.journal().apply(&alone).unwrap().changes, []);
     assert!(host.journal().load().unwrap().is_none());
-    // What is needed is another matter.
+    // A refused setting that is not optional is an error.
     let mut needed = all;
     needed.0[0].optional = false;
     assert!(matches!(host.journal().apply(&needed), Err(JournalError::Set { .. })));
@@ -172,7 +174,7 @@ fn advice_that_the_kernel_refuses_keeps_nothing_else_from_being_set() {
 }
 
 #[test]
-fn a_trial_goes_on_without_what_the_kernel_refuses() {
+fn trial_when_an_optional_setting_is_refused_continues() {
     let host = Host::new();
     let all = with_a_refused_one(&host);
     let journal = host.journal();
@@ -196,20 +198,20 @@ fn a_trial_goes_on_without_what_the_kernel_refuses() {
 }
 
 #[test]
-fn what_others_set_since_is_left_alone() {
+fn restore_when_another_program_changed_a_setting_leaves_it() {
     let host = Host::new();
     host.journal().apply(&changes()).unwrap();
     host.set("net.core.rmem_max", "777");
     let restored = host.journal().restore(false).unwrap();
     assert_eq!(restored.foreign, [("net.core.rmem_max".to_owned(), "777".to_owned())]);
     assert_eq!((restored.restored.len(), host.get("net.core.rmem_max").as_str()), (1, "777"));
-    // It is not forgotten, and can be had.
+    // The old value is still in the file and can be restored by force.
     host.journal().restore(true).unwrap();
     assert!(is_as_before(&host));
 }
 
 #[test]
-fn a_setting_that_moved_stops_everything() {
+fn apply_when_a_setting_has_moved_changes_nothing() {
     let host = Host::new();
     host.set("net.core.rmem_max", "777");
     assert!(
@@ -220,7 +222,7 @@ fn a_setting_that_moved_stops_everything() {
 }
 
 #[test]
-fn another_boot_and_another_namespace() {
+fn restore_when_boot_or_namespace_differs_sets_nothing() {
     let host = Host::new();
     host.journal().apply(&changes()).unwrap();
     fs::rename(host.root.path().join("proc/self/ns/net"), host.root.path().join("old")).unwrap();
@@ -235,7 +237,7 @@ fn another_boot_and_another_namespace() {
 }
 
 #[test]
-fn one_at_a_time() {
+fn journal_when_opened_twice_is_busy() {
     let host = Host::new();
     let _first = host.journal();
     let second = Journal::open_at(host.state.path(), Root::at(host.root.path()));
@@ -243,7 +245,7 @@ fn one_at_a_time() {
 }
 
 #[test]
-fn hostile_files_are_refused() {
+fn load_when_file_is_hostile_fails() {
     use std::os::unix::fs::PermissionsExt;
     let host = Host::new();
     let file = host.state.path().join(NAME);
@@ -271,7 +273,7 @@ fn hostile_files_are_refused() {
 }
 
 #[test]
-fn a_trial_toggles_and_is_taken_back() {
+fn trial_when_abandoned_or_dropped_restores_old_values() {
     let host = Host::new();
     let journal = host.journal();
     let mut trial = journal.try_out(&changes()).unwrap();
@@ -287,7 +289,7 @@ fn a_trial_toggles_and_is_taken_back() {
     assert_eq!(trial.abandon().unwrap(), []);
     assert!(is_as_before(&host));
     assert!(fs::read_dir(host.state.path()).unwrap().next().is_none(), "something was left behind");
-    // Panics and errors drop it.
+    // A panic or an error drops the trial.
     let mut trial = journal.try_out(&changes()).unwrap();
     trial.set_new().unwrap();
     drop(trial);
@@ -295,7 +297,7 @@ fn a_trial_toggles_and_is_taken_back() {
 }
 
 #[test]
-fn a_trial_that_is_kept_is_as_if_applied() {
+fn trial_when_kept_is_as_if_applied() {
     let host = Host::new();
     let mut trial_journal = Some(host.journal());
     let journal = trial_journal.as_ref().unwrap();
@@ -310,9 +312,9 @@ fn a_trial_that_is_kept_is_as_if_applied() {
     assert!(is_as_before(&host));
 }
 
-/// The process dies with the trial at each of its states: what is in the file brings everything back.
+/// Simulates a crash in each state of a trial: the file restores everything.
 #[test]
-fn a_trial_that_dies_can_be_undone() {
+fn restore_after_a_crash_in_a_trial_brings_back_old_values() {
     for state in 0..4 {
         let host = Host::new();
         let journal = host.journal();
@@ -324,10 +326,10 @@ fn a_trial_that_dies_can_be_undone() {
                 trial.set_new().unwrap();
                 trial.set_old().unwrap();
             }
-            // Half-way, and the kernel has cut a value.
+            // A crash halfway, after the kernel has limited a value.
             _ => host.set("net.ipv4.tcp_rmem", "4096 131072 100000000"),
         }
-        // It is not there to take anything back.
+        // A process that died cannot undo anything, so the destructor must not run.
         std::mem::forget(trial);
         drop(journal);
         assert!(matches!(host.journal().is_idle(), Err(JournalError::Interrupted { .. })));
@@ -339,7 +341,7 @@ fn a_trial_that_dies_can_be_undone() {
 }
 
 #[test]
-fn a_trial_keeps_what_earlier_changes_left() {
+fn trial_when_abandoned_keeps_earlier_changes() {
     let host = Host::new();
     host.journal().apply(&changes()).unwrap();
     let more = Changes(vec![
@@ -358,7 +360,7 @@ fn a_trial_keeps_what_earlier_changes_left() {
 }
 
 #[test]
-fn what_others_set_during_a_trial_is_left_alone() {
+fn trial_when_another_program_changes_a_setting_leaves_it() {
     let host = Host::new();
     let journal = host.journal();
     let mut trial = journal.try_out(&changes()).unwrap();
@@ -369,7 +371,7 @@ fn what_others_set_during_a_trial_is_left_alone() {
     assert_eq!(trial.abandon().unwrap(), [("net.core.rmem_max".to_owned(), "777".to_owned())]);
     assert_eq!(host.get("net.core.rmem_max"), "777");
     assert_eq!(host.get("net.ipv4.tcp_rmem"), "4096 131072 6291456");
-    // It is told again, and its old value can be had.
+    // The changed setting is reported again, and its old value can be restored by force.
     drop(journal);
     assert_eq!(host.journal().restore(false).unwrap().foreign.len(), 1);
     host.journal().restore(true).unwrap();
@@ -377,7 +379,7 @@ fn what_others_set_during_a_trial_is_left_alone() {
 }
 
 #[test]
-fn a_trial_whose_settings_cannot_be_written_changes_nothing() {
+fn trial_when_a_setting_cannot_be_written_changes_nothing() {
     let host = Host::new();
     let path = host.root.path().join("proc/sys/net/core/rmem_max");
     let journal = host.journal();
@@ -387,6 +389,6 @@ fn a_trial_whose_settings_cannot_be_written_changes_nothing() {
     assert!(trial.set_new().is_err());
     assert!(trial.abandon().is_err());
     assert_eq!(host.get("net.ipv4.tcp_rmem"), "4096 131072 6291456");
-    // The file stays for what could not be looked at.
+    // The file stays for the setting that could not be read.
     assert!(matches!(journal.is_idle(), Err(JournalError::Interrupted { .. })));
 }
