@@ -1,6 +1,7 @@
-//! What parts of a host reach by themselves: its disks past the page cache, and checksums and encryption on one processor.
+//! Measures the rates that parts of a host reach without a transfer: its disks past the page cache,
+//! and checksums and encryption on one processor.
 //!
-//! Everything ends after a time that is given, and writes no more than a file of a size that is given.
+//! Every measurement ends after a given time and writes no more than a file of a given size.
 
 pub mod fio;
 pub mod iperf;
@@ -16,11 +17,12 @@ use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// How much is measured.
+/// Limits of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub time: Duration,
-    /// Of the file that is written; what is there is then written over.
+    /// Size of the file that is written, in bytes; beyond this, the file is overwritten from its
+    /// beginning.
     pub file: u64,
 }
 
@@ -30,26 +32,27 @@ impl Default for Limits {
     }
 }
 
-/// How fast a disk is.
+/// The rate of a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskRate {
     pub bytes_per_second: f64,
-    /// Past the page cache (`O_DIRECT`). Where the file system cannot do that, the cache was emptied of the file before it was
-    /// read, and written data was brought to the disk.
+    /// Whether the page cache was bypassed (`O_DIRECT`). On a file system that cannot do that, the
+    /// file was removed from the cache before it was read, and written data was synchronised to the
+    /// disk.
     pub direct: bool,
 }
 
-/// What one processor does, in bytes per second.
+/// Rates of one processor, in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessorRates {
-    /// CRC32C, which our programs use.
+    /// CRC32C, which Ropewalk's programs use.
     pub checksum: f64,
-    /// AES-256-GCM in records as TLS has them.
+    /// AES-256-GCM in records of the size that TLS uses.
     pub encryption: f64,
 }
 
-/// A disk was not measured.
+/// A disk could not be measured.
 #[derive(Debug, Error)]
 pub enum BaselineError {
     #[error("the file has {found} bytes, expected at least {least} for a measurement")]
@@ -67,16 +70,18 @@ impl From<Errno> for BaselineError {
 }
 
 const BLOCK: usize = 1 << 20;
-/// What direct reads and writes want of memory, lengths and offsets.
+/// The alignment that direct reads and writes require of memory, lengths and offsets.
 const ALIGNMENT: usize = 4096;
 const RECORD: usize = 16 << 10;
-/// Between two times at which data is brought to the disk, where it does not go there directly.
+/// Number of bytes after which written data is synchronised to the disk, if it is not written
+/// directly.
 const SYNC: u64 = 64 << 20;
 
-/// Reads the file from its beginning, again and again. The file's flags change: it has to be opened for this alone.
+/// Reads the file repeatedly from its beginning. This changes the flags of the open file, so the
+/// file has to be opened for this purpose alone.
 ///
 /// # Errors
-/// It has less than 1 MiB, or cannot be read.
+/// The file has less than 1 MiB, or cannot be read.
 pub fn read_disk(file: BorrowedFd<'_>, limits: Limits) -> Result<DiskRate, BaselineError> {
     let size = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
     if size < BLOCK as u64 {
@@ -86,7 +91,7 @@ pub fn read_disk(file: BorrowedFd<'_>, limits: Limits) -> Result<DiskRate, Basel
     let mut at = 0;
     let bytes_per_second = rate(limits.time, |buffer| {
         if at == 0 && !direct {
-            // What is not written yet stays, which is of no matter where others write.
+            // Dirty pages stay in the cache. That does not matter when other programs write.
             let _ = fadvise(file, 0, None, Advice::DontNeed);
         }
         let n = match retry_on_intr(|| pread(file, &mut *buffer, at)) {
@@ -102,10 +107,11 @@ pub fn read_disk(file: BorrowedFd<'_>, limits: Limits) -> Result<DiskRate, Basel
     Ok(DiskRate { bytes_per_second, direct })
 }
 
-/// Writes over the file from its beginning, again and again. Its flags change: it has to be opened for this alone.
+/// Overwrites the file repeatedly from its beginning. This changes the flags of the open file, so
+/// the file has to be opened for this purpose alone.
 ///
 /// # Errors
-/// It cannot be written, say because there is no space.
+/// The file cannot be written, for example because there is no space.
 pub fn write_disk(file: BorrowedFd<'_>, limits: Limits) -> Result<DiskRate, BaselineError> {
     let mut direct = go_direct(file);
     let (mut at, mut written) = (0, 0);
@@ -118,9 +124,10 @@ pub fn write_disk(file: BorrowedFd<'_>, limits: Limits) -> Result<DiskRate, Base
             result => result?,
         };
         written += n as u64;
-        // A short one has its end anywhere: direct writes begin at multiples of blocks.
+        // A short write may end anywhere, but direct writes must begin at a multiple of the block
+        // size.
         at = if n < BLOCK || at + 2 * n as u64 > limits.file { 0 } else { at + n as u64 };
-        // Otherwise it would be memory that is measured.
+        // Otherwise this would measure memory.
         if !direct && written % SYNC < n as u64 {
             fdatasync(file)?;
         }
@@ -129,24 +136,24 @@ pub fn write_disk(file: BorrowedFd<'_>, limits: Limits) -> Result<DiskRate, Base
     Ok(DiskRate { bytes_per_second, direct })
 }
 
-/// Whether the file system knows it.
+/// Switches to direct access. Returns whether the file system supports it.
 fn go_direct(file: BorrowedFd<'_>) -> bool {
     fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::DIRECT)).is_ok()
 }
 
-/// Some file systems know it, but not for every file. It is off then.
+/// Switches direct access off: some file systems support it, but not for every file.
 fn leave_direct(file: BorrowedFd<'_>) -> io::Result<bool> {
     let flags = fcntl_getfl(file)?;
     fcntl_setfl(file, flags - OFlags::DIRECT)?;
     Ok(false)
 }
 
-/// How fast `step` goes through blocks.
+/// The rate at which `step` processes blocks, in bytes per second.
 fn rate(time: Duration, mut step: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Result<f64, BaselineError> {
     let mut memory = vec![0; BLOCK + ALIGNMENT];
     let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
     let buffer = &mut memory[start..start + BLOCK];
-    // No runs of zeros, which some disks do not write.
+    // Avoid runs of zeros, which some disks do not write.
     buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at.wrapping_mul(2_654_435_761) >> 11) as u8);
     let (begin, mut bytes) = (Instant::now(), 0_u64);
     while begin.elapsed() < time {
@@ -155,7 +162,7 @@ fn rate(time: Duration, mut step: impl FnMut(&mut [u8]) -> io::Result<usize>) ->
     Ok(bytes as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// Both, half a second each.
+/// Measures both rates of one processor, for half a second each.
 ///
 /// # Errors
 /// The library has no AES-256-GCM.
@@ -186,7 +193,7 @@ mod tests {
     const SHORT: Limits = Limits { time: Duration::from_millis(50), file: 3 << 20 };
 
     #[test]
-    fn disks_have_rates_and_files_stay_small() {
+    fn disk_rates_are_measured_and_the_file_stays_small() {
         let file = tempfile::tempfile().unwrap();
         assert!(write_disk(file.as_fd(), SHORT).unwrap().bytes_per_second > 1e3);
         let size = file.metadata().unwrap().len();
@@ -200,15 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_without_direct_access() {
-        // Memory.
+    fn disk_rates_when_direct_access_is_missing_are_measured() {
+        // A file in memory.
         let file = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(write_disk(file.as_fd(), SHORT).unwrap().bytes_per_second > 1e3);
         assert!(read_disk(file.as_fd(), SHORT).unwrap().bytes_per_second > 1e3);
     }
 
     #[test]
-    fn a_processor_has_rates() {
+    fn processor_measures_both_rates() {
         let rates = processor().unwrap();
         assert!(rates.checksum > 1e6 && rates.encryption > 1e6, "{rates:?}");
     }

@@ -1,4 +1,7 @@
-//! The profile: what was measured of one transfer.
+//! The profile: the measurements of one transfer.
+//!
+//! [`Profile`] and its parts are plain data that are stored as JSON. A profile of another host is
+//! untrusted: [`Profile::from_json`] checks its limits and its meaning.
 
 mod clock;
 mod connection;
@@ -33,12 +36,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::sweep::Sweeps;
 
-/// Version of the JSON. It grows when a field changes its meaning or goes; new fields do not change it.
+/// Version of the JSON. It increases when a field changes its meaning or is removed; new fields do
+/// not change it.
 pub const SCHEMA: u32 = 1;
 
-/// Everything that is known of one transfer, or of what there is of one that failed.
+/// All measurements of one transfer. A profile of a failed transfer has the measurements until the
+/// failure.
 ///
-/// Reads from bytes by [`from_json`](Self::from_json) only: `Deserialize` alone checks no limits.
+/// Read it from bytes only with [`from_json`](Self::from_json): `Deserialize` alone checks no
+/// limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
@@ -46,12 +52,12 @@ pub struct Profile {
     pub schema: u32,
     /// Time zero, in seconds since 1970, by the clock of the host that wrote the profile.
     pub started: f64,
-    /// What was moved, and how fast.
+    /// The transfer itself: the kind, the amount of data, and the rates.
     pub workload: Workload,
-    /// What the parts reach by themselves.
+    /// The rates that the disks, the path and the processors reach without the transfer.
     #[serde(default)]
     pub baselines: Baselines,
-    /// The hosts that were looked at: one or two, at most one of each role.
+    /// The measured hosts: one or two, at most one of each role.
     #[serde(default)]
     pub hosts: Vec<HostProfile>,
     /// The same transfer with other settings.
@@ -60,19 +66,21 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Reads and checks a profile. Unknown fields are left out.
+    /// Reads and checks a profile. Unknown fields are ignored.
     ///
     /// # Errors
-    /// It is larger than [`LARGEST`](Self::LARGEST), no JSON, not of this schema, or says what cannot be.
+    /// The profile is larger than [`LARGEST`](Self::LARGEST), is no JSON, has another schema, or
+    /// contains impossible values.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ProfileError> {
         untrusted::read(bytes)
     }
 
-    /// The most bytes that are read.
+    /// The largest profile that is read, in bytes.
     pub const LARGEST: usize = untrusted::LARGEST;
 
-    /// As JSON that can be read again: where it would be larger than [`LARGEST`](Self::LARGEST), of hosts with more than
-    /// [`HostProfile::LARGEST`] bytes every other sample goes, as often as that takes.
+    /// Serialises to JSON that can be read again. If it would be larger than
+    /// [`LARGEST`](Self::LARGEST), hosts with more than [`HostProfile::LARGEST`] bytes lose every
+    /// other sample, as often as necessary.
     ///
     /// # Errors
     /// As [`serde_json::to_vec`].
@@ -97,7 +105,7 @@ impl Profile {
         self.hosts.iter().find(|host| host.role.sends())
     }
 
-    /// The host that received it.
+    /// The host that received the data.
     pub fn destination(&self) -> Option<&HostProfile> {
         self.hosts.iter().find(|host| host.role.receives())
     }
@@ -126,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn to_json_when_too_large_thins_and_can_be_read() {
         let host = |role, samples| HostProfile {
             schema: SCHEMA,
             role,

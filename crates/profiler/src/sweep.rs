@@ -1,9 +1,10 @@
-//! Sweeps: the same transfer again and again with one setting changed, and what can be said of that.
+//! Sweeps: the same transfer repeated with one setting varied, and the conclusions from that.
 //!
-//! Every round has each point once, in an order of its own, so that whatever else changes meanwhile meets all points alike.
-//! Runs far from the others of their point are marked and kept out of the figures ([`outliers`]), with the figures of
-//! all runs beside them; what is said of a curve ([`Finding`]) is said only where the differences are larger than the
-//! spread of the runs explains.
+//! Every round has each point once, in an order of its own, so that other changes over time affect
+//! all points alike. Runs far from the others of their point are marked ([`outliers`]) and left out
+//! of the figures, and the figures of all runs are kept beside them. A conclusion about a curve
+//! ([`Finding`]) is drawn only if the differences are larger than the spread of the runs can
+//! explain.
 
 mod finding;
 mod load;

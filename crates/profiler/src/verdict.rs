@@ -1,8 +1,8 @@
-//! Causes of the rate that a transfer reached.
+//! Finds the causes of the rate that a transfer reached, or the reason why it failed.
 //!
-//! [`Evidence`] distils a profile to a few figures for each end and the path; each rule ([`rules::all`]) looks for
-//! one cause in them and says nothing where figures are missing; [`Verdict::of`] ranks what they say. What a rule
-//! takes for a sign, and why, stands in its file.
+//! [`Evidence`] reduces a profile to a few figures for each end and the path. Each rule
+//! ([`rules::all`]) looks for one cause in them and returns nothing if figures are missing.
+//! [`Verdict::of`] ranks the causes. The file of each rule documents which signs it uses, and why.
 
 mod doubts;
 mod evidence;
@@ -25,14 +25,14 @@ pub(crate) use rules::kind_of as function_kind;
 
 use crate::profile::Profile;
 
-/// What held a transfer back, or would if nothing else did.
+/// The cause that limited a transfer, or would limit it if no other cause did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CauseKind {
     SourceDisk,
     DestinationDisk,
-    /// Copying memory and the kernel's other work for a program.
+    /// Copying memory, and the kernel's other work for a program.
     CpuCopy,
     CpuChecksum,
     CpuEncryption,
@@ -45,7 +45,7 @@ pub enum CauseKind {
     CpuProgram,
     SenderBuffer,
     ReceiverWindow,
-    /// A limit of the kernel under a buffer, on either side.
+    /// A limit of the kernel on the size of a buffer, on either side.
     KernelCeiling,
     CongestionLoss,
     NonCongestiveLoss,
@@ -58,7 +58,7 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
-    /// Whether it holds a transfer back only while data moves.
+    /// Whether the cause can slow a transfer down only while data moves.
     fn is_of_moving(self) -> bool {
         !matches!(
             self,
@@ -75,50 +75,52 @@ impl CauseKind {
     }
 }
 
-/// One cause, and why it is thought to be one.
+/// One cause, with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
     pub kind: CauseKind,
-    /// The host that it is at; absent for the path.
+    /// The host that has the cause; absent for the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// 0 to 1; not a probability, but causes are ranked by it.
+    /// From 0 to 1. It is not a probability, but causes are ranked by it.
     pub confidence: f64,
-    /// With numbers.
+    /// The evidence in words, with numbers.
     pub evidence: String,
-    /// What to change.
+    /// The recommended change.
     pub advice: String,
 }
 
-/// A rule: looks for one cause.
+/// A rule, which looks for one cause.
 pub trait Rule: Sync {
-    /// The cause, if the evidence shows it.
+    /// Returns the cause if the evidence shows it.
     fn judge(&self, evidence: &Evidence) -> Option<Cause>;
 }
 
-/// What came of a transfer: why it failed, if it did, and all causes of its rate, the likeliest first.
+/// The result for a transfer: the reason of its failure, if it failed, and all causes of its rate,
+/// the most likely first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// Why there is too little to tell what held it back; causes are faint then.
+    /// Reasons why there is not enough data for a sure result. The confidence of the causes is
+    /// reduced then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
     pub causes: Vec<Cause>,
 }
 
-/// Below this nothing is said.
+/// Causes with a lower confidence are not reported.
 const LEAST: f64 = 0.2;
 
 impl Verdict {
-    /// What a profile shows.
+    /// Judges a profile.
     pub fn of(profile: &Profile) -> Self {
         Self::from_evidence(&Evidence::of(profile))
     }
 
-    /// What the evidence shows. Empty where no rule finds enough.
+    /// Judges the evidence. The verdict is empty if no rule finds enough.
     pub fn from_evidence(evidence: &Evidence) -> Self {
         let failure = failures::judge(evidence);
         if doubts::nothing_moved(evidence) {
@@ -128,14 +130,15 @@ impl Verdict {
         let length = doubts::length(evidence);
         let evidence = &sound;
         let mut causes: Vec<Cause> = rules::all().iter().filter_map(|rule| rule.judge(evidence)).collect();
-        // What holds data back explains no more of the time than that in which it moved: half of it is enough.
+        // A cause that limits moving data explains at most the time in which data moved. It counts
+        // in full if that is half of the time.
         if let Some(moving) = evidence.moving.filter(|_| evidence.seconds > 0.0) {
             let of_moving = causes.iter_mut().filter(|cause| cause.kind.is_of_moving());
             of_moving.for_each(|cause| cause.confidence *= figures::ramp(moving, 0.1, 0.5));
         }
         causes.iter_mut().for_each(|cause| cause.confidence *= length);
         causes.retain(|cause| cause.confidence >= LEAST);
-        // Equal ones stay in the order of the rules.
+        // The sort is stable: causes with equal confidence stay in the order of the rules.
         causes.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
         Self { failure, doubts, causes }
     }

@@ -1,4 +1,4 @@
-//! fio, which people know, for the disks of this host.
+//! Measures a disk of this host with fio, a program that is widely known.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -12,16 +12,17 @@ use super::Limits;
 use crate::collect::Unavailable;
 use crate::collect::child;
 
-/// Beyond the time that it is given, for its beginning and end: then it is killed.
+/// Time that fio may take for its start and end, in addition to the time of the measurement. After
+/// that it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 const ANSWER: u64 = 1 << 20;
 
-/// What it does.
+/// The direction of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It never opens the file for writing.
+    /// fio never opens the file for writing.
     Read,
-    /// Over what is there.
+    /// fio overwrites the contents of the file.
     Write,
 }
 
@@ -34,11 +35,11 @@ impl Work {
     }
 }
 
-/// Bytes per second past the page cache, with `limits.file` bytes of the file at `path`; `None` where it is not installed, or
-/// cannot do that with this file system.
+/// The rate past the page cache, in bytes per second, with `limits.file` bytes of the file at
+/// `path`. Returns `None` if fio is not installed or cannot do this with the file system.
 ///
 /// # Errors
-/// It does not end in time, and was killed; or what it says is not understood.
+/// fio did not end in time and was killed, or its output is not understood.
 pub fn disk(work: Work, path: &Path, limits: Limits) -> Result<Option<f64>, Unavailable> {
     run(Command::new("fio"), work, path, limits, GRACE)
 }
@@ -61,7 +62,7 @@ fn run(
         Err(Unavailable::Missing(_)) => return Ok(None),
         output => output?,
     };
-    // Not with this file system, say.
+    // For example, fio cannot do this with the file system.
     if !output.status.success() {
         return Ok(None);
     }
@@ -70,7 +71,7 @@ fn run(
     Ok(told["jobs"][0][work.name()]["bw_bytes"].as_f64().filter(|rate| *rate > 0.0))
 }
 
-/// Colons part several names.
+/// Escapes a path: fio takes colons as separators of several names.
 fn named(path: &Path) -> OsString {
     let mut name = b"--filename=".to_vec();
     for &byte in path.as_os_str().as_bytes() {
@@ -99,7 +100,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_it_says() {
+    fn fio_run_parses_rate_or_reports_failure() {
         let says = |script: &str| run(shell(script), Work::Read, Path::new("/x"), SHORT, LONG);
         assert_eq!(says(r#"echo '{"jobs":[{"read":{"bw_bytes":5e6}}]}'"#), Ok(Some(5e6)));
         assert_eq!(says(r#"echo '{"jobs":[{"read":{"bw_bytes":0}}]}'"#), Ok(None));
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_killed() {
+    fn fio_when_it_does_not_end_is_killed() {
         let begin = Instant::now();
         let stuck = run(shell("sleep 1000"), Work::Read, Path::new("/x"), SHORT, Duration::ZERO);
         assert!(matches!(stuck, Err(Unavailable::Failed(why)) if why.contains("did not end")));
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_one_name() {
+    fn named_escapes_colons() {
         assert_eq!(named(Path::new("/a:b\\c")), "--filename=/a\\:b\\\\c");
     }
 }

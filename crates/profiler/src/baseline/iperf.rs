@@ -1,4 +1,5 @@
-//! iperf3, which people know: a server for one test, and a client.
+//! Measures a path with iperf3, a program that is widely known: a server for one test, and a
+//! client.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
@@ -12,20 +13,22 @@ use serde_json::Value;
 use crate::collect::Unavailable;
 use crate::collect::child::{self, Guarded};
 
-/// A server is there for so long at most.
+/// The longest time that a server is kept.
 pub const KEPT: Duration = Duration::from_secs(60);
-/// So long is tried to reach one that is beginning.
+/// Time for which the client retries to reach a server that is just starting.
 const BEGINNING: Duration = Duration::from_secs(5);
 const ANSWER: u64 = 16 << 20;
 
-/// A server of one test. It ends after that, after [`KEPT`], or when this is dropped: then it has ended, and its port is free.
+/// An iperf3 server for one test. It ends after the test, after [`KEPT`], or when this value is
+/// dropped. After the drop it has ended, and its port is free.
 pub struct Server {
     port: u16,
     keeper: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Server {
-    /// On a port of the range, or any. `held` goes when it has ended, with which its owner can count those there are.
+    /// Starts a server on a port of the range, or on any port. `held` is dropped when the server
+    /// has ended, so that the caller can count running servers with it.
     ///
     /// # Errors
     /// iperf3 is missing, or no port is free.
@@ -63,13 +66,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.keeper.take() {
             drop(stop);
-            // It kills the program and waits for that.
+            // The thread kills the program and waits for it.
             let _ = thread.join();
         }
     }
 }
 
-/// It may be taken by another before iperf3 has it, which then fails.
+/// Finds a free port. Another program may take it before iperf3 does; then iperf3 fails.
 fn free_port(address: Option<IpAddr>, ports: Option<(u16, u16)>) -> io::Result<u16> {
     let address = address.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
     let any = match address {
@@ -89,20 +92,22 @@ fn free_port(address: Option<IpAddr>, ports: Option<(u16, u16)>) -> io::Result<u
     Err(error)
 }
 
-/// What iperf3 said.
+/// The result of an iperf3 test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Test {
-    /// As its receiver counted.
+    /// As counted by the receiver.
     pub bytes_per_second: f64,
     pub version: String,
-    /// Segments that its sender sent again, where its system counts them.
+    /// Segments that the sender retransmitted, if its system counts them.
     pub retransmitted: Option<u64>,
 }
 
-/// Runs a test against a server, from here to there, or back, for `time`, with so many streams, unless it becomes `unwanted`.
+/// Runs a test of `time` against a server, with `streams` connections, from this host to the server
+/// or `back`. Ends it early when `unwanted` returns true.
 ///
 /// # Errors
-/// iperf3 is missing, the server cannot be reached, what it says is not understood, or it is not wanted any more.
+/// iperf3 is missing, the server cannot be reached, the output is not understood, or the test is no
+/// longer wanted.
 pub fn test(
     (host, port): (&str, u16),
     back: bool,
@@ -118,7 +123,7 @@ pub fn test(
         command.args(back.then_some("-R"));
         let output = child::run_unless(command, time + Duration::from_secs(30), ANSWER, unwanted)?;
         match read(&output.text) {
-            // It is not listening yet.
+            // The server is not listening yet.
             Err(why) if why.contains("refused") && Instant::now() < deadline && !unwanted() => {
                 thread::sleep(Duration::from_millis(100));
             }
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says() {
+    fn read_parses_iperf_results_and_errors() {
         let said = r#"{"start":{"version":"iperf 3.12"},"end":{"sum_received":{"bits_per_second":8e8}}}"#;
         let test = Test { bytes_per_second: 1e8, version: "iperf 3.12".into(), retransmitted: None };
         assert_eq!(read(said), Ok(test.clone()));
@@ -162,9 +167,9 @@ mod tests {
         }
     }
 
-    /// Our tests have it (PEERS in test.sh).
+    /// The project's tests require iperf3 (PEERS in test.sh).
     #[test]
-    fn a_server_has_ended_when_it_is_dropped() {
+    fn server_when_dropped_has_ended() {
         let local = Some(IpAddr::from([127, 0, 0, 1]));
         let held = std::sync::Arc::new(());
         let server = Server::start(local, None, std::sync::Arc::clone(&held)).unwrap();
@@ -174,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_a_range() {
+    fn free_port_stays_within_the_range() {
         let local = IpAddr::from([127, 0, 0, 1]);
         assert!(free_port(Some(local), None).unwrap() > 0);
         let held = TcpListener::bind((local, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! TCP connections over time.
+//! Samples of TCP connections over time.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use super::untrusted::{Check, ProfileError, ascending};
 
-/// One data connection, as one of its ends saw it.
+/// One data connection, as seen by one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Connection {
     /// Address and port.
     pub local: String,
     pub remote: String,
-    /// Its congestion control; empty where it was not told.
+    /// The congestion control of the connection; empty if unknown.
     #[serde(default)]
     pub congestion: String,
-    /// In the order of time, ten a second unless there were too many.
+    /// In the order of time, ten per second unless there were too many.
     #[serde(default)]
     pub samples: Vec<ConnectionSample>,
 }
 
-/// What the kernel said of it at a moment (tcp(7), TCP_INFO). Counters count from the connection's beginning. Where a
-/// kernel does not tell something, it is absent.
+/// The state of a connection at a moment, from the kernel (tcp(7), TCP_INFO). Counters start with
+/// the connection. Values that a kernel does not report are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConnectionSample {
-    /// Since the host's time zero, in seconds.
+    /// Seconds since the host's time zero.
     pub time: f64,
     /// Smoothed round trip, in seconds.
     pub rtt: f64,
@@ -36,44 +36,46 @@ pub struct ConnectionSample {
     /// Congestion window, in segments.
     pub cwnd: u32,
     pub mss: u32,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segments_sent: Option<u64>,
-    /// Bytes acknowledged, and received.
+    /// Bytes acknowledged, and bytes received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
-    /// Bytes per second as the kernel measured last.
+    /// Bytes per second, as the kernel measured last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_rate: Option<f64>,
-    /// The sender had less to send than it could have.
+    /// The sender had less data to send than the connection could have carried.
     #[serde(default)]
     pub application_limited: bool,
-    /// Seconds with something to send; of these, those in which the peer's window and the own send buffer held it up.
+    /// Seconds with data to send; of these, the seconds in which the peer's window and the own send
+    /// buffer limited sending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_limited: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_limited: Option<f64>,
-    /// Bytes in the send buffer that are not on their way yet.
+    /// Bytes in the send buffer that were not sent yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsent: Option<u64>,
-    /// What the send buffer holds, sent and not acknowledged data included, in bytes as the kernel counts.
+    /// Contents of the send buffer, including data that is sent but not acknowledged, in bytes as
+    /// the kernel counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<u64>,
-    /// Bytes that arrived and nobody read yet.
+    /// Bytes that arrived but were not read yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<u64>,
     /// The peer's window, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_window: Option<u64>,
-    /// Segments that came out of order: how a receiver sees losses.
+    /// Segments that arrived out of order: a receiver sees losses in this way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_order: Option<u64>,
-    /// Buffers in bytes as the kernel counts (half of it, roughly, is for data).
+    /// Sizes of the buffers, in bytes as the kernel counts (roughly half of it is for data).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +83,7 @@ pub struct ConnectionSample {
 }
 
 impl ConnectionSample {
-    /// From what the kernel says; buffers and queues are not in it.
+    /// Converts TCP_INFO of the kernel, which has no sizes of buffers and queues.
     pub fn of(time: f64, info: &TcpInfo) -> Self {
         let seconds = |time: Duration| time.as_secs_f64();
         Self {

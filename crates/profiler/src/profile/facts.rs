@@ -1,10 +1,10 @@
-//! What a host is, and how it is set up.
+//! Equipment and settings of a host.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A host's equipment and settings. What could not be found out is absent.
+/// A host's equipment and settings. Values that could not be found out are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Facts {
@@ -19,7 +19,7 @@ pub struct Facts {
     /// Frequency governors of the processors, each once.
     #[serde(default)]
     pub governors: Vec<String>,
-    /// Bytes.
+    /// Memory of the host, in bytes.
     pub memory: u64,
     /// Settings that transfers depend on, by name (`net.ipv4.tcp_rmem`), as the kernel prints them.
     #[serde(default)]
@@ -28,13 +28,14 @@ pub struct Facts {
     pub interfaces: Vec<Interface>,
     #[serde(default)]
     pub disks: Vec<Disk>,
-    /// Of the paths that the transfer reads or writes.
+    /// The file systems of the paths that the transfer reads or writes.
     #[serde(default)]
     pub file_systems: Vec<FileSystem>,
-    /// How many files a process may have open.
+    /// Number of files that a process may have open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
-    /// Whether devices reach memory directly (`iommu=pt`); absent where the kernel's command line does not say.
+    /// Whether devices access memory directly (`iommu=pt`); absent if the kernel's command line
+    /// does not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iommu_passthrough: Option<bool>,
 }
@@ -44,7 +45,7 @@ pub struct Facts {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Interface {
     pub name: String,
-    /// Whether packets without a better route leave by it.
+    /// Whether packets without a more specific route use this interface.
     #[serde(default)]
     pub default_route: bool,
     /// Bits per second.
@@ -52,10 +53,11 @@ pub struct Interface {
     pub speed: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Packets that wait in front of it at most.
+    /// Length of the transmit queue, in packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_length: Option<u32>,
-    /// Queueing discipline at its root; below `mq`, that of its queues.
+    /// Queueing discipline at the root of the interface; if that is `mq`, the discipline of its
+    /// queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qdisc: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +71,7 @@ pub struct Interface {
     pub offloads: BTreeMap<String, bool>,
 }
 
-/// Descriptors of a network card, now and at most.
+/// Ring sizes of a network card, in descriptors: current and maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rings {
@@ -84,11 +86,11 @@ pub struct Rings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Disk {
     pub name: String,
-    /// Bytes.
+    /// Size, in bytes.
     pub size: u64,
     #[serde(default)]
     pub model: String,
-    /// Has platters.
+    /// Whether it is a disk with rotating platters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
     #[serde(default)]
@@ -99,7 +101,7 @@ pub struct Disk {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileSystem {
-    /// The path that was asked about, and where its file system is mounted.
+    /// The requested path, and the mount point of its file system.
     pub path: String,
     pub mounted: String,
     /// As in proc_pid_mountinfo(5).
@@ -110,17 +112,17 @@ pub struct FileSystem {
 }
 
 impl Facts {
-    /// A setting's numbers, as many as there are.
+    /// All numbers in the value of a setting.
     pub fn numbers(&self, sysctl: &str) -> Option<Vec<u64>> {
         self.sysctls.get(sysctl)?.split_whitespace().map(|word| word.parse().ok()).collect()
     }
 
-    /// To where autotuning lets send buffers grow, in bytes of the kernel.
+    /// The size up to which autotuning grows send buffers, in bytes as the kernel counts.
     pub fn send_ceiling(&self) -> Option<u64> {
         self.numbers("net.ipv4.tcp_wmem")?.get(2).copied()
     }
 
-    /// The same of receive buffers.
+    /// The size up to which autotuning grows receive buffers, in bytes as the kernel counts.
     pub fn receive_ceiling(&self) -> Option<u64> {
         self.numbers("net.ipv4.tcp_rmem")?.get(2).copied()
     }

@@ -1,27 +1,27 @@
-//! Why transfers fail.
+//! The reasons why transfers fail.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a transfer failed, in a word.
+/// The reason why a transfer failed, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     Authentication,
     ChecksumMismatch,
-    /// A connection broke, or could not be made again, after data had moved.
+    /// A connection broke, or could not be re-established, after data had moved.
     ConnectionLost,
-    /// Somebody broke it off.
+    /// The user interrupted the transfer.
     Interrupted,
-    /// The destination is full, or a quota is.
+    /// The destination or a quota is full.
     NoSpace,
     NotFound,
     Permission,
-    /// Data no longer moved, and somebody lost patience.
+    /// Data no longer moved, and a timeout of one side expired.
     Stalled,
-    /// A server could not be reached, or went before anything had moved.
+    /// A server could not be reached, or disconnected before data moved.
     Unreachable,
-    /// Anything else, and what is known to newer programs only.
+    /// Any other reason, including those that only newer programs know.
     #[default]
     #[serde(other)]
     Other,

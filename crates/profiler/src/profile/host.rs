@@ -1,49 +1,51 @@
-//! One end of a transfer.
+//! The measurements of one end of a transfer.
 
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::{self, Check, ProfileError, ascending, share};
 use super::{Clock, Connection, Facts, ProfilerShares, Stages, SystemSample};
 
-/// What was measured at one host. A server sends this to who profiles it.
+/// The measurements of one host. A server sends this to the client that profiles it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostProfile {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     pub role: Role,
-    /// Time zero of its samples, in seconds since 1970, by its own clock.
+    /// Time zero of the samples, in seconds since 1970, by the host's own clock.
     pub started: f64,
-    /// Set by who fetched it.
+    /// Set by the client that fetched the profile.
     #[serde(default)]
     pub clock: Clock,
     #[serde(default)]
     pub facts: Facts,
-    /// What was used, and what could not be.
+    /// The collectors that were used, and those that could not be.
     #[serde(default)]
     pub collectors: Vec<CollectorReport>,
     #[serde(default)]
     pub system: Vec<SystemSample>,
     #[serde(default)]
     pub connections: Vec<Connection>,
-    /// Connections that were there but got no series, since there were too many.
+    /// Number of connections without a series, because there were too many.
     #[serde(default)]
     pub connections_left_out: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiler: Option<ProfilerShares>,
-    /// Where our own engine's time went; absent for other programs.
+    /// How Ropewalk's own engine spent its time; absent for other programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<Stages>,
     /// The programs that moved the data.
     #[serde(default)]
     pub programs: Vec<Program>,
-    /// What they did, as it was seen from outside; absent where they tell themselves (stages).
+    /// Activity of the programs, as seen from outside; absent if they report it themselves
+    /// (`stages`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<Doing>,
-    /// Seconds that were measured. Less than the transfer took where the profile was over before.
+    /// Seconds that were measured. Less than the duration of the transfer if the measurement ended
+    /// before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<f64>,
-    /// The tools' own files, where they were wanted. They are kept beside the profile.
+    /// The tools' own files, if they were requested. They are kept beside the profile.
     #[serde(skip)]
     pub raw: Vec<RawFile>,
 }
@@ -56,11 +58,11 @@ pub struct RawFile {
 }
 
 impl RawFile {
-    /// The most bytes of one; larger ones are left out.
+    /// The largest file that is kept, in bytes; larger ones are left out.
     pub const LARGEST: usize = 32 << 20;
 }
 
-/// What a host did in the transfer.
+/// The role of a host in the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -72,7 +74,7 @@ pub enum Role {
     Both,
 }
 
-/// A program over the whole transfer. Times in seconds, summed over its threads.
+/// A program over the whole transfer. Times are in seconds, summed over its threads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Program {
@@ -81,28 +83,28 @@ pub struct Program {
     pub seconds: f64,
     pub user: f64,
     pub system: f64,
-    /// Ready to run, but another had the processor.
+    /// Time in which its threads were ready to run but had no processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_for_processor: Option<f64>,
-    /// Processors that it may use.
+    /// Number of processors that the program may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<u32>,
 }
 
-/// Shares of the moments at which programs were looked at.
+/// The activity of programs, as shares of the moments at which they were sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Doing {
     pub samples: u32,
-    /// Any of them ran.
+    /// Any program ran.
     pub running: f64,
-    /// Any was in a read of a file, waiting for it.
+    /// Any program waited in a read of a file.
     pub reading: f64,
-    /// Any was in a write to a file, waiting for it.
+    /// Any program waited in a write to a file.
     pub writing: f64,
-    /// All slept for a time of their own choice.
+    /// All programs slept for a time that they chose themselves.
     pub asleep: f64,
-    /// All were stopped by a signal.
+    /// All programs were stopped by a signal.
     pub stopped: f64,
 }
 
@@ -122,28 +124,28 @@ pub enum CollectorName {
     Programs,
 }
 
-/// How a collector fared.
+/// The result of a collector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CollectorReport {
     pub name: CollectorName,
     pub state: CollectorState,
-    /// Version, or what was wrong and what to do about it.
+    /// The version, or the problem and how to solve it.
     #[serde(default)]
     pub detail: String,
 }
 
-/// See [`CollectorReport`].
+/// The state of a collector, see [`CollectorReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollectorState {
     Used,
-    /// The program or the kernel's interface is not there.
+    /// The program or the kernel's interface does not exist.
     Missing,
-    /// It is there, but we may not use it.
+    /// It exists, but Ropewalk may not use it.
     Denied,
-    /// It broke, or said nonsense. What it had said until then counts.
+    /// It broke, or its output could not be understood. Its results until then count.
     Failed,
 }
 
@@ -158,7 +160,7 @@ impl Role {
 }
 
 impl HostProfile {
-    /// Reads and checks what a server sent.
+    /// Reads and checks the profile that a server sent.
     ///
     /// # Errors
     /// As [`Profile::from_json`](super::Profile::from_json).
@@ -166,10 +168,12 @@ impl HostProfile {
         untrusted::read(bytes)
     }
 
-    /// The most bytes of what one host sends: two of them, and what is about the transfer, make a profile that can be read.
+    /// Largest profile that one host sends, in bytes. Two of them and the data about the transfer
+    /// make a profile that can be read.
     pub const LARGEST: usize = 24 << 20;
 
-    /// As JSON of at most `most` bytes: where it would be more, every other sample goes, as often as that takes.
+    /// Serialises to JSON of at most `most` bytes: if it would be larger, every other sample is
+    /// dropped, as often as necessary.
     ///
     /// # Errors
     /// As [`serde_json::to_vec`].
@@ -177,7 +181,7 @@ impl HostProfile {
         self.shrink(most)
     }
 
-    /// The same, and is that afterwards.
+    /// Like `to_json`, but also drops the samples from `self`.
     pub(super) fn shrink(&mut self, most: usize) -> Result<Vec<u8>, serde_json::Error> {
         loop {
             let bytes = serde_json::to_vec(self)?;
@@ -187,7 +191,8 @@ impl HostProfile {
         }
     }
 
-    /// Whether there was anything to leave out. What is in every other second stands for the one before as well.
+    /// Drops every other sample. A kept sample then also stands for the one before it. If there are
+    /// no samples to drop, drops the connections. Returns whether there was anything to drop.
     fn thin(&mut self) -> bool {
         let mut thinned = every_other(&mut self.system);
         for connection in &mut self.connections {
@@ -200,13 +205,14 @@ impl HostProfile {
         thinned
     }
 
-    /// A time of its samples, in seconds since time zero of a profile that began at `started` by the writer's clock.
+    /// Converts a time of a sample to seconds since time zero of a profile that began at `started`
+    /// by the writer's clock.
     pub fn aligned(&self, time: f64, started: f64) -> f64 {
         self.clock.align(self.started + time) - started
     }
 }
 
-/// Keeps the last one.
+/// Drops every other sample and keeps the last one. Returns whether any was dropped.
 fn every_other<T>(samples: &mut Vec<T>) -> bool {
     let (before, odd) = (samples.len(), samples.len() % 2);
     let mut at = 0;
@@ -242,7 +248,7 @@ mod tests {
     use crate::profile::ConnectionSample;
 
     #[test]
-    fn what_is_sent_is_bounded() {
+    fn to_json_when_too_large_drops_samples() {
         let samples: Vec<ConnectionSample> = (0..1000)
             .map(|n| ConnectionSample { time: f64::from(n), ..ConnectionSample::default() })
             .collect();
@@ -259,7 +265,7 @@ mod tests {
         let less = HostProfile::from_json(&bytes).unwrap();
         assert_eq!(less.connections[0].samples.last(), host.connections[0].samples.last());
         assert!(less.connections[0].samples.len() > 100);
-        // What cannot be less is sent as it is.
+        // A profile that cannot be reduced further is sent as it is.
         let least = HostProfile::from_json(&host.to_json(10).unwrap()).unwrap();
         assert_eq!((least.connections.len(), least.connections_left_out), (0, 3));
     }

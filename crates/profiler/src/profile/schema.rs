@@ -1,4 +1,4 @@
-//! The JSON Schema, made from the types.
+//! The JSON Schema, generated from the types.
 
 use schemars::{Schema, schema_for};
 
@@ -9,10 +9,10 @@ pub fn profile_schema() -> Schema {
     schema_for!(Profile)
 }
 
-/// The same as text, as it is in `profile.schema.json` of this crate.
+/// The schema as text, as it is stored in `profile.schema.json` of this crate.
 ///
 /// # Errors
-/// None that a test would not have shown.
+/// Serialising the schema failed. A test would show this.
 pub fn schema_text() -> serde_json::Result<String> {
     serde_json::to_string_pretty(&profile_schema()).map(|text| text + "\n")
 }

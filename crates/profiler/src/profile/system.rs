@@ -1,16 +1,17 @@
-//! A host over time: processors, memory, disks, network; and where its processors' time went.
+//! Samples of a host over time (processors, memory, disks, network), and the profiler's shares of
+//! processor time.
 
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::{Check, ProfileError, share};
 
-/// A host in one interval. Rates are per second of it.
+/// A host in one interval. Rates are per second of the interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SystemSample {
-    /// The interval's end since the host's time zero, in seconds.
+    /// The end of the interval, in seconds since the host's time zero.
     pub time: f64,
-    /// Its length.
+    /// The length of the interval.
     pub seconds: f64,
     /// All processors together (`"all"`), then each.
     #[serde(default)]
@@ -33,11 +34,11 @@ pub struct SystemSample {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Processor {
-    /// `"all"`, or its number.
+    /// `"all"`, or the number of the processor.
     pub name: String,
-    /// In programs, niced ones included.
+    /// In programs, including niced ones.
     pub user: f64,
-    /// In the kernel for programs.
+    /// In the kernel, on behalf of programs.
     pub system: f64,
     pub iowait: f64,
     /// Serving interrupts.
@@ -48,15 +49,15 @@ pub struct Processor {
     pub idle: f64,
 }
 
-/// Bytes.
+/// Memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryUse {
     pub total: u64,
-    /// What programs could get without swapping.
+    /// Memory that programs could get without swapping.
     pub available: u64,
     pub cached: u64,
-    /// To be written to disks.
+    /// Memory that has to be written to disks.
     pub dirty: u64,
     pub swap_total: u64,
     pub swap_used: u64,
@@ -72,15 +73,16 @@ pub struct DiskUse {
     /// Bytes per second.
     pub read: f64,
     pub written: f64,
-    /// Mean number of requests waiting or served.
+    /// Mean number of requests waiting or being served.
     pub queue: f64,
     /// Mean time of a request, in seconds.
     pub wait: f64,
-    /// Share of time in which it had something to do. Disks that serve many requests at once can do more at 1.
+    /// Share of the time in which the disk was busy. Disks that serve many requests at once may
+    /// still have capacity left at 1.
     pub utilisation: f64,
 }
 
-/// A network interface; per second.
+/// A network interface; all values are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InterfaceUse {
@@ -93,7 +95,7 @@ pub struct InterfaceUse {
     pub dropped: f64,
 }
 
-/// All of a host's TCP; segments per second.
+/// All TCP connections of a host; segments per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TcpUse {
@@ -103,7 +105,7 @@ pub struct TcpUse {
 }
 
 impl Processor {
-    /// Share in which it worked.
+    /// Share of the time in which the processor worked.
     pub fn busy(&self) -> f64 {
         self.user + self.system + self.irq + self.softirq + self.steal
     }
@@ -114,26 +116,27 @@ impl Check for SystemSample {
         for processor in &self.processors {
             share("a processor's time", processor.busy() + processor.idle + processor.iowait)?;
         }
-        // Utilisation is computed from times that are not read at one moment.
+        // The tolerance is larger because the times from which utilisation is computed are not read
+        // at one moment.
         self.disks.iter().try_for_each(|disk| share("a disk's utilisation", disk.utilisation / 1.5))
     }
 }
 
-/// Where the processors' time went, sampled over all of a host.
+/// Shares of processor time, sampled over the whole host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProfilerShares {
-    /// What was counted: `cycles`, or `cpu-clock` without hardware counters.
+    /// The sampled event: `cycles`, or `cpu-clock` without hardware counters.
     pub event: String,
-    /// Samples that were taken, idle ones left out. A share of `1/samples` is one sample.
+    /// Number of samples, without idle ones. A share of `1/samples` is one sample.
     pub samples: u64,
     /// Samples that the profiler lost.
     #[serde(default)]
     pub lost: u64,
-    /// By where the code is. Sum to 1.
+    /// By the location of the code. The sum is 1.
     #[serde(default)]
     pub shares: Vec<Share>,
-    /// The functions with most, in falling order.
+    /// The functions with the largest shares, in descending order.
     #[serde(default)]
     pub functions: Vec<FunctionShare>,
 }
@@ -143,12 +146,12 @@ pub struct ProfilerShares {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Share {
     pub kind: ShareKind,
-    /// Of the module, library or program.
+    /// The name of the module, library or program.
     pub name: String,
     pub share: f64,
 }
 
-/// Where code is.
+/// The location of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -170,7 +173,7 @@ pub enum ShareKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FunctionShare {
     pub function: String,
-    /// Where it is: kernel, module, library or program file.
+    /// The kernel, module, library or program file that contains the function.
     pub object: String,
     /// The program on whose behalf it ran.
     pub program: String,

@@ -1,7 +1,8 @@
-//! Reading what another host sent.
+//! Reads profiles that another host sent.
 //!
-//! First a walk over the JSON that builds nothing: it bounds every string, list, number and the depth, whatever the
-//! fields are called, so that no field can be forgotten. Only then values are made, and what they mean is checked.
+//! A first pass walks over the JSON without building anything. It limits every string, list and
+//! number and the depth, independently of the fields' names, so that no field can be forgotten.
+//! Only then are the values deserialised and their meaning checked.
 
 use std::fmt;
 
@@ -10,18 +11,22 @@ use thiserror::Error;
 
 use super::SCHEMA;
 
-/// Most bytes of a profile. Two ends at 10 Hz with 64 connections each write 20 MB in five minutes.
+/// Largest profile, in bytes. Two ends at 10 Hz with 64 connections each write 20 MB in five
+/// minutes.
 pub(super) const LARGEST: usize = 64 << 20;
-/// Most bytes of a string: evidence and messages of tools, no files.
+/// Longest string, in bytes: strings are evidence and messages of tools, not files.
 const LONGEST: usize = 8192;
 /// Most entries of a list or an object.
 const MOST: usize = 100_000;
-/// Most values in all. Without it, lists of nothing would make 64 MB of JSON some gigabytes of memory.
+/// Most values in total. Without this limit, 64 MB of JSON with empty lists would take some
+/// gigabytes of memory.
 const VALUES: usize = 8_000_000;
 const DEEPEST: usize = 12;
-/// Beyond every quantity there is (bytes, nanoseconds since 1970 fit), and sums of squares of it are finite.
+/// Larger than every real quantity (bytes and nanoseconds since 1970 are below), and small enough
+/// that sums of its squares are finite.
 const GREATEST: f64 = 1e19;
-/// What may be negative: clocks differ either way, and samples may be older than the transfer.
+/// Fields that may be negative: clocks differ in both directions, and samples may be older than the
+/// transfer.
 const SIGNED: [&str; 2] = ["offset_seconds", "time"];
 
 /// A profile cannot be used.
@@ -37,7 +42,7 @@ pub enum ProfileError {
     Wrong { field: &'static str, expected: &'static str, found: String },
 }
 
-/// What is checked once all values are there.
+/// Checks of the meaning, made after all values are deserialised.
 pub(crate) trait Check {
     fn check(&self) -> Result<(), ProfileError>;
 }
@@ -50,12 +55,12 @@ pub(super) fn schema(found: u32) -> Result<(), ProfileError> {
     if (1..=SCHEMA).contains(&found) { Ok(()) } else { Err(ProfileError::Schema { found, known: SCHEMA }) }
 }
 
-/// A share of one; sums of rounded parts may be a little more.
+/// Checks a share of one. Sums of rounded parts may be slightly larger.
 pub(crate) fn share(field: &'static str, value: f64) -> Result<(), ProfileError> {
     if value <= 1.05 { Ok(()) } else { Err(wrong(field, "a share from 0 to 1", value)) }
 }
 
-/// Times that go forward.
+/// Checks that times do not decrease.
 pub(super) fn ascending(
     field: &'static str,
     times: impl IntoIterator<Item = f64>,
@@ -177,7 +182,7 @@ impl<'de> Visitor<'de> for Limits<'_> {
     }
 }
 
-/// Whether the value under a key may be negative.
+/// Reads a key and returns whether its value may be negative.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

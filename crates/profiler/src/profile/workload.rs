@@ -1,4 +1,5 @@
-//! What was moved, where the engine's time went, and what the parts reach by themselves.
+//! The transfer, the time that the engine spent in each stage, and the baselines: the rates that
+//! the disks, the path and the processors reach without the transfer.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,28 +12,28 @@ use crate::baseline::ProcessorRates;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Workload {
     pub kind: WorkloadKind,
-    /// For people: what was copied where.
+    /// A description for people: source and destination.
     #[serde(default)]
     pub description: String,
-    /// Payload.
+    /// Bytes of payload.
     pub bytes: u64,
     pub seconds: f64,
     pub files: u64,
-    /// Connections per file, and files at the same time.
+    /// Connections per file, and number of files in flight at the same time.
     pub streams: u32,
     pub files_in_flight: u32,
-    /// Bytes; absent where the program chose.
+    /// Bytes; absent if the program chose the size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u64>,
-    /// Socket buffers that were asked for, in bytes; absent where the kernel tuned them.
+    /// Requested size of socket buffers, in bytes; absent if the kernel tuned them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer: Option<u64>,
     #[serde(default)]
     pub outcome: Outcome,
-    /// In a word, where the program that moved the data knows one.
+    /// The reason in one word, if the program that moved the data knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureKind>,
-    /// Payload that was to be moved in all; absent where that is not known.
+    /// Bytes of payload that were to be moved in total; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned: Option<u64>,
     /// Payload over time.
@@ -40,7 +41,7 @@ pub struct Workload {
     pub rates: Vec<RateSample>,
 }
 
-/// From what to what.
+/// The kind of source and destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -52,14 +53,14 @@ pub enum WorkloadKind {
     DiskToDisk,
 }
 
-/// How it ended.
+/// The outcome of the transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     #[default]
     Done,
-    /// With this error; what there is was measured before.
+    /// The transfer failed with this error; the measurements are from before the failure.
     Failed(String),
 }
 
@@ -71,11 +72,11 @@ pub struct RateSample {
     pub bytes_per_second: f64,
 }
 
-/// Where the time of an end's streams went, in seconds summed over the streams.
+/// How the streams of an end spent their time, in seconds summed over the streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stages {
-    /// How long there were streams, summed over them: what the shares are of.
+    /// Duration of the streams, summed over them. The shares are relative to this.
     pub stream_seconds: f64,
     /// Reading the source.
     #[serde(default)]
@@ -92,7 +93,7 @@ pub struct Stages {
     pub destination: StageTime,
 }
 
-/// Time in one stage. What is not known to be waiting counts as work.
+/// Time in one stage. Time that is not known to be waiting counts as work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StageTime {
@@ -100,25 +101,28 @@ pub struct StageTime {
     pub waited: f64,
 }
 
-/// What the parts reach by themselves, in bytes per second. Absent where not measured.
+/// Rates that the disks, the path and the processors reach without the transfer, in bytes per
+/// second. Values that were not measured are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Baselines {
-    /// Memory to memory over the path: the way of the transfer, and the other way.
+    /// From memory to memory over the path: in the direction of the transfer, and in the other
+    /// direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_back: Option<f64>,
-    /// What moved the data of these two: `ropewalk`, or iperf3 with its version.
+    /// The program that measured these two: `ropewalk`, or iperf3 with its version.
     #[serde(default)]
     pub path_by: String,
-    /// Connections that moved them, and segments that these sent again on the way of the transfer; absent where that is
-    /// not known.
+    /// Number of connections in this measurement, and segments that they retransmitted in the
+    /// direction of the transfer; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_streams: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_retransmitted: Option<u64>,
-    /// Round trip of the idle path, in seconds, and share of its packets that are lost, of so many that were sent.
+    /// Round trip of the idle path, in seconds; share of its packets that are lost; and number of
+    /// packets that were sent for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,14 +138,15 @@ pub struct Baselines {
     pub checksum: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<f64>,
-    /// The same of each end.
+    /// The rates of one processor, for each end.
     #[serde(default)]
     pub processors: Vec<EndRates>,
-    /// What transfers of each kind reached that were profiled together: with memory or disk at either end.
+    /// Rates of transfers that were profiled together, one for each kind: with memory or disk at
+    /// either end.
     #[serde(default)]
     pub kinds: Vec<KindRate>,
-    /// Rate of the transfer as a share of what the slowest part reaches that took part in it and was measured: path,
-    /// source disk, destination disk. More than 1 where it was faster than they were before.
+    /// Rate of the transfer as a share of the rate of its slowest measured part: path, source disk
+    /// or destination disk. Larger than 1 if the transfer was faster than that part was before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<f64>,
     /// The same transfer with other numbers of streams for each file.
@@ -175,20 +180,20 @@ pub struct SweepPoint {
     /// Standard error of the mean of the repetitions; 0 for one.
     #[serde(default)]
     pub error: f64,
-    /// Share of the busier end's processors that the kernel took.
+    /// Share of the busier end's processors that the kernel used.
     #[serde(default)]
     pub kernel_load: f64,
 }
 
 impl Workload {
-    /// Payload per second over all of it; 0 where nothing was moved.
+    /// Payload per second over the whole transfer; 0 if nothing was moved.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }
 }
 
 impl WorkloadKind {
-    /// In the order of the tables of rates.
+    /// All kinds, in the order of the tables of rates.
     pub const ALL: [Self; 4] =
         [Self::MemoryToMemory, Self::MemoryToDisk, Self::DiskToMemory, Self::DiskToDisk];
 
@@ -201,26 +206,28 @@ impl WorkloadKind {
     }
 }
 
-/// A kind's rate, and what percentage it is of others.
+/// The rate of a kind, and its shares of other rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindShare {
     pub rate: KindRate,
-    /// Share of memory to memory, as far as that is known: of the same transfers, or the path's own rate.
+    /// Share of the rate from memory to memory, if that is known: of transfers of that kind, or
+    /// else the path's own rate.
     pub of_memory: Option<f64>,
-    /// Share of what the slowest part that takes part in it reaches by itself.
+    /// Share of the rate that the slowest part of the transfer reaches by itself.
     pub of_slowest: Option<f64>,
 }
 
 impl Baselines {
-    /// The path's rate, where it says what the path carries. A single connection that lost data says what losses let
-    /// through, since each slows it down: others, or the same without them, may move many times as much.
+    /// The rate of the path, if it shows how much the path can carry. A single connection that lost
+    /// data only shows how much gets through with losses, because each loss slows it down: several
+    /// connections, or one without losses, may move many times as much.
     pub fn path_whole(&self) -> Option<f64> {
         let slowed =
             self.path_streams == Some(1) && self.path_retransmitted.is_some_and(|segments| segments > 0);
         self.path.filter(|&rate| rate > 0.0 && !slowed)
     }
 
-    /// The least of what the parts reach that take part in transfers of this kind, as far as they were measured.
+    /// The rate of the slowest measured part that takes part in transfers of this kind.
     pub fn slowest(&self, kind: WorkloadKind) -> Option<f64> {
         let parts = [
             self.path_whole(),

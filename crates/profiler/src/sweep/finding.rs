@@ -1,38 +1,42 @@
-//! What a curve shows: the best setting, and how far the others are behind it, as far as that is more than noise.
+//! Evaluates a curve: finds the best setting, and how far the others are behind it, as far as that
+//! is more than noise.
 
 use super::model::{Curve, CurvePoint};
 use super::student;
 
-/// Differences below this share of the rate are not called better or worse, however well runs agree.
+/// Differences below this share of the rate are not called better or worse, however well runs
+/// agree.
 const LEAST: f64 = 0.02;
-/// Of a wrong word on one of the comparisons of a curve.
+/// Probability of a wrong conclusion in any of the comparisons of a curve.
 const LEVEL: f64 = 0.05;
 
-/// How a point stands to the best one.
+/// A point compared with the best one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Standing {
-    /// It is the one with the highest mean.
+    /// This point has the highest mean.
     Best,
-    /// The best one has so much more, as a share of this one's rate; right to plus and minus `error`.
+    /// The rate of the best point is higher by `gain`, a share of this point's rate; `error` is the
+    /// uncertainty of `gain` in both directions.
     Behind { gain: f64, error: f64 },
-    /// The runs do not tell them apart.
+    /// The runs do not show a difference.
     Alike,
-    /// There is nothing to compare: fewer than two good runs, of either.
+    /// The points cannot be compared: one of them has fewer than two good runs.
     Unknown,
 }
 
-/// What a curve shows.
+/// The evaluation of a curve.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
-    /// Which point has the highest mean. `None` without a good run.
+    /// Index of the point with the highest mean; `None` without a good run.
     pub best: Option<usize>,
-    /// Of each point, in the curve's order.
+    /// The standing of each point, in the curve's order.
     pub standings: Vec<Standing>,
 }
 
 impl Finding {
-    /// Compares each point's mean with the best one by Welch's t test (which does not assume that all points are equally noisy), at
-    /// 5 % for all comparisons of the curve together (Bonferroni).
+    /// Compares each point's mean with the best one by Welch's t test (which does not assume that
+    /// all points are equally noisy), at 5 % for all comparisons of the curve together
+    /// (Bonferroni).
     pub fn of(curve: &Curve) -> Self {
         let rated = |point: &CurvePoint| point.rate.runs > 0 && point.rate.mean > 0.0;
         let highest = curve.points.iter().enumerate().filter(|(_, point)| rated(point));
@@ -48,12 +52,12 @@ impl Finding {
         Self { best, standings }
     }
 
-    /// Those that may be as good as the best one, as far as the runs tell.
+    /// The points that may be as good as the best one, as far as the runs show.
     pub fn alike(&self) -> impl Iterator<Item = usize> {
         self.standings.iter().enumerate().filter(|(_, one)| **one == Standing::Alike).map(|(at, _)| at)
     }
 
-    /// Those that are behind, and by how much.
+    /// The points that are behind, with `gain` and `error`.
     pub fn behind(&self) -> impl Iterator<Item = (usize, f64, f64)> {
         self.standings.iter().enumerate().filter_map(|(at, one)| match *one {
             Standing::Behind { gain, error } => Some((at, gain, error)),
@@ -75,7 +79,7 @@ fn compare(best: &CurvePoint, other: &CurvePoint, level: f64) -> Standing {
         return Standing::Unknown;
     }
     let both = a + b;
-    // Welch and Satterthwaite.
+    // The degrees of freedom by Welch and Satterthwaite.
     let freedom = both * both / (a * a / a_freedom + b * b / b_freedom);
     let error = if both > 0.0 {
         student::quantile(level / 2.0, if freedom.is_finite() { freedom } else { 1.0 }) * both.sqrt()
@@ -90,28 +94,31 @@ fn compare(best: &CurvePoint, other: &CurvePoint, level: f64) -> Standing {
     }
 }
 
-/// What became of a value from one profile to another.
+/// The change of a value from one profile to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// So much more, as a share of what it was; right to plus and minus `error`.
+    /// The value is higher by `gain`, a share of the earlier value; `error` is the uncertainty in
+    /// both directions.
     More { gain: f64, error: f64 },
-    /// So much less, likewise.
+    /// The value is lower by `loss`, likewise.
     Less { loss: f64, error: f64 },
-    /// The runs do not tell them apart.
+    /// The runs do not show a difference.
     Alike,
-    /// Fewer than two good runs, of either.
+    /// The values cannot be compared: one of them has fewer than two good runs.
     Unknown,
 }
 
 impl Change {
-    /// By the same test as [`Finding::of`]; `share` is one comparison's share of the level of all.
+    /// Compares by the same test as [`Finding::of`]; `share` is the share of the total level for
+    /// this comparison.
     pub fn of(before: &CurvePoint, after: &CurvePoint, share: f64) -> Self {
         let level = LEVEL * share.clamp(0.0, 1.0);
         let rises = after.rate.mean >= before.rate.mean;
         let (best, other) = if rises { (after, before) } else { (before, after) };
         match compare(best, other, level) {
             Standing::Behind { gain, error } if rises => Self::More { gain, error },
-            // Told of what it was, which is the larger one.
+            // `gain` is relative to the smaller value; `loss` must be relative to the earlier one,
+            // which is larger.
             Standing::Behind { gain, error } => {
                 let of = 1.0 + gain;
                 Self::Less { loss: gain / of, error: error / of }
@@ -138,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_noise_is_said() {
+    fn finding_when_difference_exceeds_noise_reports_it() {
         let finding = Finding::of(&curve(&[&[45.0, 46.0, 45.5], &[58.8, 59.0, 59.3], &[58.0, 59.9, 59.1]]));
         assert_eq!(finding.best, Some(1));
         assert_eq!((finding.standings[1], finding.standings[2]), (Standing::Best, Standing::Alike));
@@ -148,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_inside_the_noise() {
+    fn finding_when_difference_is_noise_is_alike() {
         let noisy = Finding::of(&curve(&[&[45.0, 66.0, 55.0], &[68.0, 49.0, 59.0]]));
         assert_eq!(noisy.standings, [Standing::Alike, Standing::Best]);
-        // They agree to the last bit, but one per cent is nobody's gain.
+        // The runs agree exactly, but a difference of one per cent does not count.
         let near = Finding::of(&curve(&[&[100.0, 100.0], &[101.0, 101.0]]));
         assert_eq!(near.standings, [Standing::Alike, Standing::Best]);
         assert!(matches!(
@@ -161,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn single_runs_prove_nothing() {
+    fn finding_when_runs_are_single_is_unknown() {
         let finding = Finding::of(&curve(&[&[10.0], &[100.0], &[], &[f64::NAN]]));
         assert_eq!(finding.best, Some(1));
         assert_eq!(
@@ -172,9 +179,9 @@ mod tests {
         assert_eq!(Finding::of(&Curve::default()), Finding::default());
     }
 
-    /// Of curves without any difference, few get one: 5 % of them is what the test allows.
+    /// Among curves without any difference, only few may show one: the test allows 5 %.
     #[test]
-    fn equal_settings_are_rarely_told_apart() {
+    fn finding_when_settings_are_equal_rarely_reports_a_difference() {
         let mut state = 7_u64;
         let mut even = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -188,7 +195,7 @@ mod tests {
             let slices: Vec<&[f64]> = points.iter().map(Vec::as_slice).collect();
             wrong += usize::from(Finding::of(&curve(&slices)).behind().count() > 0);
         }
-        // The best of five is compared with each, so it is a little more than that.
+        // The best of five points is compared with each, so there are a few more.
         assert!(wrong <= 15, "{wrong} of 100");
     }
 }

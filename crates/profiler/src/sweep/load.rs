@@ -1,4 +1,4 @@
-//! What the hosts did in a run, in figures that can be averaged.
+//! Computes the load of the hosts in a run, in figures that can be averaged.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,12 @@ use crate::{
     report::ends::Load,
 };
 
-/// Shares that are kept; the rest is small.
+/// Number of shares that are kept; the rest are small.
 const SHARES: usize = 40;
 
 impl EndLoad {
-    /// Of the hosts of one run, source first. Those whose system was not sampled meanwhile are left out.
+    /// The loads of the hosts of one run, source first. Hosts whose system was not sampled during
+    /// the run are left out.
     #[cfg(feature = "report")]
     pub fn of(profile: &Profile) -> Vec<Self> {
         profile.hosts.iter().filter_map(|host| Self::of_host(host, profile)).collect()
@@ -46,7 +47,7 @@ impl EndLoad {
         })
     }
 
-    /// Means, one for each role.
+    /// Computes means, one for each role.
     pub(super) fn mean<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<Self> {
         let mut by_role: [(Role, Vec<&Self>); 3] =
             [Role::Source, Role::Destination, Role::Both].map(|role| (role, Vec::new()));
@@ -57,11 +58,12 @@ impl EndLoad {
     }
 }
 
-/// Of one role; there is at least one.
+/// The mean of the loads of one role. `all` is not empty.
 fn mean(role: Role, all: &[&EndLoad]) -> EndLoad {
     let count = all.len() as f64;
     let of = |value: fn(&EndLoad) -> f64| all.iter().map(|one| value(one)).sum::<f64>() / count;
-    // Runs without a profiler have no shares; where there are some, what is not named has none of the work.
+    // Runs without a profiler have no shares. In runs with shares, a part that is missing counts as
+    // 0.
     let profiled = all.iter().filter(|one| !one.shares.is_empty()).count().max(1) as f64;
     let mut shares: BTreeMap<(ShareKind, &str), f64> = BTreeMap::new();
     for part in all.iter().flat_map(|one| &one.shares) {
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_by_role() {
+    fn end_load_mean_is_by_role() {
         let part = |name: &str, share| Share { kind: ShareKind::Module, name: name.into(), share };
         let end = |role, kernel, shares: &[(&str, f64)]| EndLoad {
             role,
@@ -112,7 +114,7 @@ mod tests {
             end(Role::Destination, 0.1, &[]),
             end(Role::Source, 0.5, &[("nfs", 0.4), ("tg3", 0.2)]),
             end(Role::Source, 0.7, &[("tg3", 0.8)]),
-            // Its profiler was lost: it says nothing of modules.
+            // The profiler's data of this run was lost, so the run has no shares.
             end(Role::Source, 0.6, &[]),
         ];
         let found = EndLoad::mean(&all);

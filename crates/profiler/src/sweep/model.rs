@@ -1,36 +1,36 @@
-//! Sweeps as they stand in a profile.
+//! The data of sweeps as it is stored in a profile.
 
 use serde::{Deserialize, Serialize};
 
 use super::spread::outliers;
 use crate::profile::{Check, ProfileError, Role, Share, SweepPoint, share, wrong};
 
-/// All sweeps that were made of a transfer.
+/// All sweeps of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sweeps {
-    /// Rounds that were wanted. Each has every point once.
+    /// Number of rounds that were requested. Each round has every point once.
     pub rounds: u32,
-    /// Runs that were wanted.
+    /// Number of runs that were requested.
     pub runs_wanted: u32,
-    /// Of the random numbers that made the order of the runs in each round.
+    /// Seed of the random numbers for the order of the runs in each round.
     #[serde(default)]
     pub seed: u32,
-    /// Why it ended before all runs were made.
+    /// The reason if the sweep ended before all runs were made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_off: Option<String>,
     #[serde(default)]
     pub curves: Vec<Curve>,
 }
 
-/// One setting changed, all others left as they were.
+/// One setting varied, with all others unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Curve {
     pub knob: Knob,
     #[serde(default)]
     pub way: Way,
-    /// For people: what was copied where, and what the other settings were.
+    /// Descriptions for people: source and destination, and the other settings.
     #[serde(default)]
     pub description: String,
     #[serde(default)]
@@ -39,7 +39,7 @@ pub struct Curve {
     pub points: Vec<CurvePoint>,
 }
 
-/// What is changed.
+/// The setting that is varied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -51,13 +51,13 @@ pub enum Knob {
     Streams,
     /// Payload of a block, in bytes.
     Block,
-    /// Files at the same time.
+    /// Number of files in flight at the same time.
     Files,
-    /// From what to what.
+    /// The kind of source and destination.
     Workload,
 }
 
-/// In which direction data went.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -74,16 +74,16 @@ pub enum Way {
 pub struct CurvePoint {
     /// As it was given: `auto`, `bdp`, `64K`.
     pub name: String,
-    /// Streams, files, or bytes. Absent where the program or the kernel finds it.
+    /// Streams, files, or bytes. Absent if the program or the kernel chooses the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<u64>,
-    /// Who does not take it, and why: there are no runs then.
+    /// The side that refused the value, and the reason; there are no runs then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Of the runs that ended well and are no outliers.
+    /// Rates of the runs that ended well and are no outliers.
     #[serde(default)]
     pub rate: Spread,
-    /// Of all runs that ended well, where some of them are outliers.
+    /// Rates of all runs that ended well, if some of them are outliers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_outliers: Option<Spread>,
     /// The hosts, source first: means over the same runs as `rate`.
@@ -98,23 +98,23 @@ pub struct CurvePoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurveRun {
-    /// When it began, in seconds since the profile's time zero.
+    /// Start of the run, in seconds since the profile's time zero.
     pub time: f64,
-    /// From 1.
+    /// Counted from 1.
     pub round: u32,
-    /// Payload.
+    /// Bytes of payload.
     pub bytes: u64,
     pub seconds: f64,
     pub bytes_per_second: f64,
-    /// Far from the other runs of its point.
+    /// Whether the rate is far from the other runs of the point.
     #[serde(default)]
     pub outlier: bool,
-    /// It failed with this error, and does not count.
+    /// The error if the run failed. A failed run does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// Rates of repeated runs, in bytes per second. All 0 where there is none.
+/// Rates of repeated runs, in bytes per second. All are 0 without runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spread {
@@ -123,26 +123,27 @@ pub struct Spread {
     pub median: f64,
     /// Standard deviation (n - 1); 0 for one run.
     pub deviation: f64,
-    /// The mean is right to plus and minus this with 95 % confidence (Student's t); absent for one run.
+    /// Half-width of the 95 % confidence interval of the mean (Student's t); absent for one run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<f64>,
     pub least: f64,
     pub most: f64,
 }
 
-/// What a host did at one point: means over its runs. Shares of processors' time are of all processors together.
+/// The load of a host at one point: means over its runs. Shares of processor time refer to all
+/// processors together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EndLoad {
     pub role: Role,
     #[serde(default)]
     pub host: String,
-    /// Runs in which it was measured.
+    /// Number of runs in which the load was measured.
     pub runs: u32,
-    /// Share of the processors' time at work: mean, and the highest of one sample.
+    /// Share of the processors' time spent working: the mean, and the highest of one sample.
     pub load: f64,
     pub peak: f64,
-    /// Share of it in the kernel, interrupts included.
+    /// Share of the processors' time in the kernel, including interrupts.
     pub kernel: f64,
     /// Per second, all devices together.
     pub disk_transfers: f64,
@@ -151,19 +152,20 @@ pub struct EndLoad {
     pub packets_received: f64,
     pub packets_sent: f64,
     pub retransmitted: f64,
-    /// Largest buffers of its data connections, in bytes as the kernel counts: what came of what was asked for.
+    /// Largest buffers of its data connections, in bytes as the kernel counts: the effect of the
+    /// requested size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<u64>,
-    /// Where the work was done, as shares of it; largest first.
+    /// The location of the work, as shares of it; largest first.
     #[serde(default)]
     pub shares: Vec<Share>,
 }
 
 impl CurvePoint {
-    /// Marks outliers, and computes the figures from the runs. Loads are those of the runs in the same order; one may be
-    /// missing where nothing was measured.
+    /// Marks outliers and computes the figures from the runs. `loads` has the loads of the runs in
+    /// the same order; it may be shorter if nothing was measured.
     pub fn sum_up(&mut self, loads: &[Vec<EndLoad>]) {
         let good: Vec<usize> = (0..self.runs.len()).filter(|&at| self.runs[at].failed.is_none()).collect();
         let rates: Vec<f64> = good.iter().map(|&at| self.runs[at].bytes_per_second).collect();
@@ -187,12 +189,12 @@ impl CurvePoint {
         self.runs.iter().filter(|run| run.failed.is_some())
     }
 
-    /// Rate in bytes per second for each share of the busier end's processors that the kernel took.
+    /// Rate in bytes per second for each share of the busier end's processors that the kernel used.
     pub fn rate_per_kernel_load(&self) -> Option<f64> {
         Some(self.rate.mean / self.kernel_load()?).filter(|rate| rate.is_finite() && self.rate.runs > 0)
     }
 
-    /// Of the busier end.
+    /// Kernel load of the busier end.
     pub fn kernel_load(&self) -> Option<f64> {
         self.ends.iter().map(|end| end.kernel).max_by(f64::total_cmp)
     }
@@ -204,7 +206,7 @@ impl Sweeps {
         self.curves.iter().find(|curve| curve.knob == knob && curve.way == way)
     }
 
-    /// The sweep over streams as the rules know it.
+    /// The sweep over streams in the form that the rules use.
     pub fn streams(&self) -> Vec<SweepPoint> {
         let points = self.curve(Knob::Streams, Way::Forth).into_iter().flat_map(|curve| &curve.points);
         let known = points.filter(|point| point.rate.runs > 0);
@@ -220,7 +222,7 @@ impl Sweeps {
             .collect()
     }
 
-    /// Runs that were made.
+    /// Number of runs that were made.
     pub fn runs_made(&self) -> usize {
         self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.runs.len()).sum()
     }
@@ -229,7 +231,7 @@ impl Sweeps {
 impl Knob {
     pub const ALL: [Self; 5] = [Self::Buffer, Self::Streams, Self::Block, Self::Files, Self::Workload];
 
-    /// As it is called on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Buffer => "buffer",
@@ -246,7 +248,7 @@ impl Knob {
     }
 }
 
-/// More curves, points of one, and runs of one are no sweep of ours.
+/// Limits on curves, points of a curve, and runs of a point. Ropewalk makes no larger sweeps.
 const CURVES: usize = 64;
 const POINTS: usize = 1000;
 const RUNS: usize = 10_000;
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn both_figures_are_there_where_runs_are_left_out() {
+    fn sum_up_when_there_are_outliers_keeps_both_figures() {
         let mut one = point(&[100.0, 101.0, 99.0, 60.0, 100.5]);
         one.runs.push(CurveRun { failed: Some("reset".into()), ..CurveRun::default() });
         let load = |kernel| vec![EndLoad { kernel, runs: 1, ..EndLoad::default() }];
@@ -329,7 +331,7 @@ mod tests {
         assert_eq!((one.rate.runs, one.with_outliers.unwrap().runs), (4, 5));
         assert!(one.rate.mean > 100.0 && one.with_outliers.unwrap().mean < 93.0);
         assert_eq!((one.outliers().count(), one.failures().count()), (1, 1));
-        // What does not count for the rate does not count for the load.
+        // Runs that do not count for the rate do not count for the load either.
         assert!((one.kernel_load().unwrap() - 0.3).abs() < 1e-9, "{:?}", one.ends);
         assert!((one.rate_per_kernel_load().unwrap() - one.rate.mean / 0.3).abs() < 1e-9);
         one.check().unwrap();
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn check_when_sweep_is_impossible_fails() {
         let spread = Spread { runs: 1, mean: 5.0, median: 5.0, least: 6.0, most: 7.0, ..Spread::default() };
         assert!(spread.check().is_err());
         let wide =

@@ -1,18 +1,22 @@
-//! Figures of repeated runs, and which runs do not belong to the others.
+//! Statistics of repeated runs, and the detection of outliers.
 
 use super::model::Spread;
 use super::student;
 
-/// A run that is nearer to the median than this share of it is no outlier, however well the others agree.
+/// A run that is nearer to the median than this share of it is no outlier, however well the others
+/// agree.
 const NEAR: f64 = 0.05;
-/// How often a run is marked in a set of runs that are all alike.
+/// Probability that a run is marked in a set of runs that are all alike.
 const LEVEL: f64 = 0.01;
 
-/// Which of the values lie so far from the others that noise of the same kind hardly explains it: the generalised extreme
-/// Studentised deviate test (Rosner 1983, the NIST handbook's section 1.3.5.17.3) at 1 %, for a quarter of the values at
-/// most, and at least one. For up to seven values that is Grubbs' test. Of fewer than three values none is marked, of
-/// three only one that is a hundred times as far off as the others are from each other, and never one within 5 % of
-/// the median. What is no number is not looked at.
+/// Marks values that are so far from the others that noise of the same kind hardly explains it. The
+/// test is the generalised extreme Studentised deviate test (Rosner 1983, the NIST handbook's
+/// section 1.3.5.17.3) at 1 %, for at most a quarter of the values and at least one. For up to
+/// seven values this is Grubbs' test.
+///
+/// Of fewer than three values none is marked; of three, one is marked only if it is a hundred times
+/// as far off as the others are from each other. A value within 5 % of the median is never marked.
+/// Values that are not finite are ignored.
 pub fn outliers(values: &[f64]) -> Vec<bool> {
     let mut marked = vec![false; values.len()];
     let mut left: Vec<usize> = (0..values.len()).filter(|&at| values[at].is_finite()).collect();
@@ -54,7 +58,8 @@ fn critical(all: usize, number: usize) -> f64 {
 }
 
 impl Spread {
-    /// Of values in any order; those that are no numbers do not count. All zero if there is none.
+    /// Computes the statistics of values in any order. Values that are not finite do not count. All
+    /// fields are zero if no value is left.
     pub fn of(values: &[f64]) -> Self {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -80,12 +85,12 @@ impl Spread {
     }
 }
 
-/// Of a sorted list that is not empty.
+/// The median of a sorted list that is not empty.
 fn median(sorted: &[f64]) -> f64 {
     f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
 }
 
-/// Mean, and standard deviation of the population from which the values are (n - 1).
+/// The mean, and the standard deviation of the population that the values come from (n - 1).
 fn moments(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -103,30 +108,31 @@ mod tests {
     }
 
     #[test]
-    fn few_runs_tell_little() {
+    fn outliers_when_runs_are_few_are_rarely_marked() {
         assert!(marked(&[]).is_empty() && marked(&[1.0]).is_empty() && marked(&[1.0, 100.0]).is_empty());
-        // Of three, the third may be as good as the other two.
+        // Of three values, the third may be as good as the other two.
         assert!(marked(&[100.0, 101.0, 80.0]).is_empty());
         assert_eq!(marked(&[100.0, 50.0, 100.1]), [1]);
     }
 
     #[test]
-    fn what_is_far_off_is_marked() {
+    fn outliers_when_far_from_the_others_are_marked() {
         assert_eq!(marked(&[100.0, 101.0, 99.0, 60.0, 100.5]), [3]);
         assert!(marked(&[100.0, 110.0, 95.0, 88.0, 104.0]).is_empty());
-        // Two hide each other from a test that looks for one.
+        // Two outliers hide each other from a test that looks for one.
         let two = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 60.0, 61.0];
         assert_eq!(marked(&two), [6, 7]);
-        // They agree by accident; 2 % are nothing.
+        // The other values agree by accident; a difference of 2 % does not count.
         assert!(marked(&[100.0, 100.0, 100.0, 100.0, 102.0]).is_empty());
         assert!(marked(&[5.0; 9]).is_empty());
-        // What is no number is neither counted nor marked.
+        // A value that is not finite is neither counted nor marked.
         assert_eq!(marked(&[100.0, f64::NAN, 101.0, 99.0, 60.0, 100.5]), [4]);
     }
 
-    /// Runs that are all alike (a sum of twelve even random numbers is normal enough) are rarely marked.
+    /// Runs that are all alike (a sum of twelve uniform random numbers is sufficiently normal) are
+    /// rarely marked.
     #[test]
-    fn good_runs_are_rarely_marked() {
+    fn outliers_when_runs_are_alike_are_rarely_marked() {
         let mut state = 1_u64;
         let mut even = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn figures() {
+    fn spread_matches_known_values() {
         let spread = Spread::of(&[3.0, 1.0, f64::NAN, 2.0]);
         assert_eq!((spread.runs, spread.mean, spread.median, spread.deviation), (3, 2.0, 2.0, 1.0));
         assert_eq!((spread.least, spread.most), (1.0, 3.0));

@@ -2,12 +2,13 @@
 
 use std::f64::consts::FRAC_PI_2;
 
-/// Cells of the range, each integrated by Simpson's rule.
+/// Number of cells of the range, each integrated by Simpson's rule.
 const CELLS: u32 = 512;
-/// Beyond it the distribution is the normal one, as far as anybody here can see.
+/// With more degrees of freedom than this, the distribution is practically the normal one.
 const MOST: f64 = 1000.0;
 
-/// The value that t exceeds with this probability, with so many degrees of freedom (1 at least; they need not be whole).
+/// The value that t exceeds with probability `above`, with `freedom` degrees of freedom (at least
+/// 1; they need not be whole).
 ///
 /// With t = √ν tan θ the density becomes cos^(ν-1) θ on a finite range.
 pub(super) fn quantile(above: f64, freedom: f64) -> f64 {
@@ -35,7 +36,7 @@ pub(super) fn quantile(above: f64, freedom: f64) -> f64 {
     freedom.sqrt() * f64::midpoint(low, high).tan()
 }
 
-/// Of cos^(ν-1), over a range that is short.
+/// The integral of cos^(ν-1) over a short range.
 fn integral(from: f64, to: f64, freedom: f64) -> f64 {
     let value = |angle: f64| angle.cos().max(0.0).powf(freedom - 1.0);
     (value(from) + 4.0 * value(f64::midpoint(from, to)) + value(to)) * (to - from) / 6.0
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_in_tables() {
+    fn quantile_matches_tables() {
         for (above, freedom, expected) in [
             (0.025, 1.0, 12.706),
             (0.025, 2.0, 4.303),
@@ -60,7 +61,7 @@ mod tests {
             let found = quantile(above, freedom);
             assert!((found - expected).abs() < 0.001 * expected.max(1.0), "{above} {freedom}: {found}");
         }
-        // Whole numbers are nothing special.
+        // Degrees of freedom need not be whole numbers.
         let between = quantile(0.025, 2.5);
         assert!(between < 4.303 && between > 3.182, "{between}");
         assert_eq!(quantile(0.025, f64::NAN), quantile(0.025, 1.0));

@@ -1,34 +1,36 @@
-//! Where there is too little to tell what held a transfer back.
+//! Decides whether there is enough data to name the causes of a rate.
 //!
-//! Connections are looked at ten times a second, hosts once, and rates grow in the beginning anyway: what is seen in a second or
-//! less is told, but as faint as it is. From two seconds on it counts in full. Figures of TCP that are of fewer than 5 samples,
-//! and of processors and disks that are of fewer than 3, are left out.
+//! Connections are sampled ten times a second and hosts once, and rates grow at the beginning of a
+//! transfer anyway. Causes seen in a second or less are reported with reduced confidence; from two
+//! seconds on they count in full. Figures of TCP from fewer than 5 samples, and figures of
+//! processors and disks from fewer than 3, are left out.
 
 use super::figures::ramp;
 use super::text::time;
 use super::{Evidence, Path};
 
-/// Seconds up to which nothing is sure, and from which on everything counts.
+/// Seconds up to which nothing is sure, and from which everything counts in full.
 const SHORT: f64 = 1.0;
 const LONG: f64 = 2.0;
-/// What sureness counts up to `SHORT`: "very likely" becomes "faint".
+/// Factor on the confidence up to `SHORT`. It turns "very likely" into "faint".
 const FAINT: f64 = 0.4;
 const TCP: f64 = 5.0;
 const SYSTEM: f64 = 3.0;
 
-/// How much confidence counts, by how long data moved.
+/// Factor on the confidence, which depends on how long data moved.
 pub(super) fn length(evidence: &Evidence) -> f64 {
     FAINT + (1.0 - FAINT) * ramp(evidence.seconds, SHORT, LONG)
 }
 
-/// Nothing held back what never moved; many empty files may still have taken their time.
+/// Whether the transfer moved no data, so that nothing can have limited it. Many empty files do not
+/// count: they may still have taken their time.
 pub(super) fn nothing_moved(evidence: &Evidence) -> bool {
     let failed = evidence.failed.as_ref();
     failed.is_some_and(|failed| failed.moved_until.is_none())
         || evidence.bytes <= 0.0 && evidence.seconds > 0.0 && evidence.files < 10.0
 }
 
-/// What is of enough samples, and why something is not.
+/// Removes figures with too few samples. Returns the rest, and the reasons in words.
 pub(super) fn sound(evidence: &Evidence) -> (Evidence, Vec<String>) {
     let mut sound = evidence.clone();
     let mut doubts = Vec::new();
@@ -66,7 +68,7 @@ mod tests {
     use crate::verdict::rules::samples::quiet;
     use crate::verdict::{CauseKind, Verdict};
 
-    /// A window that is small, for so long.
+    /// A transfer of this length that a small window limits.
     fn small_window(seconds: f64) -> Verdict {
         let mut evidence = quiet();
         (evidence.seconds, evidence.bytes) = (seconds, 1e8 * seconds);
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_faint() {
+    fn verdict_when_transfer_is_short_is_faint() {
         let verdict = small_window(10.0);
         assert!(verdict.causes[0].confidence > 0.9 && verdict.doubts.is_empty(), "{verdict:?}");
         let verdict = small_window(0.2);
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn two_samples_tell_nothing() {
+    fn verdict_when_samples_are_few_leaves_figures_out() {
         let mut evidence = quiet();
         let path = evidence.path.as_mut().unwrap();
         (path.window_limited, path.send_window, path.samples) = (1.0, Some(65_536.0), Some(2.0));
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_held_back_what_never_moved() {
+    fn verdict_when_nothing_moved_has_no_causes() {
         let mut evidence = failures::sample(FailureKind::Unreachable);
         evidence.source.as_mut().unwrap().busiest.as_mut().unwrap().softirq = 0.7;
         assert!(!Verdict::from_evidence(&evidence).causes.is_empty());

@@ -1,4 +1,8 @@
-//! What the rules look at: a profile, distilled.
+//! The evidence: a profile reduced to the figures that the rules use.
+//!
+//! The figures of the path come from the samples of the sender's connections that carried data
+//! ([`moving`]). For a transfer that failed, only the time in which data moved is evaluated
+//! ([`Span`]).
 
 use std::collections::BTreeMap;
 
@@ -12,61 +16,66 @@ use crate::profile::{
     ProfilerShares, Program, Stages, SystemSample, Workload, WorkloadKind,
 };
 
-/// A profile in figures. What was not measured is absent, and rules that need it stay silent.
+/// The figures of a profile. Values that were not measured are absent, and rules that need them
+/// find nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     pub kind: WorkloadKind,
     pub bytes: f64,
-    /// Of a transfer that failed, those in which data moved; all figures but the counts of bytes and files are of these.
+    /// Seconds of the transfer. For a transfer that failed, the seconds in which data moved; all
+    /// figures except the counts of bytes and files refer to this time.
     pub seconds: f64,
     /// Payload, bytes per second.
     pub rate: f64,
-    /// How it failed; absent where it did not.
+    /// How the transfer failed; absent if it did not.
     pub failed: Option<Failed>,
     /// The highest rate over an interval.
     pub peak: Option<f64>,
-    /// Standard deviation over mean of the rate, the beginning left out.
+    /// Standard deviation over mean of the rate, without the beginning.
     pub variation: Option<f64>,
-    /// How far the rate is from its median in half of all half-seconds, as a share of it, by what TCP counted; the
-    /// beginning left out. A link that is never idle and carries nothing else delivers the same in each.
+    /// In half of all half-seconds, the rate is no farther from its median than this, as a share of
+    /// the median. Computed from TCP's counters, without the beginning. A link that is never idle
+    /// and carries nothing else delivers the same amount in each half-second.
     pub unrest: Option<f64>,
-    /// How the losses came about.
+    /// When and how losses occurred.
     pub losses: Option<Losses>,
-    /// Share of the time in which payload moved: before and after it, files are opened, and read again for checksums.
+    /// Share of the time in which payload moved. Before and after that, files are opened, or read
+    /// again for checksums.
     pub moving: Option<f64>,
     pub files: f64,
-    /// Connections in all.
+    /// Number of connections in total.
     pub streams: f64,
     pub files_in_flight: f64,
-    /// Buffers that were asked for.
+    /// Requested size of socket buffers.
     pub socket_buffer: Option<f64>,
-    /// Of the idle path.
+    /// Round trip of the idle path, in seconds.
     pub rtt: Option<f64>,
-    /// As the sending end's TCP saw it.
+    /// The path as seen by TCP at the sending end.
     pub path: Option<Path>,
     pub source: Option<End>,
     pub destination: Option<End>,
     pub baselines: Baselines,
 }
 
-/// What the sender's connections show, together.
+/// Figures of all connections of the sender together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Path {
-    /// Share of the connections' time in which the peer's window held them up.
+    /// Share of the connections' time in which the peer's window limited sending.
     pub window_limited: f64,
-    /// The same of the send buffer. The kernel counts this only while the congestion window is not used up, and
-    /// misses most of it where that is raised by other limits; so samples count as well in which TCP had sent all it
-    /// had while the buffer was full.
+    /// Share of the connections' time in which the send buffer limited sending. The kernel counts
+    /// this time only while the congestion window is not used up, and misses most of it if other
+    /// limits have raised that window. Therefore samples also count in which TCP had sent
+    /// everything and the buffer was full.
     pub buffer_limited: f64,
-    /// Share of the samples in which the program had too little to send, although the buffer had room; or of the time in
-    /// which nothing was on its way, where that is more.
+    /// Share of the samples in which the program had too little to send although the buffer had
+    /// room; or share of the time in which nothing was in flight, if that is larger.
     pub application_limited: f64,
-    /// How much of the congestion window was on its way in the mean, where that was counted.
+    /// Mean share of the congestion window that was in flight, if it could be computed.
     pub filled: Option<f64>,
-    /// Medians of the smoothed round trip, and the shortest.
+    /// Medians of the smoothed round trip, and the shortest round trip.
     pub rtt: f64,
     pub min_rtt: Option<f64>,
-    /// Segments sent again, of all with data.
+    /// Segments retransmitted, as a share of all segments with data.
     pub loss: Option<f64>,
     /// Medians per connection: congestion window and the peer's window in bytes, segment size.
     pub congestion_window: f64,
@@ -77,42 +86,44 @@ pub struct Path {
     pub send_buffer: Option<f64>,
     /// Names of the congestion controls.
     pub congestion: Vec<String>,
-    /// How many samples these figures are of, where that is known.
+    /// Number of samples that these figures come from, if known.
     pub samples: Option<f64>,
 }
 
-/// One end.
+/// The figures of one end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct End {
     pub name: String,
-    /// Means over the transfer: the processor that worked most, and all together.
+    /// Means over the transfer: the busiest processor, and all processors together.
     pub busiest: Option<Processor>,
     pub all: Option<Processor>,
     pub processors: f64,
-    /// The disk that moved most in the direction of the transfer: name, mean utilisation, bytes per second.
+    /// The disk that moved most in the direction of the transfer: name, mean utilisation, bytes per
+    /// second.
     pub disk: Option<(String, f64, f64)>,
     pub stages: Option<Stages>,
     pub profiler: Option<ProfilerShares>,
     pub programs: Vec<Program>,
-    /// What the programs did as it was seen from outside.
+    /// Activity of the programs, as seen from outside.
     pub doing: Option<Doing>,
-    /// To where the kernel lets buffers grow, in bytes as it counts.
+    /// The size up to which the kernel grows buffers, in bytes as it counts.
     pub send_ceiling: Option<f64>,
     pub receive_ceiling: Option<f64>,
-    /// Bytes per second of the interfaces that the data took, by what they counted; where they did not count, of the one
-    /// that carries the default route, or of the only one.
+    /// Rate in bytes per second of the interfaces that the data took, according to their counters.
+    /// Without counters, the rate of the interface with the default route, or of the only
+    /// interface.
     pub interface: Option<f64>,
-    /// Medians over its connections: receive buffer, and what lay unread in it.
+    /// Medians over its connections: receive buffer, and unread bytes in it.
     pub receive_buffer: Option<f64>,
     pub unread: Option<f64>,
-    /// Segments that arrived out of order, of all that carried data.
+    /// Segments that arrived out of order, as a share of all segments with data.
     pub out_of_order: Option<f64>,
-    /// How many samples processors and disks are of, where that is known.
+    /// Number of samples that the figures of processors and disks come from, if known.
     pub samples: Option<f64>,
 }
 
 impl Evidence {
-    /// Distils a profile.
+    /// Computes the figures of a profile.
     pub fn of(profile: &Profile) -> Self {
         if profile.workload.outcome == Outcome::Done {
             return Self::of_span(profile, None);
@@ -140,7 +151,7 @@ impl Evidence {
             pace if pace.is_empty() => Pace::of(&receiving, false),
             pace => pace,
         };
-        // A third for the beginning, whose rate grows anyway.
+        // The first third is the beginning, in which the rate grows anyway.
         let mut rates: Vec<f64> =
             profile.workload.rates.iter().map(|sample| sample.bytes_per_second).collect();
         if rates.is_empty() {
@@ -174,29 +185,30 @@ impl Evidence {
         }
     }
 
-    /// What the path carries, bytes per second: as measured, or as the slower interface could at most (94 % of it is
-    /// payload with a usual MTU).
+    /// The capacity of the path, in bytes per second: as measured, or at most what the slower
+    /// interface can carry (94 % of it is payload with a usual MTU).
     pub fn capacity(&self) -> Option<f64> {
         let interface = |end: &Option<End>| end.as_ref().and_then(|end| end.interface);
         let interfaces = smallest([interface(&self.source), interface(&self.destination)]);
         self.path_baseline().or(interfaces.map(|rate| rate * 0.94).filter(|&rate| self.fits(rate)))
     }
 
-    /// What was measured of the path before, where that is what it carries: not where a connection was slowed down by
-    /// losses, nor where the transfer itself was faster.
+    /// The measured baseline of the path, if it shows the path's capacity. It does not if losses
+    /// slowed down the single connection of the measurement, or if the transfer itself was faster.
     pub fn path_baseline(&self) -> Option<f64> {
         self.baselines.path_whole().filter(|&rate| self.fits(rate))
     }
 
-    /// Whether a path may carry no more than that: what moved did not exceed it by more than 10 %, by which measurements
-    /// differ.
+    /// Whether this rate may be the path's capacity: the transfer did not exceed it by more than 10
+    /// %, the difference between measurements.
     fn fits(&self, rate: f64) -> bool {
         rate > 0.0 && self.rate <= rate * 1.1
     }
 
-    /// How far a window or buffer for so much data is larger than what a connection had on its way, at the highest rate
-    /// there was: 0 up to four times, 1 from ten times on. Such a one is not what holds data back, even if it is full:
-    /// data waits in it for somebody who takes it more slowly.
+    /// How far a window or buffer with this much room for data is larger than the amount that a
+    /// connection had in flight at the highest rate: 0 up to four times, 1 from ten times on. A
+    /// window or buffer as large as this is not the limit, even when it is full: the data in it
+    /// waits for a program that takes it more slowly.
     pub fn roomy(&self, bytes: f64) -> f64 {
         let rate = largest([self.peak, Some(self.rate)]).unwrap_or(0.0);
         let rtt = self.path.as_ref().map(|path| path.rtt).or(self.rtt);
@@ -204,9 +216,10 @@ impl Evidence {
         flight.map_or(0.0, |flight| ramp(bytes / flight, 4.0, 10.0))
     }
 
-    /// How far too little is on its way although the peer's window and the buffer have room, 0 to 1: the sender hands over a
-    /// little at a time, so that there is always something but never much (70 to 40 % of the congestion window in the mean).
-    /// Roomy windows and buffers are not in the way.
+    /// How far too little is in flight although the peer's window and the buffer have room, 0 to 1:
+    /// the sender's program hands over a little at a time, so that there is always some data but
+    /// never much (70 to 40 % of the congestion window in the mean). Windows and buffers that are
+    /// roomy do not count as other limits.
     pub fn handed_little(&self) -> f64 {
         let Some(path) = &self.path else { return 0.0 };
         let small = |bytes: Option<f64>| 1.0 - bytes.map_or(0.0, |bytes| self.roomy(bytes));
@@ -216,8 +229,9 @@ impl Evidence {
         path.filled.map_or(0.0, |filled| (1.0 - ramp(filled, 0.4, 0.7)) * (1.0 - ramp(others, 0.1, 0.4)))
     }
 
-    /// Round trip of the idle path, where it is one: below 0.1 ms, hosts and clocks take longer than the way, and what a window
-    /// allows at such a one is no rate of anything.
+    /// The round trip of the idle path, if it is at least 0.1 ms. In a shorter round trip, hosts
+    /// and clocks take longer than the network, so that the rate which a window allows would mean
+    /// nothing.
     pub fn way(&self) -> Option<f64> {
         self.rtt.filter(|&rtt| rtt >= 1e-4)
     }
@@ -227,13 +241,14 @@ impl Evidence {
         Some(self.path.as_ref()?.rtt / self.rtt?)
     }
 
-    /// Whether data stand in a queue, 0 to 1: the round trip is more than twice that of the idle path. Then more than half of
-    /// what is on its way waits, and who lets more be on its way only makes it wait longer.
+    /// How far data stands in a queue, 0 to 1: the round trip is more than twice that of the idle
+    /// path. Then more than half of the data in flight waits in the queue, and more data in flight
+    /// would only wait longer.
     pub fn standing(&self) -> f64 {
         ramp(self.inflation().unwrap_or(1.0), 2.0, 2.5)
     }
 
-    /// Mean standing time in queues, seconds.
+    /// Mean waiting time in queues, in seconds.
     pub fn queueing(&self) -> Option<f64> {
         Some((self.path.as_ref()?.rtt - self.rtt?).max(0.0))
     }
@@ -245,13 +260,14 @@ impl Evidence {
 }
 
 impl Path {
-    /// Share of time in which neither the program, nor a window, nor a buffer held it back: the congestion window did.
+    /// Share of the time in which neither the program, nor a window, nor a buffer limited sending:
+    /// the congestion window did.
     pub fn congestion_limited(&self) -> f64 {
         (1.0 - self.application_limited - self.window_limited - self.buffer_limited).max(0.0)
     }
 
     fn of(connections: &[&Connection]) -> Option<Self> {
-        // Of two samples at least, differences can be made.
+        // Differences need at least two samples.
         let spans: Vec<(&ConnectionSample, &ConnectionSample)> = connections
             .iter()
             .filter_map(|connection| Some((connection.samples.first()?, connection.samples.last()?)))
@@ -272,10 +288,11 @@ impl Path {
         let share_of = |of: &dyn Fn(&ConnectionSample) -> bool| {
             samples().filter(|sample| of(sample)).count() as f64 / count
         };
-        // A program that does not even try leaves no mark, but nothing is on its way.
+        // A program that does not even try to send is not counted as limited, but nothing is in
+        // flight then.
         let counts = spans.iter().all(|(_, last)| last.busy.is_some());
         let idle = if counts { 1.0 - limited(|sample| sample.busy) } else { 0.0 };
-        // From the connections' beginning: what went before the first sample is theirs as well.
+        // The counters start with the connection, so segments before the first sample count too.
         let sent: f64 = spans.iter().filter_map(|(_, last)| last.segments_sent).map(|sent| sent as f64).sum();
         let again: f64 = spans.iter().map(|(_, last)| f64::from(last.retransmitted)).sum();
         let mut congestion: Vec<String> =
@@ -357,7 +374,7 @@ impl End {
             stages: host.stages,
             profiler: host.profiler.clone(),
             programs: host.programs.iter().map(|program| within(program, &host.facts)).collect(),
-            // A moment or two tell nothing.
+            // A few moments do not show anything.
             doing: host.doing.filter(|doing| doing.samples >= 10),
             send_ceiling: host.facts.send_ceiling().map(|bytes| bytes as f64),
             receive_ceiling: host.facts.receive_ceiling().map(|bytes| bytes as f64),
@@ -378,21 +395,22 @@ impl End {
     }
 }
 
-/// TCP has nothing left to send, but the program may not hand over more: the kernel wakes it when a third of the
-/// buffer is free.
+/// Whether TCP has nothing left to send although the program may not hand over more: the kernel
+/// wakes the program only when a third of the buffer is free.
 fn full(sample: &ConnectionSample) -> bool {
     let fill = sample.queued.zip(sample.send_buffer).map(|(queued, buffer)| queued as f64 / buffer as f64);
     sample.application_limited && fill.is_some_and(|fill| fill >= 0.6)
 }
 
-/// The shortest round trip that any of these saw. Others may be with somebody nearby, or with the host itself.
+/// The shortest round trip that any of these connections saw. Other connections may be to hosts
+/// nearby, or to the host itself.
 fn shortest<'a>(connections: impl Iterator<Item = &'a &'a Connection>) -> Option<f64> {
     let samples = connections.flat_map(|connection| &connection.samples);
     smallest(samples.map(|sample| sample.min_rtt)).filter(|&rtt| rtt > 0.0)
 }
 
-/// Connections that carried the data in this direction. Control connections would dilute shares and medians, and a
-/// host that sends to itself has both ends of each.
+/// The connections that carried the data in this direction. Control connections would dilute shares
+/// and medians, and a host that sends to itself has both ends of each connection.
 pub(crate) fn moving(connections: &[Connection], sends: bool) -> Vec<&Connection> {
     let moved = |connection: &Connection| {
         let (first, last) = (connection.samples.first()?, connection.samples.last()?);
@@ -404,7 +422,8 @@ pub(crate) fn moving(connections: &[Connection], sends: bool) -> Vec<&Connection
     let all: Vec<Option<(u64, u64)>> = connections.iter().map(moved).collect();
     let most = all.iter().flatten().map(|moved| moved.0).max().unwrap_or(0);
     let others = all.iter().flatten().map(|moved| moved.1).max().unwrap_or(0);
-    // It all went the other way: what a host sends that only receives are commands and answers.
+    // All data went the other way: a host that only receives sends nothing but commands and
+    // answers.
     if most < others / 1000 {
         return Vec::new();
     }
@@ -436,17 +455,18 @@ fn mean_of(name: &str, samples: &[&Processor]) -> Processor {
     }
 }
 
-/// Older profiles tell of processors that might be plugged in one day as well.
+/// Older profiles also count processors that might be added to the machine later.
 fn within(program: &Program, facts: &Facts) -> Program {
     let most = if facts.processors > 0 { facts.processors } else { u32::MAX };
     Program { processors: program.processors.map(|processors| processors.min(most)), ..program.clone() }
 }
 
-/// `rate` is the transfer's, bytes per second, of which an interface of the data has counted at least a third. Several are a bond's,
-/// or different ways: those that carried a fifth of what the busiest did count together.
+/// Rate of the interfaces that the data took, in bytes per second. `rate` is the transfer's; an
+/// interface must have counted at least a third of it. Several interfaces belong to a bond, or are
+/// different routes: those that carried at least a fifth of the busiest one are summed.
 fn interface(host: &HostProfile, system: &[&SystemSample], sends: bool, rate: f64) -> Option<f64> {
     let interfaces = &host.facts.interfaces;
-    // Virtual ones invent a speed.
+    // Virtual interfaces report an invented speed.
     let known = || {
         let known = interfaces.iter().filter(|interface| interface.driver.is_some());
         known.filter_map(|interface| Some((interface, interface.speed? as f64 / 8.0)))
@@ -493,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_round_trip_is_that_of_what_carried_the_data() {
+    fn evidence_takes_the_round_trip_of_data_connections() {
         let with = |connection: Connection, rtt: f64| {
             let near = |sample: &ConnectionSample| ConnectionSample { rtt, min_rtt: Some(rtt), ..*sample };
             Connection { samples: connection.samples.iter().map(near).collect(), ..connection }
@@ -514,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_is_that_which_the_data_took() {
+    fn interface_is_the_one_that_counted_the_data() {
         let card = |name: &str, default_route, speed| Interface {
             name: name.into(),
             default_route,
@@ -533,24 +553,26 @@ mod tests {
             interface(host, &[&sample], true, 1e9)
         };
         assert_eq!(of(&host, &[("eno1", 2e3), ("ens1", 1.03e9)]), Some(12.5e9));
-        // It goes by neither: by loopback, or by one whose speed nobody knows.
+        // The data took neither interface: it went over loopback, or over an interface of unknown
+        // speed.
         assert_eq!(of(&host, &[("eno1", 2e3), ("ens1", 0.0), ("lo", 1e9)]), None);
-        // Nobody counted.
+        // There are no counters.
         assert_eq!(interface(&host, &[], true, 1e9), Some(1.25e8));
-        // Two of a bond, which half of it is less than a third of the rate each where there are more.
+        // Two interfaces of a bond. With more interfaces, each would carry less than a third of the
+        // rate.
         host.facts.interfaces[0].speed = Some(100e9 as u64);
         assert_eq!(of(&host, &[("eno1", 0.5e9), ("ens1", 0.5e9)]), Some(25e9));
     }
 
     #[test]
-    fn programs_use_no_more_processors_than_there_are() {
+    fn within_limits_processors_to_those_of_the_host() {
         let program = Program { processors: Some(128), ..Program::default() };
         let of = |processors| within(&program, &Facts { processors, ..Facts::default() }).processors;
         assert_eq!((of(4), of(256), of(0)), (Some(4), Some(128), Some(128)));
     }
 
     #[test]
-    fn a_capacity_is_not_below_what_was_moved() {
+    fn capacity_is_never_below_the_rate() {
         let mut evidence = Evidence { rate: 1e8, ..Evidence::default() };
         evidence.baselines.path = Some(2e7);
         assert_eq!(evidence.capacity(), None);
@@ -567,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn control_connections_and_the_other_ends_are_left_out() {
+    fn moving_leaves_out_control_connections_and_other_ends() {
         let all = [
             connection("control", 200, 900),
             connection("data 1", 1 << 30, 0),
@@ -576,10 +598,10 @@ mod tests {
         ];
         let names = |sends| moving(&all, sends).iter().map(|found| found.local.as_str()).collect::<Vec<_>>();
         assert_eq!((names(true), names(false)), (vec!["data 1", "data 2"], vec!["other end"]));
-        // Who only receives does not send.
+        // A host that only receives does not send.
         let comes = [connection("control", 200, 900), connection("data", 300, 1 << 30)];
         assert_eq!((moving(&comes, true).len(), moving(&comes, false).len()), (0, 1));
-        // Where nothing was counted, all may be.
+        // Without counters, all connections may have carried data.
         assert_eq!(moving(&[Connection::default()], true).len(), 1);
     }
 }

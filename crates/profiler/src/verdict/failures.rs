@@ -1,4 +1,5 @@
-//! What made a transfer fail: that is the finding then, and comes before what slowed it down.
+//! Finds the reason why a transfer failed. This is the main finding of a failed transfer, and is
+//! reported before the causes of its rate.
 
 mod checksum_mismatch;
 mod connection_lost;
@@ -17,42 +18,42 @@ use super::text::{percent, size, time};
 use super::{End, Evidence};
 use crate::profile::{Connection, FailureKind, Outcome, Profile};
 
-/// How it failed, distilled.
+/// The figures of a failed transfer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Failed {
     pub kind: FailureKind,
     /// Bytes that were to be moved.
     pub planned: Option<f64>,
-    /// How long it took until then.
+    /// Duration of the transfer until the failure, in seconds.
     pub seconds: f64,
-    /// When data moved for the last time, in seconds from the beginning; absent where nothing moved.
+    /// The time at which data moved last, in seconds from the beginning; absent if no data moved.
     pub moved_until: Option<f64>,
-    /// What connections show after that.
+    /// The state of the connections after that.
     pub silence: Option<Silence>,
 }
 
-/// Connections of the sender, over which nothing came through any more.
+/// The state of the sender's connections while no data got through.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Silence {
-    /// Bytes that were to be sent, or had no answer.
+    /// Bytes that were waiting to be sent or acknowledged.
     pub queued: f64,
-    /// Segments that were sent again meanwhile.
+    /// Segments that were retransmitted in this time.
     pub again: f64,
-    /// The receiver's window was closed on all that had something to send.
+    /// Whether the receiver's window was closed on all connections that had something to send.
     pub closed: bool,
 }
 
-/// Why a transfer failed, and what to do about it.
+/// The reason why a transfer failed, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
     pub kind: FailureKind,
-    /// The host that it is at, where that is known.
+    /// The host at which it failed, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// With numbers.
+    /// The evidence in words, with numbers.
     pub evidence: String,
-    /// What to do.
+    /// The recommended action.
     pub advice: String,
 }
 
@@ -70,14 +71,15 @@ const RULES: [Rule; 8] = [
     interrupted::judge,
 ];
 
-/// What made it fail. `None`: it did not fail, or for none of the known reasons.
+/// Finds the reason of a failure. Returns `None` if the transfer did not fail, or failed for an
+/// unknown reason.
 pub(super) fn judge(evidence: &Evidence) -> Option<Failure> {
     let failed = evidence.failed.as_ref()?;
     RULES.iter().find_map(|rule| rule(evidence, failed))
 }
 
 impl Failed {
-    /// `span`: when data moved. `None`: it did not fail.
+    /// `span` is the time in which data moved. Returns `None` if the transfer did not fail.
     pub(super) fn of(profile: &Profile, span: Option<Span>) -> Option<Self> {
         let workload = &profile.workload;
         if workload.outcome == Outcome::Done {
@@ -99,12 +101,12 @@ impl Failed {
         })
     }
 
-    /// Seconds before the end in which nothing moved.
+    /// Seconds before the end in which no data moved.
     pub fn idle(&self) -> f64 {
         (self.seconds - self.moved_until.unwrap_or(0.0)).max(0.0)
     }
 
-    /// How far it came, in words.
+    /// Describes how far the transfer got.
     pub fn far(&self, evidence: &Evidence) -> String {
         if evidence.bytes <= 0.0 {
             return if self.moved_until.is_some() {
@@ -113,7 +115,7 @@ impl Failed {
                 "before any data had moved".into()
             };
         }
-        // What is on its way when it ends may never arrive.
+        // Data that is in flight at the end may never arrive.
         let planned = self.planned.filter(|&planned| planned >= evidence.bytes);
         let of =
             planned.map(|planned| format!(" of {} ({})", size(planned), percent(evidence.bytes / planned)));
@@ -121,7 +123,7 @@ impl Failed {
         format!("after {}, when {}{of} had been sent", time(self.seconds), size(evidence.bytes))
     }
 
-    /// The same with the silence at the end.
+    /// Describes how far the transfer got, and the silence before its end.
     fn told(&self, evidence: &Evidence) -> String {
         let far = format!("it ended {}", self.far(evidence));
         match self.idle() {
@@ -142,11 +144,12 @@ impl Failed {
     }
 }
 
-/// Seconds of a silence that is worth a word.
+/// Seconds of silence that are worth mentioning.
 const QUIET: f64 = 3.0;
 
 impl Silence {
-    /// Needs three samples of one connection in that time: half a second.
+    /// Evaluates the time after the last data. One connection must have three samples in that time,
+    /// which takes half a second.
     fn of(connections: &[&Connection], after: impl Fn(f64) -> bool) -> Option<Self> {
         let mut silence = Self { closed: true, ..Self::default() };
         let mut seen = false;
@@ -158,7 +161,7 @@ impl Silence {
             let queued = last.unsent.max(last.queued).unwrap_or(0) as f64;
             silence.queued += queued;
             silence.again += f64::from(last.retransmitted.saturating_sub(first.retransmitted));
-            // Less than a segment is as good as none.
+            // A window smaller than a segment counts as closed.
             let closed = last.send_window.is_some_and(|window| window < u64::from(last.mss.max(1)));
             silence.closed &= queued <= 0.0 || closed;
         }
@@ -166,7 +169,8 @@ impl Silence {
     }
 }
 
-/// Evidence for the rules' tests: the unremarkable transfer, ended by this after 300 MB of 1 GB.
+/// Evidence for the tests of the rules: the unremarkable transfer, which failed in this way after
+/// 300 MB of 1 GB.
 #[cfg(test)]
 pub(super) fn sample(kind: FailureKind) -> Evidence {
     let mut evidence = super::rules::samples::quiet();
@@ -182,13 +186,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_it_came() {
+    fn far_describes_progress_and_silence() {
         let mut evidence = sample(FailureKind::Other);
         let far = |evidence: &Evidence| evidence.failed.as_ref().unwrap().told(evidence);
         assert_eq!(far(&evidence), "it ended after 3.1 s, when 286 MiB of 954 MiB (30 %) had been sent");
         evidence.failed.as_mut().unwrap().seconds = 23.0;
         assert!(far(&evidence).ends_with("nothing had moved in the last 20.0 s"), "{}", far(&evidence));
-        // More than was planned: what was planned is not known, then.
+        // More was moved than planned, so the planned amount is treated as unknown.
         evidence.failed.as_mut().unwrap().planned = Some(1e8);
         assert!(far(&evidence).starts_with("it ended after 23.0 s, when 286 MiB had been sent"));
         evidence.bytes = 0.0;
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_fail_and_what_is_not_known() {
+    fn judge_when_transfer_succeeded_or_reason_is_unknown_is_none() {
         assert_eq!(judge(&super::super::rules::samples::quiet()), None);
         assert_eq!(judge(&sample(FailureKind::Other)), None);
     }

@@ -1,11 +1,11 @@
 //! Small statistics.
 
-/// 0 up to `from`, 1 beyond `to`, straight between.
+/// Linear from 0 at `from` to 1 at `to`, and constant outside.
 pub(super) fn ramp(value: f64, from: f64, to: f64) -> f64 {
     ((value - from) / (to - from)).clamp(0.0, 1.0)
 }
 
-/// The middle value; the mean of two.
+/// The middle value; of an even number, the mean of the two in the middle.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -26,7 +26,7 @@ pub(super) fn variation(values: &[f64]) -> Option<f64> {
     (values.len() >= 3).then(|| square.sqrt() / middle)
 }
 
-/// The larger of those that are known.
+/// The largest of the known values.
 pub(super) fn largest(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     values.into_iter().flatten().max_by(f64::total_cmp)
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics() {
+    fn statistics_match_known_values() {
         assert_eq!((ramp(0.1, 0.2, 0.4), ramp(0.5, 0.2, 0.4), ramp(2.0, 1.0, 3.0)), (0.0, 1.0, 0.5));
         assert_eq!((median([3.0, 1.0, 2.0]), median([1.0, 2.0]), median([])), (Some(2.0), Some(1.5), None));
         assert_eq!(mean([1.0, 3.0]), Some(2.0));

@@ -1,25 +1,27 @@
-//! How losses came about.
+//! Describes when and how losses occurred.
 
 use super::figures::mean;
 use crate::profile::Connection;
 
-/// Moments at which something was sent again, and how long the round trip was just before, by its place among all samples
-/// of that connection: 0 shortest, 1 longest, 0.5 where it makes no difference.
+/// The moments (intervals between two samples) in which segments were retransmitted. `place` is the
+/// rank of the round trip just before, among all samples of that connection: 0 is the shortest, 1
+/// the longest, and the mean is 0.5 if losses do not depend on the round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Losses {
     pub moments: f64,
     pub place: f64,
-    /// Moments that there would be if each segment were lost by itself, with the same chance.
+    /// Number of moments to expect if each segment were lost independently with the same
+    /// probability.
     pub by_chance: f64,
 }
 
 impl Losses {
-    /// With fewer than so many samples a connection has no order to speak of.
+    /// With fewer samples than this, the ranks of a connection mean little.
     const SAMPLES: usize = 10;
 
     pub(super) fn of(connections: &[&Connection]) -> Option<Self> {
         let mut places = Vec::new();
-        // Segments that were sent, and lost, between two samples.
+        // Segments that were sent, and segments that were lost, between two samples.
         let mut spans: Vec<(f64, f64)> = Vec::new();
         for connection in connections.iter().filter(|connection| connection.samples.len() >= Self::SAMPLES) {
             let mut trips: Vec<f64> = connection.samples.iter().map(|sample| sample.rtt).collect();
@@ -50,7 +52,8 @@ mod tests {
     use super::*;
     use crate::profile::ConnectionSample;
 
-    /// Ten seconds of a thousand segments each, whose losses and round trips (in ms) are told by tenths of a second.
+    /// Ten seconds of a thousand segments each; `lost` and `rtt` return the losses and the round
+    /// trip (in ms) of each tenth of a second.
     fn connection(lost: impl Fn(u32) -> u32, rtt: impl Fn(u32) -> f64) -> Connection {
         let mut retransmitted = 0;
         let samples = (0..100)
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_whatever_the_round_trip() {
+    fn losses_when_independent_match_chance() {
         let losses =
             Losses::of(&[&connection(|tenth| u32::from(tenth % 9 == 8), |tenth| f64::from(tenth * 7 % 10))]);
         let losses = losses.unwrap();
@@ -81,21 +84,21 @@ mod tests {
     }
 
     #[test]
-    fn when_the_round_trip_is_long() {
+    fn losses_when_queues_are_full_have_a_high_place() {
         let losses =
             Losses::of(&[&connection(|tenth| u32::from(tenth % 10 == 9), |tenth| f64::from(tenth % 10))]);
         assert!(losses.unwrap().place > 0.8, "{losses:?}");
     }
 
     #[test]
-    fn in_bunches() {
+    fn losses_when_in_bunches_have_fewer_moments() {
         let losses =
             Losses::of(&[&connection(|tenth| if tenth % 20 == 19 { 12 } else { 0 }, |_| 40.0)]).unwrap();
         assert!(losses.moments == 5.0 && losses.by_chance > 30.0 && losses.place == 0.5, "{losses:?}");
     }
 
     #[test]
-    fn nothing_was_lost() {
+    fn losses_when_nothing_was_lost_are_none() {
         assert_eq!(Losses::of(&[&connection(|_| 0, |_| 40.0)]), None);
         assert_eq!(Losses::of(&[]), None);
     }

@@ -1,4 +1,4 @@
-//! The rules, one cause each.
+//! The rules, one for each cause.
 
 mod asymmetric_path;
 mod congestion_loss;
@@ -19,7 +19,8 @@ pub(crate) use cpu::kind_of;
 
 use super::Rule;
 
-/// All of them. Where confidences are equal, the earlier one is ranked first: nearer causes before farther ones.
+/// All rules. Of causes with equal confidence, that of the earlier rule is ranked first: causes at
+/// the hosts come before causes on the path.
 pub fn all() -> &'static [&'static dyn Rule] {
     &[
         &source_disk::SourceDisk,
@@ -39,7 +40,8 @@ pub fn all() -> &'static [&'static dyn Rule] {
     ]
 }
 
-/// Evidence for the rules' tests: an unremarkable transfer of 1 GiB in 10 s over 60 ms, one stream, nothing limited.
+/// Evidence for the tests of the rules: an unremarkable transfer of 1 GiB in 10 s over 60 ms, with
+/// one stream and no limit.
 #[cfg(test)]
 pub(super) mod samples {
     use super::super::{End, Evidence, Path};

@@ -1,28 +1,29 @@
-//! The time in which data moved: of a transfer that failed, only that is judged.
+//! The time in which data moved. Of a transfer that failed, only this time is evaluated.
 
 use super::evidence::moving;
 use crate::profile::{Connection, ConnectionSample, HostProfile, Profile};
 
-/// From when to when, in seconds since the transfer's beginning.
+/// The start and the end, in seconds since the beginning of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) from: f64,
     pub(super) to: f64,
 }
 
-/// Connections are looked at so often.
+/// Interval in which connections are sampled, in seconds.
 const STEP: f64 = 0.1;
-/// Connections that moved less are about something else: control connections.
+/// Connections that moved fewer bytes carry no data: they are control connections.
 const CARRIES: u64 = 128 << 10;
-/// What is slower than this share of a connection's mean is a trickle.
+/// Data below this share of a connection's mean rate is a trickle, and does not count as moving.
 const TRICKLE: f64 = 0.01;
-/// Samples that are farther apart tell nothing of what was between.
+/// Samples that are farther apart do not show what happened between them.
 const GAP: f64 = 1.0;
-/// Share of the transfer's time that has to be left for what was summed over all of it to tell about the rest.
+/// Sums over the whole transfer are kept only if data moved in at least this share of its time.
 const MOST: f64 = 0.8;
 
 impl Span {
-    /// By what either end's TCP counted, and by what the program told. `None`: nothing moved, as far as is known.
+    /// Computes the time from TCP's counters at either end, and from the rates that the program
+    /// reported. Returns `None` if no data moved, as far as is known.
     pub(super) fn of(profile: &Profile) -> Option<Self> {
         let seconds = profile.workload.seconds;
         let ends = [(profile.source(), true), (profile.destination(), false)];
@@ -43,7 +44,7 @@ impl Span {
             .map(|(from, to)| (from.clamp(0.0, seconds.max(0.0)), to.clamp(0.0, seconds.max(0.0))))
             .filter(|(from, to)| to > from)
             .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        // It may be known from the result only.
+        // The result of the transfer may be the only sign that data moved.
         let whole = whole.or((profile.workload.bytes > 0 && seconds > 0.0).then_some((0.0, seconds)));
         whole.map(|(from, to)| Self { from, to })
     }
@@ -52,8 +53,9 @@ impl Span {
         self.to - self.from
     }
 
-    /// What was measured meanwhile. Of sums over the whole transfer nothing is left, where that took much longer: a program
-    /// that waited for an answer for a minute would hide what it did before.
+    /// Reduces a profile to the samples of this time. Sums over the whole transfer are dropped if
+    /// the transfer took much longer: a program that waited for an answer for a minute would hide
+    /// what it did before.
     pub(super) fn cut(&self, profile: &Profile) -> Profile {
         let whole = self.seconds() >= MOST * profile.workload.seconds;
         let host = |host: &HostProfile| {
@@ -98,7 +100,7 @@ impl Span {
     }
 }
 
-/// When a connection's count grew.
+/// The times in which a connection's counter grew.
 fn grown(connection: &Connection, sends: bool) -> Vec<(f64, f64)> {
     let count =
         |sample: &ConnectionSample| if sends { sample.acknowledged } else { sample.received }.unwrap_or(0);
@@ -113,11 +115,12 @@ fn grown(connection: &Connection, sends: bool) -> Vec<(f64, f64)> {
         let [before, after] = pair else { return None };
         let more = count(after).saturating_sub(count(before)) as f64;
         let time = after.time - before.time;
-        // Whoever is stopped with its program looks at nothing either: then it moved at its usual rate, and rested.
+        // If Ropewalk was stopped together with the transfer, there are no samples of that time.
+        // Assume then that the data moved at its usual rate, and that nothing moved in the rest.
         let moved = if time > GAP { (more / mean).clamp(STEP, time) } else { time };
         (more > 0.0 && more >= TRICKLE * mean * moved).then_some((before.time, before.time + moved))
     });
-    // What was there when it was seen first had come just before.
+    // Data that had already been counted in the first sample had moved just before.
     let before = (count(first) > 0).then_some((first.time - STEP, first.time));
     before.into_iter().chain(pairs).collect()
 }
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_time_in_which_data_moved() {
+    fn cut_keeps_only_samples_in_which_data_moved() {
         let profile = profile();
         let span = Span::of(&profile).unwrap();
         assert!((span.from - 2.0).abs() < 0.01 && (span.to - 4.0).abs() < 0.01, "{span:?}");
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_all_of_it_sums_count() {
+    fn cut_when_span_is_most_of_the_time_keeps_sums() {
         let mut profile = profile();
         profile.workload.seconds = 2.2;
         profile.hosts[0].started = -2.0;
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_told_of_it_and_who_did_not() {
+    fn span_without_connections_uses_rates_or_result() {
         let mut profile = profile();
         profile.hosts[0].connections.clear();
         assert_eq!(Span::of(&profile), Some(Span { from: 0.0, to: 20.0 }));
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looked_while_all_was_stopped() {
+    fn span_when_samples_are_missing_assumes_the_usual_rate() {
         let mut profile = profile();
         profile.hosts[0].connections[0].samples.retain(|sample| !(3.0..19.0).contains(&sample.time));
         let span = Span::of(&profile).unwrap();
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_connection_moves_no_data() {
+    fn span_when_only_control_connections_exist_is_none() {
         let mut profile = profile();
         profile.workload.bytes = 0;
         for sample in &mut profile.hosts[0].connections[0].samples {
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_liar_s_times_stay_within_the_transfer() {
+    fn span_when_times_are_absurd_stays_within_the_transfer() {
         let mut profile = profile();
         let samples = &mut profile.hosts[0].connections[0].samples;
         (samples[0].time, samples[0].acknowledged) = (-1e19, Some(1));

@@ -1,4 +1,5 @@
-//! Numbers in sentences: bits for links, IEC bytes for sizes. What is no number (a quotient of nothing) is a dash.
+//! Formats numbers for sentences: bits for links, IEC bytes for sizes. A value that is not finite
+//! (such as 0 divided by 0) is shown as a dash.
 
 const NOTHING: &str = "–";
 
@@ -57,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_a_dash() {
+    fn text_when_value_is_not_finite_is_a_dash() {
         let shown = [link(f64::NAN), size(f64::INFINITY), time(f64::NAN), percent(f64::NEG_INFINITY)];
         assert_eq!(shown, ["–"; 4]);
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn text_shows_three_digits_and_a_unit() {
         assert_eq!((link(125_000_000.0).as_str(), link(10.0).as_str()), ("1.00 Gbit/s", "80 bit/s"));
         assert_eq!((size(131_072.0).as_str(), size(500.0).as_str()), ("128 KiB", "500 B"));
         assert_eq!((time(0.0801).as_str(), time(12.0).as_str()), ("80.1 ms", "12.0 s"));

@@ -1,4 +1,4 @@
-//! What arrived is not what was sent, by checksums or sizes.
+//! The data at the destination differs from that at the source, according to checksums or sizes.
 
 use super::{Failed, Failure};
 use crate::profile::FailureKind;
@@ -17,7 +17,7 @@ mod tests {
     use crate::profile::FailureKind;
 
     #[test]
-    fn damage_is_named() {
+    fn checksum_mismatch_when_data_differs_is_reported() {
         let failure = judge(&sample(FailureKind::ChecksumMismatch)).unwrap();
         assert_eq!(failure.kind, FailureKind::ChecksumMismatch);
     }

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_data_had_moved() {
+    fn connection_lost_when_data_had_moved_is_reported() {
         for kind in [FailureKind::ConnectionLost, FailureKind::Unreachable] {
             assert_eq!(judge(&sample(kind)).unwrap().kind, FailureKind::ConnectionLost);
         }

@@ -1,4 +1,4 @@
-//! Somebody broke it off: no fault, but a silence before it may be why.
+//! The user interrupted the transfer. This is no fault, but a silence before it may be the reason.
 
 use super::{Failed, Failure, QUIET};
 use crate::profile::FailureKind;
@@ -23,7 +23,7 @@ mod tests {
     use crate::profile::FailureKind;
 
     #[test]
-    fn a_silence_before_it_is_told() {
+    fn interrupted_after_a_silence_mentions_it() {
         let mut evidence = sample(FailureKind::Interrupted);
         assert!(judge(&evidence).unwrap().advice.contains("goes on"));
         evidence.failed.as_mut().unwrap().seconds = 60.0;

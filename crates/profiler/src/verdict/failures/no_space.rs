@@ -1,4 +1,4 @@
-//! The destination is full: its file system, or a quota.
+//! The destination's file system or a quota is full.
 
 use super::{Failed, Failure};
 use crate::profile::FailureKind;
@@ -18,7 +18,7 @@ mod tests {
     use crate::profile::FailureKind;
 
     #[test]
-    fn it_is_at_the_destination() {
+    fn no_space_names_the_destination() {
         let failure = super::super::judge(&sample(FailureKind::NoSpace)).unwrap();
         assert_eq!((failure.kind, failure.host.as_deref()), (FailureKind::NoSpace, Some("right")));
         assert!(failure.evidence.contains("30 %"), "{failure:?}");

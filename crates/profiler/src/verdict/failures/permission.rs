@@ -1,4 +1,4 @@
-//! Somebody may not read or write. Which end says so stands in the error's text.
+//! A file may not be read or written. The text of the error shows which end refused.
 
 use super::{Failed, Failure};
 use crate::profile::FailureKind;
@@ -16,7 +16,7 @@ mod tests {
     use crate::profile::FailureKind;
 
     #[test]
-    fn no_end_is_accused() {
+    fn permission_names_no_host() {
         let failure = super::super::judge(&sample(FailureKind::Permission)).unwrap();
         assert_eq!((failure.kind, failure.host), (FailureKind::Permission, None));
     }

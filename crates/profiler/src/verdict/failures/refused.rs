@@ -1,4 +1,4 @@
-//! A path is not there, or whoever asks is not let in.
+//! A path does not exist, or the server does not accept the user.
 
 use super::{Failed, Failure};
 use crate::profile::FailureKind;
@@ -6,7 +6,7 @@ use crate::verdict::Evidence;
 
 pub(super) fn judge(evidence: &Evidence, failed: &Failed) -> Option<Failure> {
     let advice = match failed.kind {
-        // It was there when it was opened.
+        // Data moved, so the path existed when it was opened.
         FailureKind::NotFound if evidence.bytes > 0.0 => {
             "something removed the path that the error names while it was copied: cleaners of scratch directories, another job"
         }
@@ -28,7 +28,7 @@ mod tests {
     use crate::profile::FailureKind;
 
     #[test]
-    fn what_vanished_was_there() {
+    fn refused_when_path_vanished_says_so() {
         let mut evidence = sample(FailureKind::NotFound);
         assert!(judge(&evidence).unwrap().advice.contains("removed"));
         evidence.bytes = 0.0;

@@ -1,8 +1,9 @@
-//! Data no longer moved, until somebody lost patience.
+//! Data no longer moved until a timeout expired.
 //!
-//! What the sender's connections show in the silence tells where it stood: a closed window with data behind it (the receiver's
-//! program takes nothing), data that is sent again and again without an answer (the way, or the other machine, is gone), or
-//! nothing to send at all (the sender's program or its storage).
+//! The sender's connections show during the silence where the data stopped: at a closed window with
+//! data behind it (the receiving program takes nothing), in data that is retransmitted again and
+//! again without an answer (the path or the other machine is gone), or at a sender with nothing to
+//! send (the sending program or its storage).
 
 use super::{Failed, Failure, Silence};
 use crate::profile::FailureKind;
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_silent() {
+    fn stalled_when_silence_is_known_names_the_side() {
         let silence = Silence { queued: 1e6, again: 0.0, closed: true };
         let failure = silent(Some(silence));
         assert_eq!(failure.host.as_deref(), Some("right"));
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_what_comes_after() {
+    fn silence_counts_only_samples_after_the_last_data() {
         let sample = |tenth: u32| ConnectionSample {
             time: f64::from(tenth) / 10.0,
             queued: Some(if tenth < 20 { 5 } else { 1000 }),

@@ -1,4 +1,4 @@
-//! A server could not be reached, or went before anything had moved.
+//! A server could not be reached, or disconnected before data had moved.
 
 use super::{Failed, Failure};
 use crate::profile::FailureKind;
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_anything_had_moved() {
+    fn unreachable_when_nothing_moved_is_reported() {
         let mut evidence = sample(FailureKind::Unreachable);
         evidence.bytes = 0.0;
         evidence.failed.as_mut().unwrap().moved_until = None;

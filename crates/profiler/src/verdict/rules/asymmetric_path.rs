@@ -1,12 +1,13 @@
 //! The other direction is much faster.
 //!
-//! The same two hosts moved memory to memory 1.3 to 2 times as much the other way, while the transfer reached at
-//! least 60 % of its own direction (else something nearer limits it), and no more than 10 % above. Then that direction's
-//! sender, or its way through the network, is the suspect, for the other way shows what cards and processors can do.
+//! The same two hosts moved 1.3 to 2 times as much from memory to memory in the other direction,
+//! while the transfer reached at least 60 % of its own direction's rate (otherwise a nearer cause
+//! limits it) and exceeded it by no more than 10 %. Then the sender or the route of this direction
+//! is the suspect, because the other direction shows what cards and processors can do.
 //!
-//! A connection that loses data moves what chance lets it, each way something else. So where the one that measured sent
-//! segments again, or it is not known and the transfer did (congestion_loss's scale), queues have to show (the same) that
-//! this way was full.
+//! A connection that loses data moves a random amount in each measurement. So if the measuring
+//! connection retransmitted segments, or if that is unknown and the transfer did (by the scale of
+//! `congestion_loss`), queues must show (by the same scale) that this direction was full.
 
 use super::congestion_loss::{queued, weight};
 use crate::verdict::figures::ramp;
@@ -38,14 +39,14 @@ impl Rule for AsymmetricPath {
     }
 }
 
-/// How far what was measured is what this way carries, 0 to 1.
+/// How far the measured rate is the capacity of this direction, 0 to 1.
 fn whole(evidence: &Evidence) -> f64 {
     let base = &evidence.baselines;
     if base.path_retransmitted == Some(0) {
         return 1.0;
     }
     let Some(path) = &evidence.path else { return if base.path_whole().is_some() { 1.0 } else { 0.0 } };
-    // Losses of a path that is full come with queues.
+    // Losses on a full path come with queues.
     let queues = queued(evidence).unwrap_or(0.0);
     if base.path_whole().is_none() { queues } else { 1.0 - (1.0 - queues) * weight(path).unwrap_or(0.0) }
 }
@@ -64,19 +65,19 @@ mod tests {
     }
 
     #[test]
-    fn one_way_is_faster() {
+    fn asymmetric_path_when_other_way_is_faster_is_found() {
         assert!(rates(1e6, 20e6, 0.95e6).is_some_and(|confidence| confidence > 0.9));
         assert_eq!(rates(1e6, 1.1e6, 0.95e6), None);
-        // Something nearer holds it back.
+        // A nearer cause limits the transfer.
         assert_eq!(rates(1e6, 20e6, 0.3e6), None);
         assert_eq!(rates(20e6, 1e6, 19e6), None);
         assert_eq!(AsymmetricPath.judge(&quiet()), None);
-        // The transfer shows that this way carries more.
+        // The transfer shows that this direction carries more.
         assert_eq!(rates(1e6, 20e6, 1.2e6), None);
     }
 
     #[test]
-    fn losses_differ_each_way() {
+    fn asymmetric_path_when_losses_explain_it_is_none() {
         let mut evidence = quiet();
         evidence.rate = 1.9e6;
         evidence.path.as_mut().unwrap().loss = Some(0.003);
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(AsymmetricPath.judge(&evidence), None);
         (evidence.baselines.path_streams, evidence.baselines.path_retransmitted) = (Some(1), Some(40));
         assert_eq!(AsymmetricPath.judge(&evidence), None);
-        // A narrow way loses too, but its queue is full.
+        // A narrow path loses data too, but its queue is full.
         evidence.path.as_mut().unwrap().rtt = 0.09;
         assert!(AsymmetricPath.judge(&evidence).unwrap().confidence > 0.9);
         evidence.path.as_mut().unwrap().rtt = 0.061;

@@ -1,14 +1,21 @@
-//! Losses from queues that overflow: others share the path, or a queue on it is too short.
+//! Losses in overflowing queues: other traffic shares the path, or a queue on it is too short.
 //!
-//! Segments sent again (0.001 % is a sign, 0.1 % is proof: at 10^-5, the rule of Mathis et al. leaves a Reno flow
-//! about 390 segments in flight, less than 50 Mbit/s over 100 ms) together with queues, while the congestion
-//! window limits half of the time. Queues show in the median round trip, 10 to 40 % and at least 1 ms above the shortest;
-//! short ones do not, but there losses come when the round trip is long: its place among all samples of the connection is
-//! 0.55 to 0.65 or higher in the mean of the losses, and by 1.5 to 2.5 standard errors more than the 0.5 that it is by
-//! chance. Or losses come in bunches, for a full queue drops several of a burst: there are 1.3 to 1.8 times fewer moments
-//! with losses than independent ones would make, and by 1.5 to 2.5 standard errors. (At least 5 moments with losses, of a
-//! tenth of a second. Damage that comes in bunches looks the same.) A path whose capacity is reached loses too, but that is no fault (path_capacity); so the
-//! rate has to be below it, or, where it is unknown, to vary as path_capacity says.
+//! The signs are retransmitted segments together with queues, while the congestion window limits
+//! half of the time. A loss of 0.001 % is a sign, 0.1 % is proof: at 10^-5, the rule of Mathis et
+//! al. leaves a Reno flow about 390 segments in flight, less than 50 Mbit/s over 100 ms.
+//!
+//! Queues show in one of three ways:
+//! - The median round trip is 10 to 40 % and at least 1 ms above the shortest.
+//! - Short queues do not show in the median, but then losses occur when the round trip is long: its
+//!   rank among all samples of the connection is 0.55 to 0.65 or higher in the mean of the losses,
+//!   and exceeds the 0.5 of chance by 1.5 to 2.5 standard errors.
+//! - Losses come in bunches, because a full queue drops several segments of a burst: there are 1.3
+//!   to 1.8 times fewer moments with losses than independent losses would make, and fewer by 1.5 to
+//!   2.5 standard errors. (Damage that comes in bunches looks the same.)
+//!
+//! The last two need at least 5 moments of a tenth of a second with losses. A path whose capacity
+//! is reached loses data too, but that is no fault (`path_capacity`). So the rate has to be below
+//! the capacity or, if that is unknown, to vary as `path_capacity` defines it.
 
 use super::path_capacity::{FULL, uneven};
 use crate::verdict::figures::ramp;
@@ -17,13 +24,13 @@ use crate::verdict::{Cause, CauseKind, Evidence, Path, Rule};
 
 pub(super) struct CongestionLoss;
 
-/// How much losses weigh: by powers of ten.
+/// Weight of the losses, by powers of ten.
 pub(super) fn weight(path: &Path) -> Option<f64> {
     let loss = path.loss.filter(|&loss| loss > 0.0)?;
     Some(ramp(loss.log10(), -5.0, -3.0))
 }
 
-/// Whether the rate is below what the path carries; by its variation where that is unknown.
+/// How far the rate is below the path's capacity; if that is unknown, how far the rate varies.
 fn below_capacity(evidence: &Evidence) -> f64 {
     match evidence.capacity() {
         Some(capacity) => 1.0 - ramp(evidence.rate / capacity, FULL - 0.1, FULL),
@@ -31,12 +38,12 @@ fn below_capacity(evidence: &Evidence) -> f64 {
     }
 }
 
-/// How far losses go with queues.
+/// How far losses occur together with queues.
 pub(super) fn queued(evidence: &Evidence) -> Option<f64> {
     let (ratio, queueing) = (evidence.inflation()?, evidence.queueing()?);
     let standing = if queueing < 0.001 { 0.0 } else { ramp(ratio, 1.1, 1.4) };
     let with_queues = evidence.losses.filter(|losses| losses.moments >= 5.0).map_or(0.0, |losses| {
-        // A place by chance is anything from 0 to 1.
+        // By chance, a rank is uniformly distributed from 0 to 1.
         let error = (1.0 / 12.0 / losses.moments).sqrt();
         let late = ramp(losses.place, 0.55, 0.65) * ramp((losses.place - 0.5) / error, 1.5, 2.5);
         let fewer = (losses.by_chance - losses.moments) / losses.by_chance.sqrt().max(1.0);
@@ -87,19 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn losses_with_queues() {
+    fn congestion_loss_when_queues_stand_is_found() {
         let cause = CongestionLoss.judge(&lossy()).unwrap();
         assert!(cause.confidence > 0.8 && cause.evidence.contains("0.2 %"), "{cause:?}");
     }
 
     #[test]
-    fn losses_when_a_short_queue_is_full() {
+    fn congestion_loss_when_a_short_queue_is_full_is_found() {
         let mut evidence = lossy();
         evidence.path.as_mut().unwrap().rtt = 0.0605;
         assert_eq!(CongestionLoss.judge(&evidence), None);
         evidence.losses = Some(Losses { moments: 12.0, place: 0.76, by_chance: 12.0 });
         assert!(CongestionLoss.judge(&evidence).unwrap().confidence > 0.8);
-        // What chance gives.
+        // Values that chance alone produces.
         evidence.losses = Some(Losses { moments: 8.0, place: 0.61, by_chance: 9.0 });
         assert_eq!(CongestionLoss.judge(&evidence), None);
         evidence.losses = Some(Losses { moments: 1000.0, place: 0.53, by_chance: 1050.0 });
@@ -109,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_path_and_losses_without_queues_are_other_causes() {
+    fn congestion_loss_when_path_is_full_or_queues_are_empty_is_none() {
         let mut evidence = lossy();
         evidence.baselines.path = Some(1.05e8);
         assert_eq!(CongestionLoss.judge(&evidence), None);

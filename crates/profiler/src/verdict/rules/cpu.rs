@@ -1,24 +1,34 @@
-//! A processor is the limit, and what it spends its time on.
+//! A processor is the limit, and the kind of work that it does.
 //!
-//! That it is a limit: the processor that worked most was busy for 80 to 97 % of the time (samples of a second blur
-//! what is above), or the program that moves the data used 75 to 95 % of all processors that it may use.
+//! A processor is a limit if the busiest one was busy for 80 to 97 % of the time (samples of a
+//! second blur higher values), or if the program that moves the data used 75 to 95 % of all
+//! processors that it may use.
 //!
-//! A host may be busy with other things while the network is the limit. So unless interrupts take the time, or the
-//! program's own share is what says so, TCP has to show it: a sender whose program has too little to send (20 to 60 %
-//! of samples, or 70 to 40 % of the congestion window and nothing else in the way), or a receiver that leaves data unread (destination_disk's scale). Where neither is known it counts 70
-//! %.
+//! A host may be busy with other work while the network is the limit. So unless interrupts take the
+//! time, or the program's own share is the evidence, TCP has to confirm it: a sender whose program
+//! has too little to send (20 to 60 % of samples, or 70 to 40 % of the congestion window and no
+//! other limit), or a receiver that leaves data unread (by the scale of `destination_disk`). If
+//! neither is known, the confidence counts 70 %.
 //!
-//! Nor is the busiest processor's work the transfer's: where the programs that move the data were looked at, one of them
-//! has to have worked, or waited for a processor, for 40 to 80 % of the time of one.
+//! The busiest processor may also work for other programs. So if the programs that move the data
+//! were sampled, one of them must have worked, or waited for a processor, for 40 to 80 % of the
+//! time of one processor.
 //!
-//! Behind the data, files are read again where checksums cannot be combined. If nothing moved for 20 to 50 % of the time
-//! while the programs of both ends worked for 30 to 60 % of that, one after the other, it is checksums.
+//! After the data has moved, files are read again if their checksums cannot be combined. If nothing
+//! moved for 20 to 50 % of the time, while the programs of both ends together worked for 30 to 60 %
+//! of that, one after the other, the cause is checksums.
 //!
-//! What for, by the profiler's functions where there are any (a kind with at least 30 % of the work, copying last,
-//! for the kernel's copying is under everything), else by the engine's own times (checksums and encryption: 30 % of
-//! the streams' time), else by the kind of time: interrupts with half of the processor's work, the kernel with half of the
-//! program's, where that is known (copying to and from sockets and files is what it does for a transfer), otherwise the program.
-//! Only sampled functions are sure of the kind. Where the program waited for the processor for long, cpu_competing says more.
+//! The kind of work is determined as follows:
+//! - by the profiler's functions, if there are any (a kind with at least 30 % of the work; copying
+//!   comes last, because the kernel copies during all other work);
+//! - otherwise by the times of Ropewalk's own engine (checksums or encryption with 30 % of the
+//!   streams' time);
+//! - otherwise by the kind of processor time: interrupts with half of the processor's work; the
+//!   kernel with half of the program's work, if that is known (for a transfer the kernel copies to
+//!   and from sockets and files); otherwise the program.
+//!
+//! Only sampled functions identify the kind with certainty. If the program waited long for the
+//! processor, `cpu_competing` is the better explanation.
 
 use super::destination_disk::backlog;
 use crate::profile::{FunctionShare, Processor, Program, ShareKind};
@@ -28,7 +38,7 @@ use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
 
 pub(super) struct Cpu;
 
-/// Parts of functions' names, in lower case; the first kind that fits counts.
+/// Parts of functions' names, in lower case. The first kind that matches counts.
 const NAMES: [(CauseKind, &[&str]); 4] = [
     (
         CauseKind::CpuEncryption,
@@ -54,7 +64,7 @@ const NAMES: [(CauseKind, &[&str]); 4] = [
     ),
 ];
 
-/// What a function does, where its name tells.
+/// The kind of work that a function does, if its name shows it.
 pub(crate) fn kind_of(function: &str) -> Option<CauseKind> {
     let name = function.to_ascii_lowercase();
     NAMES.iter().find(|(_, parts)| parts.iter().any(|part| name.contains(part))).map(|&(kind, _)| kind)
@@ -70,7 +80,8 @@ impl Rule for Cpu {
     }
 }
 
-/// How far processors limit an end, the share that says so, and whether that is the program's own.
+/// Returns how far processors limit an end, the share that shows it, and whether that share is the
+/// program's own.
 pub(super) fn hot(end: &End) -> (f64, f64, bool) {
     let busiest = end.busiest.as_ref().or(end.all.as_ref()).map_or(0.0, Processor::busy);
     let program = end.programs.iter().filter(|program| program.seconds > 0.0).map(|program| {
@@ -83,17 +94,17 @@ pub(super) fn hot(end: &End) -> (f64, f64, bool) {
     if of_program > of_busiest { (of_program, program, true) } else { (of_busiest, busiest, false) }
 }
 
-/// How far TCP shows that an end's program is too slow.
+/// How far TCP shows that the program of an end is too slow.
 pub(super) fn shown(evidence: &Evidence, end: &End) -> f64 {
     let sends = evidence.source.as_ref() == Some(end);
     let path = evidence.path.as_ref().filter(|_| sends);
-    // Over a path of microseconds, something is on its way whenever one looks.
+    // On a path of microseconds, some data is in flight in every sample.
     let starved = path.map(|path| ramp(path.application_limited, 0.2, 0.6).max(evidence.handed_little()));
     let behind = backlog(end).filter(|_| !sends).map(|share| ramp(share, 0.2, 0.67));
     starved.or(behind).unwrap_or(0.7)
 }
 
-/// How far the programs that move the data take part in that.
+/// How far the programs that move the data take part in the work.
 fn takes_part(end: &End) -> f64 {
     let known = end.programs.iter().filter(|program| program.seconds > 0.0);
     let shares = known.map(|program| {
@@ -112,8 +123,9 @@ fn worked(program: &Program) -> f64 {
     program.user + program.system
 }
 
-/// How far it is the program's own work that keeps the processor busy: not where it waited for others, half to twice as long as it
-/// ran, unless it ran for 50 to 80 % of the time of its processors, and so waited for itself.
+/// How far the program's own work keeps the processor busy. It does not if the program waited for
+/// others for half to twice as long as it ran, unless it ran for 50 to 80 % of the time of its
+/// processors, and thus waited for its own threads.
 fn own_work(end: &End) -> f64 {
     let Some(program) = worker(end) else { return 1.0 };
     let processors = program.processors.map_or(end.processors, f64::from).max(1.0);
@@ -137,7 +149,7 @@ fn judge(evidence: &Evidence, end: &End) -> Option<Cause> {
     })
 }
 
-/// Checksums that are computed when the data is there.
+/// Finds checksums that are computed after all data has moved.
 fn afterwards(evidence: &Evidence) -> Option<Cause> {
     let after = 1.0 - evidence.moving?;
     let work = |end: &End| {
@@ -200,7 +212,8 @@ fn by_time(processor: &Processor, worker: Option<&Program>) -> Option<(CauseKind
         let why = format!("interrupts took {} of its work", percent(interrupts));
         return Some((CauseKind::CpuInterrupt, 0.85, why));
     }
-    // Others may have worked on the same processor.
+    // Other programs may have worked on the same processor, so the program's own times are
+    // preferred.
     let (system, user, whose) = worker.map_or_else(
         || (processor.system / busy, processor.user / busy, "its work"),
         |program| (program.system / worked(program), program.user / worked(program), "the program's work"),
@@ -259,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_time_tells_without_a_profiler() {
+    fn cpu_without_profiler_finds_kind_by_time() {
         for (evidence, kind) in [
             (busy(0.1, 0.2, 0.69), CauseKind::CpuInterrupt),
             (busy(0.2, 0.7, 0.09), CauseKind::CpuCopy),
@@ -272,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_tell_checksums_and_encryption() {
+    fn cpu_when_stages_are_known_finds_checksums_and_encryption() {
         let mut evidence = busy(0.97, 0.02, 0.0);
         let stages = evidence.source.as_mut().unwrap().stages.as_mut().unwrap();
         stages.encryption = StageTime { busy: 6.0, waited: 0.0 };
@@ -283,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_tell_most_surely() {
+    fn cpu_when_functions_are_sampled_finds_kind_by_name() {
         let mut evidence = busy(0.5, 0.49, 0.0);
         let function = |name: &str, share| FunctionShare {
             function: name.into(),
@@ -302,13 +315,13 @@ mod tests {
         });
         let cause = Cpu.judge(&evidence).unwrap();
         assert!(cause.kind == CauseKind::CpuEncryption && cause.evidence.contains("50 %"), "{cause:?}");
-        // A handful of samples tells nothing.
+        // A handful of samples is not enough.
         evidence.source.as_mut().unwrap().profiler.as_mut().unwrap().samples = 9;
         assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuProgram);
     }
 
     #[test]
-    fn a_program_that_may_use_one_processor() {
+    fn cpu_when_program_uses_up_its_processor_is_found() {
         let mut evidence = quiet();
         evidence.destination.as_mut().unwrap().programs = vec![Program {
             seconds: 10.0,
@@ -322,15 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_host_is_no_cause_while_the_network_limits() {
+    fn cpu_when_network_limits_is_none() {
         let mut evidence = busy(0.9, 0.1, 0.0);
         evidence.path.as_mut().unwrap().application_limited = 0.0;
         assert_eq!(Cpu.judge(&evidence), None);
-        // Interrupts are not the program's.
+        // Interrupts are not the work of the program.
         let mut evidence = busy(0.1, 0.1, 0.8);
         evidence.path.as_mut().unwrap().application_limited = 0.0;
         assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuInterrupt);
-        // A receiver shows it by what it leaves unread.
+        // A receiver that is too slow leaves data unread.
         let mut evidence = quiet();
         let end = evidence.destination.as_mut().unwrap();
         end.busiest.as_mut().unwrap().user = 0.79;
@@ -340,20 +353,20 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_on_a_path_of_microseconds() {
+    fn cpu_when_path_is_short_uses_the_filled_window() {
         let mut evidence = busy(0.2, 0.7, 0.09);
         let path = evidence.path.as_mut().unwrap();
         (path.application_limited, path.filled) = (0.1, Some(0.9));
         assert_eq!(Cpu.judge(&evidence), None);
         evidence.path.as_mut().unwrap().filled = Some(0.17);
         assert_eq!(Cpu.judge(&evidence).unwrap().kind, CauseKind::CpuCopy);
-        // A buffer is in the way.
+        // A send buffer is the limit.
         evidence.path.as_mut().unwrap().buffer_limited = 0.9;
         assert_eq!(Cpu.judge(&evidence), None);
     }
 
     #[test]
-    fn checksums_behind_the_data() {
+    fn cpu_when_programs_work_after_the_data_finds_checksums() {
         let mut evidence = quiet();
         evidence.moving = Some(0.2);
         assert_eq!(Cpu.judge(&evidence), None);
@@ -367,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_others_keep_busy() {
+    fn cpu_when_other_programs_are_busy_is_none() {
         let mut evidence = busy(0.9, 0.1, 0.0);
         let program = |user| Program { seconds: 10.0, user, processors: Some(4), ..Program::default() };
         evidence.source.as_mut().unwrap().programs = vec![program(0.5)];
@@ -377,21 +390,21 @@ mod tests {
     }
 
     #[test]
-    fn of_the_programs_own_time_and_not_of_others() {
+    fn cpu_kind_is_by_the_programs_own_time() {
         let mut evidence = busy(0.6, 0.4, 0.0);
         let mut program =
             Program { seconds: 10.0, user: 1.0, system: 5.0, processors: Some(1), ..Program::default() };
         evidence.source.as_mut().unwrap().programs = vec![program.clone()];
         let cause = Cpu.judge(&evidence).unwrap();
         assert!(cause.kind == CauseKind::CpuCopy && cause.evidence.contains("83 %"), "{cause:?}");
-        // It had the processor for a third of the time in which it wanted it.
+        // The program had the processor for a third of the time in which it was ready to run.
         (program.user, program.system, program.waited_for_processor) = (1.0, 2.0, Some(6.0));
         evidence.source.as_mut().unwrap().programs = vec![program];
         assert_eq!(Cpu.judge(&evidence), None);
     }
 
     #[test]
-    fn idle_processors_are_no_limit() {
+    fn cpu_when_processors_are_idle_is_none() {
         assert_eq!(Cpu.judge(&quiet()), None);
         assert_eq!(Cpu.judge(&Evidence::default()), None);
         assert_eq!(kind_of("schedule"), None);

@@ -1,12 +1,14 @@
-//! Others have the processor: other programs, or other guests of the machine.
+//! Other programs, or other guests of the machine, use the processor.
 //!
-//! The kernel counts how long a program was ready to run but had to wait (proc(5), schedstat). Per second of the
-//! transfer, a quarter of a processor is a sign, three quarters are proof, if the program waited at least half as
-//! long as it ran: a program with many threads waits for itself too, and shows as busy (cpu) then. Time that other
-//! guests of the machine take (steal) counts from 10 % of all processors, and wholly from 40 %.
+//! The kernel counts how long a program was ready to run but had to wait (proc(5), schedstat). A
+//! quarter of a second per second of the transfer is a sign, three quarters are proof, if the
+//! program waited at least half as long as it ran. A program with many threads also waits for its
+//! own threads; it then shows as busy (`cpu`). Time that other guests of the machine take (steal)
+//! counts from 10 % of all processors, and in full from 40 %.
 //!
-//! Who waits may have time to: of two ends that do, it is the one that TCP points at (as in cpu), and where it points at neither, a
-//! full path or a full buffer say more, so it counts less than half.
+//! A program that waits may have the time to do so. If both ends wait, the end that TCP indicates
+//! counts (as in `cpu`). If TCP indicates neither, a full path or a full buffer is the better
+//! explanation, so the confidence is less than half.
 
 use super::cpu::shown;
 use crate::verdict::figures::ramp;
@@ -29,7 +31,7 @@ fn judge(end: &End) -> Option<Cause> {
     let waits = end.programs.iter().filter_map(|program| {
         let waited = program.waited_for_processor? / program.seconds;
         let ran = (program.user + program.system) / program.seconds;
-        // Where it has processors of its own to itself, it waits for its own threads.
+        // A program that has its processors to itself waits for its own threads.
         let processors = program.processors.map_or(end.processors, f64::from).max(1.0);
         let alone = ran / processors >= 0.9;
         (program.seconds > 0.0 && waited >= 0.5 * ran && !alone).then_some((
@@ -87,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_processors() {
+    fn cpu_competing_when_program_waits_is_found() {
         let cause = CpuCompeting.judge(&waiting(0.6, 0.4)).unwrap();
         assert!(cause.confidence > 0.6 && cause.evidence.contains("60 %"), "{cause:?}");
     }
 
     #[test]
-    fn who_waits_for_itself_does_not_count() {
+    fn cpu_competing_when_program_waits_for_itself_is_none() {
         assert_eq!(CpuCompeting.judge(&waiting(0.6, 0.99)), None);
         assert_eq!(CpuCompeting.judge(&waiting(0.05, 0.02)), None);
         assert_eq!(CpuCompeting.judge(&quiet()), None);
@@ -103,22 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_and_has_the_time_to() {
+    fn cpu_competing_when_both_ends_wait_follows_tcp() {
         let mut evidence = waiting(0.9, 0.1);
         let programs = evidence.source.as_ref().unwrap().programs.clone();
         evidence.destination.as_mut().unwrap().programs = programs;
-        // The receiver waits as long, but nothing lies unread.
+        // The receiver waits as long, but leaves no data unread.
         assert_eq!(CpuCompeting.judge(&evidence).unwrap().host.as_deref(), Some("left"));
         evidence.path.as_mut().unwrap().application_limited = 0.0;
         evidence.destination.as_mut().unwrap().unread = Some(14e6);
         assert_eq!(CpuCompeting.judge(&evidence).unwrap().host.as_deref(), Some("right"));
-        // Neither keeps the path waiting.
+        // Neither end keeps the path waiting.
         evidence.destination.as_mut().unwrap().unread = Some(0.0);
         assert!(CpuCompeting.judge(&evidence).unwrap().confidence < 0.5);
     }
 
     #[test]
-    fn stolen_time() {
+    fn cpu_competing_when_time_is_stolen_finds_steal() {
         let mut evidence = quiet();
         evidence.destination.as_mut().unwrap().all = Some(Processor { steal: 0.5, ..Processor::default() });
         let cause = CpuCompeting.judge(&evidence).unwrap();

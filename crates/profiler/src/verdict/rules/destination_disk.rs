@@ -1,14 +1,17 @@
-//! The destination disk (or store) takes data slower than the path brings it.
+//! The destination disk (or store) takes data more slowly than the path delivers it.
 //!
-//! Signs, of which the strongest counts:
-//! - the receiver's streams spent 30 to 80 % of their time writing;
-//! - a program that does not tell waited in writes to files for 30 to 80 % of the moments at which it was seen;
-//! - the disk was busy for 70 to 95 % of the time while data lay unread in the receive buffers, or the sender saw a
-//!   closed window (10 to 40 % of its time): a disk that keeps up leaves the buffers empty;
-//! - the rate is 80 to 95 % of what the disk writes by itself, with the same condition.
+//! The strongest of these signs counts:
+//! - The receiver's streams spent 30 to 80 % of their time writing.
+//! - A program that does not report its stages waited in writes to files at 30 to 80 % of the
+//!   moments at which it was sampled.
+//! - The disk was busy for 70 to 95 % of the time while data lay unread in the receive buffers, or
+//!   while the sender saw a closed window (10 to 40 % of its time). A disk that keeps up leaves the
+//!   buffers empty.
+//! - The rate is 80 to 95 % of the rate that the disk reaches by itself, with the same condition.
 //!
-//! Unread data weighs from a fifth of the receive buffer's usable half on, and wholly from two thirds: full buffers
-//! are how a slow writer looks to TCP, where small buffers that are emptied at once are another cause.
+//! Unread data counts from a fifth of the receive buffer's usable half on, and in full from two
+//! thirds: a slow writer shows to TCP as full buffers, while small buffers that are emptied at once
+//! are another cause.
 
 use crate::profile::WorkloadKind;
 use crate::verdict::figures::{largest, ramp};
@@ -17,13 +20,14 @@ use crate::verdict::{Cause, CauseKind, End, Evidence, Rule};
 
 pub(super) struct DestinationDisk;
 
-/// Share of the receive buffer's room for data that nobody had read.
+/// Share of the receive buffer's room for data that holds unread data.
 pub(super) fn backlog(end: &End) -> Option<f64> {
     let room = end.receive_buffer.filter(|&bytes| bytes > 0.0)? / 2.0;
     Some((end.unread? / room).min(1.0))
 }
 
-/// How far a receiver reads too slowly for any window to help: data lies unread, or it writes most of the time.
+/// How far a receiver reads too slowly for any window to help: data lies unread, or the receiver
+/// writes most of the time.
 pub(super) fn slow_reader(end: &End) -> f64 {
     let unread = backlog(end).map_or(0.0, |share| ramp(share, 0.2, 0.67));
     let writing = end.stage(|stages| stages.destination.spent()).or(end.doing.map(|doing| doing.writing));
@@ -91,7 +95,7 @@ mod tests {
     use crate::verdict::rules::samples::quiet;
 
     #[test]
-    fn a_stage_that_writes_all_the_time() {
+    fn destination_disk_when_stage_writes_is_found() {
         let mut evidence = quiet();
         evidence.destination.as_mut().unwrap().stages.as_mut().unwrap().destination =
             StageTime { busy: 9.0, waited: 0.0 };
@@ -102,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_seen_writing() {
+    fn destination_disk_when_program_waits_in_writes_is_found() {
         let mut evidence = quiet();
         let end = evidence.destination.as_mut().unwrap();
         (end.stages, end.doing) = (None, Some(Doing { samples: 100, writing: 0.9, ..Doing::default() }));
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_disk_counts_only_with_a_backlog() {
+    fn destination_disk_when_busy_without_backlog_is_none() {
         let mut evidence = quiet();
         let end = evidence.destination.as_mut().unwrap();
         end.disk = Some(("sdb".into(), 1.0, 9e7));
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_emptied_at_once_is_no_disk() {
+    fn destination_disk_when_window_is_small_is_none() {
         let mut evidence = quiet();
         evidence.path.as_mut().unwrap().window_limited = 0.9;
         evidence.destination.as_mut().unwrap().disk = Some(("sdb".into(), 0.9, 9e7));

@@ -1,12 +1,19 @@
-//! A limit of the kernel keeps a buffer below what the path needs.
+//! A limit of the kernel keeps a buffer smaller than the path needs.
 //!
-//! Either the buffer limits (limited times as in sender_buffer and receiver_window, a tenth to half of the time) and
-//! stands at its ceiling (70 % of the third value of net.ipv4.tcp_wmem or tcp_rmem, since autotuning grows in steps).
-//! Or, where the limited times are not known, each connection has on its way just what the ceiling leaves for data:
-//! between 40 and 110 % of half the ceiling (the kernel's bookkeeping takes about half), while the path could carry
-//! more than 1.3 times as much. A slow reader fills any buffer, so unread data and a receiver that writes most of the
-//! time speak against it (destination_disk's scale). So does a queue in which data stand (a round trip of 2 to 2.5 times the idle
-//! path's), and a ceiling that allows four to ten times what was reached, as on loopback: something behind it takes less than the buffers offer, be it a full path or a busy processor.
+//! Either the buffer limits (for a tenth to half of the time, counted as in `sender_buffer` and
+//! `receiver_window`) and stands at its ceiling: 70 % of the third value of net.ipv4.tcp_wmem or
+//! tcp_rmem, because autotuning grows in steps. Or, if the limited times are not known, each
+//! connection has in flight what the ceiling leaves for data: between 40 and 110 % of half the
+//! ceiling (the kernel's bookkeeping takes about half), while the path could carry more than 1.3
+//! times as much.
+//!
+//! These signs speak against it:
+//! - unread data, or a receiver that writes most of the time (by the scale of `destination_disk`),
+//!   because a slow reader fills any buffer;
+//! - a standing queue (a round trip of 2 to 2.5 times that of the idle path);
+//! - a ceiling that allows four to ten times the rate that was reached, as on loopback. In the last
+//!   two cases something behind the buffers takes less than they offer, such as a full path or a
+//!   busy processor.
 
 use super::destination_disk::slow_reader;
 use super::sender_buffer::AT_CEILING;
@@ -96,7 +103,7 @@ fn side<'a>(
     Some(Side { end, sysctl, ceiling, confidence, limited })
 }
 
-/// Whether what is on its way is what the ceiling allows, and less than the path could take.
+/// Whether the data in flight is what the ceiling allows, and less than the path could take.
 fn fits(evidence: &Evidence, ceiling: f64) -> Option<f64> {
     let (rtt, capacity) = (evidence.rtt?, evidence.capacity()?);
     let flight = evidence.rate * rtt / evidence.streams;
@@ -111,7 +118,7 @@ mod tests {
     use crate::verdict::rules::samples::quiet;
 
     #[test]
-    fn a_receive_ceiling() {
+    fn kernel_ceiling_when_receive_buffer_is_at_it_is_found() {
         let mut evidence = quiet();
         evidence.path.as_mut().unwrap().window_limited = 0.95;
         let end = evidence.destination.as_mut().unwrap();
@@ -121,13 +128,13 @@ mod tests {
         assert_eq!((cause.host.as_deref(), cause.confidence > 0.9), (Some("right"), true));
         assert!(cause.evidence.contains("tcp_rmem lets a buffer grow to 128 KiB"), "{cause:?}");
         assert!(cause.advice.contains("2.86 MiB"), "{cause:?}");
-        // Nobody reads it: no buffer would be large enough.
+        // The receiver does not read the data, so no buffer would be large enough.
         evidence.destination.as_mut().unwrap().unread = Some(65_000.0);
         assert_eq!(KernelCeiling.judge(&evidence), None);
     }
 
     #[test]
-    fn a_send_ceiling() {
+    fn kernel_ceiling_when_send_buffer_is_at_it_is_found() {
         let mut evidence = quiet();
         let path = evidence.path.as_mut().unwrap();
         (path.buffer_limited, path.send_buffer) = (0.6, Some(260_000.0));
@@ -139,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_standing_queue_no_buffer_is_too_small() {
+    fn kernel_ceiling_when_a_queue_stands_is_none() {
         let mut evidence = quiet();
         let rtt = evidence.rtt.unwrap();
         let path = evidence.path.as_mut().unwrap();
@@ -151,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_no_ceiling_is_low() {
+    fn kernel_ceiling_on_loopback_is_none() {
         let mut evidence = quiet();
         (evidence.rate, evidence.peak, evidence.rtt) = (1e9, None, Some(1e-6));
         let path = evidence.path.as_mut().unwrap();
@@ -161,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limited_times_the_flight_tells() {
+    fn kernel_ceiling_without_limited_times_uses_the_flight() {
         let mut evidence = quiet();
         evidence.path = None;
         evidence.rate = 1e6;
@@ -175,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn large_buffers_are_no_limit() {
+    fn kernel_ceiling_when_buffers_are_large_is_none() {
         assert_eq!(KernelCeiling.judge(&quiet()), None);
         assert_eq!(KernelCeiling.judge(&Evidence::default()), None);
     }

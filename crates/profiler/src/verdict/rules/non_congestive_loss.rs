@@ -1,10 +1,15 @@
-//! Losses although queues are empty: a dirty fibre, a bad connector, a policer, a firewall, a wireless hop.
+//! Losses although queues are empty: a dirty fibre, a bad connector, a policer, a firewall, a
+//! wireless hop.
 //!
-//! Segments sent again (congestion_loss's scale) with hardly any queue (round trip less than 10 to 25 % above the
-//! shortest), and not just when the round trip is long (congestion_loss) while the congestion window limits half of the time, below the capacity where it is known. The rate
-//! should be what such losses allow: within a factor of 3 of the larger of Reno's sqrt(3/2)·MSS/(RTT·sqrt(p)) (Mathis
-//! et al. 1997) and CUBIC's average window (RFC 9438 with C = 0.4 and beta = 0.7: 1.054·(RTT/p)^(3/4) segments).
-//! Beyond a factor of 3 either way it counts half; for BBR, which does not slow down for losses, half as well.
+//! The signs are retransmitted segments (by the scale of `congestion_loss`) with hardly any queue
+//! (a round trip less than 10 to 25 % above the shortest), and not only when the round trip is long
+//! (`congestion_loss`), while the congestion window limits half of the time and the rate is below
+//! the capacity, if that is known.
+//!
+//! The rate should be what such losses allow: within a factor of 3 of the larger of Reno's
+//! sqrt(3/2)·MSS/(RTT·sqrt(p)) (Mathis et al. 1997) and CUBIC's average window (RFC 9438 with C =
+//! 0.4 and beta = 0.7: 1.054·(RTT/p)^(3/4) segments). Beyond a factor of 3 in either direction the
+//! confidence is halved; so it is for BBR, which does not slow down for losses.
 
 use super::congestion_loss::{queued, weight};
 use super::path_capacity::FULL;
@@ -70,14 +75,15 @@ mod tests {
     }
 
     #[test]
-    fn losses_without_queues() {
+    fn non_congestive_loss_when_queues_are_empty_is_found() {
         let cause = NonCongestiveLoss.judge(&lossy()).unwrap();
         assert!(cause.confidence > 0.8 && cause.evidence.contains("0.1 %"), "{cause:?}");
     }
 
     #[test]
-    fn the_formulas_give_known_windows() {
-        // RTT 0.1 s, p = 10^-5: 1.054 * (10^4)^(3/4) for CUBIC; Reno's sqrt(1.5 * 10^5) = 387 is less.
+    fn allowed_matches_known_windows() {
+        // RTT 0.1 s, p = 10^-5: 1.054 * (10^4)^(3/4) for CUBIC; Reno's sqrt(1.5 * 10^5) = 387 is
+        // less.
         let window = allowed(1.0, 0.1, 1e-5) * 0.1;
         assert!((window / 1054.0 - 1.0).abs() < 0.01, "{window}");
         // At 1 % and 10 ms Reno's sqrt(150) = 12.2 is more than CUBIC's 1.05.
@@ -86,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_against_it() {
+    fn non_congestive_loss_when_other_causes_fit_is_none_or_weak() {
         let mut queues = lossy();
         queues.path.as_mut().unwrap().rtt = 0.09;
         assert_eq!(NonCongestiveLoss.judge(&queues), None);
         let mut full = lossy();
         full.baselines.path = Some(1.05e6);
         assert_eq!(NonCongestiveLoss.judge(&full), None);
-        // What was measured was slowed down by the same losses.
+        // The same losses slowed down the measurement of the baseline.
         (full.baselines.path_streams, full.baselines.path_retransmitted) = (Some(1), Some(40));
         assert!(NonCongestiveLoss.judge(&full).is_some());
         full.baselines = crate::profile::Baselines { path: Some(5e5), ..Default::default() };

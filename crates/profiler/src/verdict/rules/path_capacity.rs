@@ -1,12 +1,17 @@
-//! The path is full: what it carries was reached.
+//! The path is full: the transfer reached its capacity.
 //!
-//! Known capacity (a memory-to-memory run, unless a single connection lost data in it, or the slower interface at 94 % of
-//! its bit rate, what TCP leaves of it with a usual MTU; none that the transfer exceeds by more than 10 %): 80 to 92 % of
-//! it. Unknown: a queue that stands (median round trip at least a tenth and 2 ms
-//! above the shortest, wholly at a quarter) under a rate that does not vary, while only the congestion window limits, half
-//! of the time at least: a bottleneck that is never idle, and carries nothing else. Such a one delivers the same in each
-//! half-second: half of them are within 1.5 % of their median (beyond 4 % it is shared, or idle at times). Where TCP did
-//! not count, the rate that the program told may vary by 15 % (25 %), for it counts in blocks.
+//! If the capacity is known, the rate is 80 to 92 % of it. It is known from a run from memory to
+//! memory, unless a single connection lost data in that, or from the slower interface at 94 % of
+//! its bit rate, which TCP leaves of it with a usual MTU. A capacity that the transfer exceeds by
+//! more than 10 % does not count.
+//!
+//! If it is unknown, the sign is a bottleneck that is never idle and carries nothing else: a
+//! standing queue (median round trip at least a tenth and 2 ms above the shortest, in full at a
+//! quarter) under a rate that does not vary, while only the congestion window limits, at least half
+//! of the time. Such a bottleneck delivers the same amount in each half-second: half of them are
+//! within 1.5 % of their median (beyond 4 % the path is shared, or idle at times). If TCP did not
+//! count, the rate that the program reported may vary by 15 % (25 %), because the program counts in
+//! blocks.
 
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{link, percent, time};
@@ -14,7 +19,7 @@ use crate::verdict::{Cause, CauseKind, Evidence, Rule};
 
 pub(super) struct PathCapacity;
 
-/// Share of the capacity from which a path is called full.
+/// Share of the capacity from which a path counts as full.
 pub(super) const FULL: f64 = 0.85;
 
 impl Rule for PathCapacity {
@@ -42,7 +47,7 @@ impl Rule for PathCapacity {
     }
 }
 
-/// By how much the rate varies, and how far that is too much for a link that is never idle.
+/// The variation of the rate, and how far it is too large for a link that is never idle.
 pub(super) fn uneven(evidence: &Evidence) -> Option<(f64, f64)> {
     match evidence.unrest {
         Some(unrest) => Some((unrest, ramp(unrest, 0.015, 0.04))),
@@ -76,7 +81,7 @@ mod tests {
     use crate::verdict::rules::samples::quiet;
 
     #[test]
-    fn a_known_capacity_is_reached() {
+    fn path_capacity_when_known_and_reached_is_found() {
         let mut evidence = quiet();
         evidence.baselines.path = Some(1.05e8);
         let cause = PathCapacity.judge(&evidence).unwrap();
@@ -89,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_queue_under_a_steady_rate() {
+    fn path_capacity_when_unknown_uses_queue_and_steady_rate() {
         let mut evidence = quiet();
         evidence.variation = Some(0.05);
         assert_eq!(PathCapacity.judge(&evidence), None);
@@ -97,7 +102,7 @@ mod tests {
         assert!(PathCapacity.judge(&evidence).unwrap().confidence > 0.8);
         evidence.variation = Some(0.4);
         assert_eq!(PathCapacity.judge(&evidence), None);
-        // TCP counts better than a program that counts blocks.
+        // TCP counts more precisely than a program that counts blocks.
         evidence.unrest = Some(0.006);
         assert!(PathCapacity.judge(&evidence).unwrap().confidence > 0.8);
         evidence.unrest = Some(0.05);

@@ -1,15 +1,16 @@
-//! A server's program, or something behind it that was not measured.
+//! A server's program, or something behind it that was not measured, limits the transfer.
 //!
-//! - It was seen to sleep for a time of its own choice (a limit of rate does that) or to be stopped, 30 to 80 % of moments,
-//!   while TCP had too little to send (20 to 60 % of samples, or 70 to 40 % of the congestion window and nothing else
-//!   in the way) if it is the source, or data lay unread (destination_disk's
-//!   scale) if it is the destination.
-//! - The source was looked at: TCP had too little to send (40 to 80 % of samples), but neither its disk (30 % of the
-//!   streams' time or of the program's moments, 60 % busy), nor its processors (80 %), nor many files explain it: the
-//!   program itself waits for something.
-//! - The source was not looked at: nothing is wrong that its peer could see. The receiver's streams waited for the
-//!   socket (60 to 90 % of their time), nothing lay unread, less than 0.001 % of segments came out of order, and the
-//!   path is known to carry 1.4 to 2 times as much. Half sure only: buffers of the other end look the same.
+//! - The program was seen to sleep for a time that it chose itself (as a rate limit does) or to be
+//!   stopped, at 30 to 80 % of the moments. Meanwhile, if it is the source, TCP had too little to
+//!   send (20 to 60 % of samples, or 70 to 40 % of the congestion window and no other limit); if it
+//!   is the destination, data lay unread (by the scale of `destination_disk`).
+//! - The source was measured: TCP had too little to send (40 to 80 % of samples), but neither its
+//!   disk (30 % of the streams' time or of the program's moments, 60 % busy), nor its processors
+//!   (80 %), nor many files explain it. So the program itself waits for something.
+//! - The source was not measured, and its peer sees no fault. The receiver's streams waited for the
+//!   socket (60 to 90 % of their time), nothing lay unread, less than 0.001 % of segments came out
+//!   of order, and the path is known to carry 1.4 to 2 times as much. The confidence is only half,
+//!   because buffers of the other end look the same.
 
 use super::cpu;
 use super::destination_disk::backlog;
@@ -77,7 +78,7 @@ fn idle_source(evidence: &Evidence, source: &End) -> Option<(f64, String)> {
     if reads || many || cpu::hot(source).0 > 0.0 {
         return None;
     }
-    // A disk that nobody measured cannot be ruled out.
+    // A disk that was not measured cannot be ruled out.
     let known = source.stages.is_some() || source.disk.is_some() || source.doing.is_some();
     let sure = if known { 0.7 } else { 0.5 };
     Some((
@@ -114,14 +115,14 @@ mod tests {
     use crate::verdict::rules::samples::{quiet, starved};
 
     #[test]
-    fn a_source_that_does_nothing() {
+    fn peer_server_when_source_is_idle_is_found() {
         let cause = PeerServer.judge(&starved()).unwrap();
         assert!(cause.confidence > 0.6 && cause.host.as_deref() == Some("left"), "{cause:?}");
         assert_eq!(PeerServer.judge(&quiet()), None);
     }
 
     #[test]
-    fn what_explains_it_otherwise() {
+    fn peer_server_when_other_causes_explain_it_is_none() {
         let mut disk = starved();
         disk.source.as_mut().unwrap().stages.as_mut().unwrap().source = StageTime { busy: 0.0, waited: 5.0 };
         assert_eq!(PeerServer.judge(&disk), None);
@@ -134,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_rest() {
+    fn peer_server_when_program_sleeps_or_is_stopped_is_found() {
         let asleep = Some(Doing { samples: 100, asleep: 0.9, ..Doing::default() });
         let mut evidence = starved();
         evidence.source.as_mut().unwrap().doing = asleep;
         let cause = PeerServer.judge(&evidence).unwrap();
         assert!(cause.confidence > 0.9 && cause.evidence.contains("asleep"), "{cause:?}");
-        // Others need the time: it sleeps since nobody wants anything.
+        // Something else takes the time: the program sleeps because no more data is wanted.
         let mut evidence = quiet();
         evidence.source.as_mut().unwrap().doing = asleep;
         assert_eq!(PeerServer.judge(&evidence), None);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_nobody_looked_at() {
+    fn peer_server_when_source_is_unmeasured_is_half_sure() {
         let mut evidence = quiet();
         (evidence.source, evidence.path) = (None, None);
         assert_eq!(PeerServer.judge(&evidence), None);

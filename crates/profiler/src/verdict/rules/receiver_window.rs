@@ -1,10 +1,12 @@
-//! The receiver offers too small a window although it reads what arrives.
+//! The receiver offers too small a window although it reads the data that arrives.
 //!
-//! The kernel counts the time in which a sender had data and room but the peer's window was full (tcp(7):
-//! rwnd_limited). A tenth of the time is a sign, half is proof. Unread data in the receive buffer (destination_disk's
-//! scale) or a receiver that writes most of the time makes it the reader's fault; a buffer at the kernel's ceiling
-//! makes it the ceiling's. So does a window that allows four to ten times what was reached: on a path as short as loopback a
-//! window is full because the receiver is slower than the sender, whatever its size.
+//! The kernel counts the time in which a sender had data and room, but the peer's window was full
+//! (tcp(7): rwnd_limited). A tenth of the time is a sign, half is proof. With unread data in the
+//! receive buffer (by the scale of `destination_disk`), or with a receiver that writes most of the
+//! time, the slow reader is the cause. With a buffer at the kernel's ceiling, the ceiling is the
+//! cause. A window that allows four to ten times the rate that was reached is not the cause either:
+//! on a path as short as loopback a window is full because the receiver is slower than the sender,
+//! whatever its size.
 
 use super::destination_disk::slow_reader;
 use super::sender_buffer::AT_CEILING;
@@ -26,7 +28,7 @@ impl Rule for ReceiverWindow {
         if at_ceiling && evidence.socket_buffer.is_none() {
             return None;
         }
-        // Who was not looked at may have a slow reader.
+        // A receiver that was not measured may be a slow reader.
         let sure = if end.is_some_and(|end| end.unread.is_some()) { 0.95 } else { 0.65 };
         let small = 1.0 - path.send_window.map_or(0.0, |bytes| evidence.roomy(bytes));
         let confidence = sure * limited * (1.0 - slow_reader) * small;
@@ -69,33 +71,33 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_that_is_read() {
+    fn receiver_window_when_small_is_found() {
         let cause = ReceiverWindow.judge(&limited()).unwrap();
         assert!(cause.confidence > 0.9 && cause.evidence.contains("64.0 KiB"), "{cause:?}");
         assert_eq!(ReceiverWindow.judge(&quiet()), None);
     }
 
     #[test]
-    fn a_full_buffer_is_the_readers_fault() {
+    fn receiver_window_when_reader_is_slow_is_none() {
         let mut evidence = limited();
         evidence.destination.as_mut().unwrap().unread = Some(60_000.0);
         assert_eq!(ReceiverWindow.judge(&evidence), None);
     }
 
     #[test]
-    fn at_the_ceiling_it_is_the_ceiling() {
+    fn receiver_window_when_at_the_ceiling_is_none() {
         let mut evidence = limited();
         evidence.destination.as_mut().unwrap().receive_ceiling = Some(131_072.0);
         assert_eq!(ReceiverWindow.judge(&evidence), None);
     }
 
     #[test]
-    fn on_loopback_no_window_is_small() {
+    fn receiver_window_on_loopback_is_weak_or_none() {
         let mut evidence = limited();
         (evidence.rate, evidence.peak, evidence.rtt) = (9e9, None, Some(1e-6));
         let path = evidence.path.as_mut().unwrap();
         (path.rtt, path.send_window) = (46e-6, Some(3e6));
-        // Ten times what is on its way at that rate would be 4 MB.
+        // Ten times the data in flight at that rate would be 4 MB.
         let cause = ReceiverWindow.judge(&evidence).unwrap();
         assert!(cause.confidence < 0.6 && !cause.evidence.contains("bit/s"), "{cause:?}");
         evidence.path.as_mut().unwrap().send_window = Some(6e6);
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_nobody_looked_at_leaves_a_doubt() {
+    fn receiver_window_when_receiver_is_unmeasured_is_less_sure() {
         let mut evidence = limited();
         evidence.destination = None;
         let cause = ReceiverWindow.judge(&evidence).unwrap();

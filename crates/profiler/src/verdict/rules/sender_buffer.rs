@@ -1,11 +1,15 @@
-//! The send buffer is smaller than the path, since a program set it so.
+//! The send buffer is too small for the path because a program set its size.
 //!
-//! The kernel counts the time in which a connection had window left but an empty, full-size buffer kept the program
-//! from handing over more (tcp(7): sndbuf_limited); samples in which TCP had sent all it had while the buffer was
-//! full count too. A tenth of the time is a sign, half is proof: the kernel counts only what nothing else explains.
-//! Where the buffer stands at its ceiling, the ceiling is the cause (kernel_ceiling); "stands at" means 70 % of it,
-//! since autotuning grows in steps. A buffer that holds a whole file of many keeps nobody waiting: it looks full between
-//! one file and the next. One that holds four to ten times what a connection had on its way is not small, whoever fills it.
+//! The kernel counts the time in which a connection had window left, but its send buffer was at its
+//! full size and had no unsent data, so that the program could not hand over more (tcp(7):
+//! sndbuf_limited). Samples in which TCP had sent all its data while the buffer was full count too.
+//! A tenth of the time is a sign, half is proof: the kernel counts only time that no other limit
+//! explains.
+//!
+//! If the buffer stands at its ceiling, the ceiling is the cause (`kernel_ceiling`); "stands at"
+//! means 70 % of it, because autotuning grows in steps. A buffer that holds a whole file of many
+//! makes no program wait: it looks full between one file and the next. A buffer that holds four to
+//! ten times the data that a connection had in flight is not small, whatever fills it.
 
 use crate::verdict::figures::ramp;
 use crate::verdict::text::{percent, size, time};
@@ -72,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_buffer_below_the_ceiling() {
+    fn sender_buffer_when_small_is_found() {
         let cause = SenderBuffer.judge(&limited(0.8)).unwrap();
         assert!(cause.confidence > 0.9 && cause.evidence.contains("128 KiB"), "{cause:?}");
         assert_eq!(SenderBuffer.judge(&limited(0.05)), None);
     }
 
     #[test]
-    fn at_the_ceiling_it_is_the_ceiling_unless_it_was_asked_for() {
+    fn sender_buffer_when_at_the_ceiling_is_none_unless_requested() {
         let mut evidence = limited(0.8);
         evidence.source.as_mut().unwrap().send_ceiling = Some(131_072.0);
         assert_eq!(SenderBuffer.judge(&evidence), None);
@@ -88,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_holds_a_file() {
+    fn sender_buffer_when_it_holds_a_file_is_none() {
         let mut evidence = limited(0.8);
         (evidence.files, evidence.bytes) = (120.0, 120.0 * 30_720.0);
         assert_eq!(SenderBuffer.judge(&evidence), None);
@@ -97,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_ceiling_leaves_a_doubt() {
+    fn sender_buffer_when_ceiling_is_unknown_is_less_sure() {
         let mut evidence = limited(0.8);
         evidence.source.as_mut().unwrap().send_ceiling = None;
         let confidence = SenderBuffer.judge(&evidence).unwrap().confidence;

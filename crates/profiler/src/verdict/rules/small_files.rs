@@ -1,11 +1,16 @@
 //! Round trips for each of many small files.
 //!
-//! At least 10 files over a round trip of 2 ms or more (below, names and disks cost more than the path), whose mean
-//! is below what the path holds (rate times round trip of the highest rate seen, at least 1 MiB: what a connection
-//! sends in its first few round trips). Each file then took `seconds * files in flight / files`; what its bytes
-//! needed at the path's capacity is taken off (where that is unknown, at the highest rate seen, or 1 MiB in a round trip). The rest is the overhead: 30 % of the time
-//! is a sign, 80 % is proof, if it is at least 0.8 round trips for each file. TCP has to be short of data meanwhile (20 to 50 % of
-//! samples); where a send buffer holds a whole file, it may be full of it, and the sender has nothing more to give all the same.
+//! The rule needs at least 10 files over a round trip of 2 ms or more (on shorter paths, opening
+//! files and disks cost more than the path). Their mean size must be below what the path holds:
+//! rate times round trip, with the highest known rate, and at least 1 MiB, which a connection sends
+//! in its first few round trips.
+//!
+//! Each file took `seconds * files in flight / files`. The time that its bytes need at the path's
+//! capacity is subtracted (if that is unknown, at the highest rate seen, or at 1 MiB per round
+//! trip). The rest is the overhead: 30 % of the time is a sign, 80 % is proof, if it is at least
+//! 0.8 round trips for each file. Meanwhile TCP has to be short of data (20 to 50 % of samples). A
+//! send buffer that holds a whole file may be full of it although the sender has no more data, so
+//! its limited time counts too.
 
 use crate::verdict::figures::{largest, ramp};
 use crate::verdict::text::{percent, size, time};
@@ -24,7 +29,7 @@ impl Rule for SmallFiles {
         if mean > (reach * rtt).max(1_048_576.0) {
             return None;
         }
-        // Many that go side by side may fill the path; then TCP is never short of data.
+        // Many files in parallel may fill the path; then TCP is never short of data.
         let starved = evidence.path.as_ref().map_or(1.0, |path| {
             let holds_it = path.send_buffer.is_some_and(|buffer| buffer >= mean);
             let waiting = if holds_it { path.buffer_limited } else { 0.0 };
@@ -69,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_files() {
+    fn small_files_when_each_takes_round_trips_is_found() {
         let mut evidence = many(1000.0, 10_240_000.0, 200.0);
         evidence.baselines.path = Some(12.5e6);
         let cause = SmallFiles.judge(&evidence).unwrap();
@@ -77,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_full_of_one_file() {
+    fn small_files_when_buffer_holds_a_file_is_found() {
         let mut evidence = many(41.0, 1_511_424.0, 4.9);
         let path = evidence.path.as_mut().unwrap();
         (path.application_limited, path.buffer_limited) = (0.03, 0.94);
@@ -88,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelined_or_large_files_are_no_matter_of_round_trips() {
+    fn small_files_when_pipelined_large_or_near_is_none() {
         let mut pipelined = many(1000.0, 10_240_000.0, 2.0);
         pipelined.baselines.path = Some(12.5e6);
         assert_eq!(SmallFiles.judge(&pipelined), None);

@@ -1,15 +1,16 @@
 //! The source disk (or whatever store the data is read from) is slower than the rest.
 //!
-//! Signs, of which the strongest counts:
-//! - the engine's streams spent 30 to 80 % of their time reading (with `sendfile`, reading hides in the socket's
-//!   time, so its absence says nothing);
-//! - a program that does not tell waited in reads of files for 30 to 80 % of the moments at which it was seen;
-//! - the disk had requests for 70 to 95 % of the time: below, it idles too often to be the limit;
-//! - processors waited for disks: half of one processor's time to all of it;
-//! - the rate is 80 to 95 % of what the disk reads by itself.
+//! The strongest of these signs counts:
+//! - The engine's streams spent 30 to 80 % of their time reading. (With `sendfile`, reading is
+//!   hidden in the socket's time, so the absence of this sign means nothing.)
+//! - A program that does not report its stages waited in reads of files at 30 to 80 % of the
+//!   moments at which it was sampled.
+//! - The disk had requests for 70 to 95 % of the time: below, it is idle too often to be the limit.
+//! - Processors waited for disks: from half of one processor's time to all of it.
+//! - The rate is 80 to 95 % of the rate that the disk reaches by itself.
 //!
-//! All but the first two hold only while TCP had too little to send (20 to 60 % of its samples), for a busy disk may
-//! still be fast enough. A transfer from memory has no source disk.
+//! All but the first two count only while TCP had too little to send (20 to 60 % of its samples),
+//! because a busy disk may still be fast enough. A transfer from memory has no source disk.
 
 use crate::profile::WorkloadKind;
 use crate::verdict::figures::{largest, ramp};
@@ -24,7 +25,7 @@ impl Rule for SourceDisk {
             return None;
         }
         let end = evidence.source.as_ref()?;
-        // Without TCP's figures the others must do.
+        // Without figures of TCP, the other signs have to be enough.
         let starved = evidence.path.as_ref().map_or(0.7, |path| ramp(path.application_limited, 0.2, 0.6));
         let stage = end.stage(|stages| stages.source.spent());
         let seen = end.doing.map(|doing| doing.reading);
@@ -72,7 +73,7 @@ mod tests {
     use crate::verdict::rules::samples::{quiet, starved};
 
     #[test]
-    fn a_stage_that_reads_all_the_time() {
+    fn source_disk_when_stage_reads_is_found() {
         let mut evidence = starved();
         let end = evidence.source.as_mut().unwrap();
         end.stages.as_mut().unwrap().source = StageTime { busy: 0.5, waited: 8.0 };
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_seen_reading() {
+    fn source_disk_when_program_waits_in_reads_is_found() {
         let mut evidence = starved();
         let end = evidence.source.as_mut().unwrap();
         (end.stages, end.doing) = (None, Some(Doing { samples: 100, reading: 0.9, ..Doing::default() }));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_disk_counts_only_where_the_sender_starves() {
+    fn source_disk_when_sender_has_data_is_none() {
         let busy = |mut evidence: Evidence| {
             evidence.source.as_mut().unwrap().disk = Some(("sda".into(), 0.97, 1e8));
             SourceDisk.judge(&evidence)
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_is_reached() {
+    fn source_disk_when_baseline_is_reached_is_found() {
         let mut evidence = starved();
         evidence.baselines.source_disk = Some(1.02e8);
         assert!(SourceDisk.judge(&evidence).unwrap().confidence > 0.8);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrong() {
+    fn source_disk_when_nothing_is_wrong_is_none() {
         assert_eq!(SourceDisk.judge(&quiet()), None);
         assert_eq!(SourceDisk.judge(&Evidence::default()), None);
     }

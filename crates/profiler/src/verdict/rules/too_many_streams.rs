@@ -1,10 +1,13 @@
-//! More streams than the path or the hosts can use.
+//! There are more streams than the path or the hosts can use.
 //!
-//! A sweep says it outright: fewer streams gave more, by 5 to 20 %, and by more than twice the standard errors
-//! together; that the kernel's load grew as the rate fell is told too. Without a sweep: at least 8 streams that
-//! have so little on their way (2 to 6 segments each: the smaller of the median window and what the rate over the round
-//! trip leaves each) that a loss cannot be repaired by duplicate acknowledgements (RFC 5681
-//! wants three) but waits for a timeout, with 0.5 to 2 % of segments sent again.
+//! A sweep shows this directly: fewer streams reached a rate higher by 5 to 20 %, and by more than
+//! twice the combined standard errors. If the kernel's load grew as the rate fell, the evidence
+//! mentions it.
+//!
+//! Without a sweep, the sign is at least 8 streams that have so little in flight that a loss cannot
+//! be repaired by duplicate acknowledgements (RFC 5681 requires three) but waits for a timeout,
+//! with 0.5 to 2 % of segments retransmitted. So little means 2 to 6 segments each, by the smaller
+//! of the median window and the share of each stream in rate times round trip.
 
 use crate::profile::SweepPoint;
 use crate::verdict::figures::ramp;
@@ -28,10 +31,11 @@ impl Rule for TooManyStreams {
 
 fn by_sweep(evidence: &Evidence) -> Option<(f64, String)> {
     let sweep = &evidence.baselines.streams;
-    // A sweep's points are streams of each file, and as many files move at once as in the transfer.
+    // The points of a sweep count streams per file, with as many files in flight as in the
+    // transfer.
     let files = evidence.files_in_flight.max(1.0);
     let streams = (evidence.streams / files).max(1.0);
-    // What the transfer itself reached, unless its number is in the sweep.
+    // The rate of the transfer itself, unless its number of streams is in the sweep.
     let here =
         sweep.iter().find(|point| f64::from(point.streams) == streams).copied().unwrap_or(SweepPoint {
             streams: streams as u32,
@@ -102,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_that_falls() {
-        // The shape of the published one, whose best was 4 streams.
+    fn too_many_streams_when_sweep_falls_is_found() {
+        // The shape of the published sweep, whose best number was 4 streams.
         let points = [(1, 45.8), (2, 55.0), (4, 59.1), (8, 52.0), (16, 48.0)];
         let cause = TooManyStreams.judge(&sweep(&points, 1.0)).unwrap();
         assert!(cause.confidence > 0.9 && cause.evidence.contains("4 streams"), "{cause:?}");
@@ -113,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_counts_the_streams_of_one_file() {
-        // 4 streams for each of 4 files: more of them would have been better, and none with fewer was.
+    fn too_many_streams_when_files_are_parallel_counts_streams_per_file() {
+        // 4 streams for each of 4 files: more streams would have been better, fewer were not.
         let mut more = sweep(&[(1, 10.0), (2, 20.0), (4, 40.0), (8, 90.0)], 1.0);
         (more.files_in_flight, more.rate) = (4.0, 40e6);
         assert_eq!(TooManyStreams.judge(&more), None);
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_a_few_segments() {
+    fn too_many_streams_when_windows_are_small_is_found() {
         let mut evidence = quiet();
         evidence.streams = 64.0;
         let path = evidence.path.as_mut().unwrap();
