@@ -1,5 +1,8 @@
-//! Looks for some seconds at this host's connections with a port, as both ends of a transfer by whatever programs, and says
-//! what limits it: `observe PORT SECONDS [source|destination|both [FILE]]`. FILE gets the profile (`ropewalk report FILE`).
+//! Observes this host's connections with a port for some seconds and prints what limits them. The
+//! host is one or both ends of a transfer by any programs.
+//!
+//! Usage: `observe PORT SECONDS [source|destination|both [FILE]]`. The profile is written to FILE
+//! (`ropewalk report FILE`).
 
 use std::thread;
 use std::time::Duration;
@@ -34,7 +37,7 @@ fn main() {
         Some(moved(last).saturating_sub(moved(first)))
     });
     let bytes: u64 = bytes.sum();
-    // Each connection of this host with itself has two ends here.
+    // A connection of this host with itself appears twice here, once for each end.
     let streams = host
         .connections
         .iter()

@@ -1,7 +1,9 @@
-//! A profile for people: one screen of a terminal, one HTML page, two profiles side by side.
+//! Reports for people: a profile as one screen of a terminal or as one HTML page, and several
+//! profiles side by side.
 //!
-//! Profiles come from elsewhere, so none of their texts reaches a terminal or a browser as it is: control characters and
-//! marks that turn text around are replaced, markup is escaped, lists are cut.
+//! Profiles come from other hosts, so none of their texts reaches a terminal or a browser
+//! unchanged: control characters and marks that change the direction of text are replaced, markup
+//! is escaped, and lists are cut.
 
 mod charts;
 mod clean;

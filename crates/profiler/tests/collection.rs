@@ -1,4 +1,4 @@
-//! Measuring this host for real.
+//! Measures this host with the real collectors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn left_behind() -> Vec<String> {
     names.filter_map(|entry| entry.file_name().into_string().ok()).filter(own).collect()
 }
 
-/// Whether a process has this name among its arguments.
+/// Whether any process has this name among its arguments.
 fn is_in_use(name: &str) -> bool {
     let commands = fs::read_dir("/proc").unwrap().flatten().filter_map(|process| {
         let command = fs::read(process.path().join("cmdline")).ok()?;
@@ -37,7 +37,7 @@ fn is_in_use(name: &str) -> bool {
 }
 
 #[test]
-fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
+fn collection_over_loopback_uses_the_installed_collectors() {
     let before = left_behind();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -62,7 +62,7 @@ fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
     });
     let mut connection = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let block = vec![7; 1 << 20];
-    // Until sar has written a sample: it takes one a second.
+    // Until sar has written a sample, which takes one second.
     let begin = std::time::Instant::now();
     while begin.elapsed() < Duration::from_millis(1300) {
         connection.write_all(&block).unwrap();
@@ -75,7 +75,8 @@ fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
     for name in [CollectorName::Proc, CollectorName::Tcp, CollectorName::Programs, CollectorName::Facts] {
         assert_eq!(state(name).state, CollectorState::Used, "{:?}", state(name));
     }
-    // The others depend on what is installed and allowed, but say so.
+    // The state of the other collectors depends on what is installed and allowed, but is always
+    // explained.
     for name in [CollectorName::Sysstat, CollectorName::Perf] {
         assert!(!state(name).detail.is_empty(), "{:?}", state(name));
         assert_ne!(state(name).state, CollectorState::Failed, "{:?}", state(name));
@@ -88,14 +89,15 @@ fn a_connection_over_loopback_is_profiled_with_what_is_installed() {
         profile.connections.iter().map(|connection| connection.samples.last().unwrap().acknowledged.unwrap());
     assert!(sent.max().unwrap() > 1 << 20);
     assert_eq!(profile.programs.len(), 1);
-    // What we write ourselves, we believe from others.
+    // Ropewalk accepts its own output when it comes from another host.
     let bytes = serde_json::to_vec(&profile).unwrap();
     assert_eq!(HostProfile::from_json(&bytes).unwrap().connections.len(), 2);
 
-    // One that is dropped instead leaves nothing either.
+    // A collection that is dropped instead leaves nothing behind either.
     drop(Collection::start(&Options::default()));
     assert_eq!(children(), Vec::<String>::new());
-    // We have no children any more: what somebody works with, now or in a moment, is another test's.
+    // This process has no children any more: a directory that is in use, now or in a moment,
+    // belongs to another test.
     let left = || left_behind().into_iter().filter(|name| !before.contains(name) && !is_in_use(name));
     let until = std::time::Instant::now() + Duration::from_secs(5);
     while left().next().is_some() && std::time::Instant::now() < until {

@@ -1,5 +1,6 @@
-//! Profiles that were recorded of transfers which fail or are over in no time (`ropewalk profile` over loopback, on a machine that
-//! was busy otherwise): what made them fail comes out, and nothing that two samples do not show.
+//! Recorded profiles of transfers that fail or are very short (`ropewalk profile` over loopback, on
+//! a machine that was otherwise busy). The report must give the reason of the failure, and draw no
+//! conclusions from two samples.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,10 +14,10 @@ struct Recorded {
     name: &'static str,
     failure: Option<FailureKind>,
     host: Option<&'static str>,
-    /// With what the report begins, and what it has besides.
+    /// The beginning of the report, and further parts of it.
     headline: &'static str,
     has: &'static [&'static str],
-    /// How sure of its first cause it may be.
+    /// The highest allowed confidence of its first cause.
     surest: f64,
 }
 
@@ -29,7 +30,8 @@ const RECORDED: &[Recorded] = &[
         has: &["Data moved for 11.4 ms, which is too short to tell"],
         surest: 0.4,
     },
-    // The server was stopped by a signal after 3 s, and given up after 5 more; it kept its connections.
+    // The server was stopped by a signal after 3 s and abandoned after 5 more; it kept its
+    // connections.
     Recorded {
         name: "stopped-server-put",
         failure: Some(FailureKind::Stalled),
@@ -39,7 +41,8 @@ const RECORDED: &[Recorded] = &[
             "nothing had moved in the last",
             "the receiver took nothing any more (its window was closed, ",
         ],
-        // Sums over all of the time, most of which was silence, tell nothing of what was before.
+        // Sums over the whole time, which was mostly silent, show nothing about the time before the
+        // silence.
         surest: 0.6,
     },
     Recorded {
@@ -82,7 +85,7 @@ const RECORDED: &[Recorded] = &[
         has: &[],
         surest: 0.0,
     },
-    // They had been said to be slow because of a disk (0.95), and other guests of the machine.
+    // An earlier version blamed a disk (0.95) and other guests of the machine for these.
     Recorded {
         name: "one-byte-put",
         failure: None,
@@ -102,7 +105,7 @@ const RECORDED: &[Recorded] = &[
 ];
 
 #[test]
-fn recorded_failures() {
+fn recorded_failures_are_explained() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/failed");
     let mut wrong = Vec::new();
     for Recorded { name, failure, host, headline, has, surest } in RECORDED {

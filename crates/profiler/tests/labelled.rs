@@ -1,5 +1,5 @@
-//! Profiles that were recorded in the lab (`ropewalk lab findings profiler`), cut to what rules look at, and what we had made
-//! of the path or the hosts. Most of them were judged wrongly once.
+//! Profiles recorded in the lab (`ropewalk lab findings profiler`), reduced to the data that rules
+//! use, with the known cause that the lab produced. Most of them were once judged wrongly.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,24 +9,27 @@ use ropewalk_profiler::profile::Profile;
 use ropewalk_profiler::verdict::{CauseKind, Verdict};
 
 const RECORDED: &[(&str, CauseKind, Option<&str>)] = &[
-    // Others on a short queue, and a queue that bursts overflow: neither shows in the median round trip.
+    // Other traffic on a short queue, and a queue that bursts overflow: neither shows in the median
+    // round trip.
     ("cross-traffic-get", CauseKind::CongestionLoss, None),
     ("shallow-queue-get", CauseKind::CongestionLoss, None),
     // Nothing is wrong: the losses are those of a full link.
     ("capacity-put-gct", CauseKind::PathCapacity, None),
     ("loss-put", CauseKind::NonCongestiveLoss, None),
-    // Nobody counts for a file system in user space; the program was seen to wait for it.
+    // There are no counters for a file system in user space, but the program was seen waiting for
+    // it.
     ("destination-disk-put-gct", CauseKind::DestinationDisk, Some("right")),
-    // It sleeps between pieces of 64 KiB, of which one is always on its way; it is stopped for most of the time.
+    // The first server sleeps between pieces of 64 KiB, of which one is always in flight; the
+    // second is stopped for most of the time.
     ("limited-server-get-vsftpd", CauseKind::PeerServer, Some("right")),
     ("napping-server-get-gct", CauseKind::PeerServer, Some("right")),
-    // The data came in a fraction of the time, through windows that were full.
+    // The data arrived in a fraction of the time, through windows that were full.
     ("checksum-get", CauseKind::CpuChecksum, None),
-    // On processors that others kept busy.
+    // The processors were also busy with other programs.
     ("small-files-get", CauseKind::SmallFiles, None),
-    // Its send buffer looks full of each file.
+    // The send buffer looks full of each file.
     ("small-files-put", CauseKind::SmallFiles, None),
-    // Over microseconds, something is on its way whenever one looks, and any buffer is full.
+    // On a path of microseconds, some data is in flight in every sample, and any buffer is full.
     ("copy-get", CauseKind::CpuCopy, Some("right")),
     ("interrupt-get", CauseKind::CpuInterrupt, Some("left")),
     // The receiver waited for a processor, but the path was full.
@@ -34,7 +37,7 @@ const RECORDED: &[(&str, CauseKind, Option<&str>)] = &[
 ];
 
 #[test]
-fn recorded_profiles() {
+fn recorded_profiles_yield_their_causes() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/labelled");
     for (name, kind, host) in RECORDED {
         let bytes = std::fs::read(directory.join(name).with_added_extension("json")).unwrap();

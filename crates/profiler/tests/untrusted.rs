@@ -1,4 +1,4 @@
-//! Profiles from elsewhere are believed within limits only.
+//! Profiles of other hosts are accepted only within limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use ropewalk_profiler::sweep::{Curve, CurvePoint, CurveRun, EndLoad, Spread, Swe
 use ropewalk_profiler::verdict::Verdict;
 use serde_json::Value;
 
-/// One of everything.
+/// A host profile with one of everything.
 fn host(role: Role) -> HostProfile {
     HostProfile {
         schema: SCHEMA,
@@ -143,7 +143,8 @@ fn put(place: &mut Value, value: impl Into<Value>) -> bool {
     true
 }
 
-/// Calls `change` with each value of the tree, one at a time, each in a fresh copy; whether it did something.
+/// Calls `change` with each value of the tree, each time in a fresh copy, and then `check` if
+/// `change` returned true.
 fn each_changed(whole: &Value, change: &dyn Fn(&mut Value) -> bool, check: &mut dyn FnMut(&str, &Value)) {
     fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
         found.push(at.to_owned());
@@ -169,23 +170,24 @@ fn each_changed(whole: &Value, change: &dyn Fn(&mut Value) -> bool, check: &mut 
 }
 
 #[test]
-fn a_profile_is_read_as_it_was_written() {
+fn from_json_reads_what_was_written() {
     let profile = profile();
     let bytes = serde_json::to_vec(&profile).unwrap();
     assert_eq!(Profile::from_json(&bytes).unwrap(), profile);
     let host = &profile.hosts[0];
     assert_eq!(&HostProfile::from_json(&serde_json::to_vec(host).unwrap()).unwrap(), host);
-    // A newer program may say more.
+    // A newer program may write more fields.
     let mut value = serde_json::to_value(&profile).unwrap();
     value["workload"]["weather"] = "fine".into();
     assert_eq!(read(&value).unwrap(), profile);
 }
 
 #[test]
-fn no_string_list_or_number_is_without_a_limit() {
+fn from_json_limits_every_string_list_and_number() {
     let whole = serde_json::to_value(profile()).unwrap();
     let mut counts = [0; 3];
-    // The walk refuses before any field is looked at: it is its error that counts.
+    // The first pass refuses before any field is interpreted, so its error must be the one
+    // returned.
     let refused = |count: &mut u32, what: &str, pointer: &str, value: &Value| {
         *count += 1;
         let error = read(value).unwrap_err().to_string();
@@ -203,12 +205,12 @@ fn no_string_list_or_number_is_without_a_limit() {
     each_changed(&whole, &raise, &mut |pointer, value| {
         refused(&mut counts[2], "a number is 1e300", pointer, value);
     });
-    // A tree that is walked only in part would prove nothing.
+    // If only a part of the tree were walked, the test would prove nothing.
     assert!(counts[0] > 40 && counts[1] > 20 && counts[2] > 100, "{counts:?}");
 }
 
 #[test]
-fn only_times_and_offsets_are_negative() {
+fn from_json_accepts_only_negative_times_and_offsets() {
     let whole = serde_json::to_value(profile()).unwrap();
     let negate = |value: &mut Value| value.is_number() && put(value, -0.05);
     each_changed(&whole, &negate, &mut |pointer, value| {
@@ -218,7 +220,7 @@ fn only_times_and_offsets_are_negative() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn from_json_when_values_are_impossible_fails() {
     let refused = |change: &dyn Fn(&mut Profile), what: &str| {
         let mut profile = profile();
         change(&mut profile);
@@ -249,14 +251,14 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn depth_and_size_are_limited() {
+fn from_json_limits_depth_and_size() {
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     assert!(Profile::from_json(deep.as_bytes()).is_err());
     assert!(matches!(
         Profile::from_json(&vec![b' '; Profile::LARGEST + 1]),
         Err(ProfileError::TooLarge { .. })
     ));
-    // Lists of lists of nothing: few bytes, many values.
+    // Lists of lists of zeros: few bytes, many values.
     let row = format!("[{}]", vec!["0"; 99_000].join(","));
     let many = format!("[{}]", vec![row.as_str(); 90].join(","));
     let error = Profile::from_json(many.as_bytes()).unwrap_err().to_string();
@@ -266,7 +268,7 @@ fn depth_and_size_are_limited() {
 }
 
 #[test]
-fn the_schema_file_is_that_of_the_types() {
+fn schema_file_matches_the_types() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/profile.schema.json");
     let text = schema_text().unwrap();
     if std::env::var_os("ROPEWALK_WRITE_SCHEMA").is_some() {
@@ -277,13 +279,13 @@ fn the_schema_file_is_that_of_the_types() {
 
 proptest! {
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn from_json_accepts_or_refuses_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = Profile::from_json(&bytes);
     }
 
-    /// What is read can be judged: no panic, and confidences are finite.
+    /// Every profile that can be read can be judged: without a panic, and with finite confidences.
     #[test]
-    fn any_numbers_can_be_judged(seed in 0_usize..400, number in prop_oneof![Just(0.0), Just(1e18), Just(1e-300), 0.0..1e12]) {
+    fn verdict_judges_any_numbers(seed in 0_usize..400, number in prop_oneof![Just(0.0), Just(1e18), Just(1e-300), 0.0..1e12]) {
         let mut whole = serde_json::to_value(profile()).unwrap();
         let mut at = 0;
         fn visit(value: &mut Value, at: &mut usize, wanted: usize, number: f64) {

@@ -1,4 +1,4 @@
-//! Whole profiles with a bottleneck that is known, and which cause comes first.
+//! Whole profiles with a known bottleneck, which must be ranked first.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,13 +8,15 @@ use ropewalk_profiler::profile::{
 };
 use ropewalk_profiler::verdict::{CauseKind, Verdict};
 
-/// Ten seconds of a transfer: a sample of the system each second, of the connection ten times a second.
+/// Ten seconds of a synthetic transfer: a sample of the system each second, and of the connection
+/// ten times a second.
 struct Made {
     profile: Profile,
 }
 
 impl Made {
-    /// At this rate (bytes per second) over this round trip; nothing stands out.
+    /// A transfer at this rate (bytes per second) over this round trip, in which nothing is
+    /// remarkable.
     fn new(rate: f64, rtt: f64) -> Self {
         let host = |role, name: &str| HostProfile {
             schema: SCHEMA,
@@ -109,7 +111,7 @@ impl Made {
         self.samples(0, |sample| sample.application_limited = true)
     }
 
-    /// Written, read and judged: what came first, and where.
+    /// Writes, reads and judges the profile. Returns the first cause and its host.
     fn verdict(&self) -> Option<(CauseKind, Option<String>)> {
         let bytes = serde_json::to_vec(&self.profile).unwrap();
         let verdict = Verdict::of(&Profile::from_json(&bytes).unwrap());
@@ -122,13 +124,13 @@ fn sysctl(profile: &mut Profile, host: usize, name: &str, value: &str) {
 }
 
 #[test]
-fn nothing_stands_out() {
+fn verdict_when_nothing_is_remarkable_is_empty() {
     assert_eq!(Made::new(1e8, 0.06).verdict(), None);
     assert_eq!(Verdict::of(&Profile::default()).causes, []);
 }
 
 #[test]
-fn known_bottlenecks_come_first() {
+fn verdict_ranks_known_bottlenecks_first() {
     let left = || Some("left".to_owned());
     let right = || Some("right".to_owned());
     let made: Vec<(Made, CauseKind, Option<String>)> = vec![
@@ -140,7 +142,7 @@ fn known_bottlenecks_come_first() {
             left(),
         ),
         (
-            // A foreign server: only the system's figures.
+            // A foreign server, for which there are only figures of the system.
             Made::new(2e7, 0.02).starved().with(|profile| {
                 profile.hosts[0].stages = None;
                 for sample in &mut profile.hosts[0].system {
@@ -311,8 +313,8 @@ fn known_bottlenecks_come_first() {
 }
 
 #[test]
-fn samples_outside_the_transfer_do_not_count() {
-    // The same busy processor, but before and after: by a clock that is an hour ahead.
+fn verdict_ignores_samples_outside_the_transfer() {
+    // The same busy processor, but before and after the transfer, by a clock that is an hour ahead.
     let made = Made::new(1e8, 0.01).with(|profile| {
         let host = &mut profile.hosts[0];
         host.started += 3600.0;

@@ -1,4 +1,5 @@
-//! The plots. All have the same horizontal axis: the transfer's time by the clock of who wrote the profile.
+//! The plots of a report. Plots over time have the same horizontal axis: the transfer's time by the
+//! clock of the host that wrote the profile.
 
 mod hosts;
 mod sweeps;
@@ -13,20 +14,22 @@ use crate::verdict::{Evidence, moving};
 
 pub(super) use sweeps::{compared, figures as sweeps};
 
-/// A plot and what is to be said with it. Both are part of the page, so both are plain.
+/// A plot and its caption. Both become part of the page, so both are free of markup from the
+/// profile.
 pub(super) struct Figure {
-    /// Its place in the page (`id`).
+    /// The element's `id` in the page.
     pub(super) name: &'static str,
     pub(super) svg: String,
     pub(super) caption: &'static str,
 }
 
-/// Narrow enough to be read on a phone, where it is scaled to about three quarters.
+/// Width of a plot. It is small enough to be readable on a phone, where the plot is scaled to about
+/// three quarters.
 const WIDTH: u32 = 500;
-/// Series that are drawn each for itself; more become a band.
+/// Most series that are drawn as separate lines; more become a band.
 const LINES: usize = 6;
 
-/// What the figures are made of.
+/// The data from which the plots are made.
 pub(super) struct Figures<'a> {
     profile: &'a Profile,
     evidence: &'a Evidence,
@@ -40,7 +43,7 @@ impl<'a> Figures<'a> {
         Self { profile, evidence, span: series::span(profile) }
     }
 
-    /// The figures that tell the story; what was not measured has none.
+    /// The main plots. Values that were not measured have none.
     pub(super) fn main(&self) -> Vec<Figure> {
         [
             self.rate(),
@@ -57,12 +60,12 @@ impl<'a> Figures<'a> {
         .collect()
     }
 
-    /// For those who want to know more.
+    /// Plots for readers who want to know more.
     pub(super) fn more(&self) -> Vec<Figure> {
         [self.queues(), self.utilisation(), self.network(), self.memory()].into_iter().flatten().collect()
     }
 
-    /// The same transfer with other numbers of streams.
+    /// The plot of the same transfer with other numbers of streams.
     pub(super) fn sweep(&self) -> Option<Figure> {
         let points = &self.profile.baselines.streams;
         let rates = points.iter().map(|point| Point {
@@ -86,7 +89,7 @@ impl<'a> Figures<'a> {
             );
         let caption = "The same transfer with other numbers of streams: means, with the standard error of repetitions, and how \
                        much of the busier machine's processors the kernel took.";
-        // What is known better has figures of its own.
+        // A profile with sweeps has better plots.
         let alone = !points.is_empty() && self.profile.sweeps.is_none();
         alone.then(|| figure("sweep", &chart, caption)).flatten()
     }
@@ -95,7 +98,8 @@ impl<'a> Figures<'a> {
         Axis::time().range(self.span.0, self.span.1)
     }
 
-    /// One panel a host; those without anything are left out. `None` where nothing is left.
+    /// A plot with one panel for each host. Hosts without data are left out. Returns `None` if no
+    /// panel is left.
     fn chart(
         &self,
         name: &'static str,
@@ -126,7 +130,7 @@ impl<'a> Figures<'a> {
         if mean > 0.0 && mean.is_finite() {
             panel = panel.level(mean, "mean");
         }
-        // A capacity far above would press the curve flat.
+        // A capacity far above the rate would press the curve flat.
         if let Some(capacity) = self.evidence.capacity().map(|rate| rate * 8.0).filter(|&c| c < highest * 4.0)
         {
             panel = panel.level(capacity, "what the path carries");
@@ -154,7 +158,7 @@ impl<'a> Figures<'a> {
         self.chart("streams", "Streams", caption, [drawn(panel, &rows)])
     }
 
-    /// One value of the sender's connections.
+    /// One value over time, for each of the sender's connections.
     fn senders(&self, of: impl Fn(&ConnectionSample) -> Option<f64>) -> Vec<Values> {
         let Some(host) = self.profile.source() else { return Vec::new() };
         moving(&host.connections, true)
@@ -163,7 +167,7 @@ impl<'a> Figures<'a> {
             .collect()
     }
 
-    /// Lines, or a band where there are many.
+    /// Draws the values as lines, or as a band if there are many.
     fn lines(&self, mut panel: Panel, all: &[Values], prefix: &str) -> Option<Panel> {
         if all.len() <= LINES {
             let rows: Vec<Row> = all
@@ -220,7 +224,7 @@ impl<'a> Figures<'a> {
             .iter()
             .map(|&(time, [_, middle, _])| (time, middle))
             .collect();
-        // Far above it does not limit, and would press the curves flat.
+        // A window far above does not limit, and would press the curves flat.
         if middle.iter().map(|value| value.1).fold(f64::INFINITY, f64::min) < highest * 4.0 {
             panel = panel.series(Series::line("allowed by receiver", middle).dashed().colour(6));
         }
@@ -258,7 +262,7 @@ fn bits(values: Values) -> Values {
     values.into_iter().map(|(time, rate)| (time, rate * 8.0)).collect()
 }
 
-/// A panel with something to see.
+/// Returns the panel if there is something to see in it.
 fn drawn(panel: Panel, rows: &[Row]) -> Option<Panel> {
     rows.iter().any(|(_, values)| !values.is_empty()).then_some(panel)
 }
@@ -271,7 +275,7 @@ fn named(host: &HostProfile) -> String {
     format!("{} ({})", clean::fitted(&host_name(host), 28), role(host.role))
 }
 
-/// Whose axis it is.
+/// The label of an axis, with the name of the host.
 fn axis(host: &HostProfile, label: &str) -> String {
     if label.is_empty() { short(host) } else { format!("{}: {label}", short(host)) }
 }

@@ -1,12 +1,13 @@
-//! Text from elsewhere, made fit to be shown.
+//! Cleans text from other hosts so that it can be shown.
 
 use unicode_width::UnicodeWidthStr;
 
-/// Longest name that is shown whole, in characters.
+/// Longest name that is shown in full, in characters.
 pub(super) const NAME: usize = 120;
 
-/// One line without anything that acts on a terminal or turns text around: control characters, and those that are
-/// not seen but change what is. Longer text than `most` characters is cut.
+/// Returns one line of text without control characters and without invisible characters that change
+/// how other text is shown, such as those that reverse its direction. Text longer than `most`
+/// characters is cut.
 pub(super) fn plain(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for (count, c) in text.chars().enumerate() {
@@ -23,7 +24,8 @@ pub(super) fn plain(text: &str, most: usize) -> String {
     shown
 }
 
-/// Marks of direction (UAX #9), joiners, separators, fillers, tags, and what XML does not know.
+/// Direction marks (UAX #9), joiners, separators, fillers, tags, and characters that XML does not
+/// allow.
 fn unseen(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
@@ -31,12 +33,12 @@ fn unseen(c: char) -> bool {
         | '\u{fff0}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Columns of a terminal.
+/// Width of the text in columns of a terminal.
 pub(super) fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Cut to so many columns.
+/// Cuts the text to `width` columns.
 pub(super) fn fitted(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();
@@ -45,7 +47,8 @@ pub(super) fn fitted(text: &str, width: usize) -> String {
     let mut shown = String::new();
     for c in text.chars() {
         shown.push(c);
-        // Of all together: some characters make the one before them wider.
+        // The width of the whole text is measured, because some characters make the one before them
+        // wider.
         if columns(&shown) > room {
             shown.pop();
             break;
@@ -57,7 +60,7 @@ pub(super) fn fitted(text: &str, width: usize) -> String {
     shown
 }
 
-/// Lines of at most `width` columns, broken at blanks where there are any.
+/// Breaks the text into lines of at most `width` columns, at blanks if there are any.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(2);
     let mut lines: Vec<String> = Vec::new();
@@ -100,24 +103,24 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nothing_acts_on_a_terminal() {
+    fn plain_when_text_has_controls_replaces_them() {
         assert_eq!(plain("a\x1b[2J\u{9b}b\n\u{202e}c", 99), "a\u{fffd}[2J\u{fffd}b \u{fffd}c");
         assert_eq!(plain("abcdef", 3), "abc…");
     }
 
     #[test]
-    fn lines_are_broken_at_blanks() {
+    fn wrapped_breaks_lines_at_blanks() {
         assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
         assert_eq!(wrapped("abcdefgh i", 3), ["abc", "def", "gh", "i"]);
         assert!(wrapped(" ", 9).is_empty());
-        // What follows a character may make it wider.
+        // A character may become wider through the one after it.
         assert!(wrapped("0\u{fe0f}\u{9c7} a", 2).iter().all(|line| columns(line) <= 2));
         assert_eq!((fitted("abcdef", 4).as_str(), fitted("abc", 3).as_str()), ("abc…", "abc"));
     }
 
     proptest! {
         #[test]
-        fn no_line_is_too_wide(text in "\\PC{0,200}", width in 2_usize..90) {
+        fn wrapped_lines_are_never_too_wide(text in "\\PC{0,200}", width in 2_usize..90) {
             for line in wrapped(&text, width) {
                 prop_assert!(columns(&line) <= width, "{line:?}");
             }

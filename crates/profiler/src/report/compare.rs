@@ -1,4 +1,4 @@
-//! Profiles side by side: before and after a change.
+//! Shows profiles side by side, for example before and after a change.
 
 mod sweeps;
 
@@ -12,17 +12,17 @@ use super::terminal::{BOLD, GREEN, Paint, YELLOW};
 use super::{say, words};
 use crate::profile::{Profile, Role};
 
-/// One of the profiles, and what it is called.
+/// One of the profiles, with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
     pub name: &'a str,
     pub profile: &'a Profile,
 }
 
-/// Profiles beside one another at most; more would be unreadable.
+/// Most profiles that are shown side by side; more would be unreadable.
 pub const MOST: usize = 6;
 
-/// Names for two: before and after; otherwise as they are.
+/// The column names: two profiles are called before and after, others by their own names.
 fn names(sides: &[Side<'_>]) -> Vec<String> {
     let place = |number| match (sides.len(), number) {
         (2, 0) => "before",
@@ -44,7 +44,7 @@ fn names(sides: &[Side<'_>]) -> Vec<String> {
         .collect()
 }
 
-/// A figure of each, in the same order; empty where it is not known.
+/// One figure of each profile, in the order of the profiles; a dash if it is not known.
 struct Row {
     name: String,
     values: Vec<String>,
@@ -60,9 +60,9 @@ struct Comparison {
     names: Vec<String>,
     summaries: Vec<Summary>,
     figures: Vec<Row>,
-    /// What differs in settings and workload.
+    /// The settings and workload values that differ.
     changes: Vec<Row>,
-    /// The first cause of each.
+    /// The first cause of each profile.
     causes: Row,
 }
 
@@ -130,10 +130,10 @@ impl Comparison {
         Self { names: names(sides), figures, changes: changes(sides), causes, summaries }
     }
 
-    /// The gain of the last over the first.
+    /// Rate of the last profile divided by that of the first.
     fn gain(&self) -> Option<f64> {
         let (first, last) = (self.summaries.first()?, self.summaries.last()?);
-        // What failed has no rate that could be compared.
+        // A failed transfer has no rate that could be compared.
         if first.tone == Tone::Failed || last.tone == Tone::Failed {
             return None;
         }
@@ -158,7 +158,7 @@ impl Comparison {
     }
 }
 
-/// Settings that are not the same everywhere.
+/// The settings that differ between the profiles.
 fn changes(sides: &[Side<'_>]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut each = |name: &str, of: &dyn Fn(&Profile) -> Option<String>| {
@@ -215,12 +215,13 @@ fn changes(sides: &[Side<'_>]) -> Vec<Row> {
             });
         }
     }
-    // A hostile profile may have as many as it likes.
+    // A hostile profile may have any number of settings.
     rows.truncate(200);
     rows
 }
 
-/// Two or more profiles (six at most) side by side for a terminal; the rules of [`terminal`](super::terminal()) hold.
+/// Renders two or more profiles (at most six) side by side for a terminal. The guarantees of
+/// [`terminal`](super::terminal()) hold.
 pub fn compare_terminal(sides: &[Side<'_>], width: usize, colour: bool) -> String {
     let width = width.clamp(40, 160);
     let paint = Paint(colour);
@@ -279,7 +280,7 @@ fn padded(text: &str, width: usize) -> String {
     text + &" ".repeat(blanks)
 }
 
-/// The same as one HTML file, as [`html`](super::html()).
+/// Renders the comparison as one HTML file, as [`html`](super::html()) does.
 pub fn compare_html(sides: &[Side<'_>]) -> String {
     let comparison = Comparison::of(sides);
     let mut body = Markup::default();

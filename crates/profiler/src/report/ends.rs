@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use super::clean::{self, plain};
 use crate::profile::{HostProfile, Processor, Profile, SystemSample};
 
-/// Shares of processors' time are of all of them; rates per second.
+/// The load of a host. Shares of processor time refer to all processors; rates are per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     pub(crate) mean: f64,
     pub(crate) peak: f64,
-    /// In the kernel: for programs, and for interrupts.
+    /// Share of the time in the kernel, for programs and for interrupts.
     pub(crate) kernel: f64,
     pub(crate) iowait: f64,
     pub(crate) steal: f64,
-    /// Each processor: name and means.
+    /// Name and means of each processor.
     pub(crate) processors: Vec<(String, Processor)>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) interfaces: Vec<Interface>,
@@ -46,7 +46,7 @@ pub(crate) struct Interface {
     pub(crate) dropped: f64,
 }
 
-/// Bytes; the most that was used.
+/// Largest values over the transfer, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Memory {
     pub(crate) total: u64,
@@ -56,14 +56,14 @@ pub(crate) struct Memory {
     pub(crate) swap_used: u64,
 }
 
-/// Processors, disks and interfaces of which there are more are counted only.
+/// Limit on processors, disks and interfaces that are listed; further ones are only counted.
 pub(crate) const MOST: usize = 64;
 
-/// What a name is known by within a report: two devices whose names differ only in what is not shown stay apart, since they
-/// are kept by their own names.
+/// Values by the original name of a device. Two devices whose names differ only in characters that
+/// are not shown stay separate.
 type ByName<'a, T> = BTreeMap<&'a str, Vec<&'a T>>;
 
-/// Samples that overlap with the transfer.
+/// Samples that overlap with the transfer, with their times by the profile's clock.
 pub(crate) fn during<'a>(host: &'a HostProfile, profile: &Profile) -> Vec<(f64, &'a SystemSample)> {
     let length = profile.workload.seconds;
     host.system
@@ -74,7 +74,7 @@ pub(crate) fn during<'a>(host: &'a HostProfile, profile: &Profile) -> Vec<(f64, 
 }
 
 impl Load {
-    /// `None` where the host's system was not sampled during the transfer.
+    /// Computes the load; `None` if the host's system was not sampled during the transfer.
     pub(crate) fn of(host: &HostProfile, profile: &Profile) -> Option<Self> {
         let samples: Vec<&SystemSample> =
             during(host, profile).into_iter().map(|(_, sample)| sample).collect();
@@ -98,7 +98,7 @@ impl Load {
             .into_iter()
             .map(|(name, parts)| (plain(name, clean::NAME), processor(&parts)))
             .collect();
-        // "10" stands behind "9".
+        // Sort by number, so that "10" comes after "9".
         processors.sort_by_key(|(name, _)| (name.parse::<u64>().unwrap_or(u64::MAX), name.clone()));
         let mut disks: Vec<Disk> = disks
             .into_iter()
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_transfer_does_not_count() {
+    fn load_ignores_samples_outside_of_the_transfer() {
         let host = HostProfile {
             system: vec![
                 sample(-5.0, 1.0, 0.0),

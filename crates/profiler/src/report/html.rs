@@ -1,4 +1,5 @@
-//! One page: the sentence for everybody first, the figures, then everything that is known, folded.
+//! Renders a profile as one HTML page: first the headline, then the plots, then all details,
+//! folded.
 
 mod devices;
 mod facts;
@@ -14,16 +15,17 @@ use super::{clean, raw};
 use crate::profile::Profile;
 use markup::{Markup, details};
 
-/// What a page has besides the profile.
+/// Contents of the page that are not in the profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extras {
-    /// Files beside the page to be linked: raw data of the profilers, by names relative to the page. Others (absolute ones, URLs,
-    /// with `..`) are named but not linked.
+    /// Names of files beside the page that are linked: raw data of the profilers, with names
+    /// relative to the page. Other names (absolute ones, URLs, names with `..`) are shown but not
+    /// linked.
     pub raw: Vec<String>,
 }
 
-/// The report as one HTML file that needs nothing else and runs no scripts. Whatever the profile's texts are, they stay text. An
-/// hour's profile makes less than 1 MB.
+/// Renders the report as one HTML file that needs no other file and runs no scripts. Texts of the
+/// profile remain text, whatever they contain. The page of an hour's profile has less than 1 MB.
 pub fn html(profile: &Profile, extras: &Extras) -> String {
     let summary = Summary::of(profile);
     let figures = Figures::new(profile, &summary.evidence);
@@ -71,7 +73,7 @@ pub(super) fn tone(tone: Tone) -> (&'static str, &'static str) {
     }
 }
 
-/// Names in cells of tables.
+/// Cleans and shortens a name for a cell of a table.
 pub(super) fn short(text: &str) -> String {
     clean::plain(text, clean::NAME)
 }

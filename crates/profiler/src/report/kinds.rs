@@ -1,10 +1,11 @@
-//! Transfers with memory or disk at either end, as shares of memory to memory: which part is the disks'.
+//! Compares transfers with memory or disk at either end, as shares of the rate from memory to
+//! memory. This shows the part of the disks.
 
 use super::say;
 use super::summary::kind;
 use crate::profile::{Baselines, HostProfile, KindShare, Profile};
 
-/// A table for the terminal; empty where nothing was measured.
+/// A table for the terminal; empty if nothing was measured.
 pub fn kinds(baselines: &Baselines) -> String {
     let shares = baselines.kind_shares();
     if shares.is_empty() {
@@ -19,7 +20,7 @@ pub fn kinds(baselines: &Baselines) -> String {
     lines
 }
 
-/// Name, rate, percentages.
+/// Name, rate and percentages of a row.
 pub(super) fn row(share: &KindShare) -> [String; 4] {
     let percent = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), say::percent);
     [
@@ -30,9 +31,10 @@ pub(super) fn row(share: &KindShare) -> [String; 4] {
     ]
 }
 
-/// Of hosts whose profile was over before the transfer: for how many of its seconds nothing was measured there.
+/// The hosts whose measurement ended before the transfer, with the number of seconds that were not
+/// measured.
 pub(super) fn cut_short(profile: &Profile) -> impl Iterator<Item = (&HostProfile, f64)> {
-    /// Clocks, and the end of a transfer, are not told more precisely.
+    /// Clocks, and the end of a transfer, are not known more precisely.
     const SLACK: f64 = 2.0;
     profile.hosts.iter().filter_map(|host| {
         let end = host.aligned(host.measured?, profile.started);
@@ -47,7 +49,7 @@ mod tests {
     use crate::profile::{KindRate, Workload, WorkloadKind};
 
     #[test]
-    fn shares_of_memory_to_memory() {
+    fn kinds_shows_shares_of_memory_to_memory() {
         let rate = |kind, bytes_per_second| KindRate { kind, bytes_per_second };
         let mut baselines = Baselines {
             kinds: vec![
@@ -63,7 +65,7 @@ mod tests {
         let percents: Vec<[&str; 2]> = rows.iter().map(|row| [row[2].as_str(), row[3].as_str()]).collect();
         assert_eq!(percents, [["100 %", "93 %"], ["45 %", "50 %"], ["54 %", "60 %"]]);
         assert!(kinds(&baselines).lines().all(|line| line.chars().count() <= 80));
-        // Without it, the path's own rate stands for it.
+        // Without a transfer from memory to memory, the path's own rate is used.
         baselines.kinds.retain(|rate| rate.kind == WorkloadKind::DiskToDisk);
         assert_eq!(row(&baselines.kind_shares()[0])[2], "50 %");
         baselines.path = None;
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_that_were_over_before() {
+    fn cut_short_finds_profiles_that_ended_early() {
         let host = |measured| HostProfile { started: 99.0, measured, ..HostProfile::default() };
         let mut profile = Profile { started: 100.0, ..Profile::default() };
         profile.workload = Workload { seconds: 60.0, ..Workload::default() };

@@ -4,11 +4,11 @@ use std::path::{Component, Path};
 
 use super::html::markup::Markup;
 
-/// A reference that stays beside the page, whatever the name: `None` for names that lead elsewhere.
+/// Returns a reference that stays beside the page; `None` for names that lead elsewhere.
 fn reference(name: &str) -> Option<String> {
     let parts = Path::new(name).components();
     let beside = !name.is_empty() && parts.clone().all(|part| matches!(part, Component::Normal(_)));
-    // The dot keeps `a:b` from being a scheme.
+    // The leading dot prevents `a:b` from being read as a scheme.
     let encoded: String = name
         .bytes()
         .map(|byte| match byte {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_nowhere_else() {
+    fn reference_when_name_leads_elsewhere_is_none() {
         for (name, expected) in [
             ("left/sar.json", Some("./left/sar.json")),
             ("a b#?.txt", Some("./a%20b%23%3F.txt")),

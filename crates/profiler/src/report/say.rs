@@ -1,4 +1,4 @@
-//! Numbers for people. What is no number is a dash.
+//! Formats numbers for people. A value that is not finite is shown as a dash.
 
 use ropewalk_protocol::date::Civil;
 
@@ -10,7 +10,7 @@ fn number(value: f64, show: impl Fn(f64) -> String) -> String {
     if value.is_finite() { show(value) } else { NOTHING.to_owned() }
 }
 
-/// Bytes per second, as bits.
+/// Formats bytes per second as bits per second.
 pub(super) fn rate(bytes_per_second: f64) -> String {
     text::link(bytes_per_second)
 }
@@ -19,7 +19,7 @@ pub(super) fn size(bytes: f64) -> String {
     text::size(bytes)
 }
 
-/// Bytes per second, as bytes: what disks do.
+/// Formats bytes per second as bytes, as is usual for disks.
 pub(super) fn throughput(bytes_per_second: f64) -> String {
     number(bytes_per_second, |value| text::size(value) + "/s")
 }
@@ -45,7 +45,7 @@ pub(super) fn percent(share: f64) -> String {
     )
 }
 
-/// A number of things, or of things per second.
+/// Formats a number of things, or of things per second.
 pub(super) fn count(value: f64) -> String {
     number(value, |value| {
         let (factor, unit) = match value.abs() {
@@ -66,7 +66,7 @@ pub(super) fn things(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// Seconds since 1970 as a date and a time of the day, UTC.
+/// Formats seconds since 1970 as date and time in UTC.
 pub(super) fn moment(seconds: f64) -> String {
     // Years 1970 to 9999.
     if !(0.0..253_402_300_800.0).contains(&seconds) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_there() {
+    fn say_formats_numbers_briefly() {
         for (shown, expected) in [
             (rate(1.25e8), "1.00 Gbit/s"),
             (rate(f64::NAN), "–"),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn dates() {
+    fn moment_formats_dates() {
         for (seconds, expected) in [
             (0.0, "1970-01-01 00:00:00 UTC"),
             (951_782_400.0, "2000-02-29 00:00:00 UTC"),

@@ -1,4 +1,4 @@
-//! Series over the time of the transfer, from both hosts by one clock.
+//! Computes series over the time of the transfer, with the samples of both hosts on one clock.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::verdict::moving;
 /// Values over time, in order.
 pub(super) type Values = Vec<(f64, f64)>;
 
-/// Columns that something is gathered in where there are many series.
+/// Number of columns into which values are grouped if there are many series.
 const COLUMNS: usize = 300;
 
-/// Beginning and end of what is shown, in seconds of the writer's clock: the transfer and a little around it. Clocks that
-/// are wrong by days must not squeeze it to a line.
+/// Start and end of the time that is shown, in seconds of the writer's clock: the transfer and a
+/// little around it. Clocks that are wrong by days must not squeeze the transfer to a line.
 pub(super) fn span(profile: &Profile) -> (f64, f64) {
     let seconds = profile.workload.seconds;
     let rates = profile.workload.rates.last().map(|sample| sample.time);
@@ -35,7 +35,8 @@ pub(super) fn span(profile: &Profile) -> (f64, f64) {
     (first, last)
 }
 
-/// Payload per second: as the program told, or as the sender's (else the receiver's) connections show it.
+/// Payload per second: the rates that the program reported, or else those of the sender's (or the
+/// receiver's) connections.
 pub(super) fn rates(profile: &Profile) -> Values {
     if !profile.workload.rates.is_empty() {
         return profile.workload.rates.iter().map(|sample| (sample.time, sample.bytes_per_second)).collect();
@@ -46,7 +47,7 @@ pub(super) fn rates(profile: &Profile) -> Values {
         .unwrap_or_default()
 }
 
-/// How much counters of the connections grew together, per second.
+/// Growth of the counters of all connections together, per second.
 pub(super) fn growth(
     host: &HostProfile,
     profile: &Profile,
@@ -54,7 +55,7 @@ pub(super) fn growth(
     of: impl Fn(&ConnectionSample) -> Option<u64>,
 ) -> Values {
     let (from, to) = span(profile);
-    // Of equal length, about a second each: a shorter one at the end would show a peak where there was none.
+    // The bins have equal length, about a second: a shorter one at the end would show a false peak.
     let count = (to - from).round().clamp(1.0, COLUMNS as f64);
     let width = (to - from) / count;
     let mut bins: BTreeMap<u32, f64> = BTreeMap::new();
@@ -67,7 +68,7 @@ pub(super) fn growth(
             }
             if let Some(grown) = of(after).zip(of(before)).map(|(after, before)| after.saturating_sub(before))
             {
-                // What grew until the end of an interval grew within it.
+                // A sample at the end of an interval counts for that interval.
                 let bin = ((time - from) / width - 1e-9).floor().clamp(0.0, count - 1.0) as u32;
                 *bins.entry(bin).or_default() += grown as f64;
             }
@@ -76,7 +77,7 @@ pub(super) fn growth(
     bins.into_iter().map(|(bin, grown)| (from + f64::from(bin + 1) * width, grown / width)).collect()
 }
 
-/// Connections that carried data, at each moment.
+/// Number of connections that carried data, at each moment.
 pub(super) fn streams(host: &HostProfile, profile: &Profile, sends: bool) -> Values {
     let mut changes: Vec<(f64, i64)> = Vec::new();
     for connection in moving(&host.connections, sends) {
@@ -127,7 +128,7 @@ pub(super) fn spread(all: &[Values], (from, to): (f64, f64)) -> Vec<(f64, [f64; 
         .collect()
 }
 
-/// A curve as a line of blocks, each the mean of its time; blank where there is nothing.
+/// Draws a curve as a line of blocks, each the mean of its time; blank after the last value.
 pub(super) fn bars(values: &Values, (from, to): (f64, f64), width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mut cells = vec![(0.0, 0_u32); width];
@@ -139,7 +140,7 @@ pub(super) fn bars(values: &Values, (from, to): (f64, f64), width: usize) -> Str
             *cell = (cell.0 + value, cell.1 + 1);
         }
     }
-    // Where values are rarer than cells, each goes on until the next.
+    // If there are fewer values than cells, each value also fills the empty cells before it.
     let mut next = None;
     let mut means: Vec<Option<f64>> = cells
         .iter()
@@ -171,7 +172,7 @@ mod tests {
     use crate::profile::{Clock, RateSample, Role, Workload};
 
     #[test]
-    fn bars_show_a_curve() {
+    fn bars_draw_a_curve() {
         let values = vec![(1.0, 1.0), (2.0, 8.0), (3.0, f64::NAN), (4.0, 4.0)];
         assert_eq!(bars(&values, (0.0, 5.0), 5), "▁█▄▄ ");
         assert_eq!(bars(&vec![(2.0, 1.0)], (0.0, 4.0), 4), "██  ");
@@ -206,17 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn times_of_hosts_are_aligned() {
+    fn series_when_clocks_differ_are_aligned() {
         let mut profile = profile();
         assert_eq!(span(&profile), (0.0, 2.0));
         let rates = rates(&profile);
         assert_eq!(rates, [(1.0, 1000.0), (2.0, 1000.0)]);
         assert_eq!(streams(&profile.hosts[0], &profile, true), [(0.0, 1.0), (2.0, 0.0)]);
-        // The same, told by a clock that is an hour ahead.
+        // The same samples by a clock that is an hour ahead.
         profile.hosts[0].started += 3600.0;
         profile.hosts[0].clock.offset_seconds = 3600.0;
         assert_eq!(span(&profile), (0.0, 2.0));
-        // A clock that is wrong by a year does not stretch what is shown.
+        // A clock that is wrong by a year does not stretch the time that is shown.
         profile.hosts[0].clock.offset_seconds = 3e7;
         assert_eq!(span(&profile), (0.0, 2.0));
         profile.workload.rates = vec![RateSample { time: 1.0, bytes_per_second: 3.0 }];
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lines_become_a_band() {
+    fn spread_groups_many_lines_into_a_band() {
         let all: Vec<Values> = (0..9).map(|n| vec![(0.5, f64::from(n)), (99.0, 1e9)]).collect();
         let spread = spread(&all, (0.0, 1.0));
         assert_eq!(spread.iter().map(|(_, values)| *values).collect::<Vec<_>>(), [[0.0, 4.0, 8.0]]);

@@ -1,4 +1,4 @@
-//! What all forms of the report say.
+//! The content that all forms of the report share.
 
 use super::clean::{self, plain};
 use super::unmeasured;
@@ -8,7 +8,7 @@ use crate::profile::{
 };
 use crate::verdict::{Cause, CauseKind, End, Evidence, Failure, Verdict};
 
-/// How good the news is.
+/// The tone of the headline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
@@ -17,28 +17,29 @@ pub(super) enum Tone {
     Failed,
 }
 
-/// A profile's essence. Texts are plain already.
+/// The summary of a profile. Its texts are cleaned already.
 pub(super) struct Summary {
     pub(super) evidence: Evidence,
-    /// Why it failed, where it did and the reason has a name.
+    /// The reason of a failure, if the transfer failed and the reason has a name.
     pub(super) failure: Option<Failure>,
-    /// Why there is too little to tell.
+    /// Reasons why there is not enough data.
     pub(super) doubts: Vec<String>,
     pub(super) causes: Vec<Cause>,
     pub(super) tone: Tone,
-    /// One sentence for everybody.
+    /// One sentence for every reader.
     pub(super) headline: String,
     /// The transfer in one line.
     pub(super) what: String,
     /// Amount, time, files, streams.
     pub(super) amounts: String,
-    /// What was not measured, and why.
+    /// The values that were not measured, and the reasons.
     pub(super) missing: Vec<String>,
 }
 
 /// Confidence from which a cause is called the reason.
 const SURE: f64 = 0.6;
-/// Seconds of a transfer in which hosts are seen too seldom for a silence of the rules to say anything.
+/// Seconds of a transfer below which hosts are sampled too seldom for the absence of causes to mean
+/// anything.
 const SHORT: f64 = 2.0;
 
 impl Summary {
@@ -74,7 +75,7 @@ impl Summary {
     }
 }
 
-/// A host as it is called in sentences.
+/// The name of a host in sentences.
 pub(super) fn host_name(host: &HostProfile) -> String {
     let name = plain(host.facts.name.trim(), clean::NAME);
     if !name.is_empty() {
@@ -105,13 +106,13 @@ pub(super) fn kind(kind: WorkloadKind) -> &'static str {
     }
 }
 
-/// A cause's sentence after "because".
+/// The text of a cause after "because".
 fn because(cause: &Cause, evidence: &Evidence) -> String {
     let host = cause.host.as_deref().filter(|host| !host.trim().is_empty());
     words::because(cause.kind, host, receives(cause, evidence))
 }
 
-/// Whether the cause is at the end to which the data went.
+/// Whether the cause is at the end that received the data.
 pub(super) fn receives(cause: &Cause, evidence: &Evidence) -> bool {
     let is = |end: &Option<End>| {
         end.as_ref().is_some_and(|end| cause.host.as_ref() == Some(&plain(&end.name, clean::NAME)))
@@ -143,7 +144,7 @@ fn headline(
         _ if profile.workload.bytes == 0 => {
             (Tone::Unclear, "Nothing was moved, so there is nothing to say about what held it back.".into())
         }
-        // Hosts are looked at once a second.
+        // Hosts are sampled once a second.
         _ if profile.workload.seconds < SHORT => (
             Tone::Unclear,
             format!(
@@ -162,7 +163,8 @@ fn headline(
     }
 }
 
-/// That it failed, how far it had come, and why; then what was seen before.
+/// Describes that the transfer failed, how far it got, and why; then the cause that slowed it down
+/// before.
 fn failed(evidence: &Evidence, failure: Option<&Failure>, first: Option<&Cause>, error: &str) -> String {
     let error = plain(error.trim(), 300);
     let error = error.trim_end_matches('.');

@@ -1,4 +1,5 @@
-//! What sweeps show, in sentences and tables that terminals and pages share. All texts are plain.
+//! Results of sweeps, in sentences and tables that terminals and pages share. All texts are
+//! cleaned.
 
 pub(super) mod tables;
 pub(super) mod terminal;
@@ -7,13 +8,13 @@ use super::clean::{NAME, plain};
 use super::say;
 use crate::sweep::{Curve, CurvePoint, Finding, Knob, Standing, Sweeps, Way};
 
-/// How it was done, for those who want to judge it.
+/// The method, for readers who want to judge it.
 pub(super) const METHOD: &str = "Each value was run once in every round, in random order, so that whatever else changed \
      meanwhile met all values alike. Runs far from the others of their value (generalised ESD test at 1 %, and more than 5 % from the \
      median) count as outliers: they are left out of the means, and both figures are given. A difference is called one only where \
      the runs prove it (Welch's t test at 5 % for all comparisons of a setting together) and it is at least 2 %.";
 
-/// Of a setting, at the beginning of a line.
+/// The name of a setting at the beginning of a line.
 pub(super) fn title(knob: Knob) -> &'static str {
     match knob {
         Knob::Buffer => "Socket buffer",
@@ -29,13 +30,13 @@ pub(super) fn heading(curve: &Curve) -> String {
     format!("{}{way}", title(curve.knob))
 }
 
-/// What was copied, and what stayed as it was.
+/// Source and destination, and the settings that were not varied.
 pub(super) fn context(curve: &Curve) -> String {
     let parts = [&curve.description, &curve.held].map(|text| plain(text.trim(), 300));
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// A point's value.
+/// The value of a point.
 pub(super) fn label(knob: Knob, point: &CurvePoint) -> String {
     let name = plain(point.name.trim(), 24);
     let value =
@@ -47,7 +48,7 @@ pub(super) fn label(knob: Knob, point: &CurvePoint) -> String {
     }
 }
 
-/// What all runs of the curves show, a sentence or two for each, with what went wrong.
+/// The conclusions from all curves, a sentence or two for each, including problems.
 pub(super) fn findings(sweeps: &Sweeps) -> Vec<String> {
     let mut all: Vec<String> = sweeps.curves.iter().take(MOST).map(finding).collect();
     all.extend(sweeps.broken_off.as_ref().map(|why| {
@@ -56,10 +57,10 @@ pub(super) fn findings(sweeps: &Sweeps) -> Vec<String> {
     all
 }
 
-/// Curves that are shown; there are at most two for each setting in a profile that was read.
+/// Most curves that are shown. A profile that was read has at most two for each setting.
 pub(super) const MOST: usize = 16;
 
-/// What a curve shows.
+/// The conclusion from a curve.
 pub(super) fn finding(curve: &Curve) -> String {
     let found = Finding::of(curve);
     let name = |at: usize| curve.points.get(at).map_or_else(String::new, |point| label(curve.knob, point));
@@ -105,7 +106,7 @@ pub(super) fn finding(curve: &Curve) -> String {
     said + &troubles(curve)
 }
 
-/// How far means and runs lie apart.
+/// How much means and runs differ.
 fn spread(curve: &Curve) -> String {
     let several = || curve.points.iter().filter(|point| point.rate.runs > 1 && point.rate.mean > 0.0);
     let means = several().map(|point| point.rate.mean);
@@ -124,7 +125,7 @@ fn spread(curve: &Curve) -> String {
     said
 }
 
-/// Outliers, failures and refusals.
+/// Describes outliers, failures and refusals.
 fn troubles(curve: &Curve) -> String {
     let mut said = String::new();
     for point in &curve.points {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_named_with_its_gain() {
+    fn finding_when_one_is_best_names_its_gain() {
         let said = finding(&curve(&[
             ("1", &[45.0, 45.2, 45.1]),
             ("2", &[52.0, 52.3, 52.1]),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_claimed_inside_the_noise() {
+    fn finding_when_difference_is_noise_claims_nothing() {
         let said = finding(&curve(&[("1", &[45.0, 66.0, 55.0]), ("auto", &[68.0, 49.0, 59.0])]));
         assert!(said.contains("no value was better") && !said.contains("was best"), "{said}");
         assert!(said.contains("differ by up to 6.0 %, runs of the same value by up to 38 %"), "{said}");
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told() {
+    fn finding_reports_outliers_refusals_and_failures() {
         let mut curve = curve(&[("1", &[100.0, 101.0, 99.0, 60.0, 100.5]), ("2", &[]), ("4", &[])]);
         curve.points[1].refused = Some("501 too large.".into());
         curve.points[2].runs =

@@ -1,4 +1,4 @@
-//! One screen of a terminal.
+//! Renders a profile as one screen of a terminal.
 
 use super::clean::{columns, fitted, wrapped};
 use super::summary::{Summary, Tone};
@@ -6,15 +6,17 @@ use super::{say, series, sweeps, words};
 use crate::profile::Profile;
 use crate::verdict::Cause;
 
-/// Lines of a usual screen, one of them for the prompt.
+/// Number of lines of a usual screen, without one for the prompt.
 const SCREEN: usize = 23;
-/// Narrower terminals have their lines broken by themselves.
+/// On narrower terminals, the terminal itself breaks the lines.
 const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 
-/// A summary: what moved, how fast, why it failed or was not faster, what to change, what was not measured. At most 24 lines
-/// of 80 columns, unless a failure and the first cause take more; then what sweeps found, as long as that takes. Nothing of the profile's text can act on the terminal; with
-/// `colour`, escape sequences are the report's own.
+/// Renders a summary: the transfer and its rate, the reasons why it failed or was not faster, what
+/// to change, and what was not measured. It has at most 24 lines of 80 columns, unless a failure
+/// and the first cause take more; the results of sweeps follow, with as many lines as necessary. No
+/// text of the profile can control the terminal; with `colour`, all escape sequences are the
+/// report's own.
 pub fn terminal(profile: &Profile, width: usize, colour: bool) -> String {
     let width = width.clamp(NARROWEST, WIDEST);
     let summary = Summary::of(profile);
@@ -51,7 +53,7 @@ pub(super) const RED: &str = "31";
 pub(super) const GREEN: &str = "32";
 pub(super) const YELLOW: &str = "33";
 
-/// Colours, where wanted.
+/// Adds colours if requested.
 #[derive(Clone, Copy)]
 pub(super) struct Paint(pub(super) bool);
 
@@ -63,7 +65,7 @@ impl Paint {
 
 const LABEL: usize = 14;
 
-/// `name          text`, in `most` lines at most; empty text is left out.
+/// Formats `name          text` in at most `most` lines; nothing if the text is empty.
 fn labelled(name: &str, text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines = wrapped(text, width - LABEL);
     cut(&mut lines, most, width - LABEL);
@@ -74,7 +76,7 @@ fn labelled(name: &str, text: &str, width: usize, most: usize) -> Vec<String> {
     shown
 }
 
-/// Shows that lines are missing.
+/// Cuts the lines and marks that some are missing.
 fn cut(lines: &mut Vec<String>, most: usize, width: usize) {
     if lines.len() > most {
         lines.truncate(most);
@@ -129,7 +131,7 @@ fn path(summary: &Summary) -> String {
     said.join(", ")
 }
 
-/// What made it fail; nothing where that has no name.
+/// The reason of a failure; nothing if it has no name.
 fn failure(summary: &Summary, width: usize, paint: Paint) -> Vec<String> {
     let Some(failure) = &summary.failure else { return Vec::new() };
     let host = failure.host.as_ref().map(|host| format!(": {host}")).unwrap_or_default();
@@ -139,7 +141,7 @@ fn failure(summary: &Summary, width: usize, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// That there is too little to tell.
+/// The reasons why there is not enough data.
 fn doubts(summary: &Summary, width: usize) -> Vec<String> {
     if summary.doubts.is_empty() {
         return Vec::new();
@@ -151,13 +153,14 @@ fn doubts(summary: &Summary, width: usize) -> Vec<String> {
     lines
 }
 
-/// The first in full; of the others what there is room for, their names at least as far as it goes.
+/// Shows the first cause in full. Shows the others in full as long as there is room, and at least
+/// their names as far as possible.
 fn causes(causes: &[Cause], width: usize, room: usize, paint: Paint) -> Vec<String> {
     let Some((first, others)) = causes.split_first() else { return Vec::new() };
     let mut lines = vec![String::new()];
     lines.extend(cause(1, first, width, paint, 3));
     for (number, other) in others.iter().enumerate() {
-        // What is still to come needs a line each.
+        // Each of the later causes needs one line.
         let later = others.len() - number - 1;
         let left = room.saturating_sub(lines.len());
         let full = cause(number + 2, other, width, paint, 2);

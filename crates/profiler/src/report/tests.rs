@@ -13,10 +13,10 @@ use crate::profile::{
 };
 use crate::sweep::{Curve, CurvePoint, CurveRun, EndLoad, Knob, Sweeps, Way};
 
-/// What browsers and terminals would like to take for their own.
+/// Text that a browser or a terminal would interpret if it were not escaped.
 const HOSTILE: &str = "</title></style></text></svg><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x1b]0;\x07\u{9b}2J\u{202e}";
 
-/// Everything that a profile can have, with this text wherever there is text.
+/// A profile with every field, with this text in every text field.
 fn full(text: &str, seconds: u32, connections: usize) -> Profile {
     let host = |role: Role| HostProfile {
         schema: SCHEMA,
@@ -129,7 +129,7 @@ fn full(text: &str, seconds: u32, connections: usize) -> Profile {
     }
 }
 
-/// Every setting, both ways, with texts and numbers of all kinds.
+/// Sweeps of every setting in both directions, with texts and numbers of all kinds.
 fn sweeps(text: &str) -> Sweeps {
     let point = |number: u32| {
         let run = |round: u32| CurveRun {
@@ -231,7 +231,8 @@ fn everything(profile: &Profile) -> [String; 2] {
     [html(profile, &extras), compare_html(&sides)]
 }
 
-/// Elements that the report itself makes, and nothing else, each closed by who opened it: what a browser's tokeniser would see.
+/// Checks that the page has only elements that the report itself creates, and that they are
+/// properly nested, as the tokeniser of a browser would see it.
 fn check(page: &str) -> Result<(), String> {
     const KNOWN: &[&str] = &[
         "a",
@@ -287,7 +288,7 @@ fn check(page: &str) -> Result<(), String> {
             return Err(format!("a bare > in {text:?}"));
         }
         rest = &rest[begin + 1..];
-        // The program's own attributes have no > in their values.
+        // The report's own attributes have no > in their values.
         let end = rest.find('>').ok_or("a tag without end")?;
         let tag = &rest[..end];
         rest = &rest[end + 1..];
@@ -317,14 +318,14 @@ fn check(page: &str) -> Result<(), String> {
 }
 
 #[test]
-fn hostile_texts_stay_texts() {
+fn report_when_texts_are_hostile_escapes_them() {
     let profile = full(HOSTILE, 20, 2);
     for page in everything(&profile) {
         check(&page).unwrap();
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"));
         assert!(!page.contains('\u{202e}') && !page.contains('\x1b') && !page.contains('\u{9b}'));
         assert!(!page.contains("NaN") && !page.contains("inf "));
-        // Only the addresses of names of XML, which nobody fetches.
+        // The page has only addresses that are names of XML and are never fetched.
         let addresses = page.matches("http").count();
         assert_eq!(
             addresses,
@@ -341,7 +342,7 @@ fn hostile_texts_stay_texts() {
 }
 
 #[test]
-fn what_is_checked_is_found() {
+fn check_when_page_is_broken_fails() {
     for bad in ["<script>", "<b", "<p onclick=\"x\">", "<p>", "a > b<br>", "</p>"] {
         assert!(check(&format!("<!DOCTYPE html>{bad}")).is_err(), "{bad}");
     }
@@ -350,7 +351,7 @@ fn what_is_checked_is_found() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]
-    fn no_text_breaks_out(text in prop_oneof!["[<>&\"'/a= \\-!\\[\\]]{0,40}", "\\PC{0,40}", any::<String>()]) {
+    fn report_when_texts_are_arbitrary_stays_well_formed(text in prop_oneof!["[<>&\"'/a= \\-!\\[\\]]{0,40}", "\\PC{0,40}", any::<String>()]) {
         let profile = full(&text, 3, 1);
         for page in everything(&profile) {
             prop_assert_eq!(check(&page), Ok(()));
@@ -361,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn no_number_breaks_anything(
+    fn report_when_numbers_are_arbitrary_stays_well_formed(
         numbers in prop::collection::vec(prop_oneof![
             Just(f64::NAN), Just(f64::INFINITY), Just(-1e19), Just(1e19), Just(0.0), Just(1e-300), Just(f64::MIN_POSITIVE), -10.0..10.0
         ], 8),
@@ -403,7 +404,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_too_short_to_be_seen_is_no_praise() {
+fn headline_when_transfer_is_short_is_unclear() {
     let host = HostProfile { role: Role::Both, ..HostProfile::default() };
     let headline = |bytes, seconds| {
         let workload = Workload { bytes, seconds, ..Workload::default() };
@@ -420,7 +421,7 @@ fn what_is_too_short_to_be_seen_is_no_praise() {
 }
 
 #[test]
-fn who_keeps_the_data_waiting_is_named() {
+fn headline_when_program_sleeps_names_its_end() {
     let said = |at: usize, doing: Doing| {
         let mut profile = full("left", 20, 1);
         profile.workload.outcome = Outcome::Done;
@@ -454,7 +455,7 @@ fn who_keeps_the_data_waiting_is_named() {
 }
 
 #[test]
-fn a_failure_comes_first() {
+fn report_when_transfer_failed_begins_with_the_failure() {
     let said = |kind, bytes: u64, seconds: u32, change: &dyn Fn(&mut Profile)| {
         let mut profile = full("host.example", seconds, 2);
         profile.sweeps = None;
@@ -473,10 +474,10 @@ fn a_failure_comes_first() {
     assert!(flat.starts_with(expected), "{screen}");
     assert!(screen.contains("\nNo space left at the destination: host.example\n"), "{screen}");
     assert!(page.contains("Why it failed") && page.contains("The disk to which the data goes is full"));
-    // The reason without a name.
+    // The reason has no name.
     let (screen, page) = said(None, 1 << 28, 30, &|_| ());
     assert!(!page.contains("Why it failed") && screen.contains(": the reason. Until then"), "{screen}");
-    // Nothing held back what never moved.
+    // A transfer that moved no data has no cause of its rate.
     let (screen, _) = said(Some(FailureKind::Unreachable), 0, 30, &|profile| {
         profile.workload.rates.clear();
         profile.hosts.iter_mut().for_each(|host| host.connections.clear());
@@ -488,7 +489,7 @@ fn a_failure_comes_first() {
         "{screen}"
     );
     assert!(!screen.contains("1. "), "{screen}");
-    // For a second, and then silence: what the streams did in all is no sign.
+    // Data moved for a second, and then nothing: the sums over all streams are no evidence.
     let (screen, page) = said(Some(FailureKind::Interrupted), 1 << 20, 30, &|profile| {
         profile.workload.rates.truncate(1);
         for sample in
@@ -512,7 +513,7 @@ fn a_failure_comes_first() {
 }
 
 #[test]
-fn a_profile_of_nothing_is_reported() {
+fn report_when_profile_is_empty_is_rendered() {
     let nothing = Profile::default();
     for page in everything(&nothing) {
         check(&page).unwrap();
@@ -525,20 +526,20 @@ fn a_profile_of_nothing_is_reported() {
 }
 
 #[test]
-fn an_hour_is_less_than_a_megabyte() {
+fn html_of_an_hour_is_less_than_a_megabyte() {
     let page = html(&full("host.example", 3600, 16), &Extras::default());
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
     check(&page).unwrap();
 }
 
 #[test]
-fn a_summary_fits_on_a_screen() {
+fn terminal_fits_on_a_screen() {
     let mut profile = full("host.example", 30, 2);
     profile.workload.outcome = Outcome::Done;
     for width in [40, 80, 132] {
         let text = terminal(&profile, width, false);
         assert!(text.lines().all(|line| columns(line) <= width), "{text}");
-        // What sweeps found stands below.
+        // The results of sweeps stand below.
         let (screen, below) = text.split_once("\nOther settings\n").unwrap();
         let lines = screen.lines().count();
         assert!(width < 80 || lines <= 24, "{lines} lines:\n{text}");
@@ -548,7 +549,7 @@ fn a_summary_fits_on_a_screen() {
 }
 
 #[test]
-fn the_story_is_told() {
+fn html_contains_all_sections() {
     let mut profile = full("left.example", 30, 2);
     profile.workload.outcome = Outcome::Done;
     profile.hosts[1].facts.name = "right.example".into();
@@ -580,7 +581,7 @@ fn the_story_is_told() {
 }
 
 #[test]
-fn two_profiles_stand_side_by_side() {
+fn compare_when_given_two_profiles_shows_both() {
     let mut before = full("left", 20, 1);
     before.workload.outcome = Outcome::Done;
     let mut after = before.clone();

@@ -1,11 +1,11 @@
-//! What a report has to do without, and why: each thing once.
+//! Lists the values that a report lacks, with the reasons, each thing once.
 
 use super::clean::plain;
 use super::say;
 use super::summary::{collector, host_name, state};
 use crate::profile::{CollectorName, CollectorState, HostProfile, Profile};
 
-/// A line for each thing that was not measured.
+/// One line for each thing that was not measured.
 pub(super) fn all(profile: &Profile) -> Vec<String> {
     let mut all = Vec::new();
     for (there, which) in
@@ -15,7 +15,7 @@ pub(super) fn all(profile: &Profile) -> Vec<String> {
             all.push(format!("the {which} machine"));
         }
     }
-    // What is missing at both ends for the same reason is said once.
+    // A thing that is missing at both ends for the same reason is listed once.
     let mut at: Vec<(String, Vec<String>)> = Vec::new();
     for host in &profile.hosts {
         let name = host_name(host);
@@ -44,7 +44,8 @@ pub(super) fn all(profile: &Profile) -> Vec<String> {
     all
 }
 
-/// What is not there, with its collectors' reasons, and collectors of which only a part was had.
+/// The missing things of a host, with the reasons of their collectors, and further collectors that
+/// were not used or failed.
 fn things(host: &HostProfile) -> Vec<(String, String)> {
     let parts: [(bool, &str, &[CollectorName]); 4] = [
         (
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_once() {
+    fn unmeasured_lists_each_thing_once() {
         let perf = (CollectorName::Perf, CollectorState::Denied, "perf_event_paranoid is 4");
         let sysstat = (CollectorName::Sysstat, CollectorState::Missing, "no sar");
         let source = || host(Role::Source, "left", &[perf, sysstat]);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reason_told_twice_is_one() {
+    fn unmeasured_when_a_reason_repeats_lists_it_once() {
         let tcp = (CollectorName::Tcp, CollectorState::Failed, "a\0b\x1b[2J");
         let lines = lines(vec![host(Role::Both, "h", &[tcp, tcp])]);
         let of_tcp = lines.iter().filter(|line| line.contains("tcp")).count();

@@ -1,9 +1,9 @@
-//! Causes in plain words, for people who know no TCP.
+//! Causes in plain words, for readers who do not know TCP.
 
 use crate::profile::FailureKind;
 use crate::verdict::CauseKind;
 
-/// A cause's name, as a heading.
+/// The name of a cause, as a heading.
 pub(super) fn name(kind: CauseKind) -> &'static str {
     match kind {
         CauseKind::SourceDisk => "Source disk",
@@ -28,7 +28,8 @@ pub(super) fn name(kind: CauseKind) -> &'static str {
     }
 }
 
-/// What follows "because"; `at` is the host, where one is known, and `receives` tells that the data went there.
+/// The text after "because"; `host` is the host, if one is known, and `receives` is true if the
+/// data went there.
 pub(super) fn because(kind: CauseKind, host: Option<&str>, receives: bool) -> String {
     let at = host.unwrap_or("one of the machines");
     match kind {
@@ -66,7 +67,7 @@ pub(super) fn because(kind: CauseKind, host: Option<&str>, receives: bool) -> St
     }
 }
 
-/// Some sentences for whoever meets this for the first time.
+/// An explanation in some sentences, for readers who meet this cause for the first time.
 pub(super) fn meaning(kind: CauseKind, receives: bool) -> &'static str {
     match kind {
         CauseKind::SourceDisk => {
@@ -152,7 +153,7 @@ pub(super) fn meaning(kind: CauseKind, receives: bool) -> &'static str {
     }
 }
 
-/// What made a transfer fail, as a heading.
+/// The reason of a failure, as a heading.
 pub(super) fn failure(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Authentication => "Log-in refused",
@@ -168,13 +169,13 @@ pub(super) fn failure(kind: FailureKind) -> &'static str {
     }
 }
 
-/// The same in a sentence.
+/// The reason of a failure within a sentence.
 pub(super) fn failed(kind: FailureKind) -> String {
     let name = failure(kind);
     name.chars().take(1).flat_map(char::to_lowercase).chain(name.chars().skip(1)).collect()
 }
 
-/// Some sentences for whoever meets this for the first time.
+/// An explanation in some sentences, for readers who meet this failure for the first time.
 pub(super) fn failure_meaning(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Authentication => {
@@ -207,7 +208,7 @@ pub(super) fn failure_meaning(kind: FailureKind) -> &'static str {
     }
 }
 
-/// How sure that is, in words.
+/// The confidence in words.
 pub(super) fn sureness(confidence: f64) -> &'static str {
     match confidence {
         c if c >= 0.85 => "very likely",

@@ -10,10 +10,10 @@ use crate::report::clean::plain;
 use crate::report::ends::during;
 use crate::report::series::Values;
 
-/// Of each kind, those that did most are drawn.
+/// Of each kind, this many devices with the largest values are drawn.
 const DEVICES: usize = 3;
 
-/// A device's name and one of its figures, for each in a sample.
+/// A label, and a function that returns the name and one figure of each device in a sample.
 type Part<'p> = (&'static str, &'p dyn Fn(&SystemSample) -> Vec<(&str, f64)>);
 
 impl Figures<'_> {
@@ -57,7 +57,7 @@ impl Figures<'_> {
         self.chart("cpu", "Processors", caption, panels)
     }
 
-    /// Something of the host's busiest devices.
+    /// One figure over time of the host's busiest devices.
     fn devices(&self, host: &HostProfile, parts: &[Part<'_>]) -> Vec<Row> {
         let samples = during(host, self.profile);
         let mut rows: Vec<(f64, Row)> = Vec::new();

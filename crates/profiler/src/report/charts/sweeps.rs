@@ -1,4 +1,4 @@
-//! Curves of sweeps, with error bars.
+//! Plots of sweep curves, with error bars.
 
 use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Shape, Unit};
 
@@ -8,15 +8,16 @@ use crate::report::clean;
 use crate::report::sweeps::{heading, title};
 use crate::sweep::{Curve, CurvePoint, Knob, Sweeps, Way};
 
-/// Points of a curve that are drawn.
+/// Most points of a curve that are drawn.
 const MOST: usize = 200;
-/// Columns of a name in a legend.
+/// Most columns of a name in a legend.
 const LEGEND: usize = 24;
 
-/// One figure for each setting that has numbers: rates in both directions, and loads of both ends.
+/// One plot for each setting that has numbers: rates in both directions, and loads of both ends.
 pub(in crate::report) fn figures(sweeps: &Sweeps) -> Vec<Figure> {
     let mut knobs: Vec<Knob> = sweeps.curves.iter().map(|curve| curve.knob).collect();
-    // The ways of a setting follow each other; and what does not is drawn once all the same.
+    // The two directions of a setting usually follow each other. Even if they do not, each setting
+    // is drawn once.
     let mut seen = Vec::new();
     knobs.retain(|knob| {
         !seen.contains(knob) && {
@@ -30,7 +31,7 @@ pub(in crate::report) fn figures(sweeps: &Sweeps) -> Vec<Figure> {
             Knob::Streams => "sweep-streams",
             Knob::Block => "sweep-block",
             Knob::Files => "sweep-files",
-            // Kinds have no order.
+            // The kinds have no order.
             Knob::Workload => return None,
         };
         let ways = [Way::Forth, Way::Back].map(|way| sweeps.curve(knob, way));
@@ -39,7 +40,7 @@ pub(in crate::report) fn figures(sweeps: &Sweeps) -> Vec<Figure> {
     figures.collect()
 }
 
-/// Points with runs and a number, in its order.
+/// Points with runs and a number, in the order of the numbers.
 fn numbers(curve: &Curve) -> Vec<(f64, &CurvePoint)> {
     let points = curve.points.iter().filter(|point| point.rate.runs > 0).take(MOST);
     let mut points: Vec<_> =
@@ -103,7 +104,7 @@ fn drawing(knob: Knob, name: &'static str, curves: &[&Curve]) -> Option<Figure> 
     drawn.then(|| figure(name, &chart, caption)).flatten()
 }
 
-/// The same setting and direction of several profiles: a curve for each.
+/// Plots the same setting and direction of several profiles, one curve for each.
 pub(in crate::report) fn compared(curves: &[Option<&Curve>], names: &[String]) -> Option<Figure> {
     let first = curves.iter().flatten().next()?;
     let name = match (first.knob, first.way) {
@@ -115,7 +116,7 @@ pub(in crate::report) fn compared(curves: &[Option<&Curve>], names: &[String]) -
         (Knob::Block, Way::Back) => "compare-block-back",
         (Knob::Files, Way::Forth) => "compare-files",
         (Knob::Files, Way::Back) => "compare-files-back",
-        // Kinds have no order.
+        // The kinds have no order.
         (Knob::Workload, _) => return None,
     };
     let mut panel = Panel::new(Axis::linear("rate", Unit::BitsPerSecond));
@@ -140,7 +141,8 @@ fn mean(&(x, point): &(f64, &CurvePoint)) -> Point {
     Point { x, y: rate.mean * 8.0, low: rate.least * 8.0, high: rate.most * 8.0 }
 }
 
-/// What the program or the kernel chose has no place on the axis: a line all along it.
+/// A value that the program or the kernel chose has no place on the axis; it is drawn as a line
+/// along the whole axis.
 fn automatic(panel: Panel, curve: &Curve, points: &[(f64, &CurvePoint)], name: &str, colour: usize) -> Panel {
     let chosen = curve.points.iter().find(|point| point.value.is_none() && point.rate.runs > 0);
     let (Some(point), [first, .., last]) = (chosen, points) else { return panel };

@@ -1,4 +1,4 @@
-//! Sweeps of several profiles: their curves over each other, their rates side by side.
+//! Compares sweeps of several profiles: their curves in one plot, their rates side by side.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::report::clean::plain;
 use crate::report::sweeps::{METHOD, context, heading, label};
 use crate::sweep::{Change, Curve, CurvePoint, Knob, Way};
 
-/// Rows of a table at most.
+/// Most rows of a table.
 const ROWS: usize = 100;
 const NOTHING: &str = "–";
 const KNOBS: [Knob; 5] = [Knob::Buffer, Knob::Streams, Knob::Block, Knob::Files, Knob::Workload];
@@ -30,7 +30,8 @@ pub(super) fn sweeps(out: &mut Markup, sides: &[Side<'_>], names: &[String]) {
     html::markup::details(out, "How settings were compared", &method);
 }
 
-/// One setting in one direction; a profile that does not have it has no line, and dashes in the table.
+/// One setting in one direction. A profile without it has no line in the plot, and dashes in the
+/// table.
 fn curves(out: &mut Markup, curves: &[Option<&Curve>], names: &[String]) {
     let Some(first) = curves.iter().flatten().find(|curve| !curve.points.is_empty()) else { return };
     out.element("h3", &heading(first));
@@ -64,7 +65,7 @@ fn first_and_last<T: Copy>(all: &[Option<T>]) -> Option<(T, T)> {
     Some(((*all.first()?)?, (*all.last()?)?))
 }
 
-/// The points of each curve that have the same value, in the order in which values were given.
+/// The points of all curves that have the same value, in the order in which the values were given.
 fn rows<'a>(curves: &[Option<&'a Curve>]) -> Vec<Vec<Option<&'a CurvePoint>>> {
     let mut seen = HashSet::new();
     let all = curves.iter().flatten().flat_map(|curve| curve.points.iter().take(ROWS));
@@ -78,7 +79,7 @@ fn rows<'a>(curves: &[Option<&'a Curve>]) -> Vec<Vec<Option<&'a CurvePoint>>> {
     keys.iter().map(find).collect()
 }
 
-/// BDP is one thing on all paths, however many bytes it has.
+/// The key of a row. BDP is the same row on all paths, whatever its number of bytes.
 fn key(point: &CurvePoint) -> String {
     match point.value {
         Some(value) if !is_bdp(point) => value.to_string(),
@@ -94,7 +95,7 @@ fn row_name(knob: Knob, point: &CurvePoint) -> String {
     if is_bdp(point) { "BDP".to_owned() } else { label(knob, point) }
 }
 
-/// `79.1 Mbit/s ± 0.5`, of so many runs.
+/// The mean rate and its interval: `79.1 Mbit/s ± 0.5`.
 fn rate(point: &CurvePoint) -> String {
     let rate = &point.rate;
     match (rate.runs, rate.interval) {
@@ -105,7 +106,7 @@ fn rate(point: &CurvePoint) -> String {
     }
 }
 
-/// What the last has more than the first, as far as the runs prove that.
+/// The gain of the last profile over the first, as far as the runs prove it.
 fn gain(row: &[Option<&CurvePoint>], level: f64) -> String {
     let Some((first, last)) = first_and_last(row) else { return NOTHING.to_owned() };
     match Change::of(first, last, level) {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_side_by_side() {
+    fn sweeps_when_values_match_share_a_row() {
         let before = profile(&[
             ("auto", 0, &[10.0, 10.1, 9.9]),
             ("bdp", 1000, &[5.0, 5.1, 4.9]),
@@ -180,16 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn profiles_without_sweeps_have_none_to_compare() {
+    fn sweeps_when_profiles_have_none_are_left_out() {
         let none = Profile::default();
         assert_eq!(page(&[&none, &none]), "");
-        // One alone is shown all the same.
+        // A single sweep is shown nevertheless.
         let page = page(&[&none, &profile(&[("64K", 65536, &[1.0, 2.0])])]);
         assert!(page.contains("Socket buffer") && !page.contains("last against first"), "{page}");
     }
 
     #[test]
-    fn what_became_less_is_said() {
+    fn gain_when_rate_fell_is_negative() {
         let (fast, slow) = (profile(&[("1", 1, &[10.0, 10.1, 9.9])]), profile(&[("1", 1, &[5.0, 5.1, 4.9])]));
         let page = page(&[&fast, &slow]);
         assert!(page.contains("−50 % ± "), "{page}");

@@ -1,4 +1,4 @@
-//! Of one machine: processors, disks, interfaces, programs, connections.
+//! Tables of one machine: processors, disks, interfaces, programs, connections.
 
 use super::hosts::{ROWS, left_out, per_second};
 use super::markup::{Cell, Markup, number, table, text};

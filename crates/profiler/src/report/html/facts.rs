@@ -10,7 +10,7 @@ use crate::report::summary::{Summary, host_name};
 
 const SETTINGS: usize = 200;
 
-/// Settings and equipment, with doctor's checks for this path.
+/// Renders settings and equipment, with the doctor's checks for this path.
 pub(super) fn facts(out: &mut Markup, profile: &Profile, summary: &Summary) {
     if profile.hosts.is_empty() {
         return;

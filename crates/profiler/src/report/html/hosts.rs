@@ -1,4 +1,4 @@
-//! What experts read: stages, profilers' shares, loads, connections, collectors.
+//! Sections for experts: stages, profilers' shares, loads, connections, collectors.
 
 use super::devices::{connections, devices, programs};
 use super::markup::{Cell, Markup, details, number, table, text};
@@ -8,7 +8,7 @@ use crate::report::ends::Load;
 use crate::report::say;
 use crate::report::summary::{self, Summary, host_name, role};
 
-/// Rows of a table at most; files stay small whatever a profile has.
+/// Most rows of a table. This keeps the page small, however large the profile is.
 pub(super) const ROWS: usize = 40;
 
 pub(super) fn title(host: &HostProfile) -> String {
@@ -98,7 +98,7 @@ fn part_kind(kind: ShareKind) -> &'static str {
     }
 }
 
-/// Loads side by side, and everything for each host folded.
+/// Renders the loads side by side, and all details of each host folded.
 pub(super) fn machines(out: &mut Markup, profile: &Profile, summary: &Summary) {
     let loads: Vec<(&HostProfile, Option<Load>)> =
         profile.hosts.iter().map(|host| (host, Load::of(host, profile))).collect();

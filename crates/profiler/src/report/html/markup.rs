@@ -1,4 +1,5 @@
-//! HTML that cannot be broken out of: markup is text of the program, everything else is escaped.
+//! Builds HTML that text from a profile cannot break out of: markup is always text of the program,
+//! and all other text is escaped.
 
 use crate::report::clean::plain;
 
@@ -6,17 +7,17 @@ use crate::report::clean::plain;
 #[derive(Default)]
 pub(in crate::report) struct Markup(String);
 
-/// Longest text that is shown whole, in characters.
+/// Longest text that is shown in full, in characters.
 const TEXT: usize = 2000;
 
 impl Markup {
-    /// Markup of the program itself.
+    /// Appends markup of the program itself.
     pub(in crate::report) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// Text, from wherever.
+    /// Appends text of any origin, escaped.
     pub(in crate::report) fn text(&mut self, text: &str) -> &mut Self {
         for c in plain(text, TEXT).chars() {
             match c {
@@ -31,10 +32,11 @@ impl Markup {
         self
     }
 
-    /// The same, with what stands between backquotes as code: rules name commands so.
+    /// Appends text in which parts between backquotes become code: rules write commands in this
+    /// way.
     pub(in crate::report) fn prose(&mut self, text: &str) -> &mut Self {
         let parts: Vec<&str> = text.split('`').collect();
-        // Without a partner it is a character like others.
+        // A backquote without a partner is shown like any other character.
         if parts.len().is_multiple_of(2) {
             return self.text(text);
         }
@@ -48,7 +50,7 @@ impl Markup {
         self
     }
 
-    /// An element with text only.
+    /// Appends an element that contains only text.
     pub(in crate::report) fn element(&mut self, tag: &'static str, text: &str) -> &mut Self {
         self.raw("<")
             .raw(tag)
@@ -59,31 +61,31 @@ impl Markup {
             .raw(">")
     }
 
-    /// An attribute of the element whose `<tag` has just been written.
+    /// Appends an attribute to the element whose `<tag` has just been written.
     pub(in crate::report) fn attribute(&mut self, name: &'static str, value: &str) -> &mut Self {
         self.raw(" ").raw(name).raw("=\"").text(value).raw("\"")
     }
 
-    /// A drawing by ropewalk-plot, which escapes what it is given.
+    /// Appends a drawing of ropewalk-plot, which escapes its input.
     pub(in crate::report) fn drawing(&mut self, svg: &str) -> &mut Self {
         self.0.push_str(svg);
         self
     }
 
-    /// Another part.
+    /// Appends another part.
     pub(in crate::report) fn part(&mut self, other: &Self) -> &mut Self {
         self.0.push_str(&other.0);
         self
     }
 
-    /// A bar that shows shares of one, each in a colour of its own.
+    /// Appends a bar that shows shares of one, each in a colour of its own.
     pub(in crate::report) fn bar(&mut self, shares: &[(&'static str, f64)]) -> &mut Self {
         self.raw(
             "<svg class=\"bar\" viewBox=\"0 0 1000 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
         );
         let mut from = 0_u32;
         for (class, share) in shares {
-            // Casts of what is no number give 0.
+            // Casting NaN returns 0.
             let wide = ((share * 1000.0).round().clamp(0.0, 1000.0) as u32).min(1000 - from);
             if wide > 0 {
                 self.raw("<rect class=\"").raw(class).raw("\" height=\"10\"");
@@ -103,14 +105,14 @@ impl Markup {
     }
 }
 
-/// A cell: text, or a number that stands to the right.
+/// A cell: text, a right-aligned number, or markup.
 pub(in crate::report) enum Cell {
     Text(String),
     Number(String),
     Part(Markup),
 }
 
-/// A table that scrolls by itself where the page is narrower. Without rows there is none.
+/// Appends a table that scrolls by itself if the page is narrower. Without rows, appends nothing.
 pub(in crate::report) fn table(out: &mut Markup, heads: &[&str], rows: Vec<Vec<Cell>>) {
     if rows.is_empty() {
         return;
@@ -149,7 +151,7 @@ pub(in crate::report) fn number(text: impl Into<String>) -> Cell {
     Cell::Number(text.into())
 }
 
-/// Something to open.
+/// Appends a section that the reader can unfold.
 pub(in crate::report) fn details(out: &mut Markup, title: &str, inside: &Markup) {
     if !inside.is_empty() {
         out.raw("<details><summary>").text(title).raw("</summary>").part(inside).raw("</details>");
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_text() {
+    fn markup_when_text_is_hostile_escapes_it() {
         let mut markup = Markup::default();
         markup.raw("<a").attribute("href", "x\" onclick=\"y").raw(">").text("<b>&'\u{202e}").raw("</a>");
         let expected = "<a href=\"x&quot; onclick=&quot;y\">&lt;b&gt;&amp;&#39;\u{fffd}</a>";
@@ -169,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_code() {
+    fn prose_makes_commands_code() {
         let mut markup = Markup::default();
         markup.prose("`<x>` there").prose("; a ` alone");
         assert_eq!(markup.finish(), "<code>&lt;x&gt;</code> there; a ` alone");
     }
 
     #[test]
-    fn bars_are_never_longer_than_whole() {
+    fn bar_when_shares_exceed_one_is_cut() {
         let mut markup = Markup::default();
         markup.bar(&[("a", 0.8), ("b", f64::NAN), ("c", 1e18), ("d", 0.5)]);
         let svg = markup.finish();
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_to_the_right() {
+    fn table_aligns_numbers_to_the_right() {
         let mut markup = Markup::default();
         table(&mut markup, &["a", "b"], vec![vec![text("x"), number("1")]]);
         let html = markup.finish();

@@ -1,4 +1,4 @@
-//! The frame of a page: one file, nothing from elsewhere, no scripts.
+//! The frame of a page: one file that loads nothing from elsewhere and has no scripts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,13 +8,13 @@ use super::markup::Markup;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A whole document. The policy (CSP Level 3) allows the one style sheet by its hash, and nothing else: should text from a
-/// profile ever become markup, it still could not run, load or send anything.
+/// Returns a whole document. The policy (CSP Level 3) allows the one style sheet by its hash, and
+/// nothing else: even if text of a profile became markup, it could not run, load or send anything.
 pub(in crate::report) fn page(title: &str, body: &Markup) -> String {
     let mut out = Markup::default();
     out.raw("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
     let hash = STANDARD.encode(Sha256::digest(STYLE.as_bytes()));
-    // Quotes of the policy's words would be escaped; browsers read it the same.
+    // `attribute` escapes the quotes of the policy; browsers read the escaped form in the same way.
     let policy =
         format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'");
     out.raw("<meta http-equiv=\"Content-Security-Policy\"").attribute("content", &policy).raw(">\n");

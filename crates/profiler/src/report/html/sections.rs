@@ -1,4 +1,4 @@
-//! What everybody reads: the sentence, the figures in short, the causes, the baselines.
+//! Sections for every reader: the headline, the main figures, the causes, the baselines.
 
 use super::markup::{Cell, Markup, number, table, text};
 use super::{gallery, tone};
@@ -117,7 +117,7 @@ pub(super) fn causes(out: &mut Markup, summary: &Summary) {
     out.raw("</ol>");
 }
 
-/// Of each end where that is known, else of the slower one.
+/// The rates of one processor of each end if known, otherwise those of the slower end.
 fn processors(base: &Baselines) -> Vec<(String, Option<f64>, bool, bool)> {
     let both = |at: &str, checksum, encryption| {
         let name = |what: &str| format!("{what}, one processor{at}");
@@ -141,7 +141,7 @@ fn lost(loss: f64, probes: Option<u32>) -> String {
     }
 }
 
-/// What the parts reach by themselves, and how much of it the transfer had.
+/// Renders the baselines, and the share of each that the transfer reached.
 pub(super) fn baselines(out: &mut Markup, profile: &Profile, summary: &Summary, sweep: Option<Figure>) {
     let base = &profile.baselines;
     let kind = profile.workload.kind;

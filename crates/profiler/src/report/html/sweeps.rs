@@ -1,4 +1,4 @@
-//! Sweeps: what they show, their curves, their tables.
+//! Renders sweeps: their conclusions, plots and tables.
 
 use super::gallery;
 use super::markup::{Markup, details, number, table, text};
@@ -8,7 +8,7 @@ use crate::report::say;
 use crate::report::sweeps::tables::{Table, buffers, loads, rates, roles, shares};
 use crate::report::sweeps::{METHOD, MOST, context, findings, heading};
 
-/// Columns of the table of modules beside the value.
+/// Columns of the table of modules, in addition to the value.
 const MODULES: usize = 9;
 
 pub(super) fn sweeps(out: &mut Markup, profile: &Profile) {

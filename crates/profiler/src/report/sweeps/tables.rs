@@ -1,4 +1,5 @@
-//! Tables by value: rates, loads of each host, and where its processors worked; as in the published study's tables 1, 3 and 6.
+//! Tables by value: rates, loads of each host, and the location of its processors' work, as in
+//! tables 1, 3 and 6 of the published study.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ pub(in crate::report) struct Table {
     pub(in crate::report) rows: Vec<Vec<String>>,
 }
 
-/// Rows of a table at most.
+/// Most rows of a table.
 const ROWS: usize = 100;
 const NOTHING: &str = "–";
 
@@ -36,7 +37,7 @@ fn table(title: String, heads: &[&str], rows: Vec<Vec<String>>) -> Table {
     Table { title, heads: heads.iter().map(|&head| head.to_owned()).collect(), rows }
 }
 
-/// Means and their spread, in one unit, which stands in the title.
+/// Means and their spread, in one unit, which is named in the title.
 pub(in crate::report) fn rates(curve: &Curve) -> Table {
     let highest = points(curve).map(|point| point.rate.most * 8.0).fold(0.0, f64::max);
     let (factor, unit) = match highest {
@@ -50,7 +51,7 @@ pub(in crate::report) fn rates(curve: &Curve) -> Table {
             value if !value.is_finite() => NOTHING.to_owned(),
             value if value < 9.995 => format!("{value:.2}"),
             value if value < 99.95 => format!("{value:.1}"),
-            // Beyond any rate there is, but not beyond what somebody may write.
+            // Larger than any real rate, but a profile may contain it.
             value if value >= 1e7 => format!("{value:.2e}"),
             value => format!("{value:.0}"),
         }
@@ -92,7 +93,7 @@ fn end(point: &CurvePoint, role: Role) -> Option<&EndLoad> {
     point.ends.iter().find(|end| end.role == role)
 }
 
-/// `source left`.
+/// Role and name of a host: `source left`.
 fn who(curve: &Curve, role: Role) -> String {
     let name = curve.points.iter().find_map(|point| end(point, role)).map(|end| plain(end.host.trim(), 40));
     let role = match role {
@@ -123,8 +124,8 @@ pub(in crate::report) fn loads(curve: &Curve, role: Role) -> Table {
     table(title, &[&first_head(curve), "load", "peak", "kernel", "I/O", "in", "out", "again"], rows.collect())
 }
 
-/// What came of the buffers that were asked for: the kernel counts twice what programs ask for, and has limits. `None`
-/// where something else was changed.
+/// The sizes that requested buffers actually got: the kernel counts twice the requested size, and
+/// has limits. `None` if another setting was varied.
 pub(in crate::report) fn buffers(curve: &Curve) -> Option<Table> {
     if curve.knob != Knob::Buffer || roles(curve).is_empty() {
         return None;
@@ -142,8 +143,8 @@ pub(in crate::report) fn buffers(curve: &Curve) -> Option<Table> {
     Some(table(title, &[&first_head(curve), "source sends", "destination receives"], rows.collect()))
 }
 
-/// Where a host's processors worked, as shares of their work: the kernel, its modules, interrupts, then the largest of the
-/// rest, in `most` columns. `None` where no profiler was used.
+/// Where a host's processors worked, as shares of their work, in `most` columns: the kernel, its
+/// modules and interrupts, then the largest of the rest. `None` if no profiler was used.
 pub(in crate::report) fn shares(curve: &Curve, role: Role, most: usize) -> Option<Table> {
     let mut highest: BTreeMap<(ShareKind, &str), f64> = BTreeMap::new();
     for part in points(curve).filter_map(|point| end(point, role)).flat_map(|end| &end.shares) {
@@ -155,7 +156,7 @@ pub(in crate::report) fn shares(curve: &Curve, role: Role, most: usize) -> Optio
     let of_kernel = |kind| {
         matches!(kind, ShareKind::Kernel | ShareKind::Module | ShareKind::Driver | ShareKind::Interrupt)
     };
-    // What is the kernel's has two thirds of the columns, if it needs them.
+    // The parts of the kernel get two thirds of the columns, if they need them.
     let (kernel, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|((kind, _), _)| of_kernel(*kind));
     let of_kernel = kernel.len().min((most * 2 / 3).max(most.saturating_sub(rest.len())));
     let columns: Vec<_> = kernel
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_heads_fit() {
+    fn tables_have_as_many_cells_as_heads() {
         let curve = curve();
         assert_eq!(roles(&curve), [Role::Source]);
         let tables = [rates(&curve), loads(&curve, Role::Source), shares(&curve, Role::Source, 4).unwrap()];

@@ -1,4 +1,5 @@
-//! Sweeps on a terminal: below the screen of the transfer, as long as it takes.
+//! Renders sweeps on a terminal, below the screen of the transfer and with as many lines as
+//! necessary.
 
 use super::tables::{Table, buffers, loads, rates, roles, shares};
 use super::{MOST, context, findings, heading};
@@ -38,7 +39,7 @@ pub(in crate::report) fn lines(sweeps: &Sweeps, width: usize, paint: Paint) -> V
     all
 }
 
-/// With aligned columns; what does not fit is cut off at the right.
+/// Renders a table with aligned columns. Lines that are too wide are cut off at the right.
 fn grid(table: &Table, width: usize) -> Vec<String> {
     let mut wide: Vec<usize> = table.heads.iter().map(|head| columns(head)).collect();
     for row in &table.rows {
