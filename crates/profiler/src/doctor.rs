@@ -8,7 +8,7 @@
 //! A [`Trial`] switches between the old and the new values, and a [`Judgement`] decides from the
 //! measured rates whether the new ones are worth keeping.
 //!
-//! Values are only ever raised: a host that is set up for more is ready.
+//! Limits are only ever raised: a host that is set up for more is ready.
 
 mod change;
 mod checks;

@@ -40,7 +40,7 @@ pub fn all() -> &'static [&'static dyn Rule] {
     ]
 }
 
-/// Evidence for the tests of the rules: an unremarkable transfer of 1 GiB in 10 s over 60 ms, with
+/// Evidence for the tests of the rules: an unremarkable transfer of 1 GB in 10 s over 60 ms, with
 /// one stream and no limit.
 #[cfg(test)]
 pub(super) mod samples {
