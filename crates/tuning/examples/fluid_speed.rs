@@ -1,7 +1,9 @@
-//! How fast the fluid model runs: `fluid_speed [GROUPS] [SECONDS]`, 10,000 groups and 10 simulated seconds unless said.
+//! Measures the speed of the fluid model: `fluid_speed [GROUPS] [SECONDS]`; the defaults are 10,000
+//! groups and 10 simulated seconds.
 //!
-//! Groups of one connection with round trips of 10 to 200 ms and windows of 64 packets share a bottleneck that half of those would
-//! fill, drop-tail and two of RED in turn. Prints simulated seconds a second, on one core.
+//! Groups of one connection with round-trip times of 10 to 200 ms and windows of 64 packets share a
+//! bottleneck that half of them could fill. The program runs drop-tail and two configurations of
+//! RED in turn, and prints simulated seconds per second, on one core.
 
 use std::error::Error;
 use std::time::Instant;
@@ -19,7 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let groups: Vec<Group> = (0..groups).map(group).collect();
     let bandwidth = groups.iter().map(|group| group.window_limit / group.delay_ms).sum::<f64>() / 2.0;
     let queue_limit = 100.0 * bandwidth;
-    // Adaptive RED's weight, with which the average follows in a second, and the one of old, which asks for short steps here.
+    // The weight of adaptive RED, with which the average follows the queue within a second, and the
+    // original weight, which needs short steps here.
     let red =
         |weight| Drop::Red(Red { min: queue_limit / 8.0, max: queue_limit / 2.0, max_loss: 0.1, weight });
     let adaptive = -(-1.0 / (1000.0 * bandwidth)).exp_m1();

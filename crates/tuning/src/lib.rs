@@ -1,4 +1,5 @@
-//! Models of parallel TCP, tuners of parallelism, and the division of socket buffers. Pure: no I/O, no clock.
+//! Models of parallel TCP, tuners of the number of parallel streams, and the division of socket
+//! buffers. Everything here is pure computation: no I/O, no clock, no threads.
 #![forbid(unsafe_code)]
 
 pub mod buffers;

@@ -1,42 +1,46 @@
-//! Whether to set a data connection's socket buffer, and to what: for ABUF (GFD.20) and the like.
+//! Decides whether to set the socket buffer of a data connection, and to which size: for ABUF
+//! (GFD.20) and similar commands.
 //!
-//! Setting SO_SNDBUF or SO_RCVBUF turns the kernel's autotuning of that buffer off, so it is done only where autotuning
-//! cannot get far enough. The measure is the bandwidth-delay product (BDP), the bytes that a path holds: with less than
-//! that in flight a connection cannot fill it.
+//! Setting SO_SNDBUF or SO_RCVBUF disables the kernel's autotuning of that buffer, so this is done
+//! only if autotuning cannot reach the required size. The required size is the bandwidth-delay
+//! product (BDP), the number of bytes that a path holds: a connection with fewer bytes in flight
+//! cannot fill the path.
 //!
-//! A rate that was seen while a buffer was too small is the buffer's rate and not the path's: BDP is then the buffer
-//! itself. The margins see to it that such a rate leads to a larger buffer the next time, until the rate no longer grows.
+//! A rate that was measured with a buffer that is too small is limited by the buffer and not by the
+//! path; the computed BDP then equals the buffer. The margins ensure that such a rate leads to a
+//! larger buffer the next time, until the rate no longer grows.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Autotuning has to reach the BDP with this much to spare: 5/4.
+/// Autotuning must be able to reach this multiple of the BDP: 5/4.
 const MARGIN: (u64, u64) = (5, 4);
-/// A fixed buffer is so many times the BDP: a queue as long as the path may stand in front of the bottleneck, and what is
-/// sent again stays in the buffer meanwhile.
+/// The size of a fixed buffer in multiples of the BDP: the queue before the bottleneck may be as
+/// long as the path, and retransmitted data stays in the buffer meanwhile.
 const FIXED: u64 = 2;
-/// Autotuning counts the kernel's bookkeeping, of which there is about as much as of data (tcp(7), tcp_adv_win_scale);
-/// SO_SNDBUF and SO_RCVBUF do not: the kernel doubles them (socket(7)).
+/// The limit of autotuning includes the kernel's bookkeeping, which takes about as much memory as
+/// the data (tcp(7), tcp_adv_win_scale). SO_SNDBUF and SO_RCVBUF do not include it: the kernel
+/// doubles them (socket(7)).
 const BOOKKEEPING: u64 = 2;
 
-/// What is known of the path of one connection.
+/// The measured properties of one connection's path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Round-trip time without queues: the least that was seen.
+    /// Round-trip time without queues: the smallest that was measured.
     pub rtt: Option<Duration>,
-    /// Bytes per second that one connection moved.
+    /// Bytes per second that one connection transferred.
     pub rate: Option<u64>,
 }
 
 impl Path {
-    /// Bytes that fill the path; `None` where it is not known well enough.
+    /// The number of bytes that fill the path; `None` if a measurement is missing.
     pub fn bdp(&self) -> Option<u64> {
         let bytes = u128::from(self.rate?) * self.rtt?.as_micros() / 1_000_000;
         Some(u64::try_from(bytes).unwrap_or(u64::MAX)).filter(|bytes| *bytes > 0)
     }
 }
 
-/// Which buffer.
+/// The send or the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Send,
@@ -70,74 +74,75 @@ impl fmt::Display for Side {
     }
 }
 
-/// Limits of the kernel for the buffers of one side, in bytes, as its sysctls have them.
+/// The kernel's limits for the buffers of one side, in bytes, as the sysctls state them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
     pub side: Side,
     pub autotune_max: u64,
-    /// What SO_SNDBUF or SO_RCVBUF makes of any smaller size.
+    /// The size that SO_SNDBUF or SO_RCVBUF sets if a smaller one is requested.
     pub setsockopt_min: u64,
     pub setsockopt_max: u64,
 }
 
 impl Kernel {
-    /// Data that fits into the largest buffer of autotuning.
+    /// The amount of data that fits into the largest buffer of autotuning.
     fn autotuned_data(&self) -> u64 {
         self.autotune_max / BOOKKEEPING
     }
 }
 
-/// What to do with a buffer. `Display` says why, for logs and people.
+/// The advice for one buffer. `Display` explains it, for logs and users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Leave it to autotuning.
+    /// Leave the size to autotuning.
     Leave { reason: Leave },
-    /// SO_SNDBUF or SO_RCVBUF of so many bytes.
+    /// Set SO_SNDBUF or SO_RCVBUF to `bytes`.
     Set { bytes: u64, reason: Set },
-    /// Leave it to autotuning, which is too small for the path, since a fixed buffer would be smaller still: the host's
-    /// limits have to be raised.
+    /// Leave the size to autotuning. Its limit is too small for the path, but a fixed buffer would
+    /// be even smaller: the administrator has to raise the limits of the host.
     CeilingTooLow {
-        /// The least for that third value.
+        /// The smallest sufficient third value of `sysctl`.
         want: u64,
-        /// The third value of `sysctl` as it is.
+        /// The current third value of `sysctl`.
         have: u64,
         sysctl: &'static str,
         bdp: u64,
     },
 }
 
-/// Why a buffer is left alone.
+/// Why autotuning is left enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// Nothing has been moved yet, or no round-trip time is known.
+    /// No data has been transferred yet, or the round-trip time is unknown.
     Unknown,
-    /// Autotuning reaches what the path needs.
+    /// Autotuning can reach the required size.
     Suffices { side: Side, autotune_max: u64, bdp: u64 },
-    /// Autotuning gets as far as the session's ceiling allows, or further than a fixed buffer within it would.
+    /// Autotuning reaches the session's ceiling, or more than a fixed buffer below the ceiling
+    /// would.
     CeilingReached { side: Side, ceiling: u64, bdp: u64 },
 }
 
-/// Why a buffer is set.
+/// Why a fixed size is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Autotuning does not get there.
+    /// Autotuning cannot reach the required size.
     AutotuningTooLow { side: Side, autotune_max: u64, bdp: u64, held_by: Option<HeldBy> },
-    /// The session wants no larger one, and autotuning would make one.
+    /// The session does not want a larger buffer, and autotuning would exceed the ceiling.
     Ceiling { side: Side, bdp: u64 },
-    /// The session wants a smaller one than the kernel makes.
+    /// The session's ceiling is below the smallest buffer that the kernel makes.
     Least { side: Side, bdp: u64 },
 }
 
-/// Why a buffer that is set is smaller than it should be.
+/// The limit because of which a fixed buffer is smaller than wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBy {
     Session,
-    /// net.core.wmem_max or rmem_max.
+    /// The sysctl net.core.wmem_max or rmem_max.
     Setsockopt,
 }
 
 impl Advice {
-    /// Bytes for SO_SNDBUF or SO_RCVBUF; `None` leaves it to autotuning.
+    /// The size for SO_SNDBUF or SO_RCVBUF in bytes; `None` to leave it to autotuning.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Self::Set { bytes, .. } => Some(*bytes),
@@ -146,8 +151,8 @@ impl Advice {
     }
 }
 
-/// What to do with one buffer of connections over `path`; `ceiling`: the most bytes that the session wants for SO_SNDBUF or
-/// SO_RCVBUF.
+/// Returns the advice for one buffer of connections over `path`. `ceiling` is the largest size in
+/// bytes that the session wants for SO_SNDBUF or SO_RCVBUF.
 pub fn advise(path: Path, kernel: Kernel, ceiling: u64) -> Advice {
     let Some(bdp) = path.bdp() else {
         return Advice::Leave { reason: Leave::Unknown };
@@ -156,7 +161,7 @@ pub fn advise(path: Path, kernel: Kernel, ceiling: u64) -> Advice {
     let needed = bdp.saturating_mul(MARGIN.0) / MARGIN.1;
     let reached = kernel.autotuned_data();
     if ceiling < needed {
-        // Autotuning would go beyond what the session wants.
+        // Autotuning would exceed the size that the session wants.
         return if ceiling < reached && ceiling <= setsockopt_max {
             let below = ceiling < setsockopt_min;
             let reason = if below { Set::Least { side, bdp } } else { Set::Ceiling { side, bdp } };
@@ -175,7 +180,8 @@ pub fn advise(path: Path, kernel: Kernel, ceiling: u64) -> Advice {
     let wanted = bdp.saturating_mul(FIXED);
     let bytes = wanted.min(ceiling).min(setsockopt_max);
     if bytes <= reached {
-        // Only the kernel's limit can be that low: the ceiling is at least what is needed.
+        // Only the kernel's limit can be that low, because the ceiling is at least the required
+        // size.
         let want = needed.saturating_mul(BOOKKEEPING);
         return Advice::CeilingTooLow { want, have: autotune_max, sysctl: side.autotune_sysctl(), bdp };
     }
@@ -187,7 +193,7 @@ pub fn advise(path: Path, kernel: Kernel, ceiling: u64) -> Advice {
     Advice::Set { bytes, reason: Set::AutotuningTooLow { side, autotune_max, bdp, held_by } }
 }
 
-/// Bytes for people: `1.2 MiB`.
+/// A number of bytes for display: `1.2 MiB`.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -282,7 +288,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A path that needs so many bytes.
+    /// A path that needs `bdp` bytes.
     fn path(bdp: u64) -> Path {
         Path { rtt: Some(Duration::from_millis(100)), rate: Some(bdp * 10) }
     }
@@ -292,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_nothing_done() {
+    fn advise_without_measurements_leaves_buffer() {
         for path in [
             Path::default(),
             Path { rtt: Some(Duration::from_millis(40)), rate: None },
@@ -304,18 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn autotuning_that_suffices_is_left_alone() {
+    fn advise_when_autotuning_suffices_leaves_buffer() {
         let advice = advise(path(6 * MIB / 5), kernel(6 * MIB, 212_992), 64 * MIB);
         assert_eq!(advice.bytes(), None);
         assert_eq!(advice.to_string(), "kernel autotuning suffices (ceiling 6 MiB, path needs 1.2 MiB)");
-        // 40 ms at 1 Gbit/s needs 4.8 MiB: half of 12 MiB, with a quarter to spare.
+        // 40 ms at 1 Gbit/s need 4.8 MiB: half of 12 MiB, with a quarter to spare.
         let gigabit = Path { rtt: Some(Duration::from_millis(40)), rate: Some(125_000_000) };
         assert_eq!(advise(gigabit, kernel(12 * MIB, 64 * MIB), 64 * MIB).bytes(), None);
         assert_eq!(advise(gigabit, kernel(11 * MIB, 64 * MIB), 64 * MIB).bytes(), Some(10_000_000));
     }
 
     #[test]
-    fn too_small_autotuning_is_replaced() {
+    fn advise_when_autotuning_is_too_small_sets_buffer() {
         let advice = advise(path(10 * MIB), kernel(4 * MIB, 64 * MIB), 64 * MIB);
         assert_eq!(advice.bytes(), Some(20 * MIB));
         assert_eq!(
@@ -329,12 +335,13 @@ mod tests {
         let held = advise(path(10 * MIB), kernel(4 * MIB, 64 * MIB), 15 * MIB);
         assert_eq!(held.bytes(), Some(15 * MIB));
         assert!(held.to_string().ends_with("; more than the ceiling was not asked for"), "{held}");
-        // What is asked for is below what the path needs, and still more than autotuning gives.
+        // The ceiling is below the requirement of the path, and still above the limit of
+        // autotuning.
         assert_eq!(advise(path(10 * MIB), kernel(4 * MIB, 64 * MIB), 8 * MIB).bytes(), Some(8 * MIB));
     }
 
     #[test]
-    fn a_smaller_buffer_than_autotunings_is_not_set() {
+    fn advise_when_fixed_buffer_is_smaller_leaves_buffer() {
         let receive = Kernel { side: Side::Receive, ..kernel(4 * MIB, 212_992) };
         let advice = advise(path(10 * MIB), receive, 64 * MIB);
         let (want, have, sysctl) = (25 * MIB, 4 * MIB, "net.ipv4.tcp_rmem");
@@ -344,7 +351,7 @@ mod tests {
             "left to kernel autotuning, which is too small: the path needs 10 MiB or more, net.ipv4.tcp_rmem's third value is 4 MiB \
              and should be 25 MiB"
         );
-        // With the limit raised to what is said, autotuning does it.
+        // After the limit was raised as advised, autotuning suffices.
         assert!(matches!(
             advise(path(10 * MIB), Kernel { autotune_max: want, ..receive }, 64 * MIB),
             Advice::Leave { reason: Leave::Suffices { .. } }
@@ -352,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ceiling_holds() {
+    fn advise_with_low_ceiling_respects_it() {
         let advice = advise(path(10 * MIB), kernel(64 * MIB, 64 * MIB), MIB);
         assert_eq!(
             (advice.bytes(), advice.to_string().as_str()),
@@ -364,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_what_the_kernel_makes() {
+    fn advise_below_kernel_minimum_reports_real_size() {
         let kernel = Kernel { setsockopt_min: 2304, ..kernel(64 * MIB, 64 * MIB) };
         let advice = advise(path(10 * MIB), kernel, 1);
         assert_eq!(advice.bytes(), Some(2304));
@@ -377,9 +384,9 @@ mod tests {
         let Advice::Set { bytes: 2304, reason: Set::Ceiling { .. } } = advice else { panic!("{advice}") };
     }
 
-    /// A rate that the buffer itself limits leads to a larger buffer, until the path is the limit.
+    /// A rate that the buffer limits leads to a larger buffer, until the path is the limit.
     #[test]
-    fn it_grows_to_the_path() {
+    fn advise_repeatedly_grows_buffer_to_path() {
         let rtt = Duration::from_millis(100);
         let (kernel, path) = (kernel(MIB, 256 * MIB), 20 * MIB);
         let mut data = kernel.autotuned_data();
@@ -392,7 +399,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_set_is_within_all_limits_and_worth_it(
+        fn advise_any_limits_respects_them(
             bdp in 0..1u64 << 40, autotune in 0..1u64 << 34, setsockopt in 0..1u64 << 34, ceiling in 1..1u64 << 34,
         ) {
             let advice = advise(path(bdp), kernel(autotune, setsockopt), ceiling);
@@ -408,7 +415,7 @@ mod tests {
         }
 
         #[test]
-        fn no_number_overflows(rtt: u64, rate: u64, autotune: u64, setsockopt: u64, ceiling: u64) {
+        fn advise_extreme_numbers_never_overflows(rtt: u64, rate: u64, autotune: u64, setsockopt: u64, ceiling: u64) {
             let path = Path { rtt: Some(Duration::from_micros(rtt)), rate: Some(rate) };
             let _ = advise(path, kernel(autotune, setsockopt), ceiling).to_string();
         }

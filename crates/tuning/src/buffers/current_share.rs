@@ -1,40 +1,42 @@
-//! The fair share of Semke, Mahdavi and Mathis, kept from one negotiation to the next.
+//! The fair share of Semke, Mahdavi and Mathis, which is kept between negotiations.
 
 use num_rational::BigRational;
 
 use super::fraction::{round, whole};
 
-/// A share that follows the demands by one step a negotiation: who wants at most the share of last time gets its demand,
-/// and the share becomes what is left for each of the others. With constant demands it reaches the max-min share in at
-/// most as many steps as there are connections; [`settle`](Self::settle) takes them at once.
+/// A share that follows the demands by one step per negotiation: connections that demand at most
+/// the previous share get their demand, and the new share is the rest, divided by the number of the
+/// other connections. With constant demands the share reaches the max-min share after at most as
+/// many steps as there are connections; [`settle`](Self::settle) runs all steps at once.
 ///
-/// As published, a step after demands have risen may grant more than there is, or next to nothing. Here the share never
-/// falls below the budget in equal parts, which keeps every step within the budget.
+/// In the published algorithm, a step after an increase of the demands may grant more than the
+/// budget, or almost nothing. Here the share never falls below the budget divided equally, which
+/// keeps every step within the budget.
 #[derive(Clone, Debug)]
 pub struct CurrentShare {
     budget: u64,
     wanting: usize,
-    /// `None`: no limit, everyone gets its demand.
+    /// `None`: no limit, each connection gets its demand.
     share: Option<BigRational>,
 }
 
 impl CurrentShare {
-    /// Divides `budget` bytes.
+    /// Creates a share of `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Self { budget, wanting: 0, share: None }
     }
 
-    /// One step: bytes for each of `demands` (bytes). A step with another number of connections than the last one starts
-    /// again, from equal parts.
+    /// Runs one step: returns the bytes for each of `demands` (bytes). If the number of connections
+    /// with a demand differs from that of the previous step, the share restarts from equal parts.
     pub fn negotiate(&mut self, demands: &[u64]) -> Vec<u64> {
         self.step(demands);
         self.grants(demands)
     }
 
-    /// Steps until nothing changes: the max-min share.
+    /// Runs steps until the share is constant: the max-min share.
     pub fn settle(&mut self, demands: &[u64]) -> Vec<u64> {
-        // The first step may begin again, with a share that happens to be the old one. After it the share only grows, past
-        // at least one demand each time.
+        // The first step may restart, with a share that happens to equal the old one. After it the
+        // share only grows, each time past at least one demand.
         self.step(demands);
         for _ in 0..=demands.len() {
             let before = self.share.clone();
@@ -46,7 +48,7 @@ impl CurrentShare {
         self.grants(demands)
     }
 
-    /// The share in bytes, or `None` if nobody needs a limit.
+    /// The share in bytes, or `None` if no connection needs a limit.
     pub fn limit(&self) -> Option<u64> {
         self.share.as_ref().map(|share| share.floor().to_integer().try_into().unwrap_or(u64::MAX))
     }
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_step_suffices_for_the_papers_example() {
+    fn negotiate_example_of_the_paper_settles_in_one_step() {
         let mut share = CurrentShare::new(1024);
         assert_eq!(share.negotiate(&[64, 1024, 768]), [64, 480, 480]);
         assert_eq!(share.limit(), Some(480));
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reaches_the_max_min_share_step_by_step() {
+    fn negotiate_repeatedly_reaches_max_min_share() {
         let demands = [1, 2, 4, 8, 16, 1000];
         let mut share = CurrentShare::new(100);
         let mut last = Vec::new();
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn risen_demands_stay_within_the_budget() {
+    fn negotiate_after_demands_rose_stays_within_budget() {
         let mut share = CurrentShare::new(1000);
         assert_eq!(share.settle(&[10, 10, 5000]), [10, 10, 980]);
         assert_eq!(share.negotiate(&[900, 900, 5000]), [333, 333, 334]);
@@ -124,16 +126,16 @@ mod tests {
         assert_eq!(share.negotiate(&[400, 400]), [400, 400]);
     }
 
-    /// The share of the five, 22.25, is also that of the first step for the six.
+    /// The share for the five demands, 22.25, equals that of the first step for the six.
     #[test]
-    fn a_share_that_happens_to_be_the_old_one_is_not_settled() {
+    fn settle_when_restarted_share_is_equal_continues() {
         let mut share = CurrentShare::new(101);
         share.negotiate(&[21, 21, 21, 12, 27]);
         assert_eq!(share.settle(&[17, 5, 25, 22, 7, 26]), [17, 5, 25, 22, 7, 25]);
     }
 
     #[test]
-    fn nothing_to_divide() {
+    fn negotiate_without_budget_or_demand_grants_nothing() {
         let mut share = CurrentShare::new(0);
         assert_eq!(share.negotiate(&[]), Vec::<u64>::new());
         assert_eq!(share.negotiate(&[0, 0]), [0, 0]);

@@ -1,4 +1,4 @@
-//! Exact shares, and how they become bytes.
+//! Exact shares as fractions, and their rounding to bytes.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -12,7 +12,8 @@ pub(super) fn sum<'a>(shares: impl IntoIterator<Item = &'a BigRational>) -> BigR
     shares.into_iter().fold(BigRational::zero(), |sum, share| sum + share)
 }
 
-/// Divides `total` so that everyone has the same, except who asked for less: the shares, in the order of `demands`.
+/// Divides `total` equally, except that no share exceeds its demand. Returns the shares in the
+/// order of `demands`.
 pub(super) fn level(total: &BigRational, demands: &[u64]) -> Vec<BigRational> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by_key(|&index| demands[index]);
@@ -27,7 +28,8 @@ pub(super) fn level(total: &BigRational, demands: &[u64]) -> Vec<BigRational> {
     shares
 }
 
-/// Whole bytes from `shares`, their sum rounded down; see the module. No share is above its demand.
+/// Rounds `shares` to whole bytes whose sum is the rounded-down sum of the shares (see the module
+/// `buffers`). No result exceeds its demand.
 pub(super) fn round(shares: &[BigRational], demands: &[u64]) -> Vec<u64> {
     let total = sum(shares).floor().to_integer();
     let mut bytes: Vec<u64> =

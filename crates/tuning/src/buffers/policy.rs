@@ -13,24 +13,25 @@ use super::threshold;
 /// How memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Everyone gets what it asks for, even if that is more than there is.
+    /// Each connection gets its demand, even if the sum exceeds the budget.
     None,
-    /// `-m`: small demands are met, the others get the same each.
+    /// `-m`: small demands are met; the other connections get equal shares.
     MaxMin,
-    /// `-w`: demands up to the equal share are met; the others get the equal share, and what is left in proportion to
-    /// their demands.
+    /// `-w`: demands up to the equal share are met; the others get the equal share, plus a part of
+    /// the rest in proportion to their demands.
     Weighted,
-    /// `-t`: a demand below 5 % of all demands is granted 5 % of the memory, and no more; the others share the rest, one
-    /// half in equal parts and one half in proportion. The paper's text and its Table 4 disagree: 51 or 53 Kbytes in its
-    /// example.
+    /// `-t`: a demand below 5 % of the sum of all demands gets up to 5 % of the memory; the others
+    /// share the rest, one half equally and one half in proportion. The paper's text and its Table
+    /// 4 disagree: 51 or 53 Kbytes in its example.
     MinimumThreshold {
-        /// Grants small demands what reproduces the paper's Table 4 instead of what its text says.
+        /// Whether small demands get what reproduces the paper's Table 4, instead of what its text
+        /// says.
         table_compat: bool,
     },
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 5] = [
         Self::None,
         Self::MaxMin,
@@ -57,7 +58,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// No policy has this name.
+/// The text is not the name of a policy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "{0:?} is no buffer policy: expected none, max-min, weighted, minimum-threshold or minimum-threshold-table"
@@ -72,7 +73,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Bytes for each of `demands` (bytes) out of `budget` bytes, in the same order.
+/// Divides `budget` bytes: returns the bytes for each of `demands` (bytes), in the same order.
 pub fn negotiate(policy: Policy, budget: u64, demands: &[u64]) -> Vec<u64> {
     match exact(policy, budget, demands) {
         None => demands.to_vec(),
@@ -80,7 +81,7 @@ pub fn negotiate(policy: Policy, budget: u64, demands: &[u64]) -> Vec<u64> {
     }
 }
 
-/// The shares before they are rounded.
+/// The shares before rounding.
 pub fn exact_shares(policy: Policy, budget: u64, demands: &[u64]) -> Vec<f64> {
     match exact(policy, budget, demands) {
         None => demands.iter().map(|&demand| demand as f64).collect(),
@@ -88,13 +89,13 @@ pub fn exact_shares(policy: Policy, budget: u64, demands: &[u64]) -> Vec<f64> {
     }
 }
 
-/// The exact shares, or `None` where everyone gets what it asks for.
+/// The exact shares, or `None` if each connection gets its demand.
 fn exact(policy: Policy, budget: u64, demands: &[u64]) -> Option<Vec<BigRational>> {
     let asked: u128 = demands.iter().map(|&demand| u128::from(demand)).sum();
     if policy == Policy::None || asked <= u128::from(budget) {
         return None;
     }
-    // Those that want nothing do not count.
+    // Connections without demand are not counted.
     let wanting: Vec<usize> = (0..demands.len()).filter(|&index| demands[index] > 0).collect();
     let wants: Vec<u64> = wanting.iter().map(|&index| demands[index]).collect();
     let budget = whole(budget);
@@ -124,7 +125,8 @@ fn weighted(budget: &BigRational, demands: &[u64]) -> Vec<BigRational> {
         let over = budget - closed - &equal * whole(open.len());
         let slope = over / total;
         let share = |demand: u64| &equal + &slope * whole(demand);
-        // Who would get more than it asked for keeps its demand, and the others divide what it leaves.
+        // A connection whose share would exceed its demand gets its demand, and the others divide
+        // the rest.
         let before = open.len();
         open.retain(|&index| share(demands[index]) < shares[index]);
         if open.len() == before {

@@ -1,14 +1,14 @@
-//! Minimum threshold, option `-t`.
+//! The policy of the minimum threshold, option `-t`.
 
 use num_rational::BigRational;
 use num_traits::Zero;
 
 use super::fraction::{level, sum, whole};
 
-/// A demand below one twentieth of all demands is small.
+/// A demand below one twentieth of the sum of all demands is small.
 const PART: u32 = 20;
 
-/// Shares of positive demands whose sum is above `budget`.
+/// Computes the shares of positive demands whose sum exceeds `budget`.
 pub(super) fn shares(budget: &BigRational, demands: &[u64], table_compat: bool) -> Vec<BigRational> {
     let asked: u128 = demands.iter().map(|&demand| u128::from(demand)).sum();
     let is_small = |demand: u64| u128::from(demand) * u128::from(PART) < asked;
@@ -24,7 +24,7 @@ pub(super) fn shares(budget: &BigRational, demands: &[u64], table_compat: bool) 
             guarantee *= whole(asked) / whole(big_asked);
         }
     }
-    // Many small ones together get no more than their equal share.
+    // Limit the small demands together to their part of an equal division.
     let limit = budget * whole(small.len()) / whole(demands.len());
     let mut granted = sum(small_wants
         .iter()
@@ -34,7 +34,8 @@ pub(super) fn shares(budget: &BigRational, demands: &[u64], table_compat: bool) 
     granted = granted.min(limit);
 
     let big_shares = halves(&(budget - &granted), &big_wants);
-    // What the big ones cannot use goes back. With a common ceiling, equal parts on top raise just that ceiling.
+    // Return the memory that the big demands cannot use to the small ones. Because all small
+    // demands have a common ceiling, dividing the addition equally only raises this ceiling.
     let small_shares = level(&(budget - sum(&big_shares)), &small_wants);
 
     let mut shares = vec![BigRational::zero(); demands.len()];
@@ -44,8 +45,8 @@ pub(super) fn shares(budget: &BigRational, demands: &[u64], table_compat: bool) 
     shares
 }
 
-/// Divides `total`, one half equally and one half in proportion to the demands. What is above a demand is divided among
-/// the others in proportion to theirs, on top of what they have.
+/// Divides `total`, one half equally and one half in proportion to the demands. The excess over a
+/// demand is divided among the others in proportion to their demands, in addition to their shares.
 fn halves(total: &BigRational, demands: &[u64]) -> Vec<BigRational> {
     let mut shares: Vec<BigRational> = demands.iter().map(|&demand| whole(demand)).collect();
     let mut open: Vec<usize> = (0..demands.len()).collect();

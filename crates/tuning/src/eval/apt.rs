@@ -1,4 +1,4 @@
-//! GridFTP-APT on known goodput curves.
+//! Evaluates GridFTP-APT on known goodput curves.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::input::{Input, wrong};
 use crate::model::{self, Path, within};
 use crate::tuner::apt::{Below, Bracket, Rule, Settings, trace};
 
-/// Where growth ends unless the vector says.
+/// Limit of the growth if the vector has none.
 const MOST: u32 = 100_000;
 
 type Curve = Box<dyn Fn(u32) -> f64>;
@@ -40,7 +40,7 @@ pub(super) fn search(input: &Input<'_>) -> Result<Value, EvalError> {
     let (curve, path) = curve(input)?;
     let expected = match (input.need("g0")?.as_f64(), path) {
         (Some(number), _) => within("g0", number, (1e-12, 1e12), "")?,
-        // Its windows a round trip, as the vector says in words.
+        // The vector defines g0 as one window of each connection per round-trip time.
         (None, Some(path)) if input.text("g0")? == "N0*W/R" => {
             f64::from(first) * path.window() / path.rtt_ms()
         }
@@ -60,7 +60,7 @@ pub(super) fn search(input: &Input<'_>) -> Result<Value, EvalError> {
         most,
         delta: within("delta", delta, (1e-9, 1e9), "")?,
         expected,
-        // The vectors count whole units at least.
+        // The smallest chunk in the vectors is one unit.
         least_size: 1.0,
     };
     let trace = trace(settings, curve).ok_or(EvalError::Unsettled)?;
@@ -71,7 +71,8 @@ pub(super) fn search(input: &Input<'_>) -> Result<Value, EvalError> {
     }))
 }
 
-/// Goodput by number of connections: a table, a tent, or the steady state of a path.
+/// Returns goodput as a function of the number of connections: from a table, a tent function, or
+/// the steady state of a path.
 fn curve(input: &Input<'_>) -> Result<(Curve, Option<Path>), EvalError> {
     if let Some(table) = input.get("G") {
         let object = table.as_object().ok_or_else(|| wrong("G", table, "an object"))?;
@@ -89,7 +90,7 @@ fn curve(input: &Input<'_>) -> Result<(Curve, Option<Path>), EvalError> {
         if points.is_empty() {
             return Err(wrong("G", table, "numbers by number of connections"));
         }
-        // What is beyond the table is as bad as can be.
+        // Numbers that are not in the table have goodput 0.
         let goodput = move |n: u32| points.iter().find(|point| point.0 == n).map_or(0.0, |point| point.1);
         return Ok((Box::new(goodput), None));
     }

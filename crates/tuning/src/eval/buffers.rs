@@ -1,4 +1,4 @@
-//! Division of buffers.
+//! Evaluates the division of buffers.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(super) fn policies(input: &Input<'_>) -> Result<Value, EvalError> {
     }))
 }
 
-/// As the paper's tables have it.
+/// With the columns of the paper's tables.
 pub(super) fn paper(input: &Input<'_>) -> Result<Value, EvalError> {
     let (budget, demands) = demands(input)?;
     Ok(json!({

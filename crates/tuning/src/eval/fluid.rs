@@ -1,4 +1,4 @@
-//! The model in time.
+//! Evaluates the model in time.
 
 use std::collections::HashMap;
 
@@ -8,25 +8,26 @@ use super::EvalError;
 use super::input::{Input, wrong};
 use crate::fluid::{Coupling, Drop, Fluid, FluidError, Group, Red, Scenario, equilibrium};
 
-/// Of a vector that does not say.
+/// The step if the vector has none.
 const STEP_MS: f64 = 0.5;
 
-/// No limit.
+/// A window limit that is never reached.
 const FREE: f64 = 1e9;
 
-/// Parameters by the id that had them.
+/// Scenarios, by the id of the vector that defined them.
 #[derive(Debug, Default)]
 pub(super) struct Cases {
     seen: HashMap<String, Scenario>,
-    /// The last run: vectors often ask for one moment after the other.
+    /// The last run. Vectors often ask for several times of the same run in order.
     last: Option<Fluid>,
 }
 
-/// Steps times groups of one line: no more than a quarter of a minute, since others wait behind it.
+/// Maximum of steps times groups for one line. It takes up to a quarter of a minute, since further
+/// lines wait.
 const MOST_WORK: f64 = 1e8;
 
 impl Cases {
-    /// State at time `t`.
+    /// The state at time `t`.
     pub(super) fn run(&mut self, input: &Input<'_>, id: Option<&str>) -> Result<Value, EvalError> {
         let scenario = self.scenario(input, id)?;
         let time_ms = input.number("t")?;
@@ -42,7 +43,7 @@ impl Cases {
         Ok(json!({ "w": state.windows, "q": state.queue, "p": state.loss, "goodput": state.goodput }))
     }
 
-    /// Where it comes to rest.
+    /// The equilibrium of the scenario.
     pub(super) fn steady(&mut self, input: &Input<'_>) -> Result<Value, EvalError> {
         let scenario = self.scenario(input, None)?;
         let rest = equilibrium(&scenario)?.ok_or_else(|| {
@@ -59,7 +60,7 @@ impl Cases {
         Ok(out)
     }
 
-    /// From "params": an object, "see ID", or the case's own.
+    /// The scenario in "params": an object, "see ID", or the default of the case.
     fn scenario(&mut self, input: &Input<'_>, id: Option<&str>) -> Result<Scenario, EvalError> {
         let case = || {
             input.text("case").and_then(|case| {
@@ -88,7 +89,7 @@ fn group(connections: f64, delay_ms: f64, window_limit: f64) -> Group {
     Group { connections, delay_ms, window_limit, window: 2.0 }
 }
 
-/// The cases of the test vectors.
+/// The cases that the test vectors refer to by name.
 fn known(case: &str) -> Option<Scenario> {
     let red = Drop::Red(Red { min: 0.0, max: 800.0, max_loss: 0.05, weight: 0.002 });
     let (groups, drop, queue_limit) = match case {
@@ -138,7 +139,7 @@ fn scenario(params: &Input<'_>) -> Result<Scenario, EvalError> {
         step_ms: params.get("dt").map(|_| params.number("dt")).transpose()?,
     };
     scenario.check().map_err(|error: FluidError| EvalError::from(error))?;
-    // Half a millisecond as a rule, as the vectors have it.
+    // The vectors use half a millisecond unless the method needs a shorter step.
     scenario.step_ms.get_or_insert(STEP_MS.min(scenario.step()));
     Ok(scenario)
 }

@@ -1,13 +1,13 @@
-//! What stands under "in".
+//! Access to the parameters of a vector, the object under "in".
 
 use serde_json::{Map, Value};
 
 use super::EvalError;
 
-/// An object whose parts are asked for by name and kind.
+/// An object whose members are read by name and type.
 pub(super) struct Input<'a>(&'a Map<String, Value>);
 
-/// A value in an error: not all of it.
+/// A value for an error message, shortened.
 pub(super) fn short(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 60 { text } else { text.chars().take(60).chain(['…']).collect() }
@@ -17,7 +17,7 @@ pub(super) fn wrong(key: &str, value: &Value, expected: &'static str) -> EvalErr
     EvalError::Kind { key: key.to_owned(), value: short(value), expected }
 }
 
-/// A whole number, also where it is written 64.0.
+/// A non-negative whole number, which may be written as 64.0.
 pub(super) fn whole(key: &str, value: &Value) -> Result<u64, EvalError> {
     let float = || {
         let number = value.as_f64()?;
@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
         whole(key, self.need(key)?)
     }
 
-    /// A whole number that may be a count of connections for a search.
+    /// A whole number that is usable as a number of connections in a search.
     pub(super) fn count(&self, key: &str) -> Result<u32, EvalError> {
         let value = self.need(key)?;
         let number = u32::try_from(whole(key, value)?).ok().filter(|number| (1..=100_000).contains(number));

@@ -1,9 +1,9 @@
-//! Test vectors in, results out: `{"id":…,"group":…,"in":{…}}` becomes `{"id":…,"out":{…}}`, with the keys that vectors of
-//! that group have. `ropewalk model eval` and the tests of this crate go through it.
+//! Evaluates test vectors: `{"id":…,"group":…,"in":{…}}` becomes `{"id":…,"out":{…}}`, with the
+//! keys of vectors of that group. `ropewalk model eval` and the tests of this crate use it.
 //!
-//! Groups: `units.B`, `units.W`, `p_of_w`, `w_of_p`, `p_of_BRN`, `fig2_3`, `fig4_5`, `fig6`, `optimum`, `x_star`,
-//! `x_star_ext`, `w_opt`, `n_opt_lossy`, `physical`, `fluid.*`, `fluid.*.steady`, `apt`, `apt.next`, `buffers`,
-//! `buffers.paper`.
+//! Groups: `units.B`, `units.W`, `p_of_w`, `w_of_p`, `p_of_BRN`, `fig2_3`, `fig4_5`, `fig6`,
+//! `optimum`, `x_star`, `x_star_ext`, `w_opt`, `n_opt_lossy`, `physical`, `fluid.*`,
+//! `fluid.*.steady`, `apt`, `apt.next`, `buffers`, `buffers.paper`.
 
 mod apt;
 mod buffers;
@@ -21,63 +21,65 @@ use input::Input;
 /// Why a vector has no result.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum EvalError {
-    /// The line is no JSON object.
+    /// The line is not a JSON object.
     #[error("not a JSON object: {0}")]
     Json(String),
-    /// A part is not there.
+    /// A member is missing.
     #[error("{0:?} is missing")]
     Missing(String),
-    /// A part is of another kind.
+    /// A member has the wrong type or an unusable value.
     #[error("{key:?} is {value}: expected {expected}")]
     Kind {
-        /// Of the part.
+        /// Name of the member.
         key: String,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected type or range.
         expected: &'static str,
     },
-    /// There is no such group here.
+    /// The group is unknown.
     #[error("group {0:?} is not known")]
     Group(String),
-    /// A number that the models do not take.
+    /// A parameter is outside the limits of the models.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
     /// A scenario that cannot be simulated.
     #[error(transparent)]
     Fluid(#[from] FluidError),
-    /// A search that came to no end.
+    /// A search that did not end.
     #[error("the search does not settle")]
     Unsettled,
 }
 
-/// Reads vectors one after the other. It remembers parameters that later vectors refer to ("see fluid.F1/000").
+/// Evaluates vectors one after the other. It stores parameters that later vectors refer to ("see
+/// fluid.F1/000").
 #[derive(Debug, Default)]
 pub struct Evaluator {
     fluid: fluid::Cases,
-    /// Lines that were read.
+    /// Number of lines read so far.
     lines: u64,
 }
 
 impl Evaluator {
-    /// Another file: lines are counted anew.
+    /// Starts another file: the line number restarts.
     pub fn begin(&mut self) {
         self.lines = 0;
     }
 
-    /// The next line is to be passed over.
+    /// Counts a line that is skipped.
     pub fn skip(&mut self) {
         self.lines += 1;
     }
 
-    /// The answer to the next line, whose bytes are no UTF-8: `shown` is what is left of it.
+    /// Returns the answer to the next line, which is not UTF-8; `shown` is its readable part.
     pub fn broken(&mut self, shown: &str) -> (Value, Option<EvalError>) {
         self.lines += 1;
         let error = EvalError::Json(format!("line {}: it is no UTF-8", self.lines));
         (json!({ "id": identity(shown), "error": error.to_string() }), Some(error))
     }
 
-    /// The answer to the next line: `{"id":…,"out":{…}}`, or `{"id":…,"error":"…"}` and the error.
+    /// Returns the answer to the next line: `{"id":…,"out":{…}}`, or `{"id":…,"error":"…"}` and the
+    /// error.
     pub fn line(&mut self, line: &str) -> (Value, Option<EvalError>) {
         self.lines += 1;
         let entry: Value = match serde_json::from_str(line) {
@@ -97,16 +99,16 @@ impl Evaluator {
         }
     }
 
-    /// The result of one vector.
+    /// Returns the result of one vector.
     ///
     /// # Errors
-    /// When the vector is of an unknown group, lacks something, or has numbers that mean nothing.
+    /// The vector has an unknown group, lacks a member, or has unusable numbers.
     pub fn entry(&mut self, entry: &Value) -> Result<Value, EvalError> {
         let object = entry.as_object().ok_or_else(|| EvalError::Json(input::short(entry)))?;
         let group = match object.get("group") {
             Some(Value::String(group)) => group.as_str(),
             Some(other) => return Err(input::wrong("group", other, "a text")),
-            // The id begins with it.
+            // The group is the beginning of the id.
             None => match object.get("id").and_then(Value::as_str).and_then(|id| id.rsplit_once('/')) {
                 Some((group, _)) => group,
                 None => return Err(EvalError::Missing("group".into())),
@@ -141,7 +143,8 @@ impl Evaluator {
     }
 }
 
-/// The id in a line that is no JSON otherwise, so that whoever has asked knows what the error is about.
+/// Finds the id in a line that is not valid JSON, so that the user sees which vector the error is
+/// about.
 fn identity(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("\"id\"")?;
     let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_say_where_and_of_what() {
+    fn line_of_invalid_json_reports_position_and_id() {
         let mut evaluator = Evaluator::default();
         evaluator.skip();
         let (answer, error) = evaluator.line(r#"{"id": "p_of_w/7", "in": {"w": NaN}}"#);

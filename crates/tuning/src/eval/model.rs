@@ -1,4 +1,4 @@
-//! Steady state and optima.
+//! Evaluates steady states and optima.
 
 use serde_json::{Value, json};
 

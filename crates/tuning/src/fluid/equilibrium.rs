@@ -1,26 +1,27 @@
-//! Where a scenario comes to rest, by algebra.
+//! Computes the equilibrium of a scenario algebraically.
 
 use super::scenario::{Coupling, Drop, FluidError, Scenario};
 use crate::model::window_of_loss;
 
-/// A point of rest. That a run gets there is not said: with steep RED slopes the loop oscillates around it.
+/// An equilibrium. A run does not necessarily reach it: with steep RED slopes it oscillates around
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Equilibrium {
     /// Mean window of a connection of each group, packets.
     pub windows: Vec<f64>,
     /// Packets in the queue.
     pub queue: f64,
-    /// Share of packets that are lost.
+    /// Fraction of packets that are lost.
     pub loss: f64,
-    /// Packets a millisecond that arrive, all together.
+    /// Total goodput, packets per millisecond.
     pub goodput: f64,
 }
 
-/// The point of rest of `scenario`; `None` where the paper's coupling has none, because its queue is too short for the
-/// loss that would be needed.
+/// Returns the equilibrium of `scenario`; `None` if the paper's coupling has none, because its
+/// queue is too short for the required loss.
 ///
 /// # Errors
-/// When the scenario is not usable.
+/// The scenario is not valid.
 pub fn equilibrium(scenario: &Scenario) -> Result<Option<Equilibrium>, FluidError> {
     scenario.check()?;
     let bandwidth = scenario.bandwidth;
@@ -60,7 +61,7 @@ pub fn equilibrium(scenario: &Scenario) -> Result<Option<Equilibrium>, FluidErro
     Ok(rest(queue, bisect(red_loss(queue), 1.0, |loss| fills(queue, loss))))
 }
 
-/// Where `before` stops to hold.
+/// The point between `low` and `high` from which on `before` is false.
 fn bisect(mut low: f64, mut high: f64, before: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..200 {
         let middle = 0.5 * (low + high);

@@ -1,28 +1,29 @@
-//! Windows of the past.
+//! Past windows, which the delayed terms of the equations need.
 
-/// Steps that are moved together: a line of the processor's cache.
+/// Number of steps that are stored together: one line of the processor's cache.
 const BLOCK: usize = 8;
 
-/// For each group the last windows, one a step; before time 0 the first one.
+/// The latest windows of each group, one per step; before time 0 the initial window.
 ///
-/// With thousands of groups this is far larger than the processor's caches of memory and of addresses. So new windows
-/// are collected for [`BLOCK`] steps before they are put away, and each group has a copy of those that it looks at now.
+/// With thousands of groups this is far larger than the processor's caches and TLB. So new windows
+/// are collected for [`BLOCK`] steps before they are stored, and each group has a copy of the
+/// windows that it currently reads.
 #[derive(Debug)]
 pub(super) struct History {
-    /// Those of a group stand together.
+    /// The windows of each group are contiguous.
     windows: Vec<f64>,
-    /// Windows that are kept of each group; a power of two.
+    /// Number of windows kept per group; a power of two.
     length: usize,
-    /// The last steps, all groups of a step together.
+    /// The latest steps; the windows of all groups in one step are contiguous.
     recent: Vec<f64>,
-    /// Steps below this one are in `windows`.
+    /// `windows` has all steps below this one.
     filed: usize,
     /// Steps below this one are known.
     known: usize,
     copies: Vec<Copied>,
 }
 
-/// Windows of one group: those of the steps from `from` to before `until`.
+/// Windows of one group for the steps `from..until`.
 #[derive(Clone, Debug, Default)]
 struct Copied {
     from: usize,
@@ -31,7 +32,7 @@ struct Copied {
 }
 
 impl History {
-    /// Remembers at least `length` steps.
+    /// Creates a history that keeps at least `length` steps.
     pub(super) fn new(first: &[f64], length: usize) -> Self {
         let length = (length + 2 * BLOCK).next_power_of_two();
         let mut recent = vec![0.0; first.len() * BLOCK];
@@ -46,7 +47,7 @@ impl History {
         }
     }
 
-    /// Enters the windows of the next step.
+    /// Appends the windows of the next step.
     pub(super) fn push(&mut self, windows: &[f64]) {
         let groups = windows.len();
         let row = self.known % BLOCK;
@@ -63,8 +64,9 @@ impl History {
         }
     }
 
-    /// Into `windows` those of each group at its own position: steps since the start, not whole; between the two
-    /// neighbouring steps. Positions before the start stand for the start.
+    /// Writes to `windows` the window of each group at its own position. Positions count steps
+    /// since the start; fractions are interpolated between the two neighbouring steps. Positions
+    /// before the start mean the start.
     pub(super) fn look(&mut self, positions: impl Iterator<Item = f64>, windows: &mut [f64]) {
         for (group, (window, position)) in windows.iter_mut().zip(positions).enumerate() {
             let position = position.max(0.0);
@@ -80,7 +82,7 @@ impl History {
         }
     }
 
-    /// Copies what is known from just before `step`. What is not known yet repeats the last.
+    /// Copies the known windows from just before `step`. Unknown ones repeat the last known window.
     #[cold]
     fn copy(&mut self, group: usize, step: usize) {
         let from = step.saturating_sub(1);
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_past_is_remembered_and_interpolated() {
+    fn look_between_steps_interpolates() {
         let mut history = History::new(&[1.0, 100.0], 20);
         let mut found = [0.0; 2];
         for step in 1..500_u32 {

@@ -1,9 +1,9 @@
-//! The integrator: Runge-Kutta of fourth order with delayed windows.
+//! The integrator: fourth-order Runge-Kutta with delayed windows.
 
 use super::history::History;
 use super::scenario::{Coupling, Drop, FluidError, Group, Red, Scenario};
 
-/// What is at a moment.
+/// The state at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     /// Milliseconds since the start.
@@ -12,15 +12,16 @@ pub struct State {
     pub windows: Vec<f64>,
     /// Packets in the queue.
     pub queue: f64,
-    /// Share of packets that are lost.
+    /// Fraction of packets that are lost.
     pub loss: f64,
-    /// Packets a millisecond that arrive, all together.
+    /// Total goodput, packets per millisecond.
     pub goodput: f64,
-    /// Packets a millisecond that are sent, all together.
+    /// Total sending rate, packets per millisecond.
     pub sent: f64,
 }
 
-/// A run. [`advance`](Self::advance) moves it on, [`state`](Self::state) looks.
+/// A run of the simulation. [`advance`](Self::advance) integrates up to a time,
+/// [`state`](Self::state) returns the current state.
 #[derive(Debug)]
 pub struct Fluid {
     scenario: Scenario,
@@ -36,7 +37,7 @@ pub struct Fluid {
     scratch: Scratch,
 }
 
-/// The constants of the groups, each kind for itself: the loops run over thousands of them.
+/// The constants of the groups, one array for each: the loops run over thousands of groups.
 #[derive(Debug)]
 struct Groups {
     connections: Vec<f64>,
@@ -44,20 +45,20 @@ struct Groups {
     limits: Vec<f64>,
 }
 
-/// Vectors of one step, kept to spare allocations.
+/// Arrays for one step, kept to avoid allocations.
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Windows at the stage.
+    /// Windows at the current stage.
     stage: Vec<f64>,
-    /// Windows a round trip before.
+    /// Windows one round-trip time earlier.
     past: Vec<f64>,
     per_rtt: Vec<f64>,
     slope: Vec<f64>,
-    /// Weighted sum of the stages' slopes.
+    /// Weighted sum of the slopes of the stages.
     sum: Vec<f64>,
 }
 
-/// Slopes of what is not a window.
+/// Slopes of the variables that are not windows.
 #[derive(Clone, Copy, Default)]
 struct Slopes {
     queue: f64,
@@ -65,10 +66,10 @@ struct Slopes {
 }
 
 impl Fluid {
-    /// At time 0: the first windows, an empty queue.
+    /// Creates a run at time 0 with the initial windows and an empty queue.
     ///
     /// # Errors
-    /// When the scenario is not usable, or too large to remember.
+    /// The scenario is not valid, or its history needs too much memory.
     pub fn new(scenario: Scenario) -> Result<Self, FluidError> {
         scenario.check()?;
         let length = scenario.remembered()?;
@@ -104,12 +105,12 @@ impl Fluid {
         })
     }
 
-    /// What is simulated.
+    /// The simulated scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// Milliseconds a step.
+    /// Length of a step in milliseconds.
     pub fn step_ms(&self) -> f64 {
         self.step_ms
     }
@@ -119,10 +120,11 @@ impl Fluid {
         self.steps as f64 * self.step_ms
     }
 
-    /// Moves on to the step nearest to `time_ms` (milliseconds since the start); a time in the past changes nothing.
+    /// Integrates up to the step nearest to `time_ms` (milliseconds since the start); a time in the
+    /// past changes nothing.
     ///
     /// # Errors
-    /// When that is too much work, or `time_ms` is not a usable number.
+    /// The run needs too many steps, or `time_ms` is not a usable number.
     pub fn advance(&mut self, time_ms: f64) -> Result<(), FluidError> {
         self.scenario.check_length(time_ms)?;
         let last = (time_ms / self.step_ms).round() as usize;
@@ -132,14 +134,14 @@ impl Fluid {
         Ok(())
     }
 
-    /// The moment that the run has reached.
+    /// The state at the time that the run has reached.
     pub fn state(&self) -> State {
         let bandwidth = self.scenario.bandwidth;
         let wait = self.queue / bandwidth;
         let groups = self.scenario.groups.iter().zip(&self.windows);
         let sent = groups.map(|(group, window)| group.connections * window / (group.delay_ms + wait)).sum();
         let loss = self.loss(self.queue, self.average, sent);
-        // A queue keeps the link busy whatever is sent at the moment.
+        // While there is a queue, the link is busy at any sending rate.
         let goodput = match self.scenario.coupling {
             Coupling::Paper if self.queue > 0.0 => bandwidth * (1.0 - loss),
             Coupling::Paper => sent.min(bandwidth) * (1.0 - loss),
@@ -172,7 +174,8 @@ impl Fluid {
         scratch.stage.copy_from_slice(&self.windows);
         let (mut queue, mut average) = (self.queue, self.average);
         let mut total = Slopes::default();
-        // Where a stage stands in the step, how far its slopes carry to the next stage, and their weight.
+        // For each stage: its position in the step, how far its slopes carry to the next stage, and
+        // its weight.
         let stages = [(0.0, 0.5, 1.0), (0.5, 0.5, 2.0), (0.5, 1.0, 2.0), (1.0, 0.0, 1.0)];
         for (stage, (part, next, weight)) in stages.into_iter().enumerate() {
             let slopes = self.slopes(part, queue, average, &mut scratch);
@@ -200,7 +203,8 @@ impl Fluid {
         self.history.push(&self.windows);
     }
 
-    /// Slopes after `part` (0 to 1) of the step; those of the windows in `scratch.slope`.
+    /// Computes the slopes after `part` (0 to 1) of the step; those of the windows are in
+    /// `scratch.slope`.
     fn slopes(&mut self, part: f64, queue: f64, average: f64, scratch: &mut Scratch) -> Slopes {
         let Groups { connections, delays, limits } = &self.groups;
         let wait = queue / self.scenario.bandwidth;
@@ -219,7 +223,8 @@ impl Fluid {
             let timeout = (3.0 * each).min(1.0);
             let fall = 2.0 / 3.0 * window * (1.0 - timeout) + (4.0 / 3.0 * window - 1.0) * timeout;
             let free = past * per_rtt * ((1.0 - loss) * each - loss * fall);
-            // At its limits a window stands still. (No branches: this is the innermost loop.)
+            // At its limits a window stays constant. (This is the innermost loop, so it has no
+            // branches.)
             let most = if window >= limit { 0.0 } else { f64::INFINITY };
             let least = if window <= 1.0 { 0.0 } else { f64::NEG_INFINITY };
             let cut = if free > most { most } else { free };
@@ -235,14 +240,15 @@ impl Fluid {
     }
 }
 
-/// `to` = `from` + `by` * `slopes`, between one packet and the limits.
+/// Sets `to` = `from` + `by` * `slopes`, between one packet and the limits.
 fn carry(to: &mut [f64], from: &[f64], slopes: &[f64], by: f64, limits: &[f64]) {
     for (((to, from), slope), limit) in to.iter_mut().zip(from).zip(slopes).zip(limits) {
         *to = (from + by * slope).max(1.0).min(*limit);
     }
 }
 
-/// In four sums at a time, which need not wait for each other.
+/// Adds up the products in four independent sums, so that the processor can compute them in
+/// parallel.
 fn sum_of_products(a: &[f64], b: &[f64], c: &[f64]) -> f64 {
     let (mut sums, chunks) = ([0.0; 4], a.chunks(4).zip(b.chunks(4)).zip(c.chunks(4)));
     for ((a, b), c) in chunks {

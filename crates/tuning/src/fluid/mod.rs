@@ -1,10 +1,11 @@
-//! The model in time: windows of groups of connections and the queue of their bottleneck, as delay differential
-//! equations, after Ito, Ohsaki and Imase, Eq (1).
+//! The model in time: windows of groups of connections and the queue of their bottleneck as delay
+//! differential equations, after Ito, Ohsaki and Imase, Eq (1).
 //!
-//! A group of m equal connections with propagation delay tau has the round-trip time R(t) = tau + q(t)/B. Its window
-//! grows by one packet a round trip and falls with losses, as Eq (1) says with the acknowledged window of one round trip
-//! before; the history before time 0 is constant. Windows stay between one packet and the group's limit.
-//! Times are milliseconds, windows and queues packets, bandwidths packets a millisecond.
+//! A group of m equal connections with propagation delay tau has the round-trip time R(t) = tau +
+//! q(t)/B. According to Eq (1), its window grows by one packet per round trip and shrinks with
+//! losses; both depend on the window of one round trip earlier, which is acknowledged now. The
+//! history before time 0 is constant. Windows stay between one packet and the group's limit. Times
+//! are milliseconds, windows and queues packets, bandwidths packets per millisecond.
 
 mod equilibrium;
 mod history;

@@ -1,40 +1,40 @@
-//! What is simulated.
+//! The scenario to simulate: groups of connections and their bottleneck.
 
 use thiserror::Error;
 
 use crate::model::{BANDWIDTHS, ParameterError, RTTS, WINDOWS, within};
 
-/// Most steps times groups of a run: minutes of work.
+/// Maximum of steps times groups of a run: minutes of work.
 const MOST_WORK: f64 = 5e9;
 
-/// Steps times rate of a loop that the fourth-order method stands: it diverges from 2.79 on.
+/// Maximum of step times rate of a loop. The fourth-order method diverges from 2.79 on.
 const STABLE: f64 = 2.0;
 
-/// Most remembered windows: 512 MiB.
+/// Maximum number of windows in the history: 512 MiB.
 const MOST_HISTORY: f64 = (64 << 20) as f64;
 
-/// Equal connections.
+/// A group of equal connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// How many; a real number.
+    /// Number of connections; a real number.
     pub connections: f64,
     /// Round-trip time without queueing, milliseconds.
     pub delay_ms: f64,
-    /// Largest window of each, packets.
+    /// Maximum window of each connection, packets.
     pub window_limit: f64,
-    /// Window of each at the start, packets.
+    /// Initial window of each connection, packets.
     pub window: f64,
 }
 
-/// Random early detection with the gentle slope: loss rises from 0 at `min` to `max_loss` at `max` and on to 1 at twice
-/// `max`.
+/// Random early detection with the gentle slope: loss rises from 0 at `min` to `max_loss` at `max`,
+/// and further to 1 at twice `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Red {
-    /// Average queue at which loss begins, packets.
+    /// Average queue at which loss starts, packets.
     pub min: f64,
     /// Average queue with loss [`max_loss`](Self::max_loss), packets.
     pub max: f64,
-    /// Loss there.
+    /// Loss at [`max`](Self::max).
     pub max_loss: f64,
     /// Weight of a packet in the average.
     pub weight: f64,
@@ -52,7 +52,7 @@ impl Red {
         }
     }
 
-    /// How fast the average follows the queue, a millisecond: -ln(1-weight) B.
+    /// Rate at which the average follows the queue, per millisecond: -ln(1-weight) B.
     pub(super) fn gain(&self, bandwidth: f64) -> f64 {
         -(-self.weight).ln_1p() * bandwidth
     }
@@ -61,102 +61,104 @@ impl Red {
 /// Which packets the bottleneck drops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Drop {
-    /// Those that find the queue full.
+    /// Packets that arrive at a full queue.
     Tail,
-    /// Some, by the average queue; and those that find it full.
+    /// Some packets, depending on the average queue; and packets that arrive at a full queue.
     Red(Red),
 }
 
-/// What the queue is filled with.
+/// Which packets fill the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coupling {
-    /// With everything that is sent, as in the paper, lost or not: q' = lambda - B. In equilibrium Eqs (6) and (7) hold.
-    /// Needs [`Drop::Red`].
+    /// All sent packets, as in the paper, whether they are lost or not: q' = lambda - B. In
+    /// equilibrium Eqs (6) and (7) hold. Needs [`Drop::Red`].
     Paper,
-    /// With what was not lost: q' = lambda (1-p) - B. In equilibrium [`crate::model::physical`] holds.
+    /// Packets that are not lost: q' = lambda (1-p) - B. In equilibrium [`crate::model::physical`]
+    /// holds.
     Physical,
 }
 
-/// A bottleneck and the groups through it.
+/// A bottleneck and the groups whose packets pass it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Packets a millisecond.
+    /// Bandwidth of the bottleneck, packets per millisecond.
     pub bandwidth: f64,
-    /// Who sends.
+    /// The sending groups.
     pub groups: Vec<Group>,
-    /// Packets that the queue holds.
+    /// Maximum length of the queue, packets.
     pub queue_limit: f64,
     /// Which packets are dropped.
     pub drop: Drop,
-    /// What fills the queue.
+    /// Which packets fill the queue.
     pub coupling: Coupling,
-    /// Milliseconds a step (at most the shortest delay is used), or `None` for [`step`](Self::step)'s choice.
+    /// Length of a step in milliseconds (at most the shortest delay is used), or `None` for the
+    /// default of [`step`](Self::step).
     pub step_ms: Option<f64>,
 }
 
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum FluidError {
-    /// A number is not usable.
+    /// A number is outside its limits.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// A number of a group is not usable.
+    /// A number of a group is outside its limits.
     #[error("group {group}: {error}")]
     Group {
-        /// From 1.
+        /// Number of the group, from 1.
         group: usize,
-        /// What is wrong.
+        /// The error.
         error: ParameterError,
     },
-    /// Nobody sends.
+    /// There are no groups.
     #[error("there are no groups of connections: expected at least one")]
     Empty,
-    /// Eq (1) with the paper's queue has no loss without RED.
+    /// With the paper's queue, Eq (1) has no loss without RED.
     #[error(
         "the paper's coupling needs a RED queue: its queue does not know losses, so that a full one would mean nothing"
     )]
     PaperNeedsRed,
-    /// RED's thresholds are the wrong way round.
+    /// RED's lower threshold is not below the upper one.
     #[error(
         "RED begins at {min} packets and has its largest loss at {max}: expected the second above the first"
     )]
     Thresholds {
-        /// Where loss begins, packets.
+        /// Average queue at which loss starts, packets.
         min: f64,
-        /// Where it is largest, packets.
+        /// Average queue with the maximum loss, packets.
         max: f64,
     },
-    /// Too much work.
+    /// The run needs too many steps.
     #[error(
         "{ms} ms in steps of {step} ms with {groups} groups are too much work: expected at most {most} steps times groups"
     )]
     TooLong {
-        /// Simulated time.
+        /// Simulated time, milliseconds.
         ms: f64,
-        /// Of a step.
+        /// Length of a step, milliseconds.
         step: f64,
-        /// How many.
+        /// Number of groups.
         groups: usize,
-        /// Steps times groups.
+        /// Maximum of steps times groups.
         most: f64,
     },
-    /// Too much memory.
+    /// The history needs too much memory.
     #[error("round trips up to {rtt} ms in steps of {step} ms with {groups} groups are too much to remember")]
     TooMuchHistory {
-        /// Longest round trip, milliseconds.
+        /// Longest round-trip time, milliseconds.
         rtt: f64,
-        /// Of a step, milliseconds.
+        /// Length of a step, milliseconds.
         step: f64,
-        /// How many.
+        /// Number of groups.
         groups: usize,
     },
 }
 
 impl Scenario {
-    /// Looks at every number.
+    /// Checks all numbers.
     ///
     /// # Errors
-    /// When one is not positive, not finite or absurd, or when the parts do not fit together.
+    /// A number is not positive, not finite or absurd, or the parts are not compatible.
     pub fn check(&self) -> Result<(), FluidError> {
         within("bandwidth", self.bandwidth, BANDWIDTHS, " packets/ms")?;
         within("queue", self.queue_limit, (0.0, 1e12), " packets")?;
@@ -176,25 +178,26 @@ impl Scenario {
         }
     }
 
-    /// Milliseconds a step: what was asked for, but at most the shortest delay and what the method of Runge and Kutta stands; else
-    /// at most a millisecond, a tenth of the shortest delay, and short enough for the fastest loops.
+    /// The length of a step in milliseconds: the requested one, but at most the shortest delay and
+    /// the stability limit of the Runge-Kutta method. Without a request it is up to a millisecond
+    /// and up to a tenth of the shortest delay, and short enough for the fastest loops.
     pub fn step(&self) -> f64 {
         let shortest = self.groups.iter().map(|group| group.delay_ms).fold(f64::INFINITY, f64::min);
         match self.step_ms {
-            // A stage must not look beyond what is known.
+            // A stage must not read windows beyond the known steps.
             Some(step) => step.min(shortest).min(STABLE / self.fastest()),
             None => 1.0_f64.min(shortest / 10.0).min(1.0 / self.fastest()),
         }
     }
 
-    /// Of the fastest loop, per millisecond: RED's average; or loss and window at a full queue, where a group's window falls at a
-    /// rate of w/R.
+    /// The rate of the fastest loop, per millisecond: RED's average, or the loop of loss and window
+    /// at a full queue, in which a group's window falls at a rate of w/R.
     fn fastest(&self) -> f64 {
         let gain = match self.drop {
             Drop::Red(red) => red.gain(self.bandwidth),
             Drop::Tail => 0.0,
         };
-        // Windows that fill the link are about B R / connections, none above its limit.
+        // Windows that fill the link are about B R / connections, and at most the limit.
         let connections: f64 = self.groups.iter().map(|group| group.connections).sum();
         let of_window = |group: &Group| {
             (group.window_limit.max(group.window) / group.delay_ms).min(self.bandwidth / connections)
@@ -202,13 +205,13 @@ impl Scenario {
         self.groups.iter().map(of_window).fold(gain, f64::max).max(1e-9)
     }
 
-    /// Longest round trip: with a full queue.
+    /// The longest round-trip time: with a full queue.
     pub(super) fn longest_rtt(&self) -> f64 {
         let delay = self.groups.iter().map(|group| group.delay_ms).fold(0.0, f64::max);
         delay + self.queue_limit / self.bandwidth
     }
 
-    /// How many windows of each group have to be remembered.
+    /// The number of windows of each group that the history must keep.
     pub(super) fn remembered(&self) -> Result<usize, FluidError> {
         let (step, groups) = (self.step(), self.groups.len());
         let length = self.longest_rtt() / step + 4.0;
@@ -218,16 +221,16 @@ impl Scenario {
         Ok((length as usize).next_power_of_two())
     }
 
-    /// Looks whether a run of `ms` milliseconds can be done.
+    /// Checks that a run of `ms` milliseconds is feasible.
     ///
     /// # Errors
-    /// When that is no usable time, or more than minutes of work.
+    /// `ms` is not a usable time, or the run would take more than minutes of work.
     pub fn check_length(&self, ms: f64) -> Result<(), FluidError> {
         self.check_work(ms, MOST_WORK)
     }
 
-    /// Looks whether a run of `ms` milliseconds takes no more than `most` steps times groups, of which a core does some millions
-    /// a second.
+    /// Checks that a run of `ms` milliseconds needs at most `most` steps times groups. A core
+    /// computes some millions of them per second.
     ///
     /// # Errors
     /// As [`Self::check_length`].

@@ -1,30 +1,30 @@
-//! What is wrong with a parameter.
+//! Errors in parameters of the models.
 
 use thiserror::Error;
 
-/// A parameter that the models cannot be asked about.
+/// A parameter that the models do not accept.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum ParameterError {
-    /// Zero, negative, not a number, infinite or absurd.
+    /// A number is zero, negative, not a number, infinite or absurd.
     #[error("{name} is {}{unit}: expected {} to {}{unit}", number(*value), number(*low), number(*high))]
     Outside {
-        /// Which parameter.
+        /// Name of the parameter.
         name: &'static str,
-        /// What was given.
+        /// Its value.
         value: f64,
-        /// The smallest that is accepted.
+        /// The smallest accepted value.
         low: f64,
-        /// The largest that is accepted.
+        /// The largest accepted value.
         high: f64,
-        /// With a leading space, or empty.
+        /// Its unit with a leading space, or empty.
         unit: &'static str,
     },
-    /// A combination that means nothing.
+    /// A combination of parameters that is not possible.
     #[error("{0}")]
     Combination(String),
 }
 
-/// Very large and very small numbers with an exponent.
+/// Formats very large and very small numbers with an exponent.
 fn number(value: f64) -> String {
     if value == 0.0 || (1e-4..1e7).contains(&value.abs()) || !value.is_finite() {
         value.to_string()
@@ -33,7 +33,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// `value` if it lies in `low..=high` (NaN does not).
+/// Returns `value` if it is in `low..=high` (NaN is not).
 pub(crate) fn within(
     name: &'static str,
     value: f64,

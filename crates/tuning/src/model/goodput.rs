@@ -5,14 +5,14 @@ use super::optimum::x_star;
 use super::path::{Path, check_streams};
 use super::window::{VALID_WINDOW, loss_of_window};
 
-/// What holds the connections back.
+/// The limit of the goodput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regime {
-    /// The socket buffers: the link is not full.
+    /// The socket buffers; the link is not full.
     Window,
-    /// Loss that is not congestion: the link is not full.
+    /// Loss that is not caused by congestion; the link is not full.
     Loss,
-    /// The link is full.
+    /// The link, which is full.
     Network,
 }
 
@@ -27,35 +27,39 @@ impl Regime {
     }
 }
 
-/// Steady state of some number of connections.
+/// Steady state of a number of connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steady {
-    /// Packets a millisecond that arrive, all connections together.
+    /// Total goodput, packets per millisecond.
     pub goodput: f64,
-    /// Share of packets that are lost.
+    /// Fraction of packets that are lost.
     pub loss: f64,
-    /// What holds them back.
+    /// The limit of the goodput.
     pub regime: Regime,
-    /// BR/N, packets: the mean window of each connection when the link is full.
+    /// BR/N, packets: the mean window of each connection if the link is full.
     pub share: f64,
-    /// The window of a connection is at least three packets, up to which the timeout probability of Eq (3) is below one: that of
-    /// a full link, [`share`](Self::share), and the one that background loss leaves where that is the limit. And a buffer that
-    /// is the limit holds a packet. Else the numbers are extrapolated.
+    /// Whether the model is valid; otherwise the numbers are extrapolated. The window of a
+    /// connection must be at least three packets, because below that the timeout probability of Eq
+    /// (3) would exceed one. This applies to the window at a full link, [`share`](Self::share), and
+    /// to the window that background loss permits if that is the limit. If the buffer is the limit,
+    /// it must hold at least one packet.
     pub valid: bool,
 }
 
-/// Eq (12): min(NW/R, B(1-p(BR/N))), loss 0 in the first branch and Eq (7) in the second. Background loss, which the
-/// paper leaves out, limits the window of the first branch and thins what it delivers.
+/// Eq (12): min(NW/R, B(1-p(BR/N))), with loss 0 in the first branch and that of Eq (7) in the
+/// second. Background loss, which is not in the paper, limits the window of the first branch and
+/// reduces its goodput.
 ///
-/// The plateau counts the link as *sending* B, so that it sinks with N; a real link delivers B: see [`physical`].
+/// On the plateau the link *sends* B, so that the goodput decreases with N. A real link delivers B:
+/// see [`physical`].
 ///
 /// # Errors
-/// When `streams` is 0 or above [`super::MAX_STREAMS`].
+/// `streams` is 0 or above [`super::MAX_STREAMS`].
 pub fn goodput(path: &Path, streams: u64) -> Result<Steady, ParameterError> {
     Ok(goodput_of(path, check_streams(streams)?))
 }
 
-/// The same for any positive number of streams, whole or not.
+/// As [`goodput`], for any positive number of streams, whole or not.
 pub(crate) fn goodput_of(path: &Path, streams: f64) -> Steady {
     let share = path.bandwidth_delay_product() / streams;
     let loss = loss_of_window(share);
@@ -70,12 +74,12 @@ pub(crate) fn goodput_of(path: &Path, streams: f64) -> Steady {
     }
 }
 
-/// The variant that keeps the books of a real link: it *delivers* B, so that N w(p)(1-p)/R = B when it is full. The same
-/// knee as [`goodput`], no decline beyond, and loss at many connections nearer to packet simulation. The better
-/// prediction.
+/// A variant that models a real link, which *delivers* B, so that N w(p)(1-p)/R = B if it is full.
+/// It has the same knee as [`goodput`] and no decline beyond it, and with many connections its loss
+/// is closer to packet simulation. It predicts better.
 ///
 /// # Errors
-/// When `streams` is 0 or above [`super::MAX_STREAMS`].
+/// `streams` is 0 or above [`super::MAX_STREAMS`].
 pub fn physical(path: &Path, streams: u64) -> Result<Steady, ParameterError> {
     let streams = check_streams(streams)?;
     let share = path.bandwidth_delay_product() / streams;
@@ -85,12 +89,12 @@ pub fn physical(path: &Path, streams: u64) -> Result<Steady, ParameterError> {
         let valid = valid && is_valid(path, regime);
         return Ok(Steady { goodput: limited, loss: background, regime, share, valid });
     }
-    // w(1-p(w)) = BR/N is what x* solves.
+    // x* is the solution of w(1-p(w)) = BR/N.
     let loss = loss_of_window(x_star(share)).max(background);
     Ok(Steady { goodput: path.bandwidth(), loss, regime: Regime::Network, share, valid })
 }
 
-/// Whether what is the limit instead of the link leaves windows that the model was made for.
+/// Whether the limit, if it is not the link, leaves windows for which the model is valid.
 fn is_valid(path: &Path, regime: Regime) -> bool {
     match regime {
         Regime::Loss => path.loss_limited_window() >= VALID_WINDOW,
@@ -99,7 +103,7 @@ fn is_valid(path: &Path, regime: Regime) -> bool {
     }
 }
 
-/// Goodput and loss while the link is not full, and why it is not.
+/// Goodput and loss while the link is not full, and the limit.
 fn limited(path: &Path, streams: f64) -> (f64, f64, Regime) {
     let by_loss = path.loss_limited_window();
     let (window, regime) =
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_of_the_paper() {
+    fn goodput_matches_statements_of_the_paper() {
         let share = |rtt: f64| goodput(&path(rtt), 50).unwrap().goodput / 8.3;
         assert!((share(10.0) - 0.668).abs() < 5e-4);
         assert!((share(20.0) - 0.917).abs() < 5e-4);
@@ -127,9 +131,10 @@ mod tests {
         assert!((goodput(&faster, 50).unwrap().goodput / 16.6 - 0.917).abs() < 5e-4);
     }
 
-    /// The paper decides by W < BR/N, its Eq (12) by the smaller branch; between them lies a sliver.
+    /// The paper uses the condition W < BR/N, but its Eq (12) uses the smaller branch; there is a
+    /// narrow range in which they differ.
     #[test]
-    fn the_smaller_branch_decides() {
+    fn goodput_between_conditions_uses_smaller_branch() {
         let (bandwidth, rtt, window) = (8.3, 100.0, 43.7);
         let streams = bandwidth * rtt * (1.0 - 0.5 * loss_of_window(window)) / window;
         let path = Path::new(bandwidth, rtt, window).unwrap();
@@ -138,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_every_window_nothing_arrives() {
+    fn goodput_with_tiny_share_is_zero() {
         let steady = goodput(&path(10.0), 10_000).unwrap();
         assert_eq!((steady.goodput, steady.loss, steady.valid), (0.0, 1.0, false));
         let steady = physical(&path(10.0), 10_000).unwrap();
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn background_loss_limits_the_window() {
+    fn goodput_with_background_loss_is_limited_by_it() {
         let lossy = path(100.0).with_background_loss(0.01).unwrap();
         let steady = goodput(&lossy, 10).unwrap();
         assert_eq!((steady.regime, steady.loss), (Regime::Loss, 0.01));
@@ -155,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_the_model_was_not_made_for_are_flagged() {
-        // A fifth lost leaves two packets.
+    fn goodput_with_small_window_is_not_valid() {
+        // With a loss of one fifth, the window is two packets.
         for (loss, valid) in [(0.01, true), (0.2, false), (0.9, false)] {
             let lossy = Path::new(83.0, 100.0, 1000.0).unwrap().with_background_loss(loss).unwrap();
             assert_eq!(
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_streams_have_limits() {
+    fn goodput_of_unusable_stream_count_fails() {
         for streams in [0, super::super::MAX_STREAMS + 1, u64::MAX] {
             let error = goodput(&path(10.0), streams).unwrap_err().to_string();
             assert!(

@@ -1,9 +1,10 @@
-//! Steady state of parallel TCP connections through one bottleneck, after Ito, Ohsaki and Imase, "On Parameter Tuning of
-//! Data Transfer Protocol GridFTP for Wide-Area Networks"; equation numbers are theirs. `docs/models.md` says what was
-//! misprinted and where not to trust the model.
+//! Steady state of parallel TCP connections through one bottleneck, after Ito, Ohsaki and Imase,
+//! "On Parameter Tuning of Data Transfer Protocol GridFTP for Wide-Area Networks"; equation numbers
+//! are theirs. `docs/models.md` lists the misprints of the paper, and the conditions in which the
+//! model is not reliable.
 //!
-//! Bandwidths and goodputs are packets a millisecond, times milliseconds, windows packets (real numbers);
-//! [`units`] converts.
+//! Bandwidths and goodputs are packets per millisecond, times milliseconds, windows packets (real
+//! numbers); [`units`] converts.
 
 mod error;
 mod goodput;

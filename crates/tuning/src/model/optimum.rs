@@ -1,29 +1,30 @@
-//! How many connections, and how large a window.
+//! The best number of connections, and the best window.
 
 use super::error::{ParameterError, within};
 use super::goodput::{Steady, goodput_of};
 use super::path::{MAX_STREAMS, Path, check_streams};
 use super::window::{delivered, loss_of_window};
 
-/// From this window on x* is at least 3 and solves the cubic.
+/// From this window on, x* is at least 3 and solves the cubic.
 const CUBIC_WINDOW: f64 = 2.7;
 
-/// The window x* = BR/N* of each connection at the best number of connections, given windows of at most `window`
-/// packets: the solution of x(1-p(x)) = W above W. For W >= 2.7 it is the largest root of
-/// 2x³ + (6-2W)x² - (9+6W)x + 6W = 0; below, the model is extrapolated.
+/// The window x* = BR/N* of each connection at the best number of connections, if windows are at
+/// most `window` packets: the solution of x(1-p(x)) = W above W. For W >= 2.7 it is the largest
+/// root of 2x³ + (6-2W)x² - (9+6W)x + 6W = 0; below, the model is extrapolated.
 ///
-/// `window` is to be positive and finite.
+/// `window` must be positive and finite.
 pub fn x_star(window: f64) -> f64 {
     if window < CUBIC_WINDOW {
         return x_star_below(window);
     }
-    // The other roots are negative and between 0 and W.
+    // One of the other roots is negative, the other between 0 and W.
     let (b, c, d) = (3.0 - window, -(9.0 + 6.0 * window) / 2.0, 3.0 * window);
     let p = c - b * b / 3.0;
     let q = 2.0 * b * b * b / 27.0 - b * c / 3.0 + d;
     let cosine = (3.0 * q / (2.0 * p) * (-3.0 / p).sqrt()).clamp(-1.0, 1.0);
     let mut x = 2.0 * (-p / 3.0).sqrt() * (cosine.acos() / 3.0).cos() - b / 3.0;
-    // The arc cosine has half the digits near 1. To the right of the root the cubic is convex.
+    // Near 1 the arc cosine has only half the digits, so refine the root with Newton's method. To
+    // the right of the root the cubic is convex.
     for _ in 0..3 {
         let value = ((x + b) * x + c) * x + d;
         let slope = (3.0 * x + 2.0 * b) * x + c;
@@ -32,7 +33,8 @@ pub fn x_star(window: f64) -> f64 {
     x.max(window)
 }
 
-/// Bisection where the model is extrapolated: x(1-p(x)) grows from 0 at 3/4 to 2.7 at 3.
+/// Bisection for windows with which the model is extrapolated: x(1-p(x)) grows from 0 at 3/4 to 2.7
+/// at 3.
 fn x_star_below(window: f64) -> f64 {
     let (mut low, mut high) = (0.75, 3.0);
     for _ in 0..200 {
@@ -49,7 +51,8 @@ fn x_star_below(window: f64) -> f64 {
     0.5 * (low + high)
 }
 
-/// The first terms of x* for large windows: W + 3/2W - 9/2W² + 63/4W³, within 2.5e-4 from 10.9 packets on.
+/// The first terms of x* for large windows: W + 3/2W - 9/2W² + 63/4W³, within 2.5e-4 from 10.9
+/// packets on.
 pub fn x_star_series(window: f64) -> f64 {
     window + 1.5 / window - 4.5 / (window * window) + 15.75 / (window * window * window)
 }
@@ -59,22 +62,23 @@ pub fn x_star_series(window: f64) -> f64 {
 pub enum Reason {
     /// The bandwidth-delay product fits into one window.
     OneIsEnough,
-    /// So many windows fill the link; more only make loss.
+    /// This number of windows fills the link; more only increase the loss.
     FillsTheLink,
-    /// So many streams fill the link, each at the window that background loss leaves it.
+    /// This number of streams fills the link, each with the window that background loss permits.
     FillsTheLinkDespiteLoss,
-    /// More would be better, but the limit was reached.
+    /// More streams would be better, but the limit was reached.
     Limit,
 }
 
 /// The best number of streams for a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimum {
-    /// The window at the optimum, packets: x* of what arrives of each window, which background loss holds down or thins.
+    /// The window at the optimum, packets: x* of the delivered part of each window, which
+    /// background loss limits or reduces.
     pub x_star: f64,
-    /// BR/x*: the best number if streams could be divided.
+    /// BR/x*: the best number if it could be fractional.
     pub streams_real: f64,
-    /// The best whole number, the smaller of equals.
+    /// The best whole number; of two equally good ones the smaller.
     pub streams: u64,
     /// The smallest number that reaches 99 % of the best goodput.
     pub streams_99_percent: u64,
@@ -82,21 +86,21 @@ pub struct Optimum {
     pub steady: Steady,
     /// Goodput at [`streams_real`](Self::streams_real), packets/ms.
     pub goodput_sup: f64,
-    /// Why.
+    /// Why this number is the best.
     pub reason: Reason,
 }
 
-/// The number of streams, at most `max_streams`, that makes Eq (12) largest.
+/// Finds the number of streams up to `max_streams` that maximizes Eq (12).
 ///
 /// # Errors
-/// When `max_streams` is 0 or above [`MAX_STREAMS`].
+/// `max_streams` is 0 or above [`MAX_STREAMS`].
 pub fn optimum(path: &Path, max_streams: u64) -> Result<Optimum, ParameterError> {
     check_streams(max_streams)?;
     let by_loss = path.loss_limited_window();
-    // Where both branches of Eq (12) meet, of which background loss thins the first.
+    // The intersection of both branches of Eq (12). Background loss reduces the first one.
     let x_star = x_star(path.window().min(by_loss) * (1.0 - path.background_loss()));
     let streams_real = path.bandwidth_delay_product() / x_star;
-    // A float beyond the limit becomes the limit here.
+    // The cast turns a float beyond the limit into the limit.
     let floor = (streams_real.floor() as u64).clamp(1, max_streams);
     let ceil = (streams_real.ceil() as u64).clamp(1, max_streams);
     let (lower, upper) = (goodput_of(path, floor as f64), goodput_of(path, ceil as f64));
@@ -121,9 +125,10 @@ pub fn optimum(path: &Path, max_streams: u64) -> Result<Optimum, ParameterError>
     })
 }
 
-/// The smallest number of streams up to `most` that reaches `wanted`; goodput grows with it up to there.
+/// The smallest number of streams up to `most` that reaches `wanted`; goodput grows with the number
+/// up to there.
 fn least_for(path: &Path, wanted: f64, most: u64) -> u64 {
-    // What reaches it but for rounding reaches it.
+    // Accept a number that misses the target only because of rounding.
     let wanted = wanted * (1.0 - 1e-12);
     let (mut low, mut high) = (1, most);
     while low < high {
@@ -137,55 +142,57 @@ fn least_for(path: &Path, wanted: f64, most: u64) -> u64 {
     low
 }
 
-/// The real number of streams where a share `background_loss` of packets vanishes without congestion, by the rule
-/// BR / min(x*, w(p)): it leaves out that the loss thins windows that buffers limit, which [`optimum`] counts.
+/// The real number of streams if a fraction `background_loss` of packets is lost without
+/// congestion, by the rule BR / min(x*, w(p)). It does not consider that the loss reduces windows
+/// that buffers limit; [`optimum`] does.
 ///
 /// # Errors
-/// When `background_loss` is not in [0, 1).
+/// `background_loss` is not in [0, 1).
 pub fn streams_with_loss(path: &Path, background_loss: f64) -> Result<f64, ParameterError> {
     let path = path.with_background_loss(background_loss)?;
     Ok(path.bandwidth_delay_product() / x_star(path.window()).min(path.loss_limited_window()))
 }
 
-/// The smallest window, in packets, that lets `streams` connections fill the path; more window changes nothing:
-/// W* = x(1-p(x)), x = BR/N. The path's own window does not matter.
+/// The smallest window, in packets, with which `streams` connections fill the path; a larger window
+/// changes nothing: W* = x(1-p(x)), x = BR/N. The path's own window is ignored.
 ///
 /// # Errors
-/// When `streams` is 0 or above [`MAX_STREAMS`].
+/// `streams` is 0 or above [`MAX_STREAMS`].
 pub fn window_needed(path: &Path, streams: u64) -> Result<f64, ParameterError> {
     Ok(delivered(path.bandwidth_delay_product() / check_streams(streams)?))
 }
 
-/// What may be spent on a transfer.
+/// The limits of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Largest window of one connection that the systems allow, packets.
     pub window: f64,
     /// Buffer memory for all connections together, packets.
     pub memory: Option<f64>,
-    /// Most connections.
+    /// Maximum number of connections.
     pub streams: u64,
 }
 
-/// Streams and window that are best together.
+/// The best combination of streams and window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
-    /// How many connections.
+    /// Number of connections.
     pub streams: u64,
     /// Window of each, packets.
     pub window: f64,
-    /// Steady state with them.
+    /// Steady state with this combination.
     pub steady: Steady,
-    /// The memory decided the window.
+    /// Whether the memory determined the window.
     pub memory_binds: bool,
 }
 
-/// Window and streams together: the window as large as the bandwidth-delay product and the limits allow, then the best
-/// number of streams for it. Where the window may reach the bandwidth-delay product that is one stream: in this model
-/// parallel streams pay only because windows are limited. The path's own window does not matter.
+/// Chooses window and streams together: the window as large as the bandwidth-delay product and the
+/// limits permit, then the best number of streams for it. If the window may reach the
+/// bandwidth-delay product, the result is one stream: in this model parallel streams help only
+/// because windows are limited. The path's own window is ignored.
 ///
 /// # Errors
-/// When a limit is not positive, not finite or absurd.
+/// A limit is not positive, not finite or absurd.
 pub fn joint(path: &Path, limits: &Limits) -> Result<Joint, ParameterError> {
     let largest = within("largest window", limits.window, super::path::WINDOWS, " packets")?;
     let window = path.bandwidth_delay_product().clamp(super::path::WINDOWS.0, largest);
@@ -219,12 +226,13 @@ pub fn joint(path: &Path, limits: &Limits) -> Result<Joint, ParameterError> {
     Ok(found)
 }
 
-/// Eq (13) of Ito, Ohsaki and Imase **as printed, which is wrong**; it is here for the record and for nothing else.
+/// Eq (13) of Ito, Ohsaki and Imase **as printed, which is wrong**; it is here only for the record.
 ///
-/// It is an exact root of W/R = B(1-p(N)): the factor N of the left side was lost, and the sign before the root picks
-/// the spurious one of the two solutions. For BR > W, where streams matter, it is negative always (B = 8.3 packets/ms,
-/// R = 100 ms, W = 64 KiB: -201.7, the optimum is 19). For 7W/9 < BR < W it is not real (`None`), at BR = 2W/3 it has a
-/// pole (`None`), and below it gives at least 14 times too many. The right crossing is a cubic: [`x_star`].
+/// It is an exact root of W/R = B(1-p(N)): the factor N of the left side was lost, and the sign
+/// before the root selects the spurious one of the two solutions. For BR > W, where streams matter,
+/// it is always negative (B = 8.3 packets/ms, R = 100 ms, W = 64 KiB: -201.7, the optimum is 19).
+/// For 7W/9 < BR < W it is not real (`None`), at BR = 2W/3 it has a pole (`None`), and below that
+/// it is at least 14 times too large. The correct intersection is a cubic: [`x_star`].
 pub fn printed_eq13(path: &Path) -> Option<f64> {
     let (br, w) = (path.bandwidth_delay_product(), path.window());
     let radicand = 9.0 * br * br - 16.0 * br * w + 7.0 * w * w;
@@ -232,10 +240,10 @@ pub fn printed_eq13(path: &Path) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Loss when the link is full, Eq (7): p(BR/N), and BR/N.
+/// Loss at a full link, Eq (7): p(BR/N), and BR/N.
 ///
 /// # Errors
-/// When a number is out of its limits.
+/// A number is outside its limits.
 pub fn saturated_loss(bandwidth: f64, rtt_ms: f64, streams: u64) -> Result<(f64, f64), ParameterError> {
     let path = Path::new(bandwidth, rtt_ms, 1.0)?;
     let share = path.bandwidth_delay_product() / check_streams(streams)?;

@@ -18,9 +18,9 @@ fn x_star_solves_its_equation() {
     assert!((x_star(50.0) - x_star_series(50.0)).abs() < 1e-5);
 }
 
-/// Floor and ceiling of N* against every number of streams.
+/// Compares floor and ceiling of N* with every number of streams.
 #[test]
-fn no_other_number_is_better() {
+fn optimum_is_at_least_as_good_as_any_other_number() {
     let sizes = [0.7, 2.7, 4.0, 10.92, 43.69, 200.0];
     for bandwidth in [0.3, 1.0, 8.3, 12.5, 83.3] {
         for rtt in [1.0, 7.0, 20.0, 61.5, 100.0] {
@@ -33,7 +33,8 @@ fn no_other_number_is_better() {
                         .map(|streams| (streams, goodput_of(&path, streams as f64).goodput))
                         .reduce(|best, next| if next.1 > best.1 { next } else { best })
                         .unwrap();
-                    // At the knee of a path that loses much both branches are the same, but for rounding.
+                    // At the knee of a path with much loss both branches are equal except for
+                    // rounding.
                     let same = found.steady.goodput >= best.1 * (1.0 - 1e-12);
                     assert!(found.streams == best.0 || loss > 0.0 && same, "{best:?} {path:?} {found:?}");
                 }
@@ -43,7 +44,7 @@ fn no_other_number_is_better() {
 }
 
 #[test]
-fn reasons() {
+fn optimum_reports_its_reason() {
     assert_eq!(optimum(&path(1.0, 1.0, 10.0), 100).unwrap().reason, Reason::OneIsEnough);
     assert_eq!(optimum(&path(8.3, 100.0, 43.69), 100).unwrap().reason, Reason::FillsTheLink);
     let limited = optimum(&path(8.3, 100.0, 43.69), 10).unwrap();
@@ -59,7 +60,7 @@ fn reasons() {
 }
 
 #[test]
-fn one_stream_where_the_window_may_grow() {
+fn joint_with_large_window_uses_one_stream() {
     let limits = Limits { window: 1e6, memory: None, streams: 64 };
     let found = joint(&path(83.3, 100.0, 1.0), &limits).unwrap();
     assert_eq!((found.streams, found.memory_binds), (1, false));
@@ -69,7 +70,7 @@ fn one_stream_where_the_window_may_grow() {
 }
 
 #[test]
-fn memory_decides_the_window() {
+fn joint_with_little_memory_limits_window() {
     let limits = Limits { window: 100.0, memory: Some(2000.0), streams: 128 };
     let found = joint(&path(83.3, 100.0, 1.0), &limits).unwrap();
     assert!(found.memory_binds && found.streams as f64 * found.window <= 2000.0 * (1.0 + 1e-12), "{found:?}");
@@ -77,9 +78,9 @@ fn memory_decides_the_window() {
     assert!((found.steady.goodput - 20.0).abs() < 1e-9);
 }
 
-/// What is wrong with the equation, in numbers.
+/// Shows the errors of the printed equation in numbers.
 #[test]
-fn the_printed_equation_13_is_wrong() {
+fn printed_eq13_is_not_the_optimum() {
     let value = |bandwidth_delay: f64| printed_eq13(&path(bandwidth_delay, 1.0, 1.0));
     for product in [1.0001, 1.5, 3.0, 19.0, 1e4] {
         assert!(value(product).unwrap() < 0.0, "{product}");
@@ -91,7 +92,7 @@ fn the_printed_equation_13_is_wrong() {
         let best = product / x_star(1.0);
         assert!(value(product).unwrap() > best, "{product}");
     }
-    // It does solve W/R = B(1-p(N)), with Eq (7).
+    // It solves W/R = B(1-p(N)), with Eq (7).
     let (b, r, w, n) = (1.0, 1.0, 10.922_666_7, printed_eq13(&path(1.0, 1.0, 10.922_666_7)).unwrap());
     let x = b * r / n;
     let loss: f64 = 1.0 / (2.0 * x * x / 3.0 + 2.0 * x - 2.0);
@@ -99,7 +100,7 @@ fn the_printed_equation_13_is_wrong() {
 }
 
 #[test]
-fn bad_parameters() {
+fn path_with_unusable_parameters_fails() {
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
         for (bandwidth, rtt, window) in [(bad, 1.0, 1.0), (1.0, bad, 1.0), (1.0, 1.0, bad)] {
             assert!(Path::new(bandwidth, rtt, window).is_err(), "{bandwidth} {rtt} {window}");

@@ -1,12 +1,12 @@
-//! A path: what the model has to know of it.
+//! The parameters of a path that the model needs.
 
 use super::error::{ParameterError, within};
 use super::window::window_of_loss;
 
-/// Most connections that the model is asked about.
+/// Maximum number of connections that the model accepts.
 pub const MAX_STREAMS: u64 = 10_000_000;
 
-/// Accepted bandwidths, in packets a millisecond.
+/// Accepted bandwidths, in packets per millisecond.
 pub const BANDWIDTHS: (f64, f64) = (1e-9, 1e9);
 
 /// Accepted round-trip times, in milliseconds.
@@ -15,13 +15,14 @@ pub const RTTS: (f64, f64) = (1e-5, 1e6);
 /// Accepted windows, in packets.
 pub const WINDOWS: (f64, f64) = (1e-3, 1e12);
 
-/// Accepted losses that are not made by congestion.
+/// Accepted losses that are not caused by congestion.
 pub const BACKGROUND_LOSSES: (f64, f64) = (0.0, 0.999_999);
 
-/// Of less loss than this a connection has the window that it would have of this.
+/// Losses below this one are treated as this one.
 const LEAST_LOSS: f64 = 1e-18;
 
-/// A bottleneck and the connections through it. All numbers are finite, positive and within sane limits.
+/// A bottleneck and the connections through it. All numbers are finite, positive and within
+/// reasonable limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
     bandwidth: f64,
@@ -31,11 +32,12 @@ pub struct Path {
 }
 
 impl Path {
-    /// `bandwidth` of the bottleneck in packets a millisecond, `rtt_ms` with the queueing delay that the connections
-    /// find, `window` that the socket buffer of one connection allows, in packets. [`super::units`] converts.
+    /// Creates a path: `bandwidth` of the bottleneck in packets per millisecond, `rtt_ms` including
+    /// the queueing delay that the connections encounter, `window` that the socket buffer of one
+    /// connection permits, in packets. [`super::units`] converts.
     ///
     /// # Errors
-    /// When a number is not positive, not finite or absurd.
+    /// A number is not positive, not finite or absurd.
     pub fn new(bandwidth: f64, rtt_ms: f64, window: f64) -> Result<Self, ParameterError> {
         Ok(Self {
             bandwidth: within("bandwidth", bandwidth, BANDWIDTHS, " packets/ms")?,
@@ -45,10 +47,11 @@ impl Path {
         })
     }
 
-    /// The same path with a share `loss` of packets that vanish without congestion. The papers have none.
+    /// The same path with a fraction `loss` of packets that are lost without congestion. The papers
+    /// do not have this.
     ///
     /// # Errors
-    /// When `loss` is negative, not a number or (almost) 1.
+    /// `loss` is negative, not a number or (almost) 1.
     pub fn with_background_loss(self, loss: f64) -> Result<Self, ParameterError> {
         Ok(Self { background_loss: within("loss", loss, BACKGROUND_LOSSES, "")?, ..self })
     }
@@ -56,12 +59,12 @@ impl Path {
     /// The same path with another window.
     ///
     /// # Errors
-    /// When `window` is not positive, not finite or absurd.
+    /// `window` is not positive, not finite or absurd.
     pub fn with_window(self, window: f64) -> Result<Self, ParameterError> {
         Ok(Self { window: within("window", window, WINDOWS, " packets")?, ..self })
     }
 
-    /// B, packets a millisecond.
+    /// B, packets per millisecond.
     pub fn bandwidth(&self) -> f64 {
         self.bandwidth
     }
@@ -76,7 +79,7 @@ impl Path {
         self.window
     }
 
-    /// Share of packets that are lost without congestion.
+    /// Fraction of packets that are lost without congestion.
     pub fn background_loss(&self) -> f64 {
         self.background_loss
     }
@@ -86,17 +89,17 @@ impl Path {
         self.bandwidth * self.rtt_ms
     }
 
-    /// Mean window in packets up to which background loss lets a connection grow; infinite without.
+    /// Mean window in packets that background loss permits; infinite without loss.
     pub fn loss_limited_window(&self) -> f64 {
         match self.background_loss {
             0.0 => f64::INFINITY,
-            // The equation is not asked about less.
+            // `window_of_loss` does not accept smaller losses.
             loss => window_of_loss(loss.max(LEAST_LOSS)).unwrap_or(f64::INFINITY),
         }
     }
 }
 
-/// `streams` if the model can be asked about so many.
+/// Returns `streams` as a float if the model accepts this number.
 pub(crate) fn check_streams(streams: u64) -> Result<f64, ParameterError> {
     within("number of streams", streams as f64, (1.0, MAX_STREAMS as f64), "")
 }
