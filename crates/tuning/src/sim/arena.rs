@@ -1,35 +1,35 @@
-//! Two tuned transfers on one path: how evenly they share it.
+//! Two tuned transfers on one path, to measure how evenly they share it.
 
 use super::families::{Family, Scenario};
 use super::landscape::{Curve, PACKET, Path};
 use super::run::{Outcome, Rival, World, run_shared};
 use crate::tuner::{Connections, Options, OptionsError, Tuner};
 
-/// Two transfers of the same program over a link that one stream would fill.
+/// Two transfers of the same program over a link that one stream could fill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Duel {
-    /// Of the link, in bytes a second.
+    /// Capacity of the link, in bytes per second.
     pub capacity: f64,
-    /// Round trip of the first with the queue that they make, in seconds.
+    /// Round-trip time of the first transfer including the queue that they cause, in seconds.
     pub rtt: f64,
-    /// Round trip of the second, in those of the first.
+    /// Round-trip time of the second transfer, as a multiple of the first one's.
     pub second_rtt: f64,
-    /// Part of these that is the queue.
+    /// The part of the round-trip times that is the queue.
     pub queue: f64,
-    /// When the second comes, in seconds.
+    /// Start time of the second transfer, in seconds.
     pub delay: f64,
-    /// How long both run, in seconds.
+    /// Time during which both run, in seconds.
     pub together: f64,
-    /// As of [`World`]; the path's, and as much again of how it is shared.
+    /// As in [`World`]: noise of the path, and the same amount in how the path is shared.
     pub noise: f64,
     pub seed: u64,
     pub connections: Connections,
 }
 
-/// Of the queue, what a late second sees come and go.
+/// The part of the queue that varies in the measurements of a second transfer that starts late.
 const LATE: f64 = 0.3;
 
-/// What each of the two carried.
+/// The data that each of the two transferred.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
     delay: f64,
@@ -37,10 +37,10 @@ pub struct Shares {
 }
 
 impl Duel {
-    /// Runs it. `build` makes the tuners.
+    /// Runs the simulation. `build` makes the tuners.
     ///
     /// # Errors
-    /// When the options make no sense to the tuner.
+    /// The options are not valid.
     pub fn run(
         &self,
         build: impl Fn(&Options) -> Result<Box<dyn Tuner>, OptionsError>,
@@ -50,7 +50,7 @@ impl Duel {
         let seconds = (self.delay + self.together).ceil() as usize;
         let scenario = Scenario { family: Family::Random, phases: vec![(0, path)], seconds };
         let options = |rtt| Options {
-            // As the client does over such paths.
+            // The client uses these numbers on such paths.
             first_streams: 8,
             least_streams: 8,
             rtt: Some(rtt),
@@ -61,7 +61,8 @@ impl Duel {
         let mut second = build(&options(self.rtt * self.second_rtt))?;
         let world =
             World { noise: self.noise, seed: self.seed, connections: self.connections, window_known: false };
-        // Who comes late never sees the path without a queue; it takes a second to grow.
+        // A transfer that starts late never sees the path without a queue. A queue takes a second
+        // to grow.
         let seen = if self.delay > 1.0 { LATE } else { 1.0 };
         let rivals = [
             Rival { queue: self.queue, ..Rival::from(0.0) },
@@ -76,12 +77,13 @@ impl Duel {
 }
 
 impl Shares {
-    /// What each did.
+    /// The course of each transfer.
     pub fn outcomes(&self) -> &[Outcome; 2] {
         &self.outcomes
     }
 
-    /// The rate of the slower as a share of the faster's, from so many seconds after the second came to so many.
+    /// The rate of the slower transfer divided by that of the faster one, between `from` and `to`
+    /// seconds after the start of the second.
     pub fn evenness(&self, from: f64, to: f64) -> f64 {
         let [a, b] = &self.outcomes;
         let [a, b] = [a, b].map(|outcome| carried(outcome, self.delay + from, self.delay + to));
@@ -89,7 +91,7 @@ impl Shares {
     }
 }
 
-/// Bytes between two times, each step taken as even.
+/// Bytes transferred between two times, assuming a constant rate within each step.
 fn carried(outcome: &Outcome, from: f64, to: f64) -> f64 {
     let part = |step: &super::run::Step| {
         let inside = (step.start + step.seconds).min(to) - step.start.max(from);
@@ -121,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_streams_share_evenly() {
+    fn evenness_of_equal_streams_is_one() {
         assert!(fixed(DUEL) > 0.99);
         let noisy = fixed(Duel { noise: 0.05, ..DUEL });
         assert!((0.9..0.9999).contains(&noisy), "{noisy}");
     }
 
     #[test]
-    fn a_longer_round_trip_carries_less() {
+    fn evenness_with_doubled_rtt_is_half() {
         let half = fixed(Duel { second_rtt: 2.0, ..DUEL });
         assert!((half - 0.5).abs() < 0.02, "{half}");
     }

@@ -1,4 +1,4 @@
-//! Runs tuners over the scenario families and sums up how they did.
+//! Runs tuners on the scenario families and summarizes their results.
 
 use super::families::{Family, MOST, Scenario};
 use super::landscape::PACKET;
@@ -6,27 +6,29 @@ use super::rng::Rng;
 use super::run::{Outcome, World, oracle, run};
 use crate::tuner::{Connections, Kind, Options, OptionsError, Prior};
 
-/// The first seed of scenarios that tuners may be improved on.
+/// The first seed of the scenarios for the development of tuners.
 pub const DEVELOPMENT_SEED: u64 = 2000;
-/// The first seed of scenarios that only measure. Never change a tuner for what is seen on these.
+/// The first seed of the scenarios for evaluation. Never change a tuner because of results on
+/// these.
 pub const EVALUATION_SEED: u64 = 50_000;
 
-/// A tuner under a name, with what it is told.
+/// A tuner with its name, options and hints.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub name: String,
     pub kind: Kind,
     pub options: Options,
-    /// Whether it is told the window that was negotiated.
+    /// Whether the tuner gets the negotiated window.
     pub window_known: bool,
-    /// Told the path's capacity, wrong by this much (standard deviation of the logarithm).
+    /// If set, the tuner gets the path's capacity with an error of this size (standard deviation of
+    /// the logarithm).
     pub capacity_error: Option<f64>,
-    /// Told what an earlier transfer found, wrong by this much.
+    /// If set, the tuner gets the result of an earlier transfer with an error of this size.
     pub memory_error: Option<f64>,
 }
 
 impl Candidate {
-    /// A tuner with the evaluation's options: 4 streams at first, chunks of 10 s.
+    /// A tuner with the options of the evaluation: 4 streams at first, chunks of 10 s.
     pub fn new(kind: Kind) -> Self {
         let options = Options { max_streams: MOST, ..Options::default() };
         Self {
@@ -47,7 +49,7 @@ impl Candidate {
         fixed
     }
 
-    /// The same with connections that stay open.
+    /// The same with connections that stay open between chunks.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.name.push_str("+kept");
@@ -55,7 +57,7 @@ impl Candidate {
         self
     }
 
-    /// The same, not told the window.
+    /// The same without knowledge of the window.
     #[must_use]
     pub fn without_window(mut self) -> Self {
         self.name.push_str("-window");
@@ -63,7 +65,7 @@ impl Candidate {
         self
     }
 
-    /// The same with a hint of the capacity that is 30 % wrong.
+    /// The same with a hint of the capacity, with an error of 30 %.
     #[must_use]
     pub fn hinted(mut self) -> Self {
         self.name.push_str("+hint");
@@ -71,7 +73,7 @@ impl Candidate {
         self
     }
 
-    /// The same with a memory of the path that is 30 % wrong.
+    /// The same with the result of an earlier transfer, with an error of 30 %.
     #[must_use]
     pub fn remembering(mut self) -> Self {
         self.name.push_str("+memory");
@@ -79,7 +81,8 @@ impl Candidate {
         self
     }
 
-    /// From a name with its suffixes, as `fixed-16` or `pilot-window+kept`; `None` for one that is none.
+    /// Parses a name with its suffixes, such as `fixed-16` or `pilot-window+kept`; `None` if it is
+    /// invalid.
     pub fn from_name(name: &str) -> Option<Self> {
         if let Some(base) = name.strip_suffix("+kept") {
             return Self::from_name(base).map(Self::kept);
@@ -100,17 +103,17 @@ impl Candidate {
     }
 }
 
-/// What to run.
+/// The scenarios to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub families: Vec<Family>,
-    /// The others follow; after the largest comes 0.
+    /// Seeds count up from this one; the largest is followed by 0.
     pub first_seed: u64,
     pub draws: u64,
     pub noise: f64,
 }
 
-/// One tuner in one family.
+/// Results of one tuner in one family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub family: Family,
@@ -118,15 +121,18 @@ pub struct Row {
     pub regret: f64,
     /// The regret that one run in ten exceeds.
     pub regret_p90: f64,
-    /// Mean seconds until the streams in use carry 95 % of the best for the first time; the whole time if never.
+    /// Mean time in seconds until the used number of streams carries 95 % of the best rate for the
+    /// first time; the whole duration if it never does.
     pub seconds_to_95: f64,
-    /// Share of runs whose last 100 s are mostly spent on streams that carry less than 95 % of the best.
+    /// Fraction of runs that spend most of their last 100 s with a number of streams that carries
+    /// less than 95 % of the best rate.
     pub badly: f64,
-    /// Time mean of streams over the fewest that carry 99 % of the best.
+    /// Time average of the number of streams, divided by the smallest number that carries 99 % of
+    /// the best rate.
     pub streams: f64,
 }
 
-/// One tuner in all families.
+/// Results of one tuner in all families.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     pub name: String,
@@ -140,7 +146,7 @@ impl Report {
         mean(network.map(|row| row.regret))
     }
 
-    /// The family with the greatest mean regret.
+    /// The family with the largest mean regret.
     pub fn worst(&self) -> Option<&Row> {
         self.rows.iter().max_by(|a, b| a.regret.total_cmp(&b.regret))
     }
@@ -149,13 +155,13 @@ impl Report {
 /// Runs every candidate on the same scenarios.
 ///
 /// # Errors
-/// When a candidate's options make no sense.
+/// The options of a candidate are not valid.
 pub fn evaluate(setup: &Setup, candidates: &[Candidate]) -> Result<Vec<Report>, OptionsError> {
     let mut reports: Vec<Report> =
         candidates.iter().map(|c| Report { name: c.name.clone(), rows: Vec::new() }).collect();
     for &family in &setup.families {
         let mut scores: Vec<Vec<Score>> = vec![Vec::new(); candidates.len()];
-        // Seeds are names: after the last comes 0.
+        // Seeds are only labels: the last is followed by 0.
         for seed in (0..setup.draws).map(|draw| setup.first_seed.wrapping_add(draw)) {
             let judge = Judge::new(family.draw(seed));
             for (candidate, scores) in candidates.iter().zip(&mut scores) {
@@ -198,17 +204,17 @@ fn summary(family: Family, scores: &[Score]) -> Row {
     }
 }
 
-/// The arithmetic mean; NaN of nothing.
+/// The arithmetic mean; NaN if there are no values.
 pub fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
     sum / count as f64
 }
 
-/// Knows the truth about a scenario.
+/// Knows the true properties of a scenario.
 struct Judge {
     scenario: Scenario,
     oracle: f64,
-    /// Of each phase: the best goodput and the fewest streams with 99 % of it.
+    /// For each phase the best goodput, and the smallest number of streams with 99 % of it.
     best: Vec<(f64, u32)>,
 }
 
@@ -225,13 +231,13 @@ impl Judge {
         Self { oracle: oracle(&scenario), scenario, best }
     }
 
-    /// The options of a candidate with what it is told of this scenario.
+    /// The options of a candidate with its hints for this scenario.
     fn told(&self, candidate: &Candidate, seed: u64) -> Options {
         let mut options = candidate.options.clone();
         let path = &self.scenario.phases[0].1;
         let (best, fewest) = self.best[0];
         let mut rng = Rng::new(seed ^ 0x0bad_4177);
-        // The control connection has told the round trip.
+        // The control connection has measured the round-trip time.
         options.rtt = Some(path.rtt);
         if let Some(error) = candidate.capacity_error {
             options.capacity = Some(best * rng.lognormal(error));
@@ -246,7 +252,7 @@ impl Judge {
         options
     }
 
-    /// Share of the best that `streams` carry at a second.
+    /// The rate of `streams` at a second, divided by the best rate.
     fn efficiency(&self, streams: u32, second: usize) -> f64 {
         let phase = self.scenario.phase(second);
         self.scenario.phases[phase].1.goodput(streams) / self.best[phase].0

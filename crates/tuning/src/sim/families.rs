@@ -1,20 +1,20 @@
-//! The scenario families: paths of the papers, paths drawn at random, and paths that change.
+//! The scenario families: paths of the papers, random paths, and paths that change.
 
 use super::landscape::{Curve, Ends, PACKET, Path};
 use super::rng::Rng;
 
-/// How long a scenario's transfer runs, in seconds.
+/// Duration of a scenario, in seconds.
 pub const SECONDS: usize = 600;
-/// The most streams that any tuner may use, and the oracle too.
+/// Maximum number of streams for tuners and the oracle.
 pub const MOST: u32 = 128;
 
-/// Packets a second of 100 Mbit/s.
+/// 100 Mbit/s in packets per second.
 const LINK: f64 = 1e8 / 8.0 / PACKET;
-/// 64 KiB.
+/// 64 KiB in packets.
 const WINDOW: f64 = 65_536.0 / PACKET;
 
-/// Goodput of N persistent flows (NewReno, window of 43 packets, drop-tail queue) over 100 Mbit/s in ns-2.
-/// 100 ms, queue of 50 packets.
+/// Goodput of N persistent flows (NewReno, window of 43 packets, drop-tail queue) over 100 Mbit/s
+/// in ns-2. 100 ms, queue of 50 packets.
 const NS2_100_50: &[(u32, f64)] = &[
     (1, 0.425),
     (2, 0.851),
@@ -70,33 +70,33 @@ const NS2_20_50: &[(u32, f64)] = &[
 /// A kind of scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// The model's path of 100 Mbit/s and 100 ms, 64 KiB windows.
+    /// The model's path of 100 Mbit/s and 100 ms, with windows of 64 KiB.
     Paper100,
     /// The same with 20 ms.
     Paper20,
-    /// The model with capacity, round trip and window at random.
+    /// The model with random capacity, round-trip time and window.
     Random,
     Ns2Long,
     Ns2LongDeep,
     Ns2Short,
-    /// The model with background loss at random.
+    /// The model with random background loss.
     Lossy,
     /// A link shared with a constant number of other flows.
     FairShare,
-    /// Round trip and capacity step twice.
+    /// Round-trip time and capacity change in two steps.
     Steps,
-    /// The round trip drifts.
+    /// The round-trip time changes slowly.
     Drift,
-    /// Other flows come and go.
+    /// Other flows start and end.
     Cross,
     /// The disk is slower than the path.
     SlowDisk,
-    /// The model with windows of few packets, which alone are the limit.
+    /// The model with windows of few packets, which are the only limit.
     SmallWindows,
 }
 
 impl Family {
-    /// The eleven of the evaluation.
+    /// The eleven families of the evaluation.
     pub const NETWORK: [Self; 11] = [
         Self::Paper100,
         Self::Paper20,
@@ -111,7 +111,7 @@ impl Family {
         Self::Cross,
     ];
 
-    /// Those that are measured apart, and are in no mean.
+    /// Families that are measured separately and not included in means.
     pub const APART: [Self; 2] = [Self::SlowDisk, Self::SmallWindows];
 
     pub const fn name(self) -> &'static str {
@@ -132,7 +132,7 @@ impl Family {
         }
     }
 
-    /// The scenario of this seed.
+    /// Makes the scenario of this seed.
     pub fn draw(self, seed: u64) -> Scenario {
         let mut rng = Rng::new(seed.wrapping_mul(64).wrapping_add(self as u64));
         let rng = &mut rng;
@@ -162,13 +162,13 @@ impl Family {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     pub family: Family,
-    /// From which second on each path holds; the first is 0.
+    /// The paths, each with the second from which on it applies; the first is 0.
     pub phases: Vec<(usize, Path)>,
     pub seconds: usize,
 }
 
 impl Scenario {
-    /// Index of the phase at a second.
+    /// The index of the phase at a second.
     pub fn phase(&self, second: usize) -> usize {
         self.phases.partition_point(|phase| phase.0 <= second).saturating_sub(1)
     }
@@ -182,7 +182,7 @@ fn still(family: Family, path: Path) -> Scenario {
     Scenario { family, phases: vec![(0, path)], seconds: SECONDS }
 }
 
-/// Draws until the optimum is neither at the first stream nor beyond reach.
+/// Repeats the draw until the optimum is within `range`.
 fn bounded(mut draw: impl FnMut() -> Path, range: std::ops::RangeInclusive<u32>) -> Path {
     loop {
         let path = draw();
@@ -192,7 +192,8 @@ fn bounded(mut draw: impl FnMut() -> Path, range: std::ops::RangeInclusive<u32>)
     }
 }
 
-/// The model without loss: capacity and window within these factors of the paper's, and so many streams at the optimum.
+/// The model without loss: capacity and window are within these factors of the paper's, and the
+/// optimum is within `streams`.
 fn within(
     rng: &mut Rng,
     capacity: (f64, f64),

@@ -1,8 +1,8 @@
-//! What a path gives to N streams at an instant.
+//! The goodput and loss of N streams on a path at one time.
 
 use crate::model::{loss_of_window, window_of_loss};
 
-/// Packet of the landscapes, headers included, in bytes.
+/// Size of a packet of the landscapes including headers, in bytes.
 pub const PACKET: f64 = 1500.0;
 
 /// How goodput depends on the number of streams.
@@ -10,31 +10,33 @@ pub const PACKET: f64 = 1500.0;
 pub enum Curve {
     /// Ito, Ohsaki, Imase (GridNets 2005), Eq. (12): windows until the link is full, then loss.
     Ito {
-        /// Packets a second.
+        /// Packets per second.
         capacity: f64,
-        /// Share of packets that the path loses by itself.
+        /// Fraction of packets that the path loses without congestion.
         loss: f64,
     },
-    /// Goodputs measured in a packet simulator: streams, packets a millisecond. Between them straight lines;
-    /// beyond the last a slow decline.
+    /// Goodputs measured in a packet simulator: numbers of streams with packets per millisecond.
+    /// Between them linear interpolation; beyond the last a slow decline.
     Table(&'static [(u32, f64)]),
-    /// A link shared with other flows, stream for stream: N / (N + others) e^(-decline N).
+    /// A link shared with other flows, in proportion to the number of streams: N / (N + others)
+    /// e^(-decline N).
     Shared { capacity: f64, others: f64, decline: f64 },
 }
 
-/// A path at an instant.
+/// A path at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     pub curve: Curve,
-    /// Round trip in seconds.
+    /// Round-trip time in seconds.
     pub rtt: f64,
-    /// Most packets in flight of one stream.
+    /// Maximum number of packets in flight of one stream.
     pub window: f64,
-    /// What the ends can do, in bytes a second, and how much of it each further stream costs.
+    /// The rate of the end hosts in bytes per second, and by how much each additional stream
+    /// reduces it.
     pub ends: Option<Ends>,
 }
 
-/// A limit that is not the network.
+/// A limit other than the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ends {
     pub rate: f64,
@@ -42,7 +44,7 @@ pub struct Ends {
 }
 
 impl Path {
-    /// Bytes a second that `n` streams carry.
+    /// Goodput of `n` streams in bytes per second.
     pub fn goodput(&self, n: u32) -> f64 {
         let streams = f64::from(n);
         let packets = match self.curve {
@@ -61,7 +63,7 @@ impl Path {
         self.ends.map_or(network, |ends| network.min(ends.rate * (-ends.decline * (streams - 1.0)).exp()))
     }
 
-    /// Share of packets lost by `n` streams.
+    /// Fraction of packets that `n` streams lose.
     pub fn loss(&self, n: u32) -> f64 {
         let per_stream = self.goodput(n) / PACKET * self.rtt / f64::from(n);
         match self.curve {
@@ -75,7 +77,7 @@ impl Path {
         }
     }
 
-    /// The fewest streams up to `most` with the highest goodput, and that goodput.
+    /// The smallest number of streams up to `most` with the highest goodput, and that goodput.
     pub fn best(&self, most: u32) -> (u32, f64) {
         let mut best = (1, self.goodput(1));
         for n in 2..=most {

@@ -1,7 +1,8 @@
-//! A simulator of tuners in virtual time: landscapes of goodput over streams, with noise, set-up and slow start.
+//! A simulator of tuners in virtual time: goodput as a function of the number of streams, with
+//! noise, connection set-up and slow start.
 //!
-//! It is not a packet simulator: it knows what N streams carry in the steady state, and how long they take to
-//! get there. That is enough to compare searches, and ten thousand times faster.
+//! It does not simulate packets: it knows the goodput of N streams in the steady state, and the
+//! time they take to reach it. That is enough to compare searches, and ten thousand times faster.
 
 mod arena;
 mod evaluate;

@@ -1,4 +1,5 @@
-//! Random numbers that are the same on every machine and in every version: SplitMix64 (Steele et al., 2014).
+//! Random numbers that are identical on all machines and in all versions: SplitMix64 (Steele et
+//! al., 2014).
 
 #[derive(Clone, Debug)]
 pub struct Rng {
@@ -19,12 +20,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// In [low, high).
+    /// Uniform in [low, high).
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * ((self.next_u64() >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// In [low, high), evenly on a logarithmic scale.
+    /// Uniform on a logarithmic scale in [low, high).
     pub fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
         self.uniform(low.ln(), high.ln()).exp()
     }
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments() {
+    fn normal_and_lognormal_have_their_moments() {
         let mut rng = Rng::new(7);
         let draws: Vec<f64> = (0..20_000).map(|_| rng.normal()).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;

@@ -1,4 +1,5 @@
-//! Runs tuners over a scenario in virtual time.
+//! Runs tuners on a scenario in virtual time. Time advances in steps that end when a rate changes,
+//! a chunk ends or a progress report is due.
 
 use super::families::{MOST, Scenario};
 use super::landscape::{PACKET, Path};
@@ -7,23 +8,24 @@ use crate::tuner::{Chunk, Connections, Decision, Pressure, Progress, Reason, Tun
 
 /// Seconds between progress reports.
 const MARK: f64 = 1.5;
-/// Less than this share of what the path carries leaves no queue.
+/// Below this fraction of the path's rate there is no queue.
 const FILLING: f64 = 0.8;
-/// Nothing lasts shorter than this, so that no chunk size can hold up time.
+/// Minimum duration of a step, so that time advances with any chunk size.
 const LEAST_STEP: f64 = 1e-6;
 
-/// How the simulated world behaves.
+/// Properties of the simulated world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct World {
-    /// Standard deviation of the logarithm of a ten-second mean rate; white, second by second.
+    /// Standard deviation of the logarithm of the mean rate over ten seconds. The noise is white,
+    /// with one value per second.
     pub noise: f64,
     pub seed: u64,
     pub connections: Connections,
-    /// Whether the tuner is told the window.
+    /// Whether the tuner gets the window.
     pub window_known: bool,
 }
 
-/// A chunk as it went.
+/// A chunk that was transferred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     pub start: f64,
@@ -33,7 +35,7 @@ pub struct Step {
     pub reason: Reason,
 }
 
-/// How a run went.
+/// The course of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub delivered: f64,
@@ -43,36 +45,38 @@ pub struct Outcome {
 /// A transfer among those that share a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rival {
-    /// When it begins, in seconds.
+    /// Start time, in seconds.
     pub start: f64,
-    /// Its round trip, in those of the path. Windows are the same on all streams, so that a longer one carries less.
+    /// Round-trip time as a multiple of the path's. All streams have the same windows, so that one
+    /// with a longer round-trip time carries less.
     pub rtt: f64,
-    /// Part of the round trip that is a queue: the least one is without.
+    /// The part of the round-trip time that is a queue; the smallest round-trip time is without it.
     pub queue: f64,
 }
 
 impl Rival {
-    /// On the path itself.
+    /// A transfer with the path's own round-trip time and no queue.
     pub fn from(start: f64) -> Self {
         Self { start, rtt: 1.0, queue: 0.0 }
     }
 }
 
-/// One transfer among those that share the path.
+/// The state of one transfer among those that share the path.
 struct Actor<'a> {
     tuner: &'a mut dyn Tuner,
     decision: Decision,
     start: f64,
-    /// In round trips of the path.
+    /// Round-trip time as a multiple of the path's.
     rtt: f64,
     queue: f64,
-    /// How its share is off what its streams would have.
+    /// Noise: factor between its actual share and the share that its streams should have.
     luck: f64,
     left: f64,
     sent: f64,
-    /// What the path would have carried meanwhile.
+    /// Bytes that the path could have carried in the same time.
     could: f64,
-    /// Streams and packets in flight of each when the chunk began, where they are kept.
+    /// If connections are kept: number of streams when the chunk started, and packets in flight of
+    /// each.
     before: Option<(u32, f64)>,
     mark_at: f64,
     mark_bytes: f64,
@@ -86,7 +90,8 @@ pub fn run(scenario: &Scenario, world: World, tuner: &mut dyn Tuner) -> Outcome 
     outcomes.pop().unwrap_or(Outcome { delivered: 0.0, steps: Vec::new() })
 }
 
-/// Runs several over one path; streams share it evenly but for the noise, which is of the path and of each.
+/// Runs several tuners on one path. Streams share it evenly except for noise, which affects the
+/// path and each transfer.
 pub fn run_shared(
     scenario: &Scenario,
     world: World,
@@ -167,30 +172,30 @@ impl<'a> Actor<'a> {
         self.decision.knobs.connections()
     }
 
-    /// What it has of the path, beside the others.
+    /// The weight of this transfer when the path is divided.
     fn claim(&self) -> f64 {
         f64::from(self.streams()) * self.luck / self.rtt
     }
 
-    /// Its rate now, when the path would give it `full`, and until when that holds.
+    /// The current rate, if `full` is its share of the path, and until when this rate is constant.
     fn rate(&self, path: &Path, time: f64, full: f64, connections: Connections) -> (f64, f64) {
         let rtt = self.rtt * path.rtt;
         let streams = f64::from(self.streams());
         let age = time - self.start + 1e-9;
         let kept = self.before.filter(|_| connections == Connections::Kept);
-        // One round trip for the request, one for the handshake.
+        // One round-trip time for the request, one for the handshake.
         let setup = 2.0 * rtt;
         if age < setup && kept.is_none() {
             return (0.0, self.start + setup);
         }
-        // Slow start from two packets, which carry next to nothing until the last round trips.
+        // Slow start begins with two packets; it carries almost nothing until the last round trips.
         let slow_start = rtt * (0.5 * full / streams / PACKET * rtt).max(1.0).log2();
         let Some((before, window)) = kept else {
             let begun = self.start + setup + slow_start;
             return if time + 1e-9 < begun { (0.0, begun) } else { (full, f64::INFINITY) };
         };
-        // Streams that stay grow by a packet a round trip into what those that left gave up; new ones come in
-        // after a handshake and slow start.
+        // Streams that are kept grow by one packet per round-trip time into the capacity that
+        // closed streams left. New ones join after a handshake and slow start.
         let old = f64::from(before.min(self.streams()));
         let joined = self.start + rtt + slow_start;
         let fresh = if time + 1e-9 < joined { 0.0 } else { full * (streams - old) / streams };
@@ -205,7 +210,8 @@ impl<'a> Actor<'a> {
         )
     }
 
-    /// `total`: streams of all on the path.
+    /// Advances the transfer to `time`. `total` is the number of streams of all transfers on the
+    /// path.
     fn advance(&mut self, path: &Path, world: World, time: f64, bytes: f64, total: u32) {
         self.sent += bytes;
         self.left -= bytes;
@@ -233,7 +239,7 @@ impl<'a> Actor<'a> {
         let window = path.window.min(self.sent / seconds / PACKET * rtt / f64::from(streams));
         self.before = Some((streams, window));
         let disk = path.ends.map(|ends| (path.goodput(streams) / ends.rate).min(1.0));
-        // What does not fill the path makes no queue.
+        // A transfer that does not fill the path causes no queue.
         let full = ((self.sent / self.could.max(1.0) - FILLING) / (1.0 - FILLING)).clamp(0.0, 1.0);
         let missing = self.queue * (1.0 - full);
         let chunk = Chunk {
@@ -270,7 +276,8 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// What the best number of streams at every instant would deliver, without start-up or noise.
+/// The number of bytes that the best number of streams at every time would deliver, without
+/// start-up or noise.
 pub fn oracle(scenario: &Scenario) -> f64 {
     let ends = scenario.phases.iter().skip(1).map(|phase| phase.0).chain([scenario.seconds]);
     let best = |path: &Path| path.best(MOST).1;
@@ -292,9 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn fresh_connections_cost_their_start() {
+    fn run_with_fresh_connections_loses_their_start_up() {
         let best = oracle(&Family::Paper100.draw(0));
-        // 2 + log2(41.7 / 2) = 6.4 round trips of 0.1 s in every 10.6 s or so.
+        // 2 + log2(41.7 / 2) = 6.4 round-trip times of 0.1 s in about every 10.6 s.
         let fresh = 1.0 - deliver(Connections::Fresh, 0.0).delivered / best;
         assert!((0.05..0.07).contains(&fresh), "{fresh}");
         let kept = 1.0 - deliver(Connections::Kept, 0.0).delivered / best;
@@ -302,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_run() {
+    fn run_with_same_seed_is_identical() {
         assert_eq!(deliver(Connections::Fresh, 0.1), deliver(Connections::Fresh, 0.1));
         assert_ne!(deliver(Connections::Fresh, 0.1).delivered, deliver(Connections::Fresh, 0.0).delivered);
     }
 
     #[test]
-    fn chunks_of_a_byte_do_not_stop_time() {
+    fn run_with_chunks_of_one_byte_ends() {
         #[derive(Debug)]
         struct Bytes;
         impl Tuner for Bytes {

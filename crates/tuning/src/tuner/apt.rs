@@ -1,9 +1,10 @@
-//! GridFTP-APT: T. Ito, H. Ohsaki, M. Imase, "GridFTP-APT: Automatic Parallelism Tuning Mechanism for Data
-//! Transfer Protocol GridFTP" (IEICE technical report; also CCGrid 2006).
+//! GridFTP-APT: T. Ito, H. Ohsaki, M. Imase, "GridFTP-APT: Automatic Parallelism Tuning Mechanism
+//! for Data Transfer Protocol GridFTP" (IEICE technical report; also CCGrid 2006).
 //!
-//! A file goes in chunks; after each, goodput = size / time. First the number of connections grows by a factor
-//! until goodput falls, which gives a bracket (l, m, r); golden section search narrows it to (m-1, m, m+1).
-//! Where the report is silent the choices are marked *open* below.
+//! A file is sent in chunks; after each, goodput = size / time. First the number of connections
+//! grows by a factor until goodput falls, which yields a bracket (l, m, r); then golden section
+//! search narrows the bracket to (m-1, m, m+1). Choices that the report does not specify are marked
+//! *open* below.
 
 use super::decision::{Decision, Reason};
 use super::options::Options;
@@ -16,16 +17,19 @@ pub const NU: f64 = 0.381_966_011_250_105_1;
 /// Where to measure in the left part of a bracket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// l + (m - l) nu, as Eq. (3) is printed. It converges, but a failed step keeps 76 % of the bracket.
+    /// l + (m - l) nu, as Eq. (3) is printed. It converges, but a failed step keeps 76 % of the
+    /// bracket.
     Printed,
     /// m - (m - l) nu, the mirror image of the right part: a failed step keeps 62 %.
     Golden,
 }
 
-/// What to do when the second chunk is already slower than the first: the report leaves the lower end open.
+/// The lower end of the bracket if the second chunk is already slower than the first; the report
+/// leaves this open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Below {
-    /// It is one connection, unmeasured, with goodput in proportion. One connection can then never win.
+    /// One connection, unmeasured, with proportional goodput. One connection can then never be the
+    /// result.
     #[default]
     One,
     /// Divide by the same factor until goodput falls.
@@ -41,7 +45,7 @@ pub struct Bracket {
 }
 
 impl Bracket {
-    /// The next point as a real number; `None` when the bracket cannot shrink.
+    /// The next point as a real number; `None` if the bracket cannot shrink.
     pub fn next_real(self, rule: Rule) -> Option<f64> {
         let (left, right) = (self.middle.saturating_sub(self.low), self.high.saturating_sub(self.middle));
         if left <= 1 && right <= 1 {
@@ -56,27 +60,28 @@ impl Bracket {
         })
     }
 
-    /// The next number of connections (*open*: rounded to nearest, as the worked example needs).
+    /// The next number of connections (*open*: rounded to the nearest, as the worked example
+    /// requires).
     pub fn next(self, rule: Rule) -> Option<u32> {
         self.next_real(rule).map(|next| next.round() as u32)
     }
 }
 
-/// How the search is set.
+/// Parameters of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     pub rule: Rule,
     pub below: Below,
     pub first: u32,
-    /// Growth factor, over 1.
+    /// Growth factor, greater than 1.
     pub alpha: f64,
-    /// *Open*: where goodput still grows here, the bracket is (previous, most, most).
+    /// *Open*: if goodput still grows at this number, the bracket is (previous, most, most).
     pub most: u32,
-    /// Target time of a chunk; with it and goodput come sizes, in whatever units these have.
+    /// Target duration of a chunk. Multiplied by goodput it yields sizes, in the same units.
     pub delta: f64,
-    /// Goodput expected of the first chunk.
+    /// Expected goodput of the first chunk.
     pub expected: f64,
-    /// Smallest chunk.
+    /// Minimum size of a chunk.
     pub least_size: f64,
 }
 
@@ -92,7 +97,7 @@ enum Phase {
         before: Option<Point>,
         last: Option<Point>,
     },
-    /// Going down from the first point: `above` was slower than `last`.
+    /// Decreasing from the first point: `above` was slower than `last`.
     Down {
         above: Point,
         last: Point,
@@ -107,7 +112,7 @@ enum Phase {
     },
 }
 
-/// The search itself: goodputs in, connections and sizes out.
+/// The search, without measurement: takes goodputs, and returns numbers of connections and sizes.
 #[derive(Clone, Debug)]
 pub struct Search {
     settings: Settings,
@@ -124,17 +129,17 @@ impl Search {
         Self { settings, phase: Phase::Up { before: None, last: None }, n: settings.first, size }
     }
 
-    /// Connections of the chunk to send.
+    /// Number of connections for the current chunk.
     pub fn n(&self) -> u32 {
         self.n
     }
 
-    /// Its size.
+    /// Size of the current chunk.
     pub fn size(&self) -> f64 {
         self.size
     }
 
-    /// The last bracket, once it cannot shrink.
+    /// The last bracket, when it cannot shrink any more.
     pub fn settled(&self) -> Option<Bracket> {
         match self.phase {
             Phase::Settled { bracket } => Some(bracket),
@@ -153,7 +158,8 @@ impl Search {
         }
     }
 
-    /// The goodput of the chunk; then [`n`](Self::n) and [`size`](Self::size) are the next one's.
+    /// Takes the goodput of the current chunk; [`n`](Self::n) and [`size`](Self::size) then
+    /// describe the next one.
     pub fn measured(&mut self, goodput: f64) {
         let now = Point { n: self.n, g: goodput };
         match self.phase {
@@ -194,7 +200,7 @@ impl Search {
         if now.n >= most {
             return self.golden(last.unwrap_or(Point { n: 1, g: now.g / f64::from(now.n) }), now, now);
         }
-        // The growth of the last step is expected of the next.
+        // Expect the same growth of the next step as of the last one.
         let growth = last.map_or(alpha, |last| now.g / last.g.max(f64::MIN_POSITIVE));
         self.phase = Phase::Up { before: last, last: Some(now) };
         let next = (f64::from(now.n) * alpha).round().max(f64::from(now.n) + 1.0);
@@ -220,7 +226,7 @@ impl Search {
         let bracket = Bracket { low: low.n, middle: middle.n, high: high.n };
         let Some(n) = bracket.next(self.settings.rule) else {
             self.phase = Phase::Settled { bracket };
-            // Goodput of the middle, not of the last chunk: they are the same only by chance.
+            // Use the goodput of the middle, not of the last chunk: they are equal only by chance.
             return self.send(middle.n, middle.g);
         };
         self.phase = Phase::Golden { low, middle, high };
@@ -230,7 +236,7 @@ impl Search {
     }
 }
 
-/// Every chunk of a search over a known goodput curve, to its end.
+/// All chunks of a search on a known goodput curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Connections and size of each chunk.
@@ -239,8 +245,9 @@ pub struct Trace {
     pub settled: u32,
 }
 
-/// Runs a search over `goodput(n)` until it settles; `None` if it has not after 1000 chunks more than there may be streams, which
-/// only a curve that is not a number can do: each step of the climb adds one at least.
+/// Runs a search on `goodput(n)` until it settles. Returns `None` if it has not settled after
+/// `most` + 1000 chunks, which can only happen if goodput is NaN: each step of the growth adds at
+/// least one stream.
 pub fn trace(settings: Settings, goodput: impl Fn(u32) -> f64) -> Option<Trace> {
     let mut search = Search::new(settings);
     let mut chunks = Vec::new();
@@ -254,11 +261,11 @@ pub fn trace(settings: Settings, goodput: impl Fn(u32) -> f64) -> Option<Trace> 
     None
 }
 
-/// The tuner: [`Search`] over measured chunks.
+/// The tuner: [`Search`] with measured chunks.
 #[derive(Debug)]
 pub(super) struct Apt {
     search: Search,
-    /// Length of chunks once it has settled, in target times.
+    /// Length of chunks after the search has settled, as a multiple of the target duration.
     patience: f64,
 }
 
@@ -321,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_example() {
+    fn trace_of_worked_example_matches_the_report() {
         let goodput = |n: u32| [0.0, 1.0, 2.0, 3.0, 5.0, 5.5, 7.0, 6.0, 4.0][n as usize];
         for rule in [Rule::Printed, Rule::Golden] {
             let trace = trace(settings(rule, 1), goodput).unwrap();
@@ -336,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_within_a_bracket() {
+    fn bracket_next_divides_the_larger_part() {
         let bracket = |low, middle, high| Bracket { low, middle, high };
         assert_eq!(bracket(4, 6, 8).next(Rule::Printed), Some(7));
         assert_eq!(bracket(4, 6, 7).next(Rule::Golden), Some(5));
@@ -347,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_every_peak() {
+    fn trace_finds_every_peak() {
         for peak in 2..=200 {
             for rule in [Rule::Printed, Rule::Golden] {
                 let trace = trace(settings(rule, 4), tent(f64::from(peak))).unwrap();
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_wins_only_by_the_mirror() {
+    fn trace_with_peak_at_one_needs_mirror() {
         let below_one = trace(settings(Rule::Golden, 4), tent(1.0)).unwrap();
         assert_eq!(below_one.settled, 2);
         let mirrored = Settings { below: Below::Mirror, ..settings(Rule::Golden, 4) };
@@ -367,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_ends_at_the_most() {
+    fn trace_of_growing_curve_stops_at_most() {
         let capped = Settings { most: 50, ..settings(Rule::Printed, 4) };
         let trace = trace(capped, f64::from).unwrap();
         assert_eq!(trace.settled, 50);
@@ -375,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_is_no_number_ends() {
+    fn trace_of_invalid_goodput_ends() {
         for value in [f64::NAN, 0.0, f64::INFINITY, -1.0] {
             let ended = trace(settings(Rule::Golden, 4), |_| value);
             assert!(ended.is_none_or(|trace| trace.settled <= 1024));

@@ -1,14 +1,15 @@
-//! Hill climbing on rate / K^streams, after Falcon (M. Arifuzzaman, E. Arslan, "Online Optimization of File
-//! Transfers in High-Speed Networks", SC21), simplified: a baseline, not the authors' code.
+//! Hill climbing on rate / K^streams, after Falcon (M. Arifuzzaman, E. Arslan, "Online Optimization
+//! of File Transfers in High-Speed Networks", SC21), simplified. It is a baseline for comparison,
+//! not the authors' code.
 
 use super::decision::{Decision, Reason};
 use super::options::Options;
 use super::sample::{Chunk, Progress};
 use super::{Tuner, first_bytes};
 
-/// What a stream must gain to be worth its place.
+/// Factor by which each additional stream must increase the rate.
 const K: f64 = 1.02;
-/// Utility must change by this much to count as better or worse.
+/// Minimum change of the utility that counts as better or worse.
 const STEP: f64 = 0.02;
 
 #[derive(Debug)]

@@ -1,17 +1,19 @@
-//! What a tuner decides, and why, as values: to be logged, shown, exported and tested.
+//! The decisions of a tuner and their reasons, as values that can be logged, shown, exported and
+//! tested.
 
 use std::fmt;
 
 use super::sample::SampleError;
 
-/// The three knobs of a transfer. The network sees `streams * files` connections.
+/// The three settings that a tuner controls. The network sees `streams * files` connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Knobs {
-    /// Parallel connections a file (`OPTS RETR Parallelism`, GFD.20 section 5.1).
+    /// Parallel connections per file (`OPTS RETR Parallelism`, GFD.20 section 5.1).
     pub streams: u32,
-    /// Files in flight at once, each on its own control connection.
+    /// Concurrent files, each on its own control connection.
     pub files: u32,
-    /// Transfer commands sent ahead on each control connection; 1 is no pipelining.
+    /// Pipeline depth: transfer commands sent in advance on each control connection; 1 means no
+    /// pipelining.
     pub pipeline: u32,
 }
 
@@ -21,13 +23,13 @@ impl Knobs {
         Self { streams, files: 1, pipeline: 1 }
     }
 
-    /// Connections in all.
+    /// Total number of connections.
     pub const fn connections(self) -> u32 {
         self.streams.saturating_mul(self.files)
     }
 }
 
-/// Congestion controls that a tuner may ask for, by the name that `TCP_CONGESTION` takes.
+/// Congestion controls that a tuner may request, by the name that `TCP_CONGESTION` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CongestionControl {
     Reno,
@@ -47,25 +49,25 @@ impl CongestionControl {
         }
     }
 
-    /// From the kernel's name; `None` for one that no tuner knows how to use.
+    /// Parses the kernel's name; `None` if no tuner can use this congestion control.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|control| control.name() == name)
     }
 }
 
-/// What holds a transfer back when it is not the number of streams.
+/// The limit of a transfer if it is not the number of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bottleneck {
     /// Storage at this end.
     Disk,
-    /// A core at this end is busy.
+    /// A busy core at this end.
     Cpu,
-    /// The other end does not take or give data any faster.
+    /// The peer, which does not receive or send data any faster.
     Peer,
-    /// The limit that was set on the rate of this end's program.
+    /// The rate limit that is set for the program at this end.
     Limit,
-    /// One of the ends, not known which: more streams gain nothing, yet the path shows neither loss nor a
-    /// queue, and the windows are not full.
+    /// One of the ends, unknown which: more streams gain nothing, although the path shows neither
+    /// loss nor a queue, and the windows are not full.
     Ends,
 }
 
@@ -81,42 +83,46 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// Why a decision is as it is. Rates are bytes a second, elasticities d ln(rate) / d ln(streams).
+/// The reason for a decision. Rates are bytes per second, elasticities d ln(rate) / d ln(streams).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// Asked for by the user.
+    /// The user requested this number.
     Fixed,
     /// Nothing is known yet.
     Start,
-    /// Computed from what is known of the path: its capacity, and the window or the loss that binds a stream.
+    /// Computed from the known capacity of the path, and the window or the loss that limits a
+    /// stream.
     WarmStart { capacity: f64, window_packets: f64 },
-    /// Where an earlier transfer over this path ended.
+    /// The number with which an earlier transfer over this path ended.
     Remembered { streams: u32 },
-    /// The windows are full (share of window used in a round trip): more streams carry more.
+    /// The windows are full (`utilisation` is the used part of the window per round-trip time):
+    /// more streams carry more.
     WindowLimited { utilisation: f64 },
-    /// A short chunk with more streams gained little, and its slow start lost packets: measured again, for longer.
+    /// A short chunk with more streams gained little, and its slow start lost packets: a longer
+    /// measurement follows.
     SlowStart { loss: f64 },
-    /// Growth paid last time, so it goes on.
+    /// The last increase gained enough, so the number is increased again.
     Growing { elasticity: f64 },
-    /// The first step gained nothing; fewer streams may do.
+    /// The first increase gained nothing; fewer streams may suffice.
     LookingDown { elasticity: f64 },
-    /// Each stream carries `each`, all together `ceiling`: the streams that fill it.
+    /// One stream carries `each`, and all together at most `ceiling`: this number of streams fills
+    /// it.
     Knee { each: f64, ceiling: f64 },
-    /// No sharp knee: the vertex of a parabola through the best points.
+    /// There is no sharp knee: the vertex of a parabola through the best points.
     Vertex { low: u32, high: u32 },
-    /// Staying, and measuring.
+    /// The number stays, and is measured.
     Holding,
     /// A short trial of more streams.
     ProbeUp { from: u32 },
     /// A short trial of fewer streams.
     ProbeDown { from: u32 },
-    /// A trial of more streams paid.
+    /// A trial of more streams gained enough.
     MovedUp { elasticity: f64 },
-    /// Fewer streams are as good.
+    /// Fewer streams are as fast.
     MovedDown { elasticity: f64 },
-    /// The rate is not what it was at this number of streams (factor).
+    /// The rate at this number of streams has changed by `factor`.
     Changed { factor: f64 },
-    /// A bracket of the optimum is sought (GridFTP-APT).
+    /// The search looks for a bracket of the optimum (GridFTP-APT).
     Bracketing,
     /// Golden section search within a bracket (GridFTP-APT).
     GoldenSection { low: u32, middle: u32, high: u32 },
@@ -124,32 +130,36 @@ pub enum Reason {
     Settled,
     /// More streams would not help.
     Limited { by: Bottleneck },
-    /// The path is crowded: there are too many streams for windows as small as these (in packets).
+    /// The path is crowded: there are too many streams, so that windows are this small (in
+    /// packets).
     WindowTooSmall { packets: f64 },
-    /// The path is crowded: as many streams as their window (in packets) leaves room for, as others like this one have.
+    /// The path is crowded: the number of streams for which their window (in packets) leaves room,
+    /// as other transfers of this kind have it.
     Crowded { packets: f64 },
-    /// Further streams would gain little, and from other flows: about this share is taken already.
+    /// More streams would gain little, and would take it from other flows: the transfer has about
+    /// this share already.
     FairShare { share: f64 },
-    /// So many streams have the share that was asked for.
+    /// This number of streams has the requested share.
     StatedShare { share: f64 },
-    /// Politeness: the path shows a queue (round trip over its least) or loss.
+    /// Politeness: the path shows a queue (round-trip time above its minimum) or loss.
     Yielding { queueing: f64, loss: f64 },
-    /// The most that is allowed.
+    /// The maximum number.
     Capped { cap: u32 },
-    /// More streams did not come: the most that the peer grants.
+    /// Additional streams were not opened: this is the most that the peer grants.
     Granted { streams: u32 },
-    /// Nothing arrived.
+    /// No data arrived.
     PathDead,
     /// Data arrives again.
     PathReturned,
-    /// The sample made no sense and was left out.
+    /// The sample was invalid and is ignored.
     Ignored(SampleError),
-    /// This chunk has told enough.
+    /// The measurement of this chunk is sufficient.
     KnowsEnough,
 }
 
 impl Reason {
-    /// The streams are there to stay, as far as is known: no step of a climb, and no trial.
+    /// Whether the number of streams is meant to stay: it is neither a step of an increase nor a
+    /// trial.
     pub const fn stays(&self) -> bool {
         matches!(
             self,
@@ -169,12 +179,12 @@ impl Reason {
         )
     }
 
-    /// More streams are not to be had.
+    /// Whether more streams are not available.
     pub const fn bounds(&self) -> bool {
         matches!(self, Self::Capped { .. } | Self::Granted { .. })
     }
 
-    /// More streams or fewer are tried beside those that stay.
+    /// Whether the number of streams is a trial, different from the number that stays.
     pub const fn tries(&self) -> bool {
         matches!(self, Self::ProbeUp { .. } | Self::ProbeDown { .. })
     }
@@ -287,13 +297,14 @@ fn mbit(bytes_per_second: f64) -> f64 {
     bytes_per_second * 8e-6
 }
 
-/// What to do next.
+/// The settings and size of the next chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     pub knobs: Knobs,
-    /// The size of the next chunk, or how much to send before asking again. At least one packet.
+    /// The size of the next chunk, or the amount of data to send before the next question. At least
+    /// one packet.
     pub bytes: u64,
-    /// The congestion control for new connections; `None`: the host's own.
+    /// The congestion control for new connections; `None` for the host's default.
     pub congestion: Option<CongestionControl>,
     pub reason: Reason,
 }
@@ -304,8 +315,8 @@ impl Decision {
     }
 }
 
-/// Bytes as a whole number, safe for any float.
+/// Rounds a number of bytes; any float is allowed.
 pub(crate) fn whole_bytes(bytes: f64) -> u64 {
-    // The cast saturates, and makes 0 of NaN.
+    // The cast saturates, and converts NaN to 0.
     (bytes.round() as u64).clamp(1, 1 << 60)
 }

@@ -1,4 +1,4 @@
-//! No tuning: the streams that were asked for.
+//! No tuning: the requested number of streams.
 
 use super::decision::{Decision, Reason};
 use super::options::Options;

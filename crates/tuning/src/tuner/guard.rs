@@ -1,5 +1,6 @@
-//! What every tuner needs around it: only samples that make sense get in, only decisions within the options
-//! get out, and a path that is dead for a while is neither measured nor punished.
+//! A wrapper around every tuner. It passes on only valid samples, and only decisions within the
+//! options. Chunks during an outage of the path, and the first one after it, are not measured.
+//! Chunks that start late are not ended before their first data arrives.
 
 use std::collections::VecDeque;
 
@@ -8,10 +9,11 @@ use super::decision::{Decision, Reason};
 use super::options::Options;
 use super::sample::{Chunk, Progress, SampleError};
 
-/// So many times the streams that one of the last decisions asked for, and so many more, may carry a chunk: those that were too
-/// many leave by and by, and sessions of servers that are not ours have what they were made with.
+/// Accepted number of streams of a chunk: up to 4 times the largest number that one of the latest
+/// decisions requested, plus 16. Surplus streams are closed gradually, and sessions with other
+/// servers keep the number they were created with.
 const BEYOND: (u32, u32) = (4, 16);
-/// So many decisions count.
+/// Number of decisions that are considered.
 const LATELY: usize = 8;
 
 #[derive(Debug)]
@@ -23,24 +25,24 @@ pub(super) struct Guard<T> {
     /// At least one packet.
     least_bytes: u64,
     last: Option<Decision>,
-    /// Connections that were asked for lately.
+    /// Numbers of connections that the latest decisions requested.
     asked: VecDeque<u32>,
     dead: bool,
     silence: Silence,
 }
 
-/// Whoever is silent for longer, seconds, does so because the path is down, not because connections begin late.
+/// A longer silence, in seconds, means that the path is down, not that connections start late.
 const LONGEST_SILENCE: f64 = 60.0;
 
-/// How long chunks take until their first byte comes: none is ended before.
+/// Measures the time until the first byte of a chunk. No chunk is ended before that.
 #[derive(Debug, Default)]
 struct Silence {
-    /// Seconds of the chunk that runs.
+    /// Age of the current chunk, in seconds.
     elapsed: f64,
-    /// Seconds in which nothing came.
+    /// Seconds without data.
     silent: f64,
     moved: bool,
-    /// Seconds that are waited, after chunks that had not so many.
+    /// Seconds to wait for the first data, based on the previous chunk.
     patience: f64,
 }
 
@@ -53,13 +55,13 @@ impl Silence {
         }
     }
 
-    /// Whether the chunk may end before it has moved all of its bytes.
+    /// Whether the chunk may end before all of its bytes have been transferred.
     fn may_end(&self) -> bool {
         let until = if self.moved { self.silent + self.silent.min(LONGEST_SILENCE) } else { self.patience };
         self.elapsed >= until
     }
 
-    /// A chunk ended; `dead`: nothing came in it.
+    /// A chunk ended; `dead` means that it transferred no data.
     fn end(&mut self, dead: bool, seconds: f64) {
         let patience = if dead { seconds.max(self.elapsed) } else { self.silent };
         *self = Self { patience: 2.0 * patience.min(LONGEST_SILENCE), ..Self::default() };
@@ -95,7 +97,7 @@ impl<T: Tuner + 'static> Guard<T> {
         decision
     }
 
-    /// The last decision again, for another reason.
+    /// Repeats the last decision with another reason.
     fn again(&mut self, reason: Reason) -> Decision {
         match self.last {
             Some(last) => {
@@ -131,7 +133,7 @@ impl<T: Tuner + 'static> Tuner for Guard<T> {
             return self.again(Reason::PathDead);
         }
         if std::mem::take(&mut self.dead) {
-            // This chunk may have begun while the path was down: it does not count either.
+            // This chunk may have started while the path was down, so it does not count either.
             return self.again(Reason::PathReturned);
         }
         let next = self.inner.chunk(&chunk);
@@ -156,7 +158,7 @@ mod tests {
     use crate::tuner::{Chunk, Connections, Kind, Options, Progress, Reason, SampleError};
 
     #[test]
-    fn far_more_streams_than_were_asked_for_are_not_believed() {
+    fn chunk_with_far_more_streams_than_requested_is_ignored() {
         let options = Options { first_streams: 4, connections: Connections::Kept, ..Options::default() };
         let mut tuner = Kind::Pilot.build(&options).unwrap();
         let first = tuner.first().knobs.connections();
@@ -165,15 +167,16 @@ mod tests {
             let asked = decision.knobs.connections();
             assert_eq!((asked, decision.reason), (first, Reason::Ignored(SampleError::Streams(streams, 4))));
         }
-        // Sessions may have more than was asked for, and those that are too many leave by and by.
+        // Sessions may have more streams than requested, and surplus ones are closed gradually.
         let decision = tuner.chunk(&Chunk::new(32, 50_000_000, 5.0));
         assert!(!matches!(decision.reason, Reason::Ignored(_)), "{}", decision.reason);
     }
 
     #[test]
-    fn what_was_reported_of_a_lost_chunk_says_nothing_of_the_next() {
+    fn chunk_after_lost_chunk_ignores_its_reports() {
         let options = Options { rtt: Some(0.1), connections: Connections::Kept, ..Options::default() };
-        // What is decided three chunks after one that is lost, and of which this rate was reported; and what was said of that.
+        // Returns the decision three chunks after a lost one, for which this rate was reported, and
+        // the answer to that report.
         let decided = |at: u32, lost: Chunk, reported: Option<f64>| {
             let mut tuner = Kind::Pilot.build(&options).unwrap();
             let (mut decision, mut said) = (tuner.first(), None);

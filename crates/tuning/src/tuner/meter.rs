@@ -1,41 +1,46 @@
-//! What tuners make of samples: rates without their start-up, noise, windows used, elasticities, knees.
+//! Evaluates samples: rates without start-up, noise, used windows, elasticities, knees. Each tuner
+//! owns a [`Meter`]; it stores the reports of the current chunk and estimates of the path.
 
 use super::decision::Reason;
 use super::options::{Connections, Options};
 use super::sample::{Chunk, Progress};
 
-/// Round trip assumed until one is measured, in seconds.
+/// Assumed round-trip time until one is measured, in seconds.
 const RTT: f64 = 0.1;
-/// Markers are compared in spans of this many seconds.
+/// Reports are compared in spans of this many seconds.
 const SPAN: f64 = 3.0;
-/// Variance of the logarithm of a ten-second rate until it is measured: 4 %.
+/// Assumed variance of the logarithm of a ten-second rate until it is measured: 4 %.
 const NOISE: f64 = 1.6e-3;
 const TEN_SECONDS: f64 = 10.0;
-/// A report at the end of a chunk, under this share of those before it, is of streams that are done.
+/// A report at the end of a chunk below this fraction of the earlier rate is ignored, because some
+/// streams are done already.
 const DONE: f64 = 0.75;
-/// How many pairs of reports the first guess of their noise is worth, and how many count.
+/// Number of report pairs that the assumed noise is worth, and the maximum number that counts.
 const FLICKER_PRIOR: u32 = 4;
 const FLICKER_PAIRS: u32 = 60;
-/// The last reports of a chunk may be of another path: they do not count as noise while it runs.
+/// The last reports of a chunk may be of a changed path: they do not count as noise while the chunk
+/// runs.
 const LAST: usize = 3;
-/// A stream that carries this many times the window that was told has another one; the same (logarithm) is not believed again.
+/// If a stream carries this many times the reported window, the reported value is wrong. A value
+/// that differs by less than `SAME_WINDOW` (logarithm) is then rejected too.
 const UNTRUE: f64 = 1.25;
 const SAME_WINDOW: f64 = 0.1;
-/// Reports of a chunk that come to so many times what it carried are not to be believed.
+/// If the reports of a chunk add up to this many times its size, they are ignored.
 const EXAGGERATED: f64 = 1.5;
-/// Loss from which on it may be that slow start overran a queue.
+/// From this loss on, slow start may have overrun a queue.
 const OVERRUN: f64 = 2e-3;
 
-/// d ln g / d ln n between two points: 1 where each stream adds its share, 0 on a plateau.
+/// d ln g / d ln n between two points: 1 if each stream adds its share, 0 on a plateau.
 pub(super) fn elasticity(a: (u32, f64), b: (u32, f64)) -> f64 {
     let streams = (f64::from(b.0) / f64::from(a.0)).ln();
     let rates = (b.1.max(1.0) / a.1.max(1.0)).ln();
     if streams == 0.0 { 0.0 } else { (rates / streams).clamp(-10.0, 10.0) }
 }
 
-/// The streams at which `points` (sorted by streams) bend, and how that was found. The knee is placed `margin`
-/// beyond where the straight rise meets the ceiling. Points may lie below these lines by the tolerance (factor).
-/// Where it is known what one stream alone carries, `alone`, that is the rise, whatever noise made of the points.
+/// The number of streams at which `points` (sorted by streams) bend, and how it was found. The
+/// result is `margin` times the intersection of the linear rise with the ceiling. Points may be
+/// below these lines by the factor `tolerance`. If `alone`, the rate of a single stream, is known,
+/// it is used as the rise, regardless of noise in the points.
 pub(super) fn knee(points: &[(u32, f64)], alone: Option<f64>, margin: f64, tolerance: f64) -> (u32, Reason) {
     let each = |point: &(u32, f64)| point.1 / f64::from(point.0);
     let Some(top) = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return (1, Reason::Holding) };
@@ -50,13 +55,15 @@ pub(super) fn knee(points: &[(u32, f64)], alone: Option<f64>, margin: f64, toler
     if !points.iter().filter(below).all(|point| point.1 > tolerance * line(point)) {
         return self::top(points);
     }
-    // The highest of several is too high; points that the rise does not explain are all of the ceiling.
+    // The highest of several points is too high because of noise. Points clearly below the rise are
+    // all measurements of the ceiling, so use their mean.
     let full = || points.iter().filter(|point| alone.is_some() && point.1 < 0.8 * slope * f64::from(point.0));
     let ceiling = match full().count() {
         0 => top.1,
         count => full().map(|point| point.1).sum::<f64>() / count as f64,
     };
-    // Fewer streams that carry more than all those beyond the knee are not beyond it.
+    // If points with fewer streams carry more than all those beyond the knee, the ceiling is at
+    // least as high.
     let below = points.iter().filter(|point| alone.is_some() && point.1 >= 0.8 * slope * f64::from(point.0));
     let ceiling = below.fold(ceiling, |ceiling, point| ceiling.max(point.1));
     let n = (margin * ceiling / slope).ceil() as u32;
@@ -73,7 +80,7 @@ fn top(points: &[(u32, f64)]) -> (u32, Reason) {
     (vertex(three).unwrap_or(top.0).clamp(first, last), Reason::Vertex { low: first, high: last })
 }
 
-/// The vertex of the parabola through three points in logarithms, where it is a maximum.
+/// The vertex of the parabola through the logarithms of three points, if it is a maximum.
 fn vertex(points: &[(u32, f64)]) -> Option<u32> {
     let [a, b, c] = points else { return None };
     let (x, y) =
@@ -87,7 +94,7 @@ fn vertex(points: &[(u32, f64)]) -> Option<u32> {
     Some(at.exp().clamp(1.0, 1e6).round() as u32)
 }
 
-/// Of reports: their seconds and rates.
+/// A sum over reports, each with duration and rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     bytes: f64,
@@ -107,7 +114,7 @@ impl Sum {
     }
 }
 
-/// A mean of estimates weighted by their variance, the older the less.
+/// A mean of estimates, weighted by the inverse of their variance and discounted by age.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Estimate {
     weight: f64,
@@ -136,7 +143,7 @@ impl Estimate {
     }
 }
 
-/// Keeps what is known of the path.
+/// Measured properties of the path, and the reports of the current chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     packet: f64,
@@ -144,48 +151,50 @@ pub(super) struct Meter {
     rtt: Option<f64>,
     min_rtt: Option<f64>,
     window: Option<f64>,
-    /// What was told and is not true; and whether the last chunk spoke against what is told.
+    /// A reported window that proved to be wrong; and whether the last chunk contradicted the
+    /// reported one.
     untrue: Option<f64>,
     doubtful: bool,
-    /// Reports of the last chunk came to more than it carried.
+    /// Whether the reports of the last chunk added up to more than its size.
     exaggerated: bool,
-    /// Of the last chunk.
+    /// Loss of the last chunk.
     loss: Option<f64>,
-    /// Markers of the chunk that runs: when, and the rate since the one before.
+    /// Reports of the current chunk: time, and rate since the previous report.
     marks: Vec<(f64, f64)>,
     streams: u32,
-    /// As many streams as before go on with the same connections: there is no start to leave out.
+    /// Whether the same number of streams continues on the same connections, so that there is no
+    /// start-up.
     goes_on: bool,
-    /// Second of the chunk that runs from which on the path is another.
+    /// Second of the current chunk at which the path changed.
     changed: Option<f64>,
-    /// The last few chunks: streams and rate.
+    /// The latest chunks: streams and rate.
     recent: Vec<(u32, f64)>,
     from_marks: Option<f64>,
-    /// The same before the last chunk.
+    /// The value of `from_marks` before the last chunk.
     from_marks_before: Option<f64>,
     from_residuals: Option<f64>,
-    /// From reports of the chunks that are over.
+    /// From reports of finished chunks.
     flicker: Flicker,
 }
 
-/// How much successive reports differ.
+/// Noise between successive reports.
 #[derive(Clone, Copy, Debug)]
 struct Flicker {
     /// Variance of the logarithm of the rate over a second.
     variance: f64,
-    /// Pairs that it stands on.
+    /// Number of pairs that it is based on.
     pairs: u32,
 }
 
 impl Flicker {
-    /// Two reports in a row: begin, end, rate.
+    /// Takes two successive reports: begin, end, rate.
     fn add(&mut self, a: (f64, f64, f64), b: (f64, f64, f64)) {
         if a.2 <= 0.0 || b.2 <= 0.0 {
             return;
         }
         let seconds = 0.5 * (b.1 - a.0);
         let difference = (b.2 / a.2).ln();
-        // A jump of the level is not noise.
+        // Limit the variance: a change of the level is not noise.
         let variance = (0.5 * difference * difference * seconds).min(8.0 * self.variance);
         self.pairs = (self.pairs + 1).min(FLICKER_PAIRS);
         self.variance += (variance - self.variance) / f64::from(FLICKER_PRIOR + self.pairs);
@@ -216,7 +225,7 @@ impl Meter {
         }
     }
 
-    /// A chunk begins.
+    /// Starts a chunk.
     pub(super) fn begin(&mut self, streams: u32) {
         self.marks.clear();
         self.goes_on = !self.fresh && self.recent.last().is_some_and(|recent| recent.0 == streams);
@@ -224,17 +233,17 @@ impl Meter {
         self.changed = None;
     }
 
-    /// In the chunk that runs the path changed at this second: what was before does not count.
+    /// The path changed at this second of the current chunk: earlier reports do not count.
     pub(super) fn change(&mut self, at: f64) {
         self.changed = Some(at);
     }
 
-    /// When the path changed in the chunk that runs.
+    /// The time at which the path changed in the current chunk.
     pub(super) fn changed(&self) -> Option<f64> {
         self.changed
     }
 
-    /// Reports of the chunk that runs, without its start: begin, end, rate.
+    /// Reports of the current chunk after its start-up: begin, end, rate.
     pub(super) fn reports(&self) -> impl Iterator<Item = (f64, f64, f64)> {
         let skip = if self.goes_on { 0.0 } else { self.warm_up() };
         let mut before = 0.0;
@@ -243,17 +252,18 @@ impl Meter {
         reports.filter(move |report| report.0 >= skip && report.1 > report.0)
     }
 
-    /// All reports of the chunk that runs: end, rate.
+    /// All reports of the current chunk: end, rate.
     pub(super) fn marks(&self) -> &[(f64, f64)] {
         &self.marks
     }
 
-    /// Takes what a chunk says of round trip and window.
+    /// Takes round-trip time, window and loss from a finished chunk.
     pub(super) fn learn(&mut self, chunk: &Chunk) {
         self.rtt = chunk.rtt.or(chunk.min_rtt).or(self.rtt);
         self.min_rtt = chunk.min_rtt.or(chunk.rtt).or(self.min_rtt);
         self.window = chunk.window.or(self.window);
-        // Without a start-up taken off: that may be too much. Once is no proof: the round trip may have changed meanwhile.
+        // Use the rate without the correction for start-up, which may be too large. A single
+        // contradiction proves nothing, because the round-trip time may have changed meanwhile.
         let each = chunk.rate() * self.base_rtt() / f64::from(chunk.streams);
         let doubtful = self.window.filter(|&window| each > UNTRUE * window);
         self.untrue = doubtful.filter(|_| self.doubtful).or(self.untrue);
@@ -268,12 +278,12 @@ impl Meter {
         self.learn_noise();
     }
 
-    /// The path changed in the last chunk: how its rates differ is no noise.
+    /// The path changed in the last chunk: differences between its rates are not noise.
     pub(super) fn forget_noise(&mut self) {
         self.from_marks = self.from_marks_before;
     }
 
-    /// Noise of the reports before `end`, on top of what was known.
+    /// Adds the noise of the reports before `end` to what was known.
     fn flickering(&self, end: f64) -> Flicker {
         let mut flicker = self.flicker;
         let mut reports = self.reports().filter(|report| report.1 <= end);
@@ -286,7 +296,7 @@ impl Meter {
         flicker
     }
 
-    /// Variance of the logarithm of a rate over a second, as reports show it.
+    /// Variance of the logarithm of a rate over a second, from the reports.
     pub(super) fn flicker(&self) -> f64 {
         let end = self.marks.len().checked_sub(LAST + 1).map_or(0.0, |last| self.marks[last].0);
         self.flickering(end).variance.max(TEN_SECONDS * self.variance())
@@ -302,16 +312,17 @@ impl Meter {
                 && b > 0.0
             {
                 let difference = (b / a).ln();
-                // Half the square is the variance over a span; white noise averages out over ten seconds.
+                // Half the square is the variance over a span; white noise averages out over ten
+                // seconds.
                 let variance = 0.5 * difference * difference * SPAN / TEN_SECONDS;
                 let old = self.from_marks.unwrap_or(NOISE);
-                // A jump of the level is not noise.
+                // Limit the variance: a change of the level is not noise.
                 self.from_marks = Some(old + 0.1 * (variance.min(8.0 * old) - old));
             }
         }
     }
 
-    /// Rates over spans, without the start of the chunk: when each ended, and its rate.
+    /// Rates over spans, without the start of the chunk: end of each span, and its rate.
     fn spans(&self) -> Vec<(f64, f64)> {
         let skip = self.warm_up();
         let mut spans = Vec::new();
@@ -339,14 +350,14 @@ impl Meter {
         if self.exaggerated {
             return;
         }
-        // A clock that went back starts over; what is absurdly much is not kept.
+        // Restart if the clock went back, or if there are absurdly many reports.
         if self.marks.last().is_some_and(|last| progress.elapsed <= last.0) || self.marks.len() >= 100_000 {
             self.marks.clear();
         }
         self.marks.push((progress.elapsed, progress.rate));
     }
 
-    /// Base-chunk rate off its reference by this much (logarithm), over so many seconds.
+    /// Takes the deviation of a base chunk's rate from the reference (logarithm), over `seconds`.
     pub(super) fn residual(&mut self, off: f64, seconds: f64) {
         let variance = off * off * seconds / TEN_SECONDS;
         let old = self.from_residuals.unwrap_or(NOISE);
@@ -365,12 +376,12 @@ impl Meter {
         self.variance().sqrt()
     }
 
-    /// The round trip without a queue: with one, windows look full on any path that is.
+    /// The round-trip time without a queue. With a queue, windows look full on any full path.
     pub(super) fn base_rtt(&self) -> f64 {
         self.min_rtt.or(self.rtt).unwrap_or(RTT)
     }
 
-    /// What the last chunk lost, where its connections were new; `None` where there was nothing to speak of.
+    /// The loss of the last chunk if its connections were new; `None` if it was negligible.
     pub(super) fn overrun(&self) -> Option<f64> {
         self.loss.filter(|&loss| self.fresh && loss > OVERRUN)
     }
@@ -384,23 +395,24 @@ impl Meter {
         self.rtt.unwrap_or(RTT)
     }
 
-    /// Share of the window in use; on the least round trip, since a queue fills windows too.
+    /// The used part of the window. It is computed with the minimum round-trip time, since a queue
+    /// fills windows too.
     pub(super) fn utilisation(&self, streams: u32, rate: f64) -> Option<f64> {
         Some(rate * self.min_rtt? / (f64::from(streams) * self.window()?))
     }
 
-    /// Handshake and slow start of streams that carry `rate` together, in seconds.
+    /// Duration of handshake and slow start of streams that carry `rate` together, in seconds.
     pub(super) fn start_up(&self, streams: u32, rate: f64) -> f64 {
         let packets = rate * self.rtt() / self.packet / f64::from(streams);
         self.rtt() * (2.0 + (0.5 * packets).max(1.0).log2())
     }
 
-    /// What a change to so many streams costs, in seconds: nothing where connections stay.
+    /// The cost of a change to `streams`, in seconds: nothing if connections are kept.
     pub(super) fn restart(&self, streams: u32, rate: f64) -> f64 {
         if self.fresh || self.recent.is_empty() { self.start_up(streams, rate) } else { 0.0 }
     }
 
-    /// Rate of a chunk without its start-up, and the seconds that this leaves.
+    /// The rate of a chunk without its start-up, and the remaining duration.
     pub(super) fn corrected(&self, chunk: &Chunk) -> (f64, f64) {
         if !self.fresh {
             let (rate, seconds) = match self.recent.last() {
@@ -425,7 +437,8 @@ impl Meter {
         (rate, seconds)
     }
 
-    /// Where connections stay, only those that joined had to start; until then the others went on as before.
+    /// If connections are kept, only the new ones had to start; meanwhile the others continued as
+    /// before.
     fn corrected_kept(&self, chunk: &Chunk, (streams, before): (u32, f64)) -> (f64, f64) {
         if streams >= chunk.streams {
             return (chunk.rate(), chunk.seconds);
@@ -435,8 +448,9 @@ impl Meter {
         (((chunk.bytes as f64 - before * join) / seconds).max(0.5 * chunk.rate()), seconds)
     }
 
-    /// The highest rate that was reported of a chunk once its streams had begun, what came after the last report counted
-    /// too. What is computed of a start-up that moved some data all the same may be more than the path can carry.
+    /// The highest rate reported for a chunk after its streams had started, including the data
+    /// after the last report. The corrected rate may be more than the path can carry, because data
+    /// is also transferred during the start-up.
     fn highest(&self, chunk: &Chunk) -> Option<f64> {
         let begun = self.start_up(chunk.streams, chunk.rate()).min(0.7 * chunk.seconds);
         let (mut highest, mut from, mut bytes) = (None::<f64>, 0.0, 0.0);
@@ -452,12 +466,12 @@ impl Meter {
         highest
     }
 
-    /// Mean rate of the markers after the start of the chunk, and over how many seconds.
+    /// Mean rate of the reports after the start of the chunk, and their duration.
     pub(super) fn steady(&self, chunk: &Chunk) -> Option<(f64, f64)> {
         self.steady_after(self.changed.unwrap_or_else(|| self.warm_up().min(0.45 * chunk.seconds)))
     }
 
-    /// The same of the second half of the chunk only.
+    /// As [`Self::steady`], for the second half of the chunk only.
     pub(super) fn late(&self, chunk: &Chunk) -> Option<(f64, f64)> {
         self.steady_after(self.changed.unwrap_or_default().max(0.5 * chunk.seconds))
     }
@@ -472,7 +486,8 @@ impl Meter {
             }
         }
         let mut sum = Sum::of(&steady);
-        // Where each stream has its own part of the chunk, the last are late, and the others already done.
+        // If each stream has its own part of the chunk, some streams finish before the others;
+        // leave out these last reports.
         while self.fresh
             && let [rest @ .., (_, last)] = steady.as_slice()
             && *last < DONE * Sum::of(rest).rate()
@@ -483,8 +498,8 @@ impl Meter {
         (sum.seconds >= 1.0 && sum.bytes > 0.0).then(|| (sum.rate(), sum.seconds))
     }
 
-    /// Since when, and by which factor, the last reports are under `reference` (logarithm): three in a row, each by more than
-    /// `least` and more than `times` the noise.
+    /// Whether the last three reports are all below `reference` (logarithm) by more than `least`
+    /// and by more than `times` the noise. Returns the time since which this is so, and the factor.
     pub(super) fn fallen(&self, reference: f64, least: f64, times: f64) -> Option<(f64, f64)> {
         let (&(from, _), last) = self.marks.get(self.marks.len().checked_sub(4)?..)?.split_first()?;
         let seconds = (last.last()?.0 - from) / 3.0;
@@ -507,27 +522,28 @@ impl Meter {
         self.recent.push((streams, rate));
     }
 
-    /// The rate expected of so many streams, for the size of a chunk, if further streams gain with this
-    /// elasticity.
+    /// The expected rate of `streams`, for the size of a chunk, if additional streams gain with
+    /// elasticity `gain`.
     pub(super) fn expected(&self, streams: u32, gain: f64) -> Option<f64> {
         let &(n, rate) = self.recent.last()?;
         let ratio = f64::from(streams) / f64::from(n);
         if ratio >= 1.0 {
             return Some(rate * ratio.powf(gain));
         }
-        // Fewer carry no more each than any has carried, and together no more than now.
+        // Fewer streams each carry at most what any stream has carried, and together at most the
+        // current rate.
         let each = self.recent.iter().map(|&(n, rate)| rate / f64::from(n)).fold(0.0, f64::max);
         Some(rate.min(each * f64::from(streams)))
     }
 
-    /// Of a rate that is hoped for, what has been seen: files are shared out by that.
+    /// Limits a hoped-for rate to what has been measured; files are divided by that.
     pub(super) fn carried(&self, hoped: f64) -> f64 {
         self.recent.last().map_or(hoped, |&(_, rate)| hoped.min(rate))
     }
 
-    /// The factor by which the last spans of markers are off `reference` (logarithm): three, six or twelve in a
-    /// row (up to `longest`) whose mean is off by more than `least` (less over more spans) and more than `times`
-    /// the noise.
+    /// The factor by which the last spans of reports differ from `reference` (logarithm): three,
+    /// six or twelve successive spans (up to `longest`) whose mean differs by more than `least`
+    /// (less for more spans) and by more than `times` the noise.
     pub(super) fn shifted(&self, reference: f64, least: f64, times: f64, longest: usize) -> Option<f64> {
         let spans = self.spans();
         let sd = (self.variance() * TEN_SECONDS / SPAN).sqrt();
@@ -567,25 +583,26 @@ mod tests {
         meter
     }
 
-    /// Slow start moves data too: taken as lost time altogether, it makes of 82 Mbit/s on a link of 100 a rate of 122.
+    /// Slow start transfers data too. If it is counted as lost time, 82 Mbit/s on a link of 100
+    /// Mbit/s become a rate of 122 Mbit/s.
     #[test]
-    fn what_is_computed_of_a_start_is_not_more_than_was_seen() {
+    fn corrected_rate_is_at_most_the_highest_report() {
         let marks = [(1.0, 0.66 * LINK), (2.0, LINK)];
         let chunk = Chunk::new(8, (0.82 * 2.2 * LINK) as u64, 2.2);
         let (rate, _) = meter(&marks).corrected(&chunk);
         assert!(rate <= 1.01 * LINK && rate > 0.95 * LINK, "{rate}");
-        // Joined by streams, where those that were there had begun to carry more meanwhile.
+        // Streams joined, while the existing ones already carried more.
         let mut joined = meter(&marks);
         joined.record(4, 0.2 * LINK);
         let (rate, _) = joined.corrected(&chunk);
         assert!(rate <= 1.01 * LINK && rate > 0.95 * LINK, "{rate}");
-        // Without reports after the start nothing is known better.
+        // Without reports after the start there is no better information.
         let (rate, _) = meter(&[]).corrected(&chunk);
         assert!(rate > LINK, "{rate}");
     }
 
     #[test]
-    fn a_fall_takes_three_reports_that_agree() {
+    fn fallen_needs_three_agreeing_reports() {
         let level = LINK.ln();
         let fallen = |rates: [f64; 5]| {
             let marks: Vec<_> = (1..).map(f64::from).zip(rates.map(|rate| rate * LINK)).collect();

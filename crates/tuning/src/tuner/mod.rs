@@ -1,8 +1,9 @@
-//! Tuners of parallelism: they see what transfers reached and decide how the next part is sent.
+//! Tuners of parallelism: they measure a transfer and decide how its next chunk is sent.
 //!
-//! A driver asks for the [`first`](Tuner::first) decision, sends that much, tells what it measured, and gets
-//! the next decision. While a chunk runs it reports progress, and may be told to end the chunk at once.
-//! Tuners do no I/O and read no clock: the same code runs live, in a simulator and in tests.
+//! A driver asks for the [`first`](Tuner::first) decision, sends that much data, reports what it
+//! measured, and gets the next decision. While a chunk runs the driver reports progress, and the
+//! tuner may answer that the chunk should end at once. Tuners do no I/O and read no clock, so that
+//! the same code runs in transfers, in a simulator and in tests.
 
 pub mod apt;
 mod climb;
@@ -21,37 +22,40 @@ pub use decision::{Bottleneck, CongestionControl, Decision, Knobs, Reason};
 pub use options::{Connections, Fairness, MAX_STREAMS, Options, OptionsError, Prior};
 pub use sample::{Chunk, Pressure, Progress, SampleError, Work};
 
-/// One way to choose.
+/// A method of choosing the settings of a transfer.
 pub trait Tuner: fmt::Debug + Send {
-    /// How to begin.
+    /// The first decision.
     fn first(&mut self) -> Decision;
 
-    /// A chunk ended: how to go on.
+    /// A chunk ended; returns the next decision.
     fn chunk(&mut self, chunk: &Chunk) -> Decision;
 
-    /// A chunk fares so. A reason means: end it now.
+    /// Reports the progress of the current chunk. If the result is a reason, the chunk should end
+    /// now.
     fn progress(&mut self, progress: &Progress) -> Option<Reason>;
 
-    /// The chunk that ran does not count, and what was reported of it neither: the same decision is carried out again.
+    /// The current chunk and its progress reports do not count: the same decision is carried out
+    /// again.
     fn lost(&mut self) {}
 }
 
-/// The tuners there are.
+/// The available tuners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Always `first_streams`.
     Fixed,
     /// GridFTP-APT with its step as printed.
     Apt,
-    /// GridFTP-APT with the step that keeps the golden section.
+    /// GridFTP-APT with the step that preserves the golden section.
     AptGolden,
-    /// GridFTP-APT as printed, with chunks of six times the length once it has settled.
+    /// GridFTP-APT with the step as printed; after it has settled, chunks are six times as long.
     AptLong,
-    /// Hill climbing on a utility that charges for each stream (after Falcon, SC21).
+    /// Hill climbing on a utility with a cost per stream (after Falcon, SC21).
     Climb,
-    /// Search by elasticity, a computed knee, then tracking by probes; one knob.
+    /// Search by elasticity, a computed knee, then tracking by probes; it controls only the
+    /// streams.
     Track,
-    /// Ropewalk's own, and the default.
+    /// Ropewalk's own tuner, and the default.
     #[default]
     Pilot,
 }
@@ -76,10 +80,10 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// A tuner that answers any sample with a decision within the options.
+    /// Builds a tuner that answers any sample with a decision within the options.
     ///
     /// # Errors
-    /// When an option makes no sense.
+    /// An option is not valid.
     pub fn build(self, options: &Options) -> Result<Box<dyn Tuner>, OptionsError> {
         options.check()?;
         Ok(match self {
@@ -94,7 +98,8 @@ impl Kind {
     }
 }
 
-/// How much to send first, so that it takes about `seconds`: windows of `streams` a round trip.
+/// The size of the first chunk, so that it takes about `seconds`: the windows of `streams` per
+/// round-trip time.
 fn first_bytes(options: &Options, streams: u32, seconds: f64) -> f64 {
     const WINDOW: f64 = 65_536.0;
     const RTT: f64 = 0.1;

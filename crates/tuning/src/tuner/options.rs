@@ -1,38 +1,39 @@
-//! What a tuner is told before it starts.
+//! The options and hints that a tuner gets before it starts.
 
 use thiserror::Error;
 
 use super::decision::CongestionControl;
 
-/// No tuner ever opens more connections than this, whatever is asked.
+/// No tuner ever opens more connections than this, regardless of its options.
 pub const MAX_STREAMS: u32 = 1024;
 
 /// How the driver changes the number of streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
-    /// Each chunk opens its own (ERET and ESTO to stock servers without cached data channels): a chunk
-    /// begins with a handshake and slow start.
+    /// Each chunk opens new connections (ERET and ESTO to stock servers without cached data
+    /// channels): a chunk starts with a handshake and slow start.
     #[default]
     Fresh,
-    /// They stay open; streams are added or taken away while data moves.
+    /// Connections stay open; streams are added or removed while data is transferred.
     Kept,
 }
 
-/// How a tuner treats other flows of the path.
+/// How a tuner treats other flows on the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fairness {
-    /// Adds streams while they take less than this share of what the path carries, others included.
-    /// 1 is without regard.
+    /// Adds streams while the transfer has less than this share of the path's total rate, other
+    /// flows included. With 1 it disregards other flows.
     Share(f64),
-    /// Withdraws when the path shows a queue or loss, as a background transfer does (RFC 6817's idea).
+    /// Reduces streams when the path shows a queue or loss, as a background transfer does (the idea
+    /// of RFC 6817).
     Polite,
 }
 
 impl Fairness {
-    /// The share that a transfer stops at where nobody states one.
+    /// The share at which a transfer stops adding streams if the user states none.
     pub const USUAL: f64 = 0.95;
 
-    /// The share that was asked for, where that is not what a transfer takes anyway.
+    /// The requested share, if it is below the one that a transfer takes by default.
     pub fn stated(self) -> Option<f64> {
         match self {
             Self::Share(share) if share < Self::USUAL => Some(share),
@@ -41,47 +42,49 @@ impl Fairness {
     }
 }
 
-/// What an earlier transfer over the same path found. Used to start, never trusted without measuring.
+/// The result of an earlier transfer over the same path. It is used as a start, and always verified
+/// by measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     pub streams: u32,
-    /// Bytes a second that they carried.
+    /// Bytes per second that they carried.
     pub rate: f64,
-    /// Least round trip then, in seconds. A path with another one is not the same path.
+    /// Minimum round-trip time in seconds. If it differs now, the path is not the same.
     pub min_rtt: Option<f64>,
     /// Seconds since then.
     pub age: f64,
 }
 
-/// What a tuner is told before it starts.
+/// The options and hints that a tuner gets before it starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Streams to begin with where nothing is known.
+    /// Number of streams to start with if nothing is known.
     pub first_streams: u32,
-    /// Fewer are not tried for their own sake, only where the path forces it: what is known to do no harm.
+    /// Fewer streams are tried only if the path requires it. This number is known to do no harm.
     pub least_streams: u32,
-    /// The most that may ever be used.
+    /// Maximum number of streams.
     pub max_streams: u32,
-    /// How long a chunk should take.
+    /// Target duration of a chunk, in seconds.
     pub chunk_seconds: f64,
-    /// Bytes of a packet on the path, headers included.
+    /// Size of a packet on the path including headers, in bytes.
     pub packet_bytes: f64,
-    /// What the path may carry, in bytes a second.
+    /// Capacity of the path, in bytes per second.
     pub capacity: Option<f64>,
-    /// Round trip in seconds, where it is known before the first chunk (the control connection's).
+    /// Round-trip time in seconds, if it is known before the first chunk (that of the control
+    /// connection).
     pub rtt: Option<f64>,
-    /// The most that a stream may have in flight, in bytes.
+    /// Maximum number of bytes in flight of a stream.
     pub window: Option<f64>,
-    /// Share of packets that the path loses by itself.
+    /// Fraction of packets that the path loses without congestion.
     pub loss: Option<f64>,
     pub connections: Connections,
     pub fairness: Fairness,
     pub prior: Option<Prior>,
-    /// Congestion controls that the site allows and the host has; empty: leave the host's own.
+    /// Congestion controls that the site allows and the host has; empty: keep the host's default.
     pub congestion: Vec<CongestionControl>,
-    /// The most files in flight.
+    /// Maximum number of concurrent files.
     pub max_files: u32,
-    /// The most commands sent ahead.
+    /// Maximum pipeline depth.
     pub max_pipeline: u32,
 }
 
@@ -107,7 +110,7 @@ impl Default for Options {
     }
 }
 
-/// An option that makes no sense.
+/// An option that is not valid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OptionsError {
     #[error("{name} is {given}: expected {least} to {most}")]
@@ -118,10 +121,10 @@ pub enum OptionsError {
 
 impl Options {
     /// # Errors
-    /// When a value is outside of what it can be.
+    /// A value is outside its range.
     pub fn check(&self) -> Result<(), OptionsError> {
         fn range(name: &'static str, given: f64, least: f64, most: f64) -> Result<(), OptionsError> {
-            // Written so that NaN is refused.
+            // This form of the condition refuses NaN.
             if given >= least && given <= most {
                 Ok(())
             } else {
@@ -170,12 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_sound() {
+    fn default_options_are_valid() {
         assert_eq!(Options::default().check(), Ok(()));
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn check_of_invalid_options_fails() {
         let wrong = [
             Options { max_streams: 10_000, ..Options::default() },
             Options { first_streams: 0, ..Options::default() },

@@ -1,70 +1,72 @@
-//! What a tuner is told of a transfer.
+//! The measurements of a transfer that a tuner gets.
 
 use thiserror::Error;
 
-/// Beyond this a rate is a mistake of a clock or a counter: 80 Tbit/s.
+/// A higher rate is an error of a clock or a counter: 80 Tbit/s.
 const MAX_RATE: f64 = 1e13;
-/// A chunk that took longer than this saw its clock jump, or says nothing of the path as it is now.
+/// If a chunk took longer, its clock jumped, or it does not describe the current path.
 const MAX_SECONDS: f64 = 86_400.0;
 const MIN_SECONDS: f64 = 1e-6;
-/// Longest round trip that is believed; a geostationary hop has 0.6 s.
+/// Maximum plausible round-trip time; a geostationary hop has 0.6 s.
 const MAX_RTT: f64 = 60.0;
 
-/// How busy what is not the network was: share of time from 0 to 1, as far as it is known.
+/// How busy the components other than the network were: fractions of the time from 0 to 1, as far
+/// as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Time for which streams waited for this end's storage.
+    /// Time for which streams waited for the storage at this end.
     pub disk: Option<f64>,
-    /// The busiest core's.
+    /// Load of the busiest core.
     pub cpu: Option<f64>,
-    /// Time for which the other end had nothing to send.
+    /// Time for which the peer had no data to send.
     pub peer: Option<f64>,
-    /// Time for which streams waited for the other end's receive windows. These are small, or it takes no more: that is told apart by
-    /// what more streams carry.
+    /// Time for which streams waited for the peer's receive windows. Either these windows are
+    /// small, or the peer cannot receive faster; whether more streams carry more distinguishes the
+    /// two cases.
     pub window: Option<f64>,
-    /// Share of a limit that was set on the rate of this end's program which was used.
+    /// The used fraction of the rate limit that is set for the program at this end.
     pub limit: Option<f64>,
 }
 
-/// What is left to do, for the choice of files in flight and pipeline depth.
+/// The remaining work, from which the number of concurrent files and the pipeline depth are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     pub files: u64,
     pub bytes: u64,
 }
 
-/// What was measured of a chunk that ended.
+/// Measurements of a finished chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chunk {
-    /// Connections that carried it, over all files.
+    /// Number of connections that carried it, over all files.
     pub streams: u32,
-    /// What arrived.
+    /// Bytes that arrived.
     pub bytes: u64,
-    /// From the request to the completion.
+    /// Time from the request to the completion.
     pub seconds: f64,
-    /// Mean round trip in seconds.
+    /// Mean round-trip time in seconds.
     pub rtt: Option<f64>,
-    /// Least round trip in seconds.
+    /// Minimum round-trip time in seconds.
     pub min_rtt: Option<f64>,
-    /// Share of packets lost.
+    /// Fraction of packets lost.
     pub loss: Option<f64>,
-    /// The most that a stream may have in flight, in bytes.
+    /// Maximum number of bytes in flight of a stream.
     pub window: Option<f64>,
     pub pressure: Pressure,
-    /// What is left to do after it.
+    /// The remaining work after this chunk.
     pub work: Option<Work>,
 }
 
-/// How a chunk fares while it runs.
+/// Progress of the current chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Seconds since its request.
     pub elapsed: f64,
-    /// Bytes a second since the last report (a 112 marker, GFD.20 section 7.2.2).
+    /// Bytes per second since the last report (a 112 marker, GFD.20 section 7.2.2).
     pub rate: f64,
 }
 
-/// Why a sample was left out.
+/// Why a sample is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum SampleError {
     #[error("a time of {0:?} s")]
@@ -78,20 +80,20 @@ pub enum SampleError {
 }
 
 impl Chunk {
-    /// Without the optional parts.
+    /// Makes a sample without the optional parts.
     pub fn new(streams: u32, bytes: u64, seconds: f64) -> Self {
         Self { streams, bytes, seconds, ..Self::default() }
     }
 
-    /// Mean rate in bytes a second.
+    /// Mean rate in bytes per second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 / self.seconds
     }
 
-    /// The sample with optional parts that make no sense left out.
+    /// Returns the sample without invalid optional parts.
     ///
     /// # Errors
-    /// When time, rate or streams make no sense; then nothing of it can be used.
+    /// Time, rate or streams are invalid, so that the sample cannot be used.
     pub fn checked(mut self) -> Result<Self, SampleError> {
         if self.streams == 0 {
             return Err(SampleError::NoStreams);
@@ -111,7 +113,7 @@ impl Chunk {
         {
             self.min_rtt = Some(mean);
         }
-        // All lost, and yet something arrived: not a loss rate.
+        // If all packets were lost, no data could have arrived, so this is not a loss rate.
         self.loss = self.loss.filter(|loss| share(loss) && *loss < 1.0);
         self.window = self.window.filter(|window| (1.0..=1e12).contains(window));
         let Pressure { disk, cpu, peer, window, limit } = self.pressure;
@@ -128,7 +130,7 @@ impl Chunk {
 
 impl Progress {
     /// # Errors
-    /// When time or rate make no sense.
+    /// Time or rate are invalid.
     pub fn checked(self) -> Result<Self, SampleError> {
         if !(self.elapsed >= 0.0 && self.elapsed <= MAX_SECONDS) {
             return Err(SampleError::Time(self.elapsed));
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused() {
+    fn checked_invalid_sample_fails() {
         assert_eq!(Chunk::new(0, 1, 1.0).checked(), Err(SampleError::NoStreams));
         for seconds in [0.0, -1.0, f64::INFINITY, 1e9] {
             assert_eq!(Chunk::new(1, 1, seconds).checked(), Err(SampleError::Time(seconds)));
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_nonsense_is_left_out() {
+    fn checked_invalid_optional_part_is_removed() {
         let chunk = Chunk {
             rtt: Some(-0.1),
             min_rtt: Some(f64::NAN),

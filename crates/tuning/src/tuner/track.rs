@@ -1,5 +1,6 @@
-//! TRACK: search by elasticity, computed knee, then tracking with small probes. One knob, fresh connections.
-//! The yardstick that [`Pilot`](super::Kind::Pilot) grew from, kept to compare with.
+//! TRACK: search by elasticity, a computed knee, then tracking with small probes. It controls only
+//! the streams, and uses fresh connections. [`Pilot`](super::Kind::Pilot) was developed from it; it
+//! is kept for comparison.
 
 use super::decision::{Decision, Reason};
 use super::meter::{Estimate, Meter, elasticity};
@@ -7,7 +8,7 @@ use super::options::Options;
 use super::sample::{Chunk, Progress};
 use super::{Tuner, first_bytes};
 
-/// An octave that gains less than 6 % is flat.
+/// If doubling the streams gains less than 6 %, the curve is flat.
 const FLAT: f64 = 0.06 / std::f64::consts::LN_2;
 const UP: f64 = 1.8;
 const DOWN: f64 = 1.3;
@@ -25,9 +26,9 @@ pub(super) struct Track {
     options: Options,
     meter: Meter,
     phase: Phase,
-    /// Streams of the chunk that runs.
+    /// Streams of the current chunk.
     n: u32,
-    /// Streams that are best as far as is known.
+    /// The best known number of streams.
     base: u32,
     points: Vec<(u32, f64)>,
     last_elasticity: Option<f64>,
@@ -39,7 +40,7 @@ pub(super) struct Track {
     next_up: bool,
     up: Estimate,
     down: Estimate,
-    /// Level and round trip at which a full window led nowhere.
+    /// Rate and round-trip time at which a search because of full windows gained nothing.
     muted: Option<(f64, f64)>,
     reason: Reason,
 }
@@ -140,7 +141,7 @@ impl Track {
         self.hold(reason)
     }
 
-    /// Base chunks from here on, everything about this place forgotten.
+    /// Continues with base chunks, and resets all estimates for this number of streams.
     fn hold(&mut self, reason: Reason) -> Decision {
         self.phase = Phase::Base;
         self.reference = None;
