@@ -1,4 +1,4 @@
-//! What every division of buffers keeps, for any demands.
+//! Invariants of every division of buffers, for any demands.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -11,11 +11,11 @@ const DIVIDING: [Policy; 4] = [
     Policy::MinimumThreshold { table_compat: true },
 ];
 
-/// Up to so many connections a guarantee of one twentieth is never above what a large one gets: see
-/// `many_small_ones_can_have_more_than_a_large_one`.
+/// Up to this number of connections, a guarantee of one twentieth never exceeds the share of a
+/// large demand: see `negotiate_many_small_demands_may_exceed_a_large_share`.
 const FEW: usize = 10;
 
-/// Small numbers for ties and caps, large ones for small shares and for overflow.
+/// Small numbers cause ties and caps, large ones cause small shares and overflow.
 fn demands() -> impl Strategy<Value = Vec<u64>> {
     let demand = || prop_oneof![0..20_u64, 0..5000_u64, 0..1_u64 << 40, Just(u64::MAX)];
     prop_oneof![
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_budget_is_used_and_nobody_gets_more_than_it_asked_for(budget in budget(), demands in demands()) {
+    fn negotiate_uses_budget_within_demands(budget in budget(), demands in demands()) {
         for policy in DIVIDING {
             let granted = negotiate(policy, budget, &demands);
             prop_assert_eq!(granted.len(), demands.len());
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_connections_does_not_matter(budget in budget(), demands in demands(), turn in 0..40_usize) {
+    fn negotiate_ignores_order_of_connections(budget in budget(), demands in demands(), turn in 0..40_usize) {
         let mut turned = demands.clone();
         turned.reverse();
         let by = turn.min(turned.len());
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn who_asks_for_more_gets_no_less(budget in budget(), demands in demands()) {
+    fn negotiate_larger_demand_gets_no_less(budget in budget(), demands in demands()) {
         for policy in DIVIDING {
             if matches!(policy, Policy::MinimumThreshold { .. }) && demands.len() > FEW {
                 continue;
@@ -87,16 +87,16 @@ proptest! {
     }
 
     #[test]
-    fn a_larger_budget_takes_from_nobody(budget in budget(), demands in demands()) {
+    fn negotiate_larger_budget_reduces_no_share(budget in budget(), demands in demands()) {
         for policy in DIVIDING {
             let (less, more) = (negotiate(policy, budget, &demands), negotiate(policy, budget + 1, &demands));
             prop_assert!(less.iter().zip(&more).all(|(less, more)| more + 1 >= *less), "{} {:?} {:?}", policy, less, more);
         }
     }
 
-    /// Not so for the minimum threshold, where another demand may cross the 5 % line.
+    /// This does not hold for the minimum threshold, where another demand may cross the 5 % line.
     #[test]
-    fn asking_for_more_does_not_harm(budget in budget(), demands in demands(), who: prop::sample::Index, more in 1..5000_u64) {
+    fn negotiate_raised_demand_gets_no_less(budget in budget(), demands in demands(), who: prop::sample::Index, more in 1..5000_u64) {
         if demands.is_empty() {
             return Ok(());
         }
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn everyone_has_its_demand_or_the_equal_share(budget in budget(), demands in demands()) {
+    fn negotiate_grants_demand_or_equal_share(budget in budget(), demands in demands()) {
         let wanting = demands.iter().filter(|&&demand| demand > 0).count() as u64;
         if wanting == 0 {
             return Ok(());
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn max_min_takes_only_from_the_largest(budget in budget(), demands in demands()) {
+    fn negotiate_max_min_reduces_only_the_largest(budget in budget(), demands in demands()) {
         let granted = negotiate(Policy::MaxMin, budget, &demands);
         let most = granted.iter().copied().max().unwrap_or(0);
         for (granted, demand) in granted.iter().zip(&demands) {
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn dividing_again_changes_nothing(budget in budget(), demands in demands()) {
+    fn negotiate_grants_again_is_unchanged(budget in budget(), demands in demands()) {
         for policy in [Policy::MaxMin, Policy::Weighted] {
             let once = negotiate(policy, budget, &demands);
             prop_assert_eq!(&negotiate(policy, budget, &once), &once, "{}", policy);
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn the_current_share_settles_on_max_min(budget in budget(), first in demands(), demands in demands()) {
+    fn current_share_settles_on_max_min(budget in budget(), first in demands(), demands in demands()) {
         let fair = negotiate(Policy::MaxMin, budget, &demands);
         let mut share = CurrentShare::new(budget);
         share.negotiate(&first);
@@ -159,12 +159,12 @@ proptest! {
 
 /// Tables 2 to 5 of Jeong et al., in Kbytes.
 #[test]
-fn tables_of_the_paper() {
+fn negotiate_matches_tables_of_the_paper() {
     let demands = [64, 1024, 768];
     assert_eq!(negotiate(Policy::MaxMin, 1024, &demands), [64, 480, 480]);
     assert_eq!(negotiate(Policy::Weighted, 1024, &demands), [64, 500, 460]);
     assert_eq!(negotiate(Policy::MinimumThreshold { table_compat: true }, 1024, &demands), [53, 520, 451]);
-    // The text's rule.
+    // The rule of the text.
     let by_text = Policy::MinimumThreshold { table_compat: false };
     assert_eq!(negotiate(by_text, 1024, &demands), [51, 521, 452]);
     assert!((exact_shares(by_text, 1024, &demands)[0] - 51.2).abs() < 1e-12);
@@ -180,18 +180,18 @@ fn tables_of_the_paper() {
     assert_eq!(rates(Policy::MinimumThreshold { table_compat: true }), [-17, -49, -41]);
 }
 
-/// Raising one's demand may cost under the minimum threshold: another one becomes small by it.
+/// With the minimum threshold, a higher demand may get less, because it makes another demand small.
 #[test]
-fn the_threshold_is_not_monotone() {
+fn negotiate_threshold_is_not_monotone() {
     let policy = Policy::MinimumThreshold { table_compat: false };
     let (before, after) =
         (negotiate(policy, 5230, &[3723, 2286, 322]), negotiate(policy, 5230, &[3836, 2286, 322]));
     assert_eq!((before[0], after[0]), (2832, 2799));
 }
 
-/// Fourteen small demands get 5 % each, and five of the six large ones less.
+/// Fourteen small demands get 5 % each; five of the six large ones get less.
 #[test]
-fn many_small_ones_can_have_more_than_a_large_one() {
+fn negotiate_many_small_demands_may_exceed_a_large_share() {
     let mut demands = vec![200; 14];
     demands.extend([50_000, 50_000, 50_000, 50_000, 50_000, 700_000]);
     let granted = negotiate(Policy::MinimumThreshold { table_compat: false }, 2000, &demands);
@@ -199,16 +199,16 @@ fn many_small_ones_can_have_more_than_a_large_one() {
 }
 
 #[test]
-fn names() {
+fn policy_names_parse() {
     for policy in Policy::ALL {
         assert_eq!(policy.name().parse::<Policy>().unwrap(), policy);
     }
     assert!("fair".parse::<Policy>().unwrap_err().to_string().contains("expected none, max-min"));
 }
 
-/// Many connections with demands that meet their caps one after the other.
+/// Many connections whose demands reach their caps one after the other.
 #[test]
-fn a_thousand_connections_take_no_time() {
+fn negotiate_thousand_connections_is_fast() {
     let demands: Vec<u64> = (1..=1000).map(|n| n * n * 1000).collect();
     for policy in Policy::ALL {
         negotiate(policy, 100_000_000_000, &demands);

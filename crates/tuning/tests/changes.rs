@@ -1,4 +1,5 @@
-//! How soon changes of a path are answered, and that streams which a climb did not need leave a part at a time.
+//! Tests the reaction to changes of a path, and that surplus streams after an increase are closed
+//! gradually.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::sim::{Curve, Family, Outcome, Path, Scenario, World, run};
@@ -20,7 +21,7 @@ fn is_change(reason: Reason) -> bool {
     matches!(reason, Reason::Changed { .. })
 }
 
-/// Seconds until it is told that the path changed, where its rate halves at `at`.
+/// Time in seconds until the tuner reports a change, if the rate of the path halves at `at`.
 fn noticed(at: usize, noise: f64, seed: u64) -> f64 {
     let phases = vec![(0, path(2e8, 0.05)), (at, path(1e8, 0.05))];
     let outcome = tuned(&Scenario { family: Family::Steps, phases, seconds: at + 100 }, noise, seed);
@@ -28,9 +29,10 @@ fn noticed(at: usize, noise: f64, seed: u64) -> f64 {
     after.map_or(f64::INFINITY, |step| step.start - at as f64)
 }
 
-/// The reports of the simulator are of 1.5 s: two of them after the one that the change falls into.
+/// The simulator reports every 1.5 s: the change must be noticed with the second report after the
+/// one in which it happens.
 #[test]
-fn half_the_rate_is_noticed_after_two_reports() {
+fn pilot_when_rate_halves_reports_change_soon() {
     for at in [60, 120, 200] {
         assert!(noticed(at, 0.0, 1) <= 5.0, "{at}: {}", noticed(at, 0.0, 1));
     }
@@ -40,7 +42,7 @@ fn half_the_rate_is_noticed_after_two_reports() {
 }
 
 #[test]
-fn noise_alone_is_seldom_taken_for_a_change() {
+fn pilot_with_noise_seldom_reports_change() {
     let mut told = 0;
     for family in [Family::Paper100, Family::Random, Family::Lossy, Family::FairShare] {
         for seed in 0..10 {
@@ -53,7 +55,7 @@ fn noise_alone_is_seldom_taken_for_a_change() {
 }
 
 #[test]
-fn streams_that_a_climb_did_not_need_leave_by_and_by() {
+fn pilot_after_increase_closes_surplus_streams_gradually() {
     let scenario = Scenario { family: Family::Steps, phases: vec![(0, path(2e8, 0.04))], seconds: 60 };
     let steps = tuned(&scenario, 0.0, 1).steps;
     let top = steps.iter().position(|step| step.streams == 24).unwrap();
@@ -64,12 +66,13 @@ fn streams_that_a_climb_did_not_need_leave_by_and_by() {
         assert!(f64::from(pair[1].streams) > 0.5 * f64::from(pair[0].streams), "{pair:?}");
         assert!(pair[1].seconds > 3.0, "{pair:?}");
     }
-    // And none of it costs anything.
+    // The reduction costs no rate.
     let least = after[..=settled].iter().map(|step| step.bytes / step.seconds).fold(f64::INFINITY, f64::min);
     assert!(least > 0.93 * 2.5e7, "{least}");
 }
 
-/// Decisions that rest on others who share the path, of all that were made in a few runs.
+/// Number of decisions for which other flows on the path are the reason, and of all decisions, in a
+/// few runs.
 fn blamed(family: Family, noise: f64) -> (usize, usize) {
     let steps = (0..6).flat_map(|seed| tuned(&family.draw(seed), noise, seed).steps);
     steps.fold((0, 0), |(blamed, all), step| {
@@ -78,7 +81,7 @@ fn blamed(family: Family, noise: f64) -> (usize, usize) {
 }
 
 #[test]
-fn nobody_is_blamed_on_an_empty_path() {
+fn pilot_on_empty_path_seldom_blames_other_flows() {
     for family in [Family::Paper100, Family::Paper20, Family::Random, Family::Ns2LongDeep, Family::SlowDisk] {
         for noise in [0.0, 0.05] {
             let (blamed, all) = blamed(family, noise);
@@ -87,10 +90,11 @@ fn nobody_is_blamed_on_an_empty_path() {
     }
 }
 
-/// That more sessions carry less is their cost where files are small. Where they are not, fewer are looked at once more: if they
-/// carry less as well, others came.
+/// If more sessions carry less and files are small, the sessions' own cost is the reason. If files
+/// are large, fewer sessions are tried once more: if these carry less as well, other flows have
+/// started.
 #[test]
-fn more_sessions_that_carry_less_of_small_files_are_too_many() {
+fn pilot_when_more_sessions_carry_less_reduces_them() {
     let fourth = |size: u64, again: u64| {
         let options = Options { first_streams: 8, max_files: 128, connections: KEPT, ..Options::default() };
         let mut tuner = Kind::Pilot.build(&options).unwrap();

@@ -1,4 +1,5 @@
-//! The evaluation's short form, and what tuners promise beyond goodput. The long form is `ropewalk model evaluate`.
+//! The short form of the evaluation, and properties of tuners other than goodput. `ropewalk model
+//! evaluate` runs the long form.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::sim::{
@@ -11,7 +12,7 @@ use ropewalk_tuning::tuner::{
 };
 
 #[test]
-fn pilot_beats_apt_and_track() {
+fn pilot_has_less_regret_than_apt_and_track() {
     let setup =
         Setup { families: Family::NETWORK.to_vec(), first_seed: DEVELOPMENT_SEED, draws: 3, noise: 0.05 };
     let candidates = ["apt", "track", "pilot", "pilot+kept"].map(|name| Candidate::from_name(name).unwrap());
@@ -22,10 +23,11 @@ fn pilot_beats_apt_and_track() {
     assert!(kept.regret() < pilot.regret(), "{} {}", kept.regret(), pilot.regret());
 }
 
-/// The default tuner's reach, on scenarios that it was not developed on: mean regret at each noise, the worst family, and no
-/// family in which GridFTP-APT would have been clearly better. With fresh connections for each chunk and with kept ones.
+/// The limits of the default tuner, on scenarios that were not used for its development: mean
+/// regret at each noise, the worst family, and no family in which GridFTP-APT is clearly better.
+/// With fresh connections for each chunk and with kept ones.
 #[test]
-fn pilot_reaches_what_is_promised() {
+fn pilot_on_evaluation_scenarios_stays_within_regret_limits() {
     let candidates = ["apt", "pilot", "pilot+kept"].map(|name| Candidate::from_name(name).unwrap());
     for (noise, most) in [(0.0, 0.035), (0.05, 0.040), (0.1, 0.058)] {
         let families = [&Family::NETWORK[..], &Family::APART].concat();
@@ -45,8 +47,8 @@ fn pilot_reaches_what_is_promised() {
     }
 }
 
-/// The tuners that others have evaluated in the same design reach what was published of them; within 15 %, since the
-/// landscapes were drawn anew.
+/// The tuners of an earlier evaluation with the same design reach their published regret within 15
+/// %. The tolerance is needed because the landscapes are other random draws.
 #[test]
 fn tuners_reach_their_published_regret() {
     let published = [
@@ -65,7 +67,7 @@ fn tuners_reach_their_published_regret() {
 }
 
 #[test]
-fn after_the_largest_seed_comes_the_first() {
+fn evaluate_after_largest_seed_continues_at_zero() {
     let regret = |first_seed, draws| {
         let setup = Setup { families: vec![Family::Paper100], first_seed, draws, noise: 0.0 };
         let row = evaluate(&setup, &[Candidate::fixed(4)]).unwrap().remove(0).rows.remove(0);
@@ -75,9 +77,10 @@ fn after_the_largest_seed_comes_the_first() {
     assert!((regret(u64::MAX, 2) - both).abs() < 1e-12, "{both}");
 }
 
-/// The published figures: APT settles at 44 streams in the median on a path that needs 20, at 2 to 10 % noise.
+/// The published figures: on a path that needs 20 streams, APT settles at 44 streams in the median,
+/// at 2 to 10 % noise.
 #[test]
-fn apt_misjudges_noise_as_published() {
+fn apt_with_noise_settles_at_published_median() {
     let path = Family::Paper100.draw(0).phases[0].1.clone();
     for (noise, published) in [(0.0, 20..=20), (0.05, 38..=50), (0.1, 36..=48)] {
         let mut rng = Rng::new(1);
@@ -123,7 +126,7 @@ fn two(rtt: f64, first: Fairness, second: Fairness) -> [f64; 2] {
 }
 
 #[test]
-fn two_of_ours_share_a_path() {
+fn pilot_beside_pilot_shares_path_evenly() {
     for rtt in [0.02, 0.04, 0.1] {
         let [a, b] = two(rtt, Fairness::Share(0.95), Fairness::Share(0.95));
         assert!(a / (a + b) > 0.4 && a / (a + b) < 0.6, "{rtt}: {a} {b}");
@@ -131,15 +134,15 @@ fn two_of_ours_share_a_path() {
 }
 
 #[test]
-fn a_polite_one_yields() {
+fn pilot_polite_beside_default_yields() {
     let [bold, polite] = two(0.04, Fairness::Share(0.95), Fairness::Polite);
     assert!(polite < 0.3 * bold, "{bold} {polite}");
 }
 
-/// Five streams bring what an end can do, and the path has neither queue nor loss. What the driver tells of the ends is named; where it
-/// tells nothing, that it is one of them.
+/// Five streams reach the rate of an end host, and the path has neither queue nor loss. If the
+/// driver reports which end is busy, the decision names it; otherwise it names the ends in general.
 #[test]
-fn the_end_that_is_the_limit_is_named() {
+fn pilot_when_an_end_is_the_limit_names_it() {
     let pressures = [
         (Pressure { disk: Some(0.97), ..Pressure::default() }, Bottleneck::Disk),
         (Pressure { cpu: Some(0.99), ..Pressure::default() }, Bottleneck::Cpu),
@@ -171,7 +174,7 @@ fn the_end_that_is_the_limit_is_named() {
     }
 }
 
-/// It is no property of the path, which shows room for more.
+/// The limit is not a property of the path, which has capacity for more streams.
 #[test]
 fn pilot_with_a_limit_on_the_rate_adds_no_streams() {
     let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
@@ -188,14 +191,15 @@ fn pilot_with_a_limit_on_the_rate_adds_no_streams() {
             ..Chunk::new(streams, 50_000_000, 10.0)
         });
         streams = decision.knobs.connections();
-        // Fewer may be tried.
+        // Fewer streams may be tried.
         assert!(streams <= first, "{decision:?}");
         named += u32::from(decision.reason == Reason::Limited { by: Bottleneck::Limit });
     }
     assert!(named >= 5, "{named}");
 }
 
-/// Streams of a chunk, and how it goes on, over a path on which the peer's windows hold streams back for nearly all of the time.
+/// The decisions after each chunk, on a path on which the peer's windows stop streams for nearly
+/// all of the time.
 fn behind_windows(carried: impl Fn(u32) -> (f64, f64)) -> Vec<Decision> {
     let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
     let mut tuner = Kind::Pilot.build(&options).unwrap();
@@ -216,10 +220,10 @@ fn behind_windows(carried: impl Fn(u32) -> (f64, f64)) -> Vec<Decision> {
     all
 }
 
-/// It takes no more, however many streams offer it.
+/// The peer receives no faster with any number of streams.
 #[test]
-fn a_peer_that_closes_its_windows_is_named() {
-    // What its windows let through comes in bursts, which queue.
+fn pilot_when_peer_closes_windows_names_peer() {
+    // Data that passes closed windows arrives in bursts, which queue.
     let decisions = behind_windows(|streams| (f64::from(streams.min(5)) * 2e6, 0.08));
     let named = Reason::Limited { by: Bottleneck::Peer };
     assert!(decisions.iter().any(|decision| decision.reason == named), "{decisions:#?}");
@@ -228,9 +232,10 @@ fn a_peer_that_closes_its_windows_is_named() {
     assert!(most <= Some(36) && last <= Some(12), "{decisions:#?}");
 }
 
-/// Its windows are small: streams add up, until all that is beyond the path's own is in a queue.
+/// The peer's windows are small: streams add up until everything beyond the path's own capacity is
+/// in a queue.
 #[test]
-fn windows_that_are_small_are_not_the_peer_s_limit() {
+fn pilot_with_small_windows_does_not_blame_peer() {
     let decisions = behind_windows(|streams| {
         (f64::from(streams.min(60)) * 1e6, f64::from(streams.max(60)) * 50_000.0 / 60e6)
     });
@@ -240,9 +245,9 @@ fn windows_that_are_small_are_not_the_peer_s_limit() {
     assert!((50..=128).contains(&last), "{last}");
 }
 
-/// A disk that is the limit gives half as much from one moment to the next: more streams would not change that.
+/// The rate of a disk that is the limit halves suddenly: more streams would not change that.
 #[test]
-fn what_is_the_limit_may_get_slower_without_more_streams() {
+fn pilot_when_limiting_disk_slows_adds_no_streams() {
     let options = Options { rtt: Some(0.05), connections: Connections::Kept, ..Options::default() };
     let mut tuner = Kind::Pilot.build(&options).unwrap();
     let mut decision = tuner.first();
@@ -271,7 +276,7 @@ fn what_is_the_limit_may_get_slower_without_more_streams() {
 }
 
 #[test]
-fn a_slow_disk_is_named_and_gets_few_streams() {
+fn pilot_with_slow_disk_names_it_and_uses_few_streams() {
     for seed in 0..4 {
         let scenario = Family::SlowDisk.draw(seed);
         let mut tuner = Candidate::new(Kind::Pilot).kind.build(&Options::default()).unwrap();

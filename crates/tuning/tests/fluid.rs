@@ -1,4 +1,4 @@
-//! The model in time against the algebra, and what it refuses.
+//! Compares the model in time with the algebraic one, and tests which scenarios it refuses.
 #![allow(clippy::unwrap_used)]
 
 use ropewalk_tuning::fluid::{Coupling, Drop, Fluid, FluidError, Group, Red, Scenario, equilibrium};
@@ -25,9 +25,10 @@ fn close(a: f64, b: f64, relative: f64) -> bool {
     (a - b).abs() <= relative * b.abs().max(1e-9)
 }
 
-/// With the paper's queue the loss at rest is Eq (7) at the round-trip time that the queue makes.
+/// With the paper's queue the loss in equilibrium is Eq (7) at the round-trip time including the
+/// queue.
 #[test]
-fn red_comes_to_rest_where_equation_7_says() {
+fn fluid_with_red_settles_at_equation_7() {
     let mut fluid = Fluid::new(red(vec![group(60.0, 100.0)])).unwrap();
     fluid.advance(20_000.0).unwrap();
     let state = fluid.state();
@@ -38,9 +39,10 @@ fn red_comes_to_rest_where_equation_7_says() {
     assert!(close(state.queue, rest.queue, 1e-6) && close(state.goodput, rest.goodput, 1e-6), "{rest:?}");
 }
 
-/// With a real queue it is the physical variant, with the full queue in the round-trip time.
+/// With a real queue the equilibrium is the physical variant, with the full queue in the round-trip
+/// time.
 #[test]
-fn drop_tail_comes_to_rest_at_the_physical_variant() {
+fn fluid_with_drop_tail_settles_at_physical_variant() {
     let mut fluid = Fluid::new(tail(vec![group(30.0, 20.0)], 50.0)).unwrap();
     fluid.advance(2_000.0).unwrap();
     let state = fluid.state();
@@ -52,9 +54,9 @@ fn drop_tail_comes_to_rest_at_the_physical_variant() {
     assert!(close(rest.loss, steady.loss, 1e-9) && rest.queue == 50.0);
 }
 
-/// Limited windows that fill the link build a queue without any loss.
+/// Limited windows that fill the link cause a queue without loss.
 #[test]
-fn windows_can_fill_the_link_without_loss() {
+fn fluid_with_limited_windows_fills_link_without_loss() {
     let groups = vec![Group { window_limit: 40.0, ..group(25.0, 100.0) }];
     let mut fluid = Fluid::new(tail(groups.clone(), 500.0)).unwrap();
     fluid.advance(20_000.0).unwrap();
@@ -66,7 +68,7 @@ fn windows_can_fill_the_link_without_loss() {
 }
 
 #[test]
-fn a_smaller_step_changes_little() {
+fn fluid_with_smaller_step_changes_little() {
     let end = |step_ms| {
         let groups = vec![group(20.0, 50.0), group(20.0, 150.0)];
         let mut fluid = Fluid::new(Scenario { step_ms, ..red(groups) }).unwrap();
@@ -80,9 +82,10 @@ fn a_smaller_step_changes_little() {
     );
 }
 
-/// A step above the shortest delay is that delay, for the memory of past windows and for the work as well.
+/// A step longer than the shortest delay is replaced by that delay, also for the memory of past
+/// windows and the amount of work.
 #[test]
-fn a_step_above_the_shortest_delay_is_that_delay() {
+fn fluid_with_step_above_shortest_delay_uses_delay() {
     let end = |step_ms| {
         let groups = vec![group(20.0, 1.0), group(20.0, 150.0)];
         let mut fluid = Fluid::new(Scenario { step_ms: Some(step_ms), ..tail(groups, 100.0) }).unwrap();
@@ -95,9 +98,9 @@ fn a_step_above_the_shortest_delay_is_that_delay() {
     assert!(matches!(short.check_length(36e6), Err(FluidError::TooLong { .. })));
 }
 
-/// The paper's own RED has too steep a slope: the loop does not come to rest.
+/// The slope of the paper's own RED is too steep, so that the loop does not settle.
 #[test]
-fn steep_red_oscillates() {
+fn fluid_with_steep_red_oscillates() {
     let steep = Red { min: 25.0, max: 75.0, max_loss: 0.1, weight: 0.002 };
     let mut fluid = Fluid::new(Scenario { drop: Drop::Red(steep), ..red(vec![group(60.0, 100.0)]) }).unwrap();
     let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
@@ -109,9 +112,9 @@ fn steep_red_oscillates() {
     assert!(low < 5.0 && high > 45.0, "{low} {high}");
 }
 
-/// Few connections on a fast path: losses and windows of a full queue are a stiff pair.
+/// Few connections on a fast path: loss and window at a full queue are a stiff system.
 #[test]
-fn one_connection_on_a_fast_path_stays_finite() {
+fn fluid_one_connection_on_fast_path_stays_finite() {
     let scenario =
         Scenario { bandwidth: 833.3, ..tail(vec![Group { window: 80_000.0, ..group(1.0, 100.0) }], 8000.0) };
     let mut fluid = Fluid::new(scenario).unwrap();
@@ -122,7 +125,7 @@ fn one_connection_on_a_fast_path_stays_finite() {
 }
 
 #[test]
-fn bad_scenarios() {
+fn fluid_with_invalid_scenario_fails() {
     let good = || tail(vec![group(1.0, 10.0)], 10.0);
     let refused = |scenario: Scenario| match Fluid::new(scenario) {
         Ok(_) => String::new(),

@@ -1,4 +1,5 @@
-//! Test vectors that were computed independently of this crate, by the way of `ropewalk model eval`.
+//! Test vectors that were computed independently of this crate, evaluated as `ropewalk model eval`
+//! does.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -10,7 +11,8 @@ use serde_json::Value;
 const VECTORS: &str = include_str!("golden.jsonl");
 const NS2: &str = include_str!("ns2.jsonl");
 
-/// Where `got` differs from `expected`. Numbers may differ by `relative`, or by the absolute tolerance of their key.
+/// The first difference of `got` from `expected`. Numbers may differ by `relative`, or by the
+/// absolute tolerance of their key.
 fn difference(expected: &Value, got: &Value, relative: f64, absolute: &Value, key: &str) -> Option<String> {
     match (expected, got) {
         (Value::Number(a), Value::Number(b)) => {
@@ -31,7 +33,7 @@ fn difference(expected: &Value, got: &Value, relative: f64, absolute: &Value, ke
 }
 
 #[test]
-fn every_vector() {
+fn evaluator_matches_every_vector() {
     let mut evaluator = Evaluator::default();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -53,7 +55,7 @@ fn every_vector() {
 
 /// The model at the round-trip times that ns-2 measured.
 #[test]
-fn the_model_that_was_compared_with_ns_2() {
+fn goodput_matches_the_model_values_beside_ns_2() {
     for line in NS2.lines() {
         let run: Value = serde_json::from_str(line).unwrap();
         let number = |key: &str| run["in"][key].as_f64().or(run["out"][key].as_f64()).unwrap();
@@ -67,7 +69,7 @@ fn the_model_that_was_compared_with_ns_2() {
 }
 
 #[test]
-fn what_is_no_vector() {
+fn line_of_invalid_vector_reports_error() {
     for (line, expected) in [
         ("", "not a JSON object"),
         ("[]", "not a JSON object"),
@@ -127,25 +129,26 @@ fn what_is_no_vector() {
     }
 }
 
-/// What golden vectors do not ask for.
+/// Cases that the golden vectors do not contain.
 #[test]
-fn edges_of_fluid_runs_and_searches() {
+fn line_with_unusual_fluid_run_or_search_is_evaluated() {
     let out = |line: &str| {
         let (answer, error) = Evaluator::default().line(line);
         assert!(error.is_none(), "{answer}");
         answer["out"].clone()
     };
-    // Each group has its window, also where some are alike.
+    // Each group has its own window in the result, even if some groups are equal.
     let link = r#""Q":50,"drop":"tail","coupling":"physical""#;
     let four = r#"[[1,100,20,2],[1,100,20,2],[1,100,9,2],[1,100,20,2]]"#;
     let rest =
         out(&format!(r#"{{"group":"fluid.x.steady","in":{{"params":{{"B":8.3,"groups":{four},{link}}}}}}}"#));
     assert_eq!(rest["w"], serde_json::json!([20.0, 20.0, 9.0, 20.0]));
-    // Half a millisecond is too much for this one: it came to rest without loss.
+    // A step of half a millisecond is too long for this scenario: with it the run settled without
+    // loss.
     let one = r#"{"B":8.3,"groups":[[1,20,1000000,2]],"#;
     let run = out(&format!(r#"{{"group":"fluid.x","in":{{"t":60000,"params":{one}{link}}}}}}}"#));
     assert!((run["p"].as_f64().unwrap() / 3.17e-5 - 1.0).abs() < 0.01, "{run}");
-    // A climb of one stream a step ends.
+    // A search that adds one stream per step ends.
     let slow = r#"{"group":"apt","in":{"N0":1,"alpha":1.001,"rule":"golden","delta":1,"g0":1,"peak":5000}}"#;
     assert_eq!(out(slow)["N_final"], 5000);
     let (answer, error) = Evaluator::default().broken("{\"id\": \"x\"");

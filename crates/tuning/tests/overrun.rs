@@ -1,4 +1,5 @@
-//! New connections whose slow start overruns a short queue, as drop-tail and RED queues of 100 packets do in ns-2.
+//! New connections whose slow start overruns a short queue, as drop-tail and RED queues of 100
+//! packets do in ns-2.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::tuner::{Chunk, Connections, Kind, Options, Progress, Reason};
@@ -7,12 +8,12 @@ const RTT: f64 = 0.04;
 const WINDOW: f64 = 64_500.0;
 const CAPACITY: f64 = 12.25e6;
 const PACKET: f64 = 1500.0;
-/// Streams that overran the queue carry less for so long.
+/// Time in seconds for which streams carry less after they overran the queue.
 const RECOVERY: f64 = 5.0;
 const MARK: f64 = 1.5;
 const SECONDS: f64 = 400.0;
 
-/// What `n` streams carry `age` seconds after they were asked for, in bytes a second.
+/// Rate of `n` streams `age` seconds after they were requested, in bytes per second.
 fn rate(n: u32, age: f64) -> f64 {
     let wanted = f64::from(n) * WINDOW / RTT;
     match age {
@@ -27,7 +28,7 @@ fn loss(n: u32, bytes: f64) -> f64 {
     if overruns { 20.0 * f64::from(n) * PACKET / bytes } else { 0.0 }
 }
 
-/// Streams of each chunk, and all bytes.
+/// Start time, streams and reason of each chunk, and the mean rate.
 fn run() -> (Vec<(f64, u32, Reason)>, f64) {
     let options = Options {
         rtt: Some(RTT),
@@ -64,13 +65,13 @@ fn run() -> (Vec<(f64, u32, Reason)>, f64) {
 }
 
 #[test]
-fn a_short_chunk_that_overran_the_queue_is_not_taken_for_the_ceiling() {
+fn pilot_after_slow_start_overran_queue_measures_again() {
     let (steps, rate) = run();
-    // Eight streams fill it; each change costs a second, and a wrong one five.
+    // Eight streams fill the path; each change costs a second, and a wrong one costs five.
     assert!(rate > 0.9 * CAPACITY, "{rate}: {steps:?}");
     let late: Vec<u32> = steps.iter().filter(|step| step.0 > 100.0).map(|step| step.1).collect();
     assert!(late.iter().all(|&n| n >= 8), "{steps:?}");
     assert!(steps.iter().any(|step| matches!(step.2, Reason::SlowStart { .. })), "{steps:?}");
-    // It stays where it is instead of going round in a circle.
+    // The tuner keeps its decision instead of repeating the same trials.
     assert!(late.len() < 12, "{steps:?}");
 }

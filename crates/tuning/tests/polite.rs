@@ -1,4 +1,5 @@
-//! What a polite transfer yields to: a queue and loss that the path has now and did not always have.
+//! A polite transfer yields to a queue and to loss that are new on the path, not to those that it
+//! always has.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Fairness, Kind, Options};
@@ -6,8 +7,9 @@ use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Fairness, Kind, Optio
 const CAPACITY: f64 = 125e6;
 const WINDOW: f64 = 65_536.0;
 
-/// Streams and share of the path at the end of each chunk, as `seconds` of the transfer go by. `path`: the round trip without a
-/// queue, and the loss. Alone on it, a transfer makes a queue of three tenths of the round trip where it fills it.
+/// Returns time, streams and share of the path after each chunk, for `seconds` of a transfer that
+/// is alone on the path. `path` returns the round-trip time without a queue, and the loss. When the
+/// transfer fills the path, it causes a queue of 0.3 round-trip times.
 fn alone(fairness: Fairness, seconds: f64, path: impl Fn(f64) -> (f64, f64)) -> Vec<(f64, u32, f64)> {
     let options = Options { connections: Connections::Kept, fairness, ..Options::default() };
     let mut tuner = Kind::Pilot.build(&options).unwrap();
@@ -37,25 +39,26 @@ fn share(seen: &[(f64, u32, f64)], from: f64, until: f64) -> f64 {
 }
 
 #[test]
-fn a_longer_round_trip_is_no_queue_for_ever() {
+fn polite_pilot_after_rtt_rose_returns_to_full_rate() {
     let seen = alone(Fairness::Polite, 1500.0, |time| (if time < 300.0 { 0.05 } else { 0.065 }, 0.0));
     let (before, after) = (share(&seen, 200.0, 300.0), share(&seen, 900.0, 1500.0));
     assert!(before > 0.7 && after > 0.75 * before, "{before} before, {after} after");
 }
 
 #[test]
-fn loss_that_does_not_go_is_the_path_s_own() {
+fn polite_pilot_with_lasting_loss_returns_to_full_rate() {
     let seen = alone(Fairness::Polite, 1500.0, |time| (0.05, if time < 300.0 { 0.0 } else { 1e-3 }));
     let (before, after) = (share(&seen, 200.0, 300.0), share(&seen, 1000.0, 1500.0));
     assert!(before > 0.7 && after > 0.75 * before, "{before} before, {after} after");
-    // It may be of others, who have the path for some minutes.
+    // The loss may be caused by other flows, so that the tuner yields for some minutes.
     let meanwhile = share(&seen, 450.0, 590.0);
     assert!(meanwhile < 0.1, "{meanwhile}");
 }
 
-/// The climb itself makes a queue, and yields to it. That is not where to stay: streams come back until there is one again.
+/// The increase itself causes a queue, and the tuner yields to it. It must not stay there: it adds
+/// streams again until there is a queue.
 #[test]
-fn an_idle_path_is_filled_between_queues() {
+fn polite_pilot_on_idle_path_fills_it() {
     let path = |_| (0.05, 0.0);
     let polite = share(&alone(Fairness::Polite, 600.0, path), 300.0, 600.0);
     let usual = share(&alone(Options::default().fairness, 600.0, path), 300.0, 600.0);

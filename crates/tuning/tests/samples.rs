@@ -1,4 +1,5 @@
-//! Whatever a peer, a clock or a simulator reports: every tuner answers with a decision within its options.
+//! With any reports of a peer, a clock or a simulator, every tuner answers with a decision within
+//! its options.
 
 #![allow(clippy::unwrap_used)]
 use proptest::prelude::*;
@@ -70,7 +71,7 @@ fn options() -> impl Strategy<Value = Options> {
         })
 }
 
-/// Ends a chunk after some reports of progress, and checks the answer.
+/// Reports progress, ends the chunk, and checks the decision.
 fn step(tuner: &mut dyn Tuner, options: &Options, marks: &[(f64, f64)], chunk: Option<&Chunk>) {
     for &(elapsed, rate) in marks {
         tuner.progress(&Progress { elapsed, rate });
@@ -91,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn decisions_stay_within_bounds(
+    fn tuner_with_any_samples_stays_within_options(
         options in options(),
         chunks in proptest::collection::vec((chunk(), proptest::collection::vec((number(), number()), 0..12)), 1..60),
     ) {
@@ -104,9 +105,9 @@ proptest! {
         }
     }
 
-    /// Samples that make sense one by one, but no path behind them.
+    /// Samples that are valid individually, but do not belong to any real path.
     #[test]
-    fn rates_without_rhyme_do_no_harm(rates in proptest::collection::vec((1.0..1e9f64, 1e-4..1.0f64), 1..200)) {
+    fn tuner_with_random_rates_stays_within_options(rates in proptest::collection::vec((1.0..1e9f64, 1e-4..1.0f64), 1..200)) {
         let options = Options::default();
         for kind in Kind::ALL {
             let mut tuner = kind.build(&options).unwrap();
@@ -129,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn a_path_that_dies_and_returns() {
+fn tuner_when_path_dies_keeps_its_decision() {
     for kind in Kind::ALL {
         let mut tuner = kind.build(&Options::default()).unwrap();
         let before = (0..10).fold(tuner.first(), |decision, _| {
@@ -148,7 +149,7 @@ fn a_path_that_dies_and_returns() {
 }
 
 #[test]
-fn a_clock_that_jumps() {
+fn tuner_when_clock_jumps_ignores_samples() {
     for kind in Kind::ALL {
         let mut tuner = kind.build(&Options::default()).unwrap();
         let first = tuner.first();
@@ -163,9 +164,9 @@ fn a_clock_that_jumps() {
     }
 }
 
-/// Connections that take longer to carry their first byte than a chunk is to last.
+/// Connections whose first byte takes longer than the duration of a chunk.
 #[test]
-fn what_begins_late_is_waited_for() {
+fn pilot_when_connections_start_late_waits() {
     for connections in [Connections::Fresh, Connections::Kept] {
         let options = Options { connections, ..Options::default() };
         let mut tuner = Kind::Pilot.build(&options).unwrap();

@@ -1,4 +1,5 @@
-//! What tuners do on simulated paths, step by step. `UPDATE_SNAPSHOTS=1` writes the files anew.
+//! Compares the decisions of tuners on simulated paths with snapshots. `UPDATE_SNAPSHOTS=1`
+//! rewrites the snapshots.
 
 #![allow(clippy::unwrap_used)]
 use std::fmt::Write as _;
@@ -51,18 +52,18 @@ fn compare(path: &Path, text: &str) {
 }
 
 #[test]
-fn apt() {
+fn apt_trajectories_match_snapshots() {
     check("apt-paper100.txt", &trajectory(Kind::Apt, Family::Paper100, 0.0, Connections::Fresh));
     check("apt-steps.txt", &trajectory(Kind::Apt, Family::Steps, 0.05, Connections::Fresh));
 }
 
 #[test]
-fn track() {
+fn track_trajectory_matches_snapshot() {
     check("track-paper100.txt", &trajectory(Kind::Track, Family::Paper100, 0.0, Connections::Fresh));
 }
 
 #[test]
-fn pilot() {
+fn pilot_trajectories_match_snapshots() {
     for family in
         [Family::Paper100, Family::Ns2Long, Family::Lossy, Family::FairShare, Family::Steps, Family::Cross]
     {
@@ -83,7 +84,7 @@ fn staircase(outcome: &Outcome) -> Vec<(f64, f64)> {
 
 /// The plot of docs/evaluation/tuning.md.
 #[test]
-fn plot() {
+fn trajectories_match_plot() {
     let mut chart = Chart::new("Streams over time in the simulator", Axis::time()).note("noise 0.05, seed 1");
     for family in [Family::Paper100, Family::Lossy, Family::FairShare, Family::Steps, Family::Cross] {
         let scenario = family.draw(SEED);

@@ -1,4 +1,5 @@
-//! Paths that windows alone limit, very small ones too, what is told of them wrongly, and ends that bear only so many streams.
+//! Paths that are limited by windows only, including very small ones; wrong reports of windows and
+//! rates; and end hosts that become slower with more streams.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_tuning::model::loss_of_window;
@@ -10,25 +11,26 @@ const SECONDS: f64 = 600.0;
 /// A path without loss or a queue: streams add up until it is full.
 #[derive(Clone, Copy, Debug)]
 struct Path {
-    /// Bytes a second.
+    /// Bytes per second.
     capacity: f64,
     rtt: f64,
-    /// Bytes that a stream has in flight.
+    /// Bytes in flight of one stream.
     window: f64,
-    /// What is told of that.
+    /// The window that is reported to the tuner.
     told: Option<f64>,
     packet: f64,
-    /// Share of the rate that each stream beyond the knee costs.
+    /// Fraction of the rate that each stream beyond the knee costs.
     decline: f64,
-    /// The power of the number of streams with which the rate falls beyond the knee, where there is a queue then, and loss.
+    /// If set, there are a queue and loss beyond the knee, and the rate falls with this power of
+    /// the number of streams.
     falls: Option<f64>,
-    /// Beyond so many streams all of them carry only this share.
+    /// With more than this number of streams, the total rate is multiplied by this factor.
     edge: Option<(u32, f64)>,
-    /// Seconds until new connections carry all they can.
+    /// Time in seconds until new connections reach their full rate.
     start: f64,
-    /// Whether loss and the least round trip are known.
+    /// Whether loss and minimum round-trip time are reported.
     passive: bool,
-    /// What reports say, times the truth.
+    /// Factor of the reported rates; `None` for no reports.
     reported: Option<f64>,
 }
 
@@ -58,7 +60,7 @@ impl Path {
             * fallen
     }
 
-    /// The round trip and the loss of so many streams.
+    /// Round-trip time and loss of `n` streams.
     fn state(&self, n: u32) -> (f64, f64) {
         if self.falls.is_none() || f64::from(n) * self.window / self.rtt < self.capacity {
             return (self.rtt, 0.0);
@@ -67,7 +69,7 @@ impl Path {
         (rtt, loss_of_window((self.goodput(n) * rtt / f64::from(n) / self.packet).max(0.01)))
     }
 
-    /// The most that so many streams carry.
+    /// The largest rate of up to `most` streams.
     fn best(&self, most: u32) -> f64 {
         (1..=most).map(|n| self.goodput(n)).fold(0.0, f64::max)
     }
@@ -75,10 +77,10 @@ impl Path {
 
 #[derive(Debug)]
 struct Run {
-    /// Of the best, over all of the time and over the last third.
+    /// Fractions of the best rate, over the whole run and over its last third.
     all: f64,
     late: f64,
-    /// Streams, seconds, and why.
+    /// Streams, seconds and reason of each chunk.
     steps: Vec<(u32, f64, Reason)>,
 }
 
@@ -128,10 +130,10 @@ fn most(max_streams: u32) -> Options {
 }
 
 #[test]
-fn windows_of_few_packets_take_as_many_streams_as_they_need() {
+fn pilot_with_small_windows_uses_enough_streams() {
     let of = |window, packet| Path { window, told: Some(window), packet, ..PATH };
     for path in [of(4096.0, 1500.0), of(8192.0, 1500.0), of(16_384.0, 1500.0), of(32_768.0, 9000.0)] {
-        // Whether the window is told or only seen in that nothing is lost.
+        // The window is either reported, or only visible because there is no loss.
         for told in [path.told, None] {
             for connections in BOTH {
                 let run = run(Path { told, ..path }, connections, most(1024));
@@ -143,9 +145,10 @@ fn windows_of_few_packets_take_as_many_streams_as_they_need() {
     }
 }
 
-/// What is computed of a start-up that was shorter makes more of the first chunk than it carried, and steps after it look flat.
+/// If the start-up was shorter than computed, the corrected rate of the first chunk is too high,
+/// and the following steps look flat.
 #[test]
-fn connections_that_begin_faster_or_slower_than_expected_do_not_end_a_climb() {
+fn pilot_with_unexpected_start_up_reaches_full_rate() {
     let of = |capacity: f64, rtt: f64, knee: f64, start: f64| Path {
         capacity,
         rtt,
@@ -167,12 +170,12 @@ fn connections_that_begin_faster_or_slower_than_expected_do_not_end_a_climb() {
 }
 
 #[test]
-fn a_window_that_is_not_true_is_not_believed() {
+fn pilot_with_wrong_window_report_ignores_it() {
     let path = Path { window: 65_536.0, told: Some(65_536.0 / 3.0), ..PATH };
     for connections in BOTH {
         let flat = run(path, connections, most(128));
         assert!(flat.late > 0.98 && flat.steps.last().unwrap().0 < 40, "{connections:?}: {flat:?}");
-        // More than are needed cost something.
+        // Surplus streams cost some rate.
         let falling = run(Path { decline: 0.01, ..path }, connections, most(128));
         assert!(falling.late > 0.85, "{connections:?}: {falling:?}");
         let full = |step: &(u32, f64, Reason)| matches!(step.2, Reason::WindowLimited { utilisation } if utilisation > 1.3);
@@ -184,7 +187,7 @@ fn a_window_that_is_not_true_is_not_believed() {
 }
 
 #[test]
-fn reports_of_more_than_was_carried_are_not_believed() {
+fn pilot_with_exaggerated_reports_ignores_them() {
     for factor in [3.0, 100.0, 1e8] {
         let path = Path { window: 65_536.0, told: Some(65_536.0), reported: Some(factor), ..PATH };
         for connections in BOTH {
@@ -198,25 +201,27 @@ fn reports_of_more_than_was_carried_are_not_believed() {
 }
 
 #[test]
-fn streams_that_a_short_window_does_not_need_are_given_back() {
+fn pilot_with_short_path_closes_surplus_streams() {
     let path = Path { capacity: 3.75e6, rtt: 0.05, window: 31_250.0, told: None, ..PATH };
     let run = run(path, Connections::Kept, most(128));
-    // Six fill it.
+    // Six streams fill the path.
     assert!(run.late > 0.98 && run.steps.last().unwrap().0 <= 16, "{run:?}");
 }
 
-/// A hint of more than the streams that are allowed can carry makes no first chunk of minutes.
+/// If the capacity hint exceeds the rate of the maximum number of streams, the first chunk must not
+/// last for minutes.
 #[test]
-fn a_first_chunk_is_as_long_as_the_others() {
+fn pilot_with_high_capacity_hint_sends_short_first_chunk() {
     let path = Path { capacity: 1.25e9, window: 65_536.0, told: Some(65_536.0), reported: None, ..PATH };
     let hints = Options { capacity: Some(1.25e9), window: Some(65_536.0), ..most(16) };
     let first = run(path, Connections::Kept, hints).steps[0].1;
     assert!(first < 12.0, "{first} s");
 }
 
-/// A store or a peer that thrashes: what it carries is not taken for what others have left.
+/// Storage or a peer that becomes slower with many streams: the tuner must not assume that other
+/// flows took the rest.
 #[test]
-fn more_streams_than_an_end_bears_are_given_up() {
+fn pilot_when_end_host_thrashes_reduces_streams() {
     let path = Path { capacity: 60e6, rtt: 0.04, window: 200e3, told: Some(200e3), ..PATH };
     for edge in [(12, 0.7), (12, 0.5), (12, 0.3), (24, 0.5), (24, 0.3)] {
         for (connections, least) in [(Connections::Kept, 0.85), (Connections::Fresh, 0.8)] {
@@ -226,10 +231,10 @@ fn more_streams_than_an_end_bears_are_given_up() {
     }
 }
 
-/// Streams of which each takes more from the others than it brings are not a crowd that asks for more.
+/// Streams that each take more from the others than they add must not lead to even more streams.
 #[test]
-fn streams_that_take_from_each_other_are_no_crowd() {
-    // Two and six fill it.
+fn pilot_with_harmful_streams_adds_no_more() {
+    // Two and six streams fill the path.
     for window in [312_500.0, 104_000.0] {
         let path = Path { rtt: 0.05, window, told: Some(window), ..PATH };
         for power in [0.25, 0.5, 1.0] {
