@@ -1,4 +1,4 @@
-//! A driver whose connections are secured.
+//! A driver that adds a security layer to the connections of another driver.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait};
 use crate::listener::LIMIT;
 use crate::{Handshake, Layer, Progress, SecureListener};
 
-/// Secures what another driver connects.
+/// Secures the connections that another driver makes.
 pub struct SecureDriver {
     inner: Arc<dyn Driver>,
     layer: Arc<dyn Layer>,
@@ -22,7 +22,7 @@ impl SecureDriver {
         Self { inner, layer, spared: None }
     }
 
-    /// As [`SecureListener::sparing`], for its listeners.
+    /// Sets the expected peer of its listeners, see [`SecureListener::sparing`].
     pub fn sparing(self, address: IpAddr) -> Self {
         Self { spared: Some(address), ..self }
     }
@@ -50,7 +50,8 @@ impl Driver for SecureDriver {
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
         let connection = self.inner.connect_waiting(address, options, timeout, wait)?;
-        // What connecting took is not the handshake's: the peer counts from here as well.
+        // The handshake gets the full timeout, whatever time connecting took: the peer counts from
+        // here as well.
         let deadline = Instant::now() + timeout.min(LIMIT);
         let mut handshake = self.layer.begin(connection, true)?;
         shake(handshake.as_mut(), deadline, wait)

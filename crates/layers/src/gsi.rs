@@ -1,4 +1,4 @@
-//! GSI: the handshake on a connection that does not block.
+//! GSI on data connections: the handshake on a non-blocking connection.
 
 use std::io::{self, ErrorKind};
 
@@ -28,12 +28,13 @@ impl Machine {
     }
 }
 
-/// GSI, as on GridFTP's data channels (GFD.20 section 3.1, RFC 2228): who connects is the initiator.
+/// GSI, as on GridFTP's data channels (GFD.20 section 3.1, RFC 2228). The side that connects is the
+/// initiator.
 #[derive(Clone, Debug)]
 pub struct GsiLayer {
-    /// Who we are, and whom we trust.
+    /// This side's credential and the trusted authorities.
     pub identity: Identity,
-    /// Who the peer must be.
+    /// The identity that the peer must have.
     pub expected: Expected,
     pub level: Level,
 }
@@ -49,18 +50,18 @@ impl Layer for GsiLayer {
 }
 
 struct GsiHandshake {
-    /// `None` once it was handed over.
+    /// `None` after the connection was handed over.
     connection: Option<Box<dyn Connection>>,
     machine: Machine,
     level: Level,
     out: Outgoing,
-    /// Nothing beyond a record is read: what follows may be clear.
+    /// Reads no byte beyond a record, because clear data may follow.
     reader: RecordReader,
     session: Option<Box<Session>>,
 }
 
 impl GsiHandshake {
-    /// For a connection that we made (`initiates`) or accepted.
+    /// Prepares the handshake of a connection that this side made (`initiates`) or accepted.
     fn new(mut connection: Box<dyn Connection>, layer: &GsiLayer, initiates: bool) -> io::Result<Self> {
         connection.set_nonblocking(true)?;
         let after = match layer.level {

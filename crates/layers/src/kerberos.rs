@@ -1,7 +1,9 @@
-//! Kerberos: data connections protected with the security context of the control connection (RFC 2228 section 3, PROT).
+//! Kerberos: data connections protected with the security context of the control connection (RFC
+//! 2228 section 3, PROT).
 //!
-//! Each buffer travels as its length in four bytes, big-endian, and a token of `gss_wrap`; an empty buffer is the end. There
-//! is no handshake: who has not the context's key can say nothing that is believed, and can read nothing with PROT P.
+//! Each buffer is sent as its length in four bytes, big-endian, and a token of `gss_wrap`. An empty
+//! buffer marks the end. There is no handshake: without the key of the context, a peer cannot send
+//! data that verifies, and cannot read data with PROT P.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -15,15 +17,15 @@ use crate::outgoing::{Sealed, leave_to_inner};
 use crate::reader::over;
 use crate::{Handshake, Layer, Progress};
 
-/// Bytes that are read from the network at once.
+/// How many bytes are read from the network at once.
 const READ: usize = 128 << 10;
-/// Plain bytes that are sealed at once, where the peer's buffer is as large.
+/// How many plain bytes are protected at once, if the peer's buffer is large enough.
 const WRITE: usize = 128 << 10;
-/// What a token may have beyond the buffer size: some clients count plain bytes.
+/// How many bytes a token may exceed the buffer size by, because some clients count plain bytes.
 const SLACK: usize = 1024;
 const LENGTH: usize = 4;
 
-/// Data connections that share a session's context.
+/// Data connections that share the security context of a session.
 #[derive(Clone, Debug)]
 pub struct KerberosLayer {
     context: Handle,
@@ -32,7 +34,8 @@ pub struct KerberosLayer {
 }
 
 impl KerberosLayer {
-    /// To be made before the peer can send data. `buffer` is PBSZ: the longest token, in bytes.
+    /// Makes the layer. Call this before the peer can send data. `buffer` is PBSZ: the longest
+    /// token, in bytes.
     pub fn new(context: Handle, protection: Protection, buffer: u32) -> Self {
         context.expect_streams();
         Self { context, protection, buffer }
@@ -56,7 +59,7 @@ impl Layer for KerberosLayer {
     }
 }
 
-/// There is nothing to be said first.
+/// There is no handshake, so the connection is ready at once.
 struct Ready(Option<Box<Wrapped>>);
 
 impl Handshake for Ready {
@@ -72,22 +75,22 @@ impl Handshake for Ready {
 struct Wrapped {
     inner: Box<dyn Connection>,
     stream: Stream,
-    /// Plain bytes of a token, at most.
+    /// The maximum number of plain bytes in a token.
     most: usize,
-    /// Bytes of a token of the peer, at most.
+    /// The maximum number of bytes in a token of the peer.
     longest: usize,
-    /// What came, from `begin` on not opened yet.
+    /// Received bytes; those from `begin` on were not unwrapped yet.
     input: Vec<u8>,
     begin: usize,
-    /// Opened and not read yet: `start..`.
+    /// Unwrapped bytes; those from `start` on were not read yet.
     stash: Vec<u8>,
     start: usize,
     ended: bool,
     outgoing: Sealed,
     plain: Vec<u8>,
-    /// The end is among what is to be sent.
+    /// The end marker is in the outgoing bytes.
     closing: bool,
-    /// Time in the tokens' cryptography.
+    /// Time spent on the cryptography of tokens.
     sealing: Duration,
 }
 
@@ -110,8 +113,8 @@ impl Wrapped {
         }
     }
 
-    /// Opens the next message where all of it is there and nothing of the last one is left, so that
-    /// [`Connection::buffered`] knows what `poll` does not.
+    /// Unwraps the next message if it is complete and the previous one was read, so that
+    /// [`Connection::buffered`] reports data that `poll` does not see.
     fn open(&mut self) -> io::Result<()> {
         while self.start == self.stash.len() && !self.ended {
             let waiting = &mut self.input[self.begin..];
@@ -140,7 +143,7 @@ impl Wrapped {
         Ok(())
     }
 
-    /// Reads from the network once; `false` at its end.
+    /// Reads from the network once. Returns `false` at the end of the stream.
     fn fill(&mut self) -> io::Result<bool> {
         if self.begin > 0 {
             self.input.drain(..self.begin);
@@ -204,7 +207,7 @@ impl Write for Wrapped {
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         let Self { inner, stream, most, outgoing, plain, sealing, .. } = self;
         outgoing.write(inner.as_mut(), |out| {
-            // One message for a header and what follows it.
+            // One message for a header and the data after it.
             plain.clear();
             for part in data {
                 let left = *most - plain.len();

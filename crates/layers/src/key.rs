@@ -1,15 +1,18 @@
-//! One-time keys: the connections of a data channel prove to each other that they belong to it, and then carry data in clear.
-//! An extension of ours (`SITE DATAKEY`), for control connections whose security has nothing of its own for data connections.
+//! One-time keys: the connections of a data channel prove to each other that they belong to it, and
+//! then carry clear data. This is an extension of Ropewalk (`SITE DATAKEY`) for control connections
+//! whose security has no mechanism for data connections.
 //!
 //! | | | bytes |
 //! |---|---|---|
-//! | who connects | `RWDK`, 1, `C`, number of the key (8), nonce (16) | 30 |
-//! | who accepts | `RWDK`, 1, `A`, nonce (16), HMAC-SHA256(K, `accept` 0 transcript) | 54 |
-//! | who connects | HMAC-SHA256(K, `connect` 0 transcript) | 32 |
+//! | connecting side | `RWDK`, 1, `C`, number of the key (8), nonce (16) | 30 |
+//! | accepting side | `RWDK`, 1, `A`, nonce (16), HMAC-SHA256(K, `accept` 0 transcript) | 54 |
+//! | connecting side | HMAC-SHA256(K, `connect` 0 transcript) | 32 |
 //!
-//! K is HMAC-SHA256(secret, `ropewalk data key` 0 number); the transcript is the first message and the nonce of the second. It
-//! costs one round trip: who connects sends no data before the other end has proved itself (it could be anybody who got hold
-//! of the port), and who accepts none before the third message. Data may follow that at once.
+//! K is HMAC-SHA256(secret, `ropewalk data key` 0 number). The transcript is the first message and
+//! the nonce of the second. The handshake costs one round trip. The connecting side sends no data
+//! before the accepting side has proved itself, because another process may have taken over the
+//! port. The accepting side sends no data before the third message. The connecting side may send
+//! data immediately after that message.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::OnceLock;
@@ -28,7 +31,7 @@ use crate::{Handshake, Layer, Progress};
 
 const MAGIC: &[u8; 4] = b"RWDK";
 const VERSION: u8 = 1;
-/// Magic, version, and who speaks.
+/// Magic, version, and the letter of the sending side.
 const HEAD: usize = 6;
 const NUMBER: usize = 8;
 const NONCE: usize = 16;
@@ -36,16 +39,14 @@ const PROOF: usize = 32;
 const HELLO: usize = HEAD + NUMBER + NONCE;
 const ANSWER: usize = HEAD + NONCE + PROOF;
 
-/// A new key: random bytes for its secret, and a number above those of all keys that this process made before.
-///
-/// # Errors
-/// OpenSSL has no random bytes.
+/// Makes a new key: random bytes for its secret, and a number above those of all keys that this
+/// process made before.
 pub fn fresh_key(secret: &mut [u8; 32]) -> io::Result<u64> {
     static LAST: OnceLock<AtomicU64> = OnceLock::new();
     openssl::rand::rand_bytes(secret)?;
     let mut first = [0; 8];
     openssl::rand::rand_bytes(&mut first)?;
-    // It does not begin at the same number in every process: numbers name a key in logs.
+    // The first number is random, so that numbers in the logs of several processes differ.
     let last = LAST.get_or_init(|| AtomicU64::new(u64::from_be_bytes(first) >> 1));
     Ok(last.fetch_add(1, Ordering::Relaxed) + 1)
 }
@@ -54,12 +55,13 @@ pub fn fresh_key(secret: &mut [u8; 32]) -> io::Result<u64> {
 #[derive(Clone)]
 pub struct KeyLayer {
     number: u64,
-    /// In OpenSSL's keeping, which clears it.
+    /// OpenSSL stores the key and clears it.
     key: PKey<Private>,
 }
 
 impl KeyLayer {
-    /// For the connections of one data channel. `number` is public, `secret` is not, and neither is for any other channel.
+    /// Makes the layer for the connections of one data channel. `number` is public, `secret` is
+    /// not. Both belong to this channel only.
     ///
     /// # Errors
     /// OpenSSL has no HMAC-SHA256.
@@ -133,7 +135,7 @@ enum Side {
 }
 
 impl Side {
-    /// So that neither side's proof can be sent back to it as the other's.
+    /// Different labels prevent that a side's own proof can be sent back to it as the peer's.
     fn label(self) -> &'static [u8] {
         match self {
             Self::Connects => b"connect",
@@ -153,17 +155,17 @@ impl Side {
 
 #[derive(Clone, Copy)]
 enum Awaits {
-    /// We accepted.
+    /// The accepting side waits for the first message.
     Hello,
-    /// We connected.
+    /// The connecting side waits for the answer.
     Answer,
-    /// We accepted, and answered.
+    /// The accepting side has answered and waits for the proof.
     Proof,
     Nothing,
 }
 
 impl Awaits {
-    /// Bytes of the whole message.
+    /// Length of the complete message in bytes.
     fn length(self) -> usize {
         match self {
             Self::Hello => HELLO,
@@ -173,7 +175,7 @@ impl Awaits {
         }
     }
 
-    /// Whether this can be how the message begins.
+    /// Whether the message can begin with these bytes.
     fn fits(self, begun: &[u8]) -> bool {
         let head = match self {
             Self::Hello => Side::Connects.head(),
@@ -185,23 +187,24 @@ impl Awaits {
 }
 
 struct KeyHandshake {
-    /// `None` once it was handed over.
+    /// `None` after the connection was handed over.
     connection: Option<Box<dyn Connection>>,
     layer: KeyLayer,
     awaits: Awaits,
-    /// Of who connects.
+    /// The first message of the connecting side.
     hello: [u8; HELLO],
-    /// Of who accepts.
+    /// The nonce of the accepting side.
     nonce: [u8; NONCE],
     out: Outgoing,
-    /// The message that comes, as far as it came. Nothing beyond it is read: data may follow.
+    /// The received part of the current message. No byte beyond the message is read, because data
+    /// may follow.
     input: [u8; ANSWER],
     had: usize,
 }
 
 impl KeyHandshake {
-    /// Reads the message that is awaited; `false` when more of it has to come. What cannot become one is refused with its
-    /// first byte.
+    /// Reads the expected message. Returns `false` if more of it must come. Input that cannot
+    /// become such a message is refused at its first wrong byte.
     fn read(&mut self) -> io::Result<bool> {
         let connection = self.connection.as_mut().ok_or_else(over)?;
         let wanted = self.awaits.length();
@@ -224,7 +227,7 @@ impl KeyHandshake {
         Ok(true)
     }
 
-    /// Does what the message that came asks for.
+    /// Processes the message that was received.
     fn take(&mut self) -> io::Result<()> {
         let message = &self.input[..self.had];
         match self.awaits {

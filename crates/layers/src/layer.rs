@@ -1,49 +1,53 @@
-//! What every kind of security on data connections has in common.
+//! The traits that all kinds of security on data connections implement.
 
 use std::io;
 
 use ropewalk_transport::Connection;
 use rustix::event::PollFlags;
 
-/// What happens to the bytes after the handshake.
+/// The protection of data after the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// They travel as they are (PROT C).
+    /// Data is sent in clear (PROT C).
     #[default]
     Clear,
-    /// In records that others can neither change nor read (PROT P, and PROT S, which GCT's programs encrypt too).
+    /// Data is sent in records that others can neither change nor read (PROT P, and PROT S, which
+    /// GCT's programs encrypt too).
     Protected,
 }
 
-/// How data connections are secured.
+/// A kind of security for data connections.
 pub trait Layer: Send + Sync {
     /// The name in a stack string (`gsi`).
     fn name(&self) -> &'static str;
-    /// Begins with a connection that we made (`initiates`) or accepted. It does not block until it is handed over.
+    /// Starts the handshake of a connection that this side made (`initiates`) or accepted. The
+    /// connection is non-blocking until it is handed over.
     ///
     /// # Errors
-    /// What the handshake needs is not to be had, or the connection is broken.
+    /// A precondition of the handshake is missing, or the connection has failed.
     fn begin(&self, connection: Box<dyn Connection>, initiates: bool) -> io::Result<Box<dyn Handshake>>;
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 pub trait Handshake: Send {
-    /// What it goes over.
+    /// The connection that it uses.
     ///
     /// # Errors
-    /// The handshake is over.
+    /// The handshake is complete.
     fn connection(&self) -> io::Result<&dyn Connection>;
-    /// Goes on as far as it goes without waiting. It reads nothing that follows the handshake.
+    /// Continues until the handshake is complete or would have to wait. It reads no byte beyond the
+    /// handshake.
     ///
     /// # Errors
-    /// The peer is not who it should be, talks nonsense or has gone: `PermissionDenied`, `InvalidData`, `UnexpectedEof`.
+    /// The peer is not the expected one (`PermissionDenied`), violates the protocol (`InvalidData`)
+    /// or has closed the connection (`UnexpectedEof`).
     fn advance(&mut self) -> io::Result<Progress>;
 }
 
-/// How far a handshake came.
+/// The state of a handshake after a step.
 pub enum Progress {
-    /// What the data goes over from here on; still non-blocking.
+    /// The handshake is complete. Data goes over this connection, which is still non-blocking.
     Done(Box<dyn Connection>),
-    /// The connection has to become ready for these first.
+    /// The handshake continues when the connection is ready for these events.
     Waits(PollFlags),
 }

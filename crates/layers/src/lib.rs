@@ -1,8 +1,9 @@
-//! Layers over data connections: a driver or listener wrapped in another one, whose connections are authenticated and,
-//! where it is wanted, protected.
+//! Security layers for data connections. A [`SecureDriver`] or [`SecureListener`] wraps another
+//! driver or listener and authenticates its connections and, if configured, protects their data.
 //!
-//! Each kind of security is a [`Layer`] in a file of its own. A connection that is only authenticated is handed over as it is,
-//! so that it keeps its plain descriptor; a protected one has none.
+//! Each kind of security is a [`Layer`] in its own file. A connection that is only authenticated is
+//! handed over unwrapped, so that it keeps its plain descriptor. A protected connection has no
+//! plain descriptor.
 
 #![forbid(unsafe_code)]
 

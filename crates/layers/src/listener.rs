@@ -1,4 +1,5 @@
-//! A listener whose connections are secured before they are handed over.
+//! A listener that secures connections before it hands them over. Handshakes run concurrently in
+//! the thread that calls `accept`; none of them blocks it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,19 +15,21 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::{Handshake, Layer, Progress};
 
-/// The time that a peer has for its handshake.
+/// The time limit of a handshake.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// Handshakes at a time; beyond it one is broken off ([`victim`]).
+/// How many handshakes run at a time. Beyond this number, one is aborted ([`victim`]).
 const MOST: usize = 256;
-/// Connections that are taken in one go: strangers who go on connecting do not keep whoever waits.
+/// How many connections are taken at once. Without this limit, peers that keep connecting could
+/// keep the caller busy.
 const AT_ONCE: usize = 64;
 
-/// Secures what another listener accepts. Handshakes go on beside one another: a peer that is silent keeps nobody out, and
-/// one that is not believed is closed with a warning, and does no harm.
+/// Secures the connections that another listener accepts. Handshakes run concurrently: a silent
+/// peer does not delay others, and a connection that fails the handshake is closed with a warning
+/// and affects no others.
 pub struct SecureListener {
     inner: Box<dyn Listener>,
     layer: Arc<dyn Layer>,
-    /// The listener's descriptor and those of the handshakes under way.
+    /// The epoll descriptor with the listener and the handshakes in progress.
     events: OwnedFd,
     pending: Mutex<VecDeque<Pending>>,
     spared: Option<IpAddr>,
@@ -41,10 +44,10 @@ struct Pending {
 }
 
 impl SecureListener {
-    /// Secures with `layer` what `inner` accepts.
+    /// Secures with `layer` the connections that `inner` accepts.
     ///
     /// # Errors
-    /// The system gives no epoll descriptor, or does not watch that of `inner`.
+    /// The system cannot make an epoll descriptor, or cannot watch that of `inner`.
     pub fn new(inner: Box<dyn Listener>, layer: Arc<dyn Layer>) -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, inner.poll_fd(), EventData::new_u64(0), EventFlags::IN)?;
@@ -58,14 +61,14 @@ impl SecureListener {
         })
     }
 
-    /// Where there are too many handshakes, others than those with this address are broken off: it is where most likely
-    /// those come from who are meant.
+    /// Sets the address of the expected peer. If there are too many handshakes, those from other
+    /// addresses are aborted first.
     pub fn sparing(self, address: IpAddr) -> Self {
         Self { spared: Some(address.to_canonical()), ..self }
     }
 
-    /// The first connection whose handshake is done, without waiting. What is ready for the others stays in their sockets,
-    /// and so the descriptor goes on to tell of it.
+    /// Returns the first connection whose handshake is complete, without waiting. Input for the
+    /// other handshakes stays in their sockets, so the descriptor remains ready.
     fn next(&self) -> io::Result<Option<Box<dyn Connection>>> {
         let mut pending = self.pending.lock();
         let now = Instant::now();
@@ -78,7 +81,7 @@ impl SecureListener {
             }
         }
         for _ in 0..AT_ONCE {
-            // With a deadline in the past it does not wait.
+            // A deadline in the past means not to wait.
             let Some(connection) = self.inner.accept(now)? else { break };
             let peer = connection.peer_addr().ok();
             let Ok(handshake) = self.layer.begin(connection, false) else { continue };
@@ -103,14 +106,14 @@ impl SecureListener {
         Ok(None)
     }
 
-    /// Goes on with one handshake.
+    /// Advances one handshake.
     fn advance(&self, pending: &mut VecDeque<Pending>, at: usize, now: Instant) -> Advanced {
         let Some(entry) = pending.get_mut(at) else { return Advanced::Gone };
         let late = entry.until <= now;
         let result = if late { Err(io::ErrorKind::TimedOut.into()) } else { entry.handshake.advance() };
         match result {
             Ok(Progress::Done(connection)) => {
-                // It fails only where the descriptor is not there.
+                // This fails only if the descriptor is not registered.
                 let _ = epoll::delete(&self.events, connection.poll_fd());
                 pending.remove(at);
                 Advanced::Done(connection)
@@ -138,7 +141,8 @@ impl SecureListener {
 }
 
 impl SecureListener {
-    /// Strangers do not hide what happened to who is meant.
+    /// Records a refused connection. One from an unexpected peer does not replace one from the
+    /// expected peer.
     fn note(&self, peer: Option<SocketAddr>, error: &io::Error) {
         let Some(peer) = peer else { return };
         let meant = self.spared == Some(peer.ip().to_canonical());
@@ -149,8 +153,9 @@ impl SecureListener {
     }
 }
 
-/// Which of too many is broken off: the oldest from where most come. One address (or, of IPv6, the network of 64 bits that one
-/// host may have all addresses of) can so displace only its own.
+/// Which handshake is aborted if there are too many: the oldest from the address with the most of
+/// them. For IPv6, the network of 64 bits counts as one address, because one host may have all of
+/// its addresses. So a peer can displace only its own handshakes.
 fn victim(peers: &[Option<SocketAddr>], spared: Option<IpAddr>) -> usize {
     let address = |peer: &Option<SocketAddr>| peer.map(|peer| peer.ip().to_canonical());
     let from = |peer: &Option<SocketAddr>| match address(peer) {
@@ -168,7 +173,7 @@ fn victim(peers: &[Option<SocketAddr>], spared: Option<IpAddr>) -> usize {
 enum Advanced {
     Done(Box<dyn Connection>),
     Waits,
-    /// It failed, and the next one stands in its place.
+    /// The handshake failed, and the next one has taken its index.
     Gone,
 }
 
@@ -213,20 +218,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_most_often_goes_first() {
+    fn victim_is_the_oldest_of_the_most_frequent_address() {
         let peers =
             |all: &[&str]| -> Vec<Option<SocketAddr>> { all.iter().map(|peer| peer.parse().ok()).collect() };
         let crowd = peers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1", "10.0.0.2:3"]);
         assert_eq!(victim(&crowd, None), 1);
         assert_eq!(victim(&crowd, "10.0.0.2".parse().ok()), 0);
-        // As a socket for both families has it.
+        // The form of IPv4 addresses on a socket for both families.
         let mapped = peers(&["[::ffff:10.0.0.1]:1", "[::ffff:10.0.0.1]:2", "10.0.0.2:1"]);
         assert_eq!(victim(&mapped, "10.0.0.1".parse().ok()), 2);
-        // A host has a whole network.
+        // One host may have all addresses of the network.
         let network =
             peers(&["10.0.0.1:1", "10.0.0.1:2", "[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"]);
         assert_eq!(victim(&network, None), 2);
-        // There is nobody else.
+        // There are handshakes of the expected peer only.
         assert_eq!(victim(&peers(&["10.0.0.1:1", "10.0.0.1:2"]), "10.0.0.1".parse().ok()), 0);
         assert_eq!(victim(&peers(&["10.0.0.1:1", "?"]), "10.0.0.1".parse().ok()), 1);
     }

@@ -1,4 +1,5 @@
-//! What layers send: bytes that the connection beneath does not take all at once, and what else is left to that connection.
+//! Output of layers: a buffer for bytes that the inner connection does not take at once, and the
+//! methods of `Connection` that are forwarded to the inner connection.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -7,10 +8,10 @@ use ropewalk_transport::{Connection, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-/// How long the last word of a connection waits for a peer that takes nothing.
+/// How long the final bytes of a connection wait for a peer that reads nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes to be sent, and how much of them was.
+/// Bytes to send, and how many of them were sent.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
@@ -18,7 +19,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Sends what there is; `false` when the connection takes no more now.
+    /// Sends the buffered bytes. Returns `false` if the connection takes no more now.
     pub(crate) fn send(&mut self, connection: &mut dyn Connection) -> io::Result<bool> {
         while self.sent < self.bytes.len() {
             match connection.write(&self.bytes[self.sent..]) {
@@ -34,12 +35,12 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// As [`Outgoing::send`]; `WouldBlock` when not all of it could be sent.
+    /// Like [`Outgoing::send`], but fails with `WouldBlock` if bytes are left.
     pub(crate) fn drain(&mut self, connection: &mut dyn Connection) -> io::Result<()> {
         if self.send(connection)? { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
     }
 
-    /// Sends all that there is, which is the connection's last word.
+    /// Sends all bytes and waits if necessary, because they are the final bytes of the connection.
     pub(crate) fn send_last(&mut self, connection: &mut dyn Connection) -> io::Result<()> {
         let mut patience = LastWord::new();
         while !self.send(connection)? {
@@ -49,10 +50,11 @@ impl Outgoing {
     }
 }
 
-/// Waits until a connection takes its last word: nobody comes again for that, as they do for data.
+/// Waits until a connection takes its final bytes. Unlike for data, the caller does not call again
+/// for them.
 pub(crate) struct LastWord {
     patience: Duration,
-    /// The end of its patience, and how many bytes the peer had when it began.
+    /// The end of the current wait, and how many bytes the peer had acknowledged at its start.
     waits: Option<(Instant, Option<u64>)>,
 }
 
@@ -61,8 +63,8 @@ impl LastWord {
         Self { patience: PATIENCE, waits: None }
     }
 
-    /// To be called where the connection had no room. Whether it has some now is for the caller to try. Fails with `TimedOut`
-    /// where the peer has taken nothing for too long.
+    /// Waits for room after a write had none. The caller must then try to write. Fails with
+    /// `TimedOut` if the peer has acknowledged nothing for too long.
     pub(crate) fn wait(&mut self, connection: &dyn Connection) -> io::Result<()> {
         let taken = || connection.info().and_then(|info| info.bytes_acknowledged);
         loop {
@@ -76,7 +78,8 @@ impl LastWord {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            // There is room only when a good part of the kernel's buffer is gone, which takes its time on a slow path.
+            // Even if the peer reads, the kernel reports room only after a large part of its buffer
+            // was sent, which takes time on a slow path.
             if taken() == before {
                 let text = "the peer has taken nothing for too long, and the data connection cannot be ended";
                 return Err(io::Error::new(ErrorKind::TimedOut, text));
@@ -86,16 +89,17 @@ impl LastWord {
     }
 }
 
-/// Plain bytes that are sealed and then sent.
+/// Plain bytes that are protected and then sent.
 #[derive(Default)]
 pub(crate) struct Sealed {
     pub(crate) out: Outgoing,
-    /// Plain bytes in what is to be sent. A write is not done before all of it is: the caller comes again with the same bytes.
+    /// The number of plain bytes in the buffered output. A write completes only when all of it was
+    /// sent; until then the caller repeats it with the same bytes.
     plain: usize,
 }
 
 impl Sealed {
-    /// What a write comes to. `seal` appends and says how many plain bytes it took.
+    /// Implements a write. `seal` appends protected bytes and returns how many plain bytes it took.
     pub(crate) fn write(
         &mut self,
         connection: &mut dyn Connection,
@@ -110,7 +114,7 @@ impl Sealed {
     }
 }
 
-/// What a protected connection leaves to the one beneath it, which is its field `inner`.
+/// The methods that a protected connection forwards to its field `inner`.
 macro_rules! leave_to_inner {
     () => {
         fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -163,7 +167,8 @@ mod tests {
 
     use super::*;
 
-    /// A connection that takes nothing more before its other end is read, and what it has taken.
+    /// A connection that takes no more bytes until its other end reads, and the number of bytes it
+    /// has taken.
     fn full() -> (Box<dyn Connection>, TcpStream, usize) {
         let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let options = SocketOptions { send_buffer: Some(4096), ..SocketOptions::default() };
@@ -178,7 +183,7 @@ mod tests {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
                 Err(_) if waited => return (near, far, taken),
                 Err(_) => {
-                    // The kernel may be moving some to the other end still.
+                    // The kernel may still be moving bytes to the other end.
                     let mut fds = [PollFd::from_borrowed_fd(near.poll_fd(), PollFlags::OUT)];
                     rustix::event::poll(&mut fds, Some(&timespec(Duration::from_millis(100)))).unwrap();
                     waited = true;
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_waits_for_room() {
+    fn send_last_waits_for_room() {
         let (mut near, mut far, taken) = full();
         far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut out = Outgoing { bytes: b"end".to_vec(), sent: 0 };
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_does_not_wait_for_ever() {
+    fn last_word_without_progress_times_out() {
         let (near, _far, _) = full();
         let mut word = LastWord { patience: Duration::from_millis(5), waits: None };
         assert_eq!(word.wait(near.as_ref()).unwrap_err().kind(), ErrorKind::TimedOut);

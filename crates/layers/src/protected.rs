@@ -1,4 +1,4 @@
-//! A connection whose bytes travel in TLS records.
+//! A connection whose data travels in TLS records.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -10,23 +10,25 @@ use ropewalk_transport::{Breaker, Connection, TcpInfo};
 
 use crate::outgoing::{LastWord, leave_to_inner};
 
-/// Bytes that are read from the network at once.
+/// How many bytes are read from the network at once.
 const READ: usize = 128 << 10;
-/// Plain bytes that are sealed at once.
+/// How many plain bytes are protected at once.
 const WRITE: usize = 128 << 10;
 
-/// How long a client waits for the server to close a connection, too.
+/// How long a client waits until the server closes the connection, too.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// What the end of a connection without the end of its records (close_notify) is.
+/// How to treat a connection that ends without close_notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// As good an end as another: GCT's programs have no other.
+    /// As an orderly end, because GCT's programs send no close_notify.
     Ends,
-    /// Cut off: somebody on the way could have done it. We end with a word, too.
+    /// As a truncated stream, because an attacker can cause such an end. This side sends
+    /// close_notify, too.
     Breaks,
-    /// As `Breaks`; we are TLS's client, to which servers send tickets whenever they like. Closing a connection in which
-    /// something was not read yet would reset it, and what the kernel has not sent would be lost.
+    /// As `Breaks`, on the client's side. Servers send tickets at any time, and closing a
+    /// connection with unread input would reset it and discard data that the kernel has not sent
+    /// yet. So the client reads to the end before it closes.
     BreaksLingering,
 }
 
@@ -35,15 +37,17 @@ pub(crate) struct Protected {
     session: DataRecords,
     silence: Silence,
     finished: bool,
-    /// Ours and the peer's, as they were: the system forgets the peer's when it has gone, though all that it has sent is there.
+    /// The local and the peer's address at the start. The system forgets the peer's address when
+    /// the peer has closed, although all its data may have arrived.
     addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Plain bytes in what is to be sent. A write is not done before all of it is: the caller comes again with the same bytes.
+    /// The number of plain bytes in the buffered output. A write completes only when all of it was
+    /// sent; until then the caller repeats it with the same bytes.
     plain: usize,
-    /// Opened where the caller's buffer was full: `start..`.
+    /// Decrypted data that did not fit into the caller's buffer; `start..` is unread.
     stash: Vec<u8>,
     start: usize,
     ended: bool,
-    /// Time in the records' cryptography.
+    /// Time spent on the cryptography of records.
     sealing: Duration,
 }
 
@@ -63,14 +67,14 @@ impl Protected {
         }
     }
 
-    /// With the addresses that the connection had.
+    /// Sets the addresses of the connection.
     pub(crate) fn between(self, addresses: Option<(SocketAddr, SocketAddr)>) -> Box<Self> {
         let mut protected = Box::new(self);
         protected.addresses = addresses;
         protected
     }
 
-    /// Sends what is sealed; `WouldBlock` when not all of it could be.
+    /// Sends the protected bytes; fails with `WouldBlock` if some are left.
     fn drain(&mut self) -> io::Result<()> {
         while !self.session.output().is_empty() {
             match self.inner.write(self.session.output()) {
@@ -83,7 +87,7 @@ impl Protected {
         Ok(())
     }
 
-    /// Sends all that is sealed, for which there may be no room yet.
+    /// Sends all protected bytes and waits for room if necessary.
     fn drain_last(&mut self) -> io::Result<()> {
         let mut patience = LastWord::new();
         loop {
@@ -94,7 +98,7 @@ impl Protected {
         }
     }
 
-    /// Opens records that are there into `buffer`.
+    /// Decrypts the received records into `buffer`.
     fn open(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() && !self.ended {
@@ -107,7 +111,7 @@ impl Protected {
         Ok(filled)
     }
 
-    /// What was opened before, as far as it fits.
+    /// Copies data from the stash, as much as fits.
     fn unstash(&mut self, buffer: &mut [u8]) -> usize {
         let count = buffer.len().min(self.stash.len() - self.start);
         buffer[..count].copy_from_slice(&self.stash[self.start..self.start + count]);
@@ -115,7 +119,7 @@ impl Protected {
         count
     }
 
-    /// Opens one more record, so that [`Connection::buffered`] knows whether there is any.
+    /// Decrypts one more record, so that [`Connection::buffered`] knows whether there is more data.
     fn look_further(&mut self) -> io::Result<()> {
         let mut stash = std::mem::take(&mut self.stash);
         stash.resize(RECORD, 0);
@@ -137,8 +141,8 @@ impl Protected {
         }
     }
 
-    /// The peer has ended its direction, and may wait for the end of ours (RFC 5246 section 7.2.1). Whether it arrives makes
-    /// no difference.
+    /// The peer has closed its direction and may wait for the end of this one (RFC 5246 section
+    /// 7.2.1). The result is ignored, because it makes no difference whether close_notify arrives.
     fn answer_end(&mut self) {
         self.ended = true;
         if self.silence != Silence::Ends && self.plain == 0 && self.session.close().is_ok() {
@@ -162,8 +166,8 @@ impl Read for Protected {
                 let began = Instant::now();
                 let opened = self.open(&mut buffer[filled..]);
                 self.sealing += began.elapsed();
-                // An answer to a key update, or why the peer is not believed any more. It leaves with the next write if it
-                // cannot now.
+                // The output is an answer to a key update, or an alert that says why the connection
+                // failed. If it cannot be sent now, the next write sends it.
                 let drained = if self.ended { Ok(()) } else { self.drain() };
                 filled += opened?;
                 match drained {
@@ -225,7 +229,7 @@ impl Connection for Protected {
     leave_to_inner!();
 
     fn buffered(&self) -> usize {
-        // The end counts: the socket need not tell of it.
+        // The end counts as buffered data, because the socket may not report it.
         (self.stash.len() - self.start).max(usize::from(self.ended))
     }
 
@@ -273,7 +277,8 @@ impl Drop for Protected {
     }
 }
 
-/// Reads to the end, for `limit` at most, all reads together. Tickets are short: who sends more is not waited for.
+/// Reads to the end of the stream, for at most `limit` in total. Tickets are short, so a peer that
+/// sends more is not waited for.
 fn drain(limit: Duration, mut read: impl FnMut(Duration) -> io::Result<usize>) {
     let end = Instant::now() + limit;
     for _ in 0..16 {
@@ -289,10 +294,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_goes_on_with_a_little_is_not_waited_for() {
+    fn drain_of_a_slow_peer_respects_the_total_limit() {
         let limit = Duration::from_millis(20);
         let (mut reads, mut last) = (0, limit);
-        // Each byte comes when most of what is left is over.
+        // Each byte comes after more than half of the remaining time.
         drain(limit, |left| {
             assert!(left <= last);
             (reads, last) = (reads + 1, left);

@@ -1,19 +1,19 @@
-//! Reading TLS records one by one from a connection that does not block.
+//! Reads TLS records one at a time from a non-blocking connection.
 
 use std::io::{self, ErrorKind};
 
 use ropewalk_transport::Connection;
 
-/// The longest TLS record, without its header.
+/// The longest TLS record in bytes, without its header.
 const MAX_RECORD: usize = (16 << 10) + 2048;
 const HEADER: usize = 5;
 
-/// The record that comes, as far as it came. Nothing beyond it is read.
+/// The received part of the current record. No byte beyond the record is read.
 #[derive(Default)]
 pub(crate) struct RecordReader(Vec<u8>);
 
 impl RecordReader {
-    /// One whole record; `None` when more of it has to come.
+    /// Returns one complete record, or `None` if more of it must come.
     pub(crate) fn read(&mut self, connection: &mut dyn Connection) -> io::Result<Option<Vec<u8>>> {
         let record = &mut self.0;
         loop {

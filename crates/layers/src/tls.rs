@@ -1,4 +1,5 @@
-//! TLS on data connections (RFC 4217 section 7): the FTP server is TLS's server, whoever connects.
+//! TLS on data connections (RFC 4217 section 7). The FTP server is the TLS server, whichever side
+//! connects.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +15,15 @@ use crate::protected::{Protected, Silence};
 use crate::reader::{RecordReader, over};
 use crate::{Handshake, Layer, Progress};
 
-/// How the other side shows that it is the one of the control connection.
+/// How a client proves that it is the client of the control connection.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// It has to resume the control connection's session, or show the certificate that it has shown there.
+    /// The client must resume the session of the control connection, or present the certificate
+    /// that it used there.
     Same {
         certificate: Option<X509>,
     },
-    /// As `Same`; who does neither has to have this address.
+    /// Like `Same`, but a client without either proof is accepted if it has this address.
     From {
         certificate: Option<X509>,
         address: IpAddr,
@@ -34,12 +36,13 @@ pub enum Peer {
 pub enum TlsLayer {
     Server {
         server: Server,
-        /// Of the control connection.
+        /// The binding of the control connection.
         binding: Binding,
         client: Peer,
     },
     Client {
-        /// Of the control connection, as is the certificate: a server that does not resume has to show it again.
+        /// The session of the control connection; `certificate` is the server's there. A server
+        /// that does not resume the session must present that certificate again.
         ticket: Ticket,
         certificate: X509,
     },
@@ -73,7 +76,7 @@ impl Layer for TlsLayer {
 }
 
 impl TlsLayer {
-    /// Whether the other side is the right one.
+    /// Whether the peer is that of the control connection.
     fn check(
         &self,
         established: &Established,
@@ -102,14 +105,14 @@ impl TlsLayer {
 }
 
 struct TlsHandshake {
-    /// `None` once it was handed over.
+    /// `None` after the connection was handed over.
     connection: Option<Box<dyn Connection>>,
     addresses: Option<(SocketAddr, SocketAddr)>,
     machine: Machine,
     layer: TlsLayer,
     out: Outgoing,
     reader: RecordReader,
-    /// How it ended; what is in `out` still has to leave.
+    /// The result of the handshake. The bytes in `out` must be sent first.
     end: Option<Result<Box<Established>, HandshakeError>>,
 }
 

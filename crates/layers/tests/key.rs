@@ -1,4 +1,4 @@
-//! One-time keys over loopback: who has the key gets through, and nobody else.
+//! One-time keys over loopback: only connections that have the key are accepted.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};
@@ -43,7 +43,7 @@ fn stranger(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Accepts in another thread; gives the first connection that was believed.
+/// Accepts in another thread and returns the first authenticated connection.
 fn accept<'s>(
     scope: &'s Scope<'s, '_>,
     listener: &'s SecureListener,
@@ -61,25 +61,26 @@ fn take<const N: usize>(stream: &mut impl Read) -> [u8; N] {
     bytes
 }
 
-/// Nothing more comes from here; who has given up already has left nothing to end.
+/// Closes the sending direction. If the peer has closed already, there is nothing to close.
 fn end(stream: &TcpStream) {
     if let Err(e) = stream.shutdown(std::net::Shutdown::Write) {
         assert_eq!(e.kind(), ErrorKind::NotConnected);
     }
 }
 
-/// The other end has closed, and nothing (more) came of it.
+/// Checks that the peer closes without sending anything more.
 fn gets_nothing(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
         Ok(_) => {}
-        // What we sent was not all read.
+        // The peer closed with unread input.
         Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset),
     }
     assert!(rest.is_empty(), "{} bytes", rest.len());
 }
 
-/// `attack` gets to the port first; then the owner comes, and is the first who is accepted.
+/// Runs `attack` on the port first; then the owner connects and must be the first accepted
+/// connection.
 fn only_the_owner_gets_in(attack: impl FnOnce(SocketAddr)) {
     let (listener, address) = listen(layer(7, 1));
     std::thread::scope(|scope| {
@@ -93,10 +94,10 @@ fn only_the_owner_gets_in(attack: impl FnOnce(SocketAddr)) {
 }
 
 #[test]
-fn who_has_the_key_gets_through_and_the_bytes_are_plain() {
+fn connections_with_the_key_carry_clear_data() {
     let (listener, address) = listen(layer(7, 1));
     let data: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
-    // Several connections of one channel, sending in either direction at once.
+    // Several connections of one channel, sending in both directions at once.
     std::thread::scope(|scope| {
         for accepted_sends in [true, false, true, false] {
             let accepted = accept(scope, &listener);
@@ -121,8 +122,8 @@ fn who_has_the_key_gets_through_and_the_bytes_are_plain() {
 }
 
 #[test]
-fn what_follows_the_proof_is_left_for_the_reader() {
-    // By hand, so that proof and data come in one piece, byte by byte or not.
+fn handshake_leaves_data_after_the_proof_unread() {
+    // A relay sends proof and data together, in chunks of this size.
     let through = |piece: usize| {
         let (listener, address) = listen(layer(7, 1));
         let relay = TcpListener::bind(local()).unwrap();
@@ -158,7 +159,7 @@ fn what_follows_the_proof_is_left_for_the_reader() {
 }
 
 #[test]
-fn port_scanners_and_other_protocols_are_closed() {
+fn handshake_refuses_other_protocols() {
     only_the_owner_gets_in(|address| {
         drop(stranger(address));
         let _silent = stranger(address);
@@ -178,15 +179,16 @@ fn port_scanners_and_other_protocols_are_closed() {
 }
 
 #[test]
-fn a_wrong_key_is_refused() {
+fn handshake_refuses_wrong_keys() {
     only_the_owner_gets_in(|address| {
-        // The right number, and another secret: whoever accepts has no more of it than the neighbour.
+        // The right number with another secret. The listener's proof does not match that secret, so
+        // the connecting side refuses it.
         let error = connect(layer(7, 2), address).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("does not have the key"), "{error}");
         // The key of another channel.
         assert!(connect(layer(8, 1), address).is_err());
-        // A proof that is guessed.
+        // A guessed proof.
         let mut stream = stranger(address);
         stream.write_all(&hello(7)).unwrap();
         take::<ANSWER>(&mut stream);
@@ -195,7 +197,7 @@ fn a_wrong_key_is_refused() {
     });
 }
 
-/// A first message without any secret.
+/// A first message, made without any secret.
 fn hello(number: u64) -> [u8; HELLO] {
     let mut hello = [9; HELLO];
     hello[..6].copy_from_slice(b"RWDK\x01C");
@@ -204,7 +206,7 @@ fn hello(number: u64) -> [u8; HELLO] {
 }
 
 #[test]
-fn another_channels_key_number_is_told_in_words() {
+fn handshake_errors_name_the_reason() {
     let words = |sent: &[u8]| {
         let listener = Tcp.listen(local(), &SocketOptions::default()).unwrap();
         let mut stream = stranger(listener.local_addr().unwrap());
@@ -233,7 +235,7 @@ fn another_channels_key_number_is_told_in_words() {
 }
 
 #[test]
-fn what_was_recorded_does_not_serve_again() {
+fn handshake_refuses_replayed_messages() {
     let (listener, address) = listen(layer(7, 1));
     let relay = TcpListener::bind(local()).unwrap();
     let at = relay.local_addr().unwrap();
@@ -251,7 +253,7 @@ fn what_was_recorded_does_not_serve_again() {
         drop((accepted.join().unwrap(), owner.join().unwrap()));
         (hello, answer, proof)
     });
-    // To who accepts, on the same channel.
+    // Replayed to the accepting side of the same channel.
     std::thread::scope(|scope| {
         let accepted = accept(scope, &listener);
         let mut stream = stranger(address);
@@ -262,7 +264,7 @@ fn what_was_recorded_does_not_serve_again() {
         drop(connect(layer(7, 1), address).unwrap());
         drop(accepted.join().unwrap());
     });
-    // And to who connects.
+    // Replayed to the connecting side.
     std::thread::scope(|scope| {
         let owner = scope.spawn(move || connect(layer(7, 1), at).err().unwrap());
         let (mut from, _) = relay.accept().unwrap();
@@ -274,20 +276,21 @@ fn what_was_recorded_does_not_serve_again() {
 }
 
 #[test]
-fn ones_own_messages_are_no_proof() {
+fn handshake_refuses_reflected_messages() {
     only_the_owner_gets_in(|address| {
-        // To who accepts, its own proof.
+        // Its own proof, sent back to the accepting side.
         let mut stream = stranger(address);
         stream.write_all(&hello(7)).unwrap();
         let answer = take::<ANSWER>(&mut stream);
         stream.write_all(&answer[ANSWER - PROOF..]).unwrap();
         gets_nothing(&mut stream);
-        // Its answer, as if it were a hello on a second connection.
+        // Its answer, sent as the first message of a second connection.
         let mut stream = stranger(address);
         stream.write_all(&answer).unwrap();
         gets_nothing(&mut stream);
     });
-    // To who connects, its own hello, also where two who connect are joined.
+    // Its own first message, sent back to the connecting side; also the messages of two connecting
+    // sides, exchanged.
     let thief = TcpListener::bind(local()).unwrap();
     let at = thief.local_addr().unwrap();
     std::thread::scope(|scope| {
@@ -305,7 +308,7 @@ fn ones_own_messages_are_no_proof() {
 }
 
 #[test]
-fn two_who_accept_wait_in_vain() {
+fn handshake_of_two_accepting_sides_makes_no_progress() {
     let (one, other) = {
         let listener = Tcp.listen(local(), &SocketOptions::default()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -321,8 +324,8 @@ fn two_who_accept_wait_in_vain() {
 }
 
 #[test]
-fn a_thief_who_listens_gets_no_data() {
-    // In place of an answer: nothing, garbage, an answer cut short.
+fn connect_to_a_listener_without_the_key_fails() {
+    // Instead of an answer: garbage, a truncated answer, and an answer with a wrong proof.
     let mut short = [9; ANSWER];
     short[..6].copy_from_slice(b"RWDK\x01A");
     for (says, kind) in [
@@ -347,7 +350,7 @@ fn a_thief_who_listens_gets_no_data() {
 }
 
 #[test]
-fn who_is_silent_is_given_up_in_time() {
+fn connect_to_a_silent_listener_times_out() {
     let silent = TcpListener::bind(local()).unwrap();
     let driver = SecureDriver::new(Arc::new(Tcp), layer(7, 1));
     let limit = Duration::from_millis(30);
@@ -365,18 +368,18 @@ fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_crowd_of_strangers_throws_nobody_else_out() {
+fn listener_with_many_unexpected_peers_keeps_the_expected_one() {
     let inner = Tcp.listen(local(), &SocketOptions::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
-    // The owner is first, and takes its time.
+    // The owner connects first and is slow.
     let connection = Tcp.connect(address, &SocketOptions::default(), LIMIT).unwrap();
     let mut own = layer(7, 1).begin(connection, true).unwrap();
     let mut strangers = Vec::new();
     for at in 0..600 {
         strangers.push(from([127, 0, 0, 2 + (at % 200) as u8], address));
         if at % 20 == 0 {
-            // What they do takes no more than one go.
+            // One call takes all connections since the last one.
             assert!(listener.accept(Instant::now()).unwrap().is_none());
         }
     }
@@ -385,9 +388,10 @@ fn a_crowd_of_strangers_throws_nobody_else_out() {
     }
 }
 
-/// So that nobody waits for whoever could not be authenticated, and it is told why.
+/// The caller can then stop waiting for a peer that failed the authentication, and report the
+/// reason.
 #[test]
-fn who_was_turned_down_is_known() {
+fn turned_down_reports_the_last_refused_peer() {
     let inner = Tcp.listen(local(), &SocketOptions::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
@@ -403,7 +407,7 @@ fn who_was_turned_down_is_known() {
     };
     assert!(!come([127, 0, 0, 9]).meant);
     assert!(come([127, 0, 0, 1]).meant);
-    // Another stranger does not hide that.
+    // A refused unexpected peer does not replace the record.
     from([127, 0, 0, 9], address).write_all(&[0; 4096]).unwrap();
     assert!(listener.accept(Instant::now() + Duration::from_millis(50)).unwrap().is_none());
     assert!(listener.turned_down().unwrap().meant);

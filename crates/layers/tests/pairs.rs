@@ -1,4 +1,4 @@
-//! Two ends over loopback.
+//! Two sides of a data connection with GSI, over loopback.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};
@@ -86,14 +86,14 @@ fn exchange(mut one: Box<dyn Connection>, mut other: Box<dyn Connection>) {
 }
 
 #[test]
-fn authenticated_connections_are_plain_afterwards() {
+fn connections_with_level_clear_are_plain() {
     let (one, other) = both(Level::Clear);
     assert!(one.plain_fd().is_some() && other.plain_fd().is_some());
     exchange(other, one);
 }
 
 #[test]
-fn protected_connections_carry_data_both_ways() {
+fn connections_with_level_protected_carry_data() {
     let (one, other) = both(Level::Protected);
     assert!(one.plain_fd().is_none() && other.plain_fd().is_none());
     exchange(one, other);
@@ -101,9 +101,9 @@ fn protected_connections_carry_data_both_ways() {
     exchange(other, one);
 }
 
-/// The engine's connections do not wait by themselves, and it comes again for data only.
+/// The engine uses non-blocking connections and calls again only for data.
 #[test]
-fn the_end_of_a_protected_connection_waits_for_room() {
+fn finish_of_a_full_protected_connection_waits_for_room() {
     let (mut one, mut other) = both(Level::Protected);
     one.set_nonblocking(true).unwrap();
     let data = [7; 100_000];
@@ -122,13 +122,13 @@ fn the_end_of_a_protected_connection_waits_for_room() {
             std::io::copy(&mut other, &mut std::io::sink()).unwrap()
         });
         one.finish().unwrap();
-        // What was sealed and had no room has left, too.
+        // The protected bytes that had no room were sent as well.
         assert!(read.join().unwrap() >= sent as u64);
     });
 }
 
 #[test]
-fn strangers_and_the_silent_keep_nobody_out() {
+fn listener_with_unexpected_and_silent_peers_accepts_the_owner() {
     let site = Site::new();
     let (listener, address) = listen(site.layer(&site.one, &site.one, Level::Clear));
     let silent = std::net::TcpStream::connect(address).unwrap();
@@ -136,10 +136,10 @@ fn strangers_and_the_silent_keep_nobody_out() {
     rude.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap());
-        // Believed, but somebody else.
+        // An authenticated but unexpected peer.
         let stranger = SecureDriver::new(Arc::new(Tcp), site.layer(&site.other, &site.one, Level::Clear));
         let refused = stranger.connect(address, &SocketOptions::default(), LIMIT);
-        // In TLS 1.3 a client learns only afterwards that it was not taken.
+        // In TLS 1.3, a client learns only after its handshake that it was refused.
         assert!(refused.is_err());
         let owner = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Clear));
         owner.connect(address, &SocketOptions::default(), LIMIT).unwrap();
@@ -149,7 +149,7 @@ fn strangers_and_the_silent_keep_nobody_out() {
 }
 
 #[test]
-fn a_listener_that_is_somebody_else_is_refused() {
+fn connect_to_an_unexpected_listener_fails() {
     let site = Site::new();
     let (listener, address) = listen(site.layer(&site.other, &site.one, Level::Protected));
     std::thread::scope(|scope| {

@@ -1,29 +1,29 @@
-//! How large the kernel lets socket buffers become (tcp(7), socket(7)).
+//! The kernel's limits for the size of socket buffers (tcp(7), socket(7)).
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Socket, Type};
 
-/// Limits of the buffers of one direction, in bytes, as the sysctls have them.
+/// Limits of the buffers of one direction, in bytes, with the values of the sysctls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferLimits {
-    /// To where autotuning lets a buffer grow: the third value of net.ipv4.tcp_rmem or tcp_wmem. The kernel's own
-    /// bookkeeping counts, so that about half of it is left for data.
+    /// The size up to which autotuning grows a buffer: the third value of net.ipv4.tcp_rmem or
+    /// tcp_wmem. It includes the kernel's own bookkeeping, so about half of it is left for data.
     pub autotune: u64,
-    /// The most that SO_RCVBUF or SO_SNDBUF takes: net.core.rmem_max or wmem_max. The kernel adds as much again for its
-    /// bookkeeping.
+    /// The largest size that SO_RCVBUF or SO_SNDBUF takes: net.core.rmem_max or wmem_max. The
+    /// kernel doubles it for its bookkeeping.
     pub setsockopt: u64,
 }
 
-/// The limits of this host, or of the network namespace that the process is in.
+/// The limits of this host, or of the network namespace of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceilings {
     pub send: BufferLimits,
     pub receive: BufferLimits,
 }
 
-/// A limit could not be read.
+/// Why a limit could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CeilingsError {
     #[error("cannot read {path}: {source}")]
@@ -33,22 +33,23 @@ pub enum CeilingsError {
 }
 
 impl Ceilings {
-    /// As /proc/sys/net has them now.
+    /// Reads the current values in /proc/sys/net.
     ///
     /// # Errors
-    /// There is no /proc, or not what Linux has in it.
+    /// There is no /proc, or a file does not have the format of Linux.
     pub fn read() -> Result<Self, CeilingsError> {
         Self::read_from(Path::new("/proc/sys/net"))
     }
 
-    /// As the files under `directory` have them, which is laid out as /proc/sys/net.
+    /// Reads the values in `directory`, which has the layout of /proc/sys/net.
     ///
     /// # Errors
-    /// A file is not there, or has no such numbers.
+    /// A file does not exist, or does not contain the numbers.
     pub fn read_from(directory: &Path) -> Result<Self, CeilingsError> {
         let core = |name: &str| number(&directory.join("core").join(name), 0, "a number");
         let tcp = |name: &str| number(&directory.join("ipv4").join(name), 2, "three numbers");
-        // They are not shown in network namespaces, as containers have them, where they hold nevertheless.
+        // The files of net.core do not exist in other network namespaces, such as those of
+        // containers, but the limits apply there too. They are then measured with a socket.
         let core_or = |name, try_out: fn() -> io::Result<u64>| match core(name) {
             Err(CeilingsError::Read { path, source }) if source.kind() == io::ErrorKind::NotFound => {
                 try_out().map_err(|source| CeilingsError::Read { path, source })
@@ -68,7 +69,7 @@ impl Ceilings {
     }
 }
 
-/// More than any limit; the kernel takes what it allows, and doubles it (socket(7)).
+/// More than any limit. The kernel cuts it to the limit and doubles that (socket(7)).
 const TOO_MUCH: usize = 1 << 30;
 
 fn largest_send_buffer() -> io::Result<u64> {
@@ -83,10 +84,11 @@ fn largest_receive_buffer() -> io::Result<u64> {
     Ok(socket.recv_buffer_size()? as u64 / 2)
 }
 
-/// The least that SO_SNDBUF and SO_RCVBUF make of any size, in bytes as they take them: no sysctl tells it.
+/// The smallest buffers that SO_SNDBUF and SO_RCVBUF make, in bytes as these options take them. No
+/// sysctl has these values.
 ///
 /// # Errors
-/// No socket can be made.
+/// A socket cannot be made.
 pub fn least_buffers() -> io::Result<[u64; 2]> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_send_buffer_size(1)?;
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host() {
+    fn read_matches_the_limits_of_this_host() {
         let ceilings = Ceilings::read().unwrap();
         for limits in [ceilings.send, ceilings.receive] {
             assert!(limits.autotune >= 4096 && limits.setsockopt >= 4096, "{limits:?}");
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn files() {
+    fn read_from_reports_missing_and_invalid_files() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);

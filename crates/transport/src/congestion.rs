@@ -1,5 +1,5 @@
-//! TCP congestion controls: which ones this host has, and which ones a program without privileges may choose
-//! (tcp(7), TCP_CONGESTION).
+//! TCP congestion controls: which ones this host has, and which ones a program without privileges
+//! may choose (tcp(7), TCP_CONGESTION).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,30 +8,31 @@ use std::os::fd::BorrowedFd;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 
-/// Names that are kept so that a warning comes once; peers may ask for any.
+/// How many names are remembered so that each warning is logged once; peers may request any name.
 const REMEMBERED: usize = 64;
 
-/// Congestion controls that the kernel has loaded, the default one included. More may be there as modules. Empty where
-/// the kernel does not tell.
+/// The congestion controls that the kernel has loaded, including the default one. Others may be
+/// available as modules. Empty if the kernel does not list them.
 pub fn available() -> Vec<String> {
     names("available")
 }
 
-/// Congestion controls that everybody may choose; who has CAP_NET_ADMIN may choose every available one. Empty where the
-/// kernel does not tell.
+/// The congestion controls that every process may choose. With CAP_NET_ADMIN, a process may choose
+/// every available one. Empty if the kernel does not list them.
 pub fn allowed() -> Vec<String> {
     names("allowed")
 }
 
-/// The host's settings are those of the network namespace of whoever asks.
+/// Reads the list of the network namespace of this process.
 fn names(which: &str) -> Vec<String> {
     let path = format!("/proc/sys/net/ipv4/tcp_{which}_congestion_control");
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
-/// Has a socket use it from now on where that is possible, also in the middle of a connection; otherwise the socket keeps
-/// the one that it has, and the first time a warning says why.
+/// Makes a socket use a congestion control from now on, also in the middle of a connection. If that
+/// is not possible, the socket keeps the current one, and the first failure for each name is logged
+/// as a warning.
 pub fn apply(socket: BorrowedFd<'_>, name: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if let Err(error) = sockopt::set_tcp_congestion(socket, name) {
@@ -48,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_what_there_is() {
-        // tcp(7): reno is always there, and always allowed.
+    fn available_and_allowed_list_the_controls_of_the_kernel() {
+        // tcp(7): reno is always available and allowed.
         assert!(available().iter().any(|name| name == "reno"));
         assert!(allowed().iter().all(|name| available().contains(name)));
     }

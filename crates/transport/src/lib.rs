@@ -1,7 +1,8 @@
-//! How bytes travel: stacks of transport drivers.
+//! Transport of bytes: stacks of transport drivers.
 //!
-//! A *driver* makes connections (TCP here; others come beside it); a *layer* wraps a connection in another one.
-//! The engine knows only [`Connection`], and asks it for a plain descriptor where it may move bytes without copying.
+//! A *driver* makes connections (TCP here; other crates have others). A *layer* wraps a connection
+//! in another one. The engine uses only the trait [`Connection`]. It asks a connection for a plain
+//! descriptor, over which it can move bytes without copying them.
 
 mod ceilings;
 pub mod congestion;
@@ -21,78 +22,87 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 pub use tcp::Tcp;
 pub use tcp_info::TcpInfo;
 
-/// A connected data stream. Blocking, but no call blocks longer than its time limit: it then fails with `WouldBlock`.
+/// A connected data stream. It is blocking, but no call blocks longer than the time limit: the call
+/// then fails with `WouldBlock`.
 pub trait Connection: Read + Write + Send {
-    /// The descriptor whose bytes are exactly this stream's bytes, where there is one: `sendfile` and `splice` may use it.
+    /// The descriptor whose bytes are exactly the bytes of this stream, if there is one. `sendfile`
+    /// and `splice` may use it.
     fn plain_fd(&self) -> Option<BorrowedFd<'_>>;
-    /// A descriptor to wait on with `poll`. Data may also be buffered above it, see [`Connection::buffered`].
+    /// A descriptor to wait on with `poll`. More data may be buffered in the stream, see
+    /// [`Connection::buffered`].
     fn poll_fd(&self) -> BorrowedFd<'_>;
-    /// Bytes received and decoded but not read yet, which `poll` does not see. 0 for plain TCP.
+    /// The number of bytes that were received and decoded but not read yet, which `poll` does not
+    /// see. 0 for plain TCP.
     fn buffered(&self) -> usize {
         0
     }
-    /// No single read or write blocks longer than this.
+    /// Sets the time limit of each read and write.
     ///
     /// # Errors
-    /// As of setsockopt(2).
+    /// Those of setsockopt(2).
     fn set_time_limit(&mut self, limit: Duration) -> io::Result<()>;
-    /// Non-blocking: a call that would have to wait fails with `WouldBlock` at once instead.
+    /// Sets non-blocking mode: a call that would have to wait fails with `WouldBlock` at once.
     ///
     /// # Errors
-    /// As of ioctl(2).
+    /// Those of ioctl(2).
     fn set_nonblocking(&mut self, on: bool) -> io::Result<()>;
-    /// Sets socket buffers (bytes) on the connection as it stands; `None` leaves one alone. A hint: drivers
-    /// without such buffers ignore it.
+    /// Sets socket buffers (bytes) of the open connection; `None` does not change a buffer. This is
+    /// a hint: drivers without such buffers ignore it.
     ///
     /// # Errors
-    /// As of setsockopt(2). A size beyond the kernel's ceiling is no error.
+    /// Those of setsockopt(2). A size beyond the kernel's limit is not an error.
     fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
         let _ = (send, receive);
         Ok(())
     }
-    /// Has the connection use this congestion control from now on. A hint, as in [`SocketOptions::congestion`].
+    /// Makes the connection use this congestion control from now on. This is a hint, as
+    /// [`SocketOptions::congestion`] is.
     fn set_congestion(&mut self, name: &str) {
         let _ = name;
     }
-    /// Bounds the bytes that wait unsent in the kernel: a write waits while more than this are there (tcp(7),
-    /// TCP_NOTSENT_LOWAT). Bytes in flight do not count. A hint: drivers without such a bound ignore it.
+    /// Limits the bytes that wait unsent in the kernel: a write waits while there are more (tcp(7),
+    /// TCP_NOTSENT_LOWAT). Bytes in flight do not count. This is a hint: drivers without such a
+    /// limit ignore it.
     fn set_unsent_limit(&mut self, bytes: u32) {
         let _ = bytes;
     }
-    /// Everything written is on its way and no more will come: what ends a file in MODE S.
+    /// Sends all written data and closes the sending direction. In MODE S this marks the end of the
+    /// file.
     ///
     /// # Errors
-    /// The connection is broken, or what a layer still holds cannot be sent.
+    /// The connection has failed, or data that a layer has buffered cannot be sent.
     fn finish(&mut self) -> io::Result<()>;
-    /// When the connection is dropped from now on, the peer must not take it for an orderly end: TCP sends RST.
+    /// From now on, dropping the connection must not look like an orderly end to the peer: TCP
+    /// sends RST.
     ///
     /// # Errors
-    /// As of setsockopt(2).
+    /// Those of setsockopt(2).
     fn reset_on_drop(&mut self) -> io::Result<()>;
-    /// A handle by which another thread breaks this connection off. It does not keep the connection open.
+    /// Returns a handle with which another thread can abort this connection. The handle does not
+    /// keep the connection open.
     ///
     /// # Errors
-    /// The driver has no means to do so; TCP always has.
+    /// The driver cannot abort connections; TCP always can.
     fn breaker(&self) -> io::Result<Breaker>;
-    /// The address of this end.
+    /// The local address.
     ///
     /// # Errors
-    /// As of getsockname(2).
+    /// Those of getsockname(2).
     fn local_addr(&self) -> io::Result<SocketAddr>;
-    /// The address of the other end.
+    /// The address of the peer.
     ///
     /// # Errors
-    /// As of getpeername(2): `NotConnected` once the connection is broken.
+    /// Those of getpeername(2): `NotConnected` after the connection has failed.
     fn peer_addr(&self) -> io::Result<SocketAddr>;
-    /// Time spent so far on protecting and opening what went through it. 0 for plain TCP.
+    /// The time spent so far on the protection of the connection's data. 0 for plain TCP.
     fn sealing(&self) -> Duration {
         Duration::ZERO
     }
-    /// The kernel's view of the connection, where it is TCP.
+    /// The kernel's statistics of the connection, if it is TCP.
     fn info(&self) -> Option<TcpInfo>;
 }
 
-/// Breaks a connection or listener off from another thread; whoever is blocked in it gets an error at once.
+/// Aborts a connection or listener from another thread. A call that blocks in it fails at once.
 #[derive(Clone)]
 pub struct Breaker(Arc<dyn Fn() + Send + Sync>);
 
@@ -112,26 +122,29 @@ impl std::fmt::Debug for Breaker {
     }
 }
 
-/// More than a kernel keeps waiting at a port.
+/// More connections than a kernel queues at a port.
 const TURNED_AWAY: usize = 8192;
-/// More than an upload has streams, as a rule.
+/// More streams than an upload usually has.
 const TURNED_AWAY_TOGETHER: usize = 64;
 
 /// Waits for connections.
 pub trait Listener: Send + Sync {
-    /// Where it listens.
+    /// The address of the listener.
     ///
     /// # Errors
-    /// As of getsockname(2).
+    /// Those of getsockname(2).
     fn local_addr(&self) -> io::Result<SocketAddr>;
-    /// The next connection; `Ok(None)` when `deadline` passed (a deadline in the past: do not wait at all).
-    /// Fails with `ConnectionAborted` once the listener is broken off.
+    /// Returns the next connection, or `Ok(None)` after `deadline` (a deadline in the past: do not
+    /// wait at all). Fails with `ConnectionAborted` after the listener was aborted.
     ///
     /// # Errors
-    /// As said, or of the system, which has no descriptor left, say. A peer that is gone again is no error.
+    /// `ConnectionAborted`, or an error of the system, such as that no descriptor is left. A
+    /// connection that the peer has closed meanwhile is not an error.
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>>;
-    /// The connections that wait to be accepted, for somebody to close them. Those whose handshake is not through are closed,
-    /// and so are those of a peer that makes very many: they must not cost as many descriptors, nor keep us here.
+    /// Returns the connections that wait to be accepted, so that the caller can close them.
+    /// Connections whose handshake is not complete are closed here. So are those beyond a limit,
+    /// because a peer that makes very many connections must not use up descriptors or keep the
+    /// caller busy.
     fn turn_away(&self) -> Vec<Box<dyn Connection>> {
         let now = Instant::now();
         let mut waiting = Vec::new();
@@ -142,24 +155,24 @@ pub trait Listener: Send + Sync {
         }
         waiting
     }
-    /// Who came last and was closed, since the handshake of the connection failed.
+    /// The last connection that was closed because its handshake failed.
     fn turned_down(&self) -> Option<TurnedDown> {
         None
     }
     fn poll_fd(&self) -> BorrowedFd<'_>;
-    /// A handle by which another thread breaks the listener off.
+    /// Returns a handle with which another thread can abort the listener.
     ///
     /// # Errors
-    /// The driver has no means to do so; TCP always has.
+    /// The driver cannot abort listeners; TCP always can.
     fn breaker(&self) -> io::Result<Breaker>;
 }
 
-/// A connection that was closed before it could be given to anybody.
+/// A connection that was closed before it was handed over, because its handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnedDown {
     pub peer: SocketAddr,
     pub reason: String,
-    /// It came from where those come from that are meant, so that hardly another one will.
+    /// Whether it came from the expected peer, so that another one will hardly follow.
     pub meant: bool,
 }
 
@@ -170,23 +183,25 @@ pub struct SocketOptions {
     pub send_buffer: Option<usize>,
     /// SO_RCVBUF in bytes; `None` leaves the kernel's autotuning on.
     pub receive_buffer: Option<usize>,
-    /// TCP_CONGESTION. One that the host does not have or does not allow is told in a warning, and the connection has
-    /// the host's own; see [`congestion`]. `None` is the host's own, and Reno for connections to this host and for
-    /// listeners on loopback addresses.
+    /// TCP_CONGESTION. If the host does not have or does not allow this congestion control, a
+    /// warning is logged and the connection uses the host's default; see [`congestion`]. `None` is
+    /// the host's default, but Reno for connections to this host and for listeners on loopback
+    /// addresses.
     pub congestion: Option<String>,
-    /// Local ports to choose from, inclusive; `None` is any.
+    /// The range of local ports to choose from, inclusive; `None` for any port.
     pub ports: Option<(u16, u16)>,
-    /// Local address to bind to.
+    /// The local address to bind to.
     pub bind: Option<IpAddr>,
 }
 
-/// How a driver waits while it makes a connection, so that its caller can wait for other things too.
+/// How a driver waits while it makes a connection, so that its caller can wait for other events
+/// too.
 pub trait Wait {
     /// Returns true when `fd` has one of `events` (or an error), false when `deadline` has passed.
-    /// An error breaks off what is waited for.
+    /// An error aborts the operation that waits.
     ///
     /// # Errors
-    /// Whoever waits wants it broken off, or poll(2) fails.
+    /// The caller wants to abort the operation, or poll(2) fails.
     fn wait(&mut self, fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<bool>;
 }
 
@@ -209,7 +224,7 @@ impl Wait for WaitAlone {
     }
 }
 
-/// A duration as `poll` wants it.
+/// Converts a duration for `poll`.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -217,10 +232,10 @@ pub fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// The address of this host from which `remote` is reached. Nothing is sent. Fails where there is no way.
+/// Returns the address of this host from which `remote` is reached. No packet is sent.
 ///
 /// # Errors
-/// There is no way to `remote`, or no socket to be had.
+/// There is no route to `remote`, or no socket can be made.
 pub fn local_address(remote: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr =
         if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -233,16 +248,18 @@ pub fn local_address(remote: SocketAddr) -> io::Result<IpAddr> {
 pub trait Driver: Send + Sync {
     /// The name in a stack string (`tcp`).
     fn name(&self) -> &'static str;
-    /// Listen at `address` (port 0: any, within `options.ports`).
+    /// Listens at `address` (port 0: any port, within `options.ports`).
     ///
     /// # Errors
-    /// No port that may be taken is free, `address` is not one of this host, or the system gives no socket.
+    /// No permitted port is free, `address` is not an address of this host, or the system cannot
+    /// make a socket.
     fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>>;
-    /// Connects to `address`. `timeout` is for the connection, and again for the handshake of each layer.
+    /// Connects to `address`. `timeout` applies to the connection, and again to the handshake of
+    /// each layer.
     ///
     /// # Errors
-    /// The peer refuses or cannot be reached, the time is over (`TimedOut`), a layer's handshake fails, or no local
-    /// port that may be taken is free.
+    /// The peer refuses or cannot be reached, the time is over (`TimedOut`), a layer's handshake
+    /// fails, or no permitted local port is free.
     fn connect(
         &self,
         address: SocketAddr,
@@ -254,7 +271,7 @@ pub trait Driver: Send + Sync {
     /// Like [`Driver::connect`], but all waiting is done by `wait`.
     ///
     /// # Errors
-    /// As [`Driver::connect`], or the error of `wait`.
+    /// The same errors as [`Driver::connect`], or the error of `wait`.
     fn connect_waiting(
         &self,
         address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Plain TCP.
+//! The driver for plain TCP.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use crate::{
     Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion, local_address,
 };
 
-/// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
+/// How many connections may wait to be accepted. The kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 
 /// The TCP driver, over IPv4 and IPv6.
@@ -35,7 +35,8 @@ impl Driver for Tcp {
             if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
                 socket.set_only_v6(false)?;
             }
-            // Two sockets with SO_REUSEADDR may be bound to one port; which one may listen shows only in `listen`.
+            // Two sockets with SO_REUSEADDR may be bound to one port; only `listen` fails for the
+            // second one.
             let address = SocketAddr::new(address.ip(), port);
             match socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)) {
                 Ok(()) => {
@@ -77,13 +78,15 @@ impl Driver for Tcp {
             }
             match connect(&socket, address, deadline, wait) {
                 Ok(()) => {
-                    // A route that names one (ip-route(8), congctl) has taken the place of what was set before.
+                    // A route with a congestion control of its own (ip-route(8), congctl) has
+                    // replaced the one set before.
                     if let Some(name) = &options.congestion {
                         congestion::apply(socket.as_fd(), name);
                     }
                     return Ok(Box::new(TcpConnection::new(socket.into())?));
                 }
-                // The four addresses of the connection are in use, perhaps in TIME_WAIT: another local port may do.
+                // The four-tuple of the connection is in use, perhaps in TIME_WAIT; another local
+                // port may work.
                 Err(e) if port != 0 && is_port_taken(&e) => failure = Some(e),
                 Err(e) => return Err(e),
             }
@@ -92,8 +95,9 @@ impl Driver for Tcp {
     }
 }
 
-/// The ports to try in turn: the wanted one, any, or each of a range once, beginning at another one each time so
-/// that concurrent transfers do not all try the same port first.
+/// The ports to try in turn: the wanted one, any port, or each port of a range once. In a range,
+/// each call begins with another port, so that concurrent transfers do not all try the same port
+/// first.
 fn ports(wanted: u16, range: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let (low, high) = match range {
@@ -109,22 +113,25 @@ fn is_port_taken(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
-/// The kernel takes a C int, and no more than its ceiling of it: 4 GiB must not become 0 on the way.
+/// The option is a C int, and the kernel reduces it to its limit. The cast to an int must not turn
+/// 4 GiB into 0.
 const LARGEST_BUFFER: usize = i32::MAX as usize;
 
-/// For connections that stay on this host, where nothing is congested but the processor. The host's own may be BBR, whose
-/// pacing by timers makes them up to three times as slow there. This one is always there, and everybody may choose it
-/// (tcp(7)).
+/// The congestion control for connections within this host, where only the processor is congested.
+/// The host's default may be BBR, whose timer-based pacing makes such connections up to three times
+/// as slow. Reno is always available, and every process may choose it (tcp(7)).
 const LOCAL_CONGESTION: &str = "reno";
 
-/// True where the way to `address` begins and ends at it, so not for second addresses of an interface. Nothing is sent.
+/// Whether the route to `address` begins and ends at it. That is not so for secondary addresses of
+/// an interface. No packet is sent.
 fn is_this_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
         || local_address(address).is_ok_and(|local| local == address.ip())
 }
 
-/// A socket with all options that have to be there before the handshake: the window scale is agreed in it, and a
-/// congestion control that was once in use leaves its pacing to the next. `local`: only for connections within this host.
+/// Makes a socket with all options that must be set before the handshake: the window scale is
+/// negotiated in it, and a congestion control that was active leaves its pacing to the next one.
+/// `local` means that the socket is for connections within this host only.
 fn new_socket(address: SocketAddr, options: &SocketOptions, local: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -146,8 +153,8 @@ fn connect(socket: &Socket, address: SocketAddr, deadline: Instant, wait: &mut d
     match socket.connect(&address.into()) {
         Ok(()) => {}
         Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
-            // The peer may have accepted it when the waiting is broken off: in MODE S an orderly end would tell it of
-            // a whole, empty file.
+            // If the wait is aborted, the peer may already have accepted the connection. In MODE S,
+            // an orderly end would then mean a complete, empty file.
             socket.set_linger(Some(Duration::ZERO))?;
             if !wait.wait(socket.as_fd(), PollFlags::OUT, deadline)? {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -162,7 +169,7 @@ fn connect(socket: &Socket, address: SocketAddr, deadline: Instant, wait: &mut d
     socket.set_nonblocking(false)
 }
 
-/// The address without the IPv4-in-IPv6 form that a listener for both families reports.
+/// Converts an IPv4-mapped IPv6 address, as a listener for both families reports it, to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -185,7 +192,7 @@ impl Listener for TcpListener {
                         return Ok(None);
                     }
                 }
-                // The peer went away while it waited: accept(2) tells to try again.
+                // The peer closed the connection while it was queued; accept(2) says to try again.
                 Err(
                     Errno::INTR
                     | Errno::CONNABORTED
@@ -209,7 +216,7 @@ impl Listener for TcpListener {
         let socket = Arc::downgrade(&self.socket);
         Ok(Breaker::new(move || {
             if let Some(socket) = Weak::upgrade(&socket) {
-                // Fails only where it has been done before.
+                // This fails only if the socket was shut down before.
                 let _ = socket.shutdown(Shutdown::Both);
             }
         }))
@@ -221,13 +228,14 @@ fn socket_address(address: socket2::SockAddr) -> io::Result<SocketAddr> {
 }
 
 struct TcpConnection {
-    // Shared with breakers, which hold it weakly so that they cannot keep the connection open.
+    // Shared with breakers, which hold a weak reference so that they do not keep the connection
+    // open.
     stream: Arc<TcpStream>,
 }
 
 impl TcpConnection {
     fn new(stream: TcpStream) -> io::Result<Self> {
-        // Blocks are written whole, so there is nothing that Nagle's algorithm could gather.
+        // Blocks are written as a whole, so Nagle's algorithm could not merge anything.
         sockopt::set_tcp_nodelay(&stream, true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         Ok(Self { stream: Arc::new(stream) })
@@ -250,7 +258,7 @@ impl Write for TcpConnection {
     }
 
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        // writev(2) would raise SIGPIPE in a program that has not turned it off.
+        // writev(2) would raise SIGPIPE in a program that does not ignore it.
         let mut none = SendAncillaryBuffer::default();
         Ok(rustix::net::sendmsg(&*self.stream, data, &mut none, SendFlags::NOSIGNAL)?)
     }
@@ -270,7 +278,7 @@ impl Connection for TcpConnection {
     }
 
     fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
-        // 0 would mean no limit at all.
+        // A limit of 0 would mean no limit.
         let limit = Some(limit.max(Duration::from_millis(1)));
         self.stream.set_read_timeout(limit)?;
         self.stream.set_write_timeout(limit)
@@ -295,7 +303,7 @@ impl Connection for TcpConnection {
     }
 
     fn set_unsent_limit(&mut self, bytes: u32) {
-        // A kernel without the option sends as it always did.
+        // A kernel without the option keeps its default behaviour.
         if let Err(error) = SockRef::from(&*self.stream).set_tcp_notsent_lowat(bytes) {
             tracing::debug!(%error, "cannot bound the unsent bytes of a connection");
         }
@@ -313,7 +321,7 @@ impl Connection for TcpConnection {
         let stream = Arc::downgrade(&self.stream);
         Ok(Breaker::new(move || {
             if let Some(stream) = Weak::upgrade(&stream) {
-                // Fails where the peer has closed the connection already.
+                // This fails if the peer has already closed the connection.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }))

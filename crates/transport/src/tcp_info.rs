@@ -1,36 +1,40 @@
-//! TCP_INFO, whose struct has grown with the kernel: what an older kernel does not tell is `None`.
+//! TCP_INFO. The struct has grown with the kernel; a field that an older kernel does not have is
+//! `None`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// The kernel's figures of one connection (tcp(7), TCP_INFO; the fields' meaning is RFC 4898's where it names them).
+/// The kernel's statistics of one connection (tcp(7), TCP_INFO; RFC 4898 defines the fields that it
+/// names).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time, and its variance.
     pub rtt: Duration,
     pub rtt_variance: Duration,
     pub min_rtt: Option<Duration>,
-    /// Round-trip time as a receiver estimates it; zero where it could not.
+    /// The receiver's estimate of the round-trip time; zero if there is none.
     pub receiver_rtt: Duration,
     /// In segments of `mss` bytes.
     pub congestion_window: u32,
     pub slow_start_threshold: u32,
-    /// Bytes of a segment that we send.
+    /// The size of sent segments in bytes.
     pub mss: u32,
     pub path_mtu: u32,
-    /// Segments in flight, and those of them taken for lost.
+    /// Segments in flight, and those of them that are considered lost.
     pub unacknowledged: u32,
     pub lost: u32,
-    /// Segments sent again since the connection was made.
+    /// Retransmitted segments since the connection was made.
     pub retransmitted: u32,
-    /// Segments sent and received since the connection was made, those without data included; and those with data.
+    /// Segments sent and received since the connection was made, including those without data; then
+    /// only those with data.
     pub segments_sent: Option<u32>,
     pub segments_received: Option<u32>,
     pub data_segments_sent: Option<u32>,
     pub data_segments_received: Option<u32>,
-    /// Bytes per second; `u64::MAX` is no limit.
+    /// Bytes per second; `u64::MAX` means no limit.
     pub pacing_rate: Option<u64>,
-    /// Bytes per second as last measured by the sender; `application_limited` tells whether it was short of data.
+    /// Bytes per second as last measured by the sender. `application_limited` says whether the
+    /// application limited that rate by too little data.
     pub delivery_rate: Option<u64>,
     pub application_limited: bool,
     /// Bytes since the connection was made.
@@ -40,18 +44,19 @@ pub struct TcpInfo {
     pub bytes_retransmitted: Option<u64>,
     /// Bytes in the send buffer that have not been sent yet.
     pub not_sent: Option<u32>,
-    /// Time with data to send; thereof, time in which the peer's window and our send buffer held it back.
+    /// The time with data to send, and the parts of it in which the peer's window or this side's
+    /// send buffer limited the rate.
     pub busy: Option<Duration>,
     pub receive_window_limited: Option<Duration>,
     pub send_buffer_limited: Option<Duration>,
-    /// The peer's and our window, in bytes.
+    /// The peer's and this side's window, in bytes.
     pub send_window: Option<u32>,
     pub receive_window: Option<u32>,
-    /// Bytes that autotuning thinks our receive buffer needs.
+    /// The receive buffer that autotuning considers necessary, in bytes.
     pub receive_space: u32,
-    /// Segments that came out of order.
+    /// Segments that arrived out of order.
     pub out_of_order: Option<u32>,
-    /// Reordering events that the sender saw.
+    /// Reordering events that the sender detected.
     pub reordered: Option<u32>,
 }
 
@@ -118,8 +123,9 @@ struct Raw {
 }
 
 impl TcpInfo {
-    /// What the kernel told in another way, as by sock_diag(7): `struct tcp_info` as far as it goes; what even the oldest
-    /// kernels tell is 0 where `bytes` is shorter than that.
+    /// Decodes a `struct tcp_info` from another source, such as sock_diag(7). It may be shorter
+    /// than the current struct. Fields that even the oldest kernels have are 0 if `bytes` is too
+    /// short for them.
     pub fn read(bytes: &[u8]) -> Self {
         let mut raw = Raw::default();
         let length = bytes.len().min(size_of::<Raw>());
@@ -128,11 +134,12 @@ impl TcpInfo {
         raw.told(length)
     }
 
-    /// Asks the kernel; `None` where `socket` is no TCP socket.
+    /// Queries the kernel; returns `None` if `socket` is not a TCP socket.
     pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let mut raw = Raw::default();
         let mut length = size_of::<Raw>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `raw`, which is that long and made of plain integers.
+        // SAFETY: the kernel writes at most `length` bytes to `raw`, which is that long and made of
+        // plain integers.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -147,7 +154,7 @@ impl TcpInfo {
 }
 
 impl Raw {
-    /// What the first `length` bytes say.
+    /// Converts the first `length` bytes.
     fn told(&self, length: usize) -> TcpInfo {
         macro_rules! newer {
             ($field:ident) => {
@@ -159,7 +166,7 @@ impl Raw {
         TcpInfo {
             rtt: micros(self.rtt),
             rtt_variance: micros(self.rttvar),
-            // Its largest value stands for "none yet".
+            // The largest value means that there is no measurement yet.
             min_rtt: newer!(min_rtt).filter(|&rtt| rtt != u32::MAX).map(micros),
             receiver_rtt: micros(self.rcv_rtt),
             congestion_window: self.snd_cwnd,
@@ -198,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_struct_has_the_kernels_layout() {
+    fn raw_has_the_layout_of_the_kernel() {
         assert_eq!(std::mem::offset_of!(Raw, total_retrans), 100);
         assert_eq!(std::mem::offset_of!(Raw, delivery_rate), 160);
         assert_eq!(std::mem::offset_of!(Raw, bytes_sent), 200);
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_kernel_leaves_later_fields_unknown() {
+    fn told_with_short_struct_leaves_later_fields_none() {
         let raw = Raw { rtt: 1500, min_rtt: 7, ..Raw::default() };
         let info = raw.told(148);
         assert_eq!(info.rtt, Duration::from_micros(1500));

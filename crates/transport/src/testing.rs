@@ -1,4 +1,4 @@
-//! What every driver has to do: a contract to run in the driver's tests.
+//! The contract of drivers, as a test suite for the tests of each driver.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_millis(20);
 /// Runs every check against a driver that can listen at `address` (port 0).
 ///
 /// # Panics
-/// Where the driver breaks the contract.
+/// The driver violates the contract.
 pub fn contract(driver: &dyn Driver, address: SocketAddr) {
     echo_and_half_close(driver, address);
     large_vectored_writes(driver, address);
@@ -32,10 +32,10 @@ pub fn contract(driver: &dyn Driver, address: SocketAddr) {
     connect_refused(driver, address);
 }
 
-/// Both ends of a connection: who connected, who accepted.
+/// Returns both ends of a connection: the connecting one and the accepted one.
 ///
 /// # Panics
-/// Where no connection can be made.
+/// No connection can be made.
 pub fn pair(driver: &dyn Driver, address: SocketAddr) -> (Box<dyn Connection>, Box<dyn Connection>) {
     let listener = listen(driver, address);
     let to = listener.local_addr().unwrap();
@@ -132,7 +132,7 @@ fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {
             thread::sleep(SHORT);
             breaker.break_off();
         });
-        // An orderly end or an error, whichever the transport tells.
+        // Transports may report an orderly end or an error.
         if let Ok(n) = near.read(&mut [0; 10]) {
             assert_eq!(n, 0);
         }

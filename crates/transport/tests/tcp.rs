@@ -15,17 +15,17 @@ const V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
-fn keeps_the_contract_over_ipv4() {
+fn tcp_over_ipv4_keeps_the_contract() {
     testing::contract(&Tcp, V4);
 }
 
 #[test]
-fn keeps_the_contract_over_ipv6() {
+fn tcp_over_ipv6_keeps_the_contract() {
     testing::contract(&Tcp, V6);
 }
 
 #[test]
-fn a_listener_for_both_families_reports_plain_ipv4() {
+fn listener_for_both_families_reports_plain_ipv4() {
     let listener = Tcp.listen((Ipv6Addr::UNSPECIFIED, 0).into(), &SocketOptions::default()).unwrap();
     let to = SocketAddr::new(V4.ip(), listener.local_addr().unwrap().port());
     let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
@@ -34,13 +34,13 @@ fn a_listener_for_both_families_reports_plain_ipv4() {
     assert!(far.peer_addr().unwrap().is_ipv4());
 }
 
-/// Those of very many are closed as they come.
+/// Of very many connections, those beyond the limit are closed at once.
 #[test]
-fn who_waits_is_turned_away_and_few_are_held_meanwhile() {
+fn turn_away_returns_a_limited_number_of_connections() {
     let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
     let to = listener.local_addr().unwrap();
     let connect = || Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
-    // Some kernels keep no more than 128 waiting.
+    // Some kernels queue no more than 128 connections.
     let mut near: Vec<_> = (0..100).map(|_| connect()).collect();
     let held = listener.turn_away();
     assert_eq!(held.len(), 64);
@@ -57,7 +57,7 @@ fn some_range() -> (u16, u16) {
 }
 
 #[test]
-fn listens_within_the_port_range_until_it_is_used_up() {
+fn listen_uses_the_port_range_until_it_is_used_up() {
     let range = some_range();
     let options = SocketOptions { ports: Some(range), ..SocketOptions::default() };
     let mut listeners = Vec::new();
@@ -76,7 +76,7 @@ fn listens_within_the_port_range_until_it_is_used_up() {
 }
 
 #[test]
-fn connects_from_the_port_range_and_address() {
+fn connect_uses_the_port_range_and_address() {
     let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
     let to = listener.local_addr().unwrap();
     let range = some_range();
@@ -94,8 +94,8 @@ fn connects_from_the_port_range_and_address() {
 }
 
 #[test]
-fn sets_what_is_asked_on_both_sides() {
-    // Not what connections within the host have anyway, where there is another.
+fn socket_options_apply_to_both_sides() {
+    // If possible, another congestion control than the default within this host.
     let asked = congestion::allowed().into_iter().find(|name| name != "reno").unwrap_or("reno".into());
     let options = SocketOptions {
         send_buffer: Some(100_000),
@@ -110,7 +110,7 @@ fn sets_what_is_asked_on_both_sides() {
         let fd = connection.poll_fd();
         assert!(sockopt::tcp_nodelay(fd).unwrap());
         assert!(sockopt::socket_keepalive(fd).unwrap());
-        // Linux doubles what it is asked for.
+        // Linux doubles the requested size.
         assert_eq!(sockopt::socket_send_buffer_size(fd).unwrap(), 200_000);
         assert_eq!(sockopt::socket_recv_buffer_size(fd).unwrap(), 100_000);
         assert_eq!(sockopt::tcp_congestion(fd).unwrap(), asked);
@@ -121,7 +121,7 @@ fn sets_what_is_asked_on_both_sides() {
 }
 
 #[test]
-fn within_this_host_nothing_is_paced() {
+fn connections_within_this_host_use_reno() {
     for to in [V4, V6] {
         let listener = Tcp.listen(to, &SocketOptions::default()).unwrap();
         let to = listener.local_addr().unwrap();
@@ -131,14 +131,15 @@ fn within_this_host_nothing_is_paced() {
             assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
         }
     }
-    // Also by the address that others know, if there is one. Nothing is sent to find it.
+    // The same for the external address of this host, if there is one. No packet is sent to find
+    // it.
     if let Ok(own) = local_address("192.0.2.1:9".parse().unwrap()) {
         let listener = Tcp.listen(SocketAddr::new(own, 0), &SocketOptions::default()).unwrap();
         let to = listener.local_addr().unwrap();
         let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
         assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), "reno");
     }
-    // Whose connections may come from elsewhere: the host's own, whatever that is.
+    // A listener that may get connections from elsewhere uses the host's default.
     let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let listener = Tcp.listen(everywhere, &SocketOptions::default()).unwrap();
     let own = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
@@ -146,7 +147,7 @@ fn within_this_host_nothing_is_paced() {
 }
 
 #[test]
-fn buffers_beyond_what_the_kernel_counts_are_its_largest() {
+fn buffers_beyond_an_int_become_the_largest_possible() {
     let of = |bytes| {
         let options = SocketOptions {
             send_buffer: Some(bytes),
@@ -166,7 +167,7 @@ fn buffers_beyond_what_the_kernel_counts_are_its_largest() {
 }
 
 #[test]
-fn an_unknown_congestion_control_changes_nothing() {
+fn unknown_congestion_control_changes_nothing() {
     let options = SocketOptions { congestion: Some("no-such".into()), ..SocketOptions::default() };
     let listener = Tcp.listen(V4, &options).unwrap();
     let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
@@ -189,9 +190,9 @@ impl Wait for GiveUp {
 }
 
 #[test]
-fn whoever_waits_can_break_the_connecting_off() {
-    // The backlog of a listener that nobody accepts from fills up, and connecting then has to wait; on loopback
-    // it may also succeed at once.
+fn connect_waiting_can_be_aborted() {
+    // The backlog of the listener fills up because no connection is accepted, and connecting then
+    // has to wait. On loopback it may also succeed at once.
     let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
     let to = listener.local_addr().unwrap();
     match Tcp.connect_waiting(to, &SocketOptions::default(), PATIENCE, &mut GiveUp) {
@@ -201,7 +202,7 @@ fn whoever_waits_can_break_the_connecting_off() {
 }
 
 #[test]
-fn tells_what_the_kernel_counted() {
+fn info_returns_the_statistics_of_the_kernel() {
     let (mut near, mut far) = testing::pair(&Tcp, V4);
     near.write_all(&[1; 5000]).unwrap();
     near.finish().unwrap();
@@ -209,11 +210,12 @@ fn tells_what_the_kernel_counted() {
     let info = near.info().unwrap();
     assert!(info.mss > 0 && info.congestion_window > 0);
     assert_eq!(info.bytes_sent, Some(5000));
-    // The FIN counts as one.
+    // The FIN counts as one byte.
     assert!((5000..=5001).contains(&far.info().unwrap().bytes_received.unwrap()));
 }
 
-/// Bytes that the kernel took and has not sent, after a writer of a connection whose peer reads nothing had to wait.
+/// Fills a connection whose peer reads nothing until a write would block. Returns the bytes that
+/// the kernel took and has not sent.
 fn unsent_when_full(limit: Option<u32>) -> u32 {
     let options = SocketOptions {
         send_buffer: Some(4 << 20),
@@ -232,8 +234,8 @@ fn unsent_when_full(limit: Option<u32>) -> u32 {
 }
 
 #[test]
-fn unsent_limit_makes_a_writer_wait_before_the_send_buffer_is_full() {
+fn unsent_limit_blocks_before_the_send_buffer_is_full() {
     assert!(unsent_when_full(None) > 128 << 10);
-    // The last write may have gone beyond it.
+    // The last write may have exceeded the limit.
     assert!(unsent_when_full(Some(16 << 10)) <= 64 << 10);
 }
