@@ -345,6 +345,21 @@ fn the_end_that_is_the_limit_is_named() {
     }
 }
 
+/// A server reports how long it waits for its disk, so that the client does not take that for the network.
+#[test]
+fn slowest_part_when_the_servers_disk_is_slow_is_the_disk() {
+    let _alone = alone();
+    for (way, part) in [(&[][..], "source_read"), (&["--put"], "destination_write")] {
+        let arguments = [&["--size", "160M", "--limit", "60s"], way].concat();
+        let Some(result) = run_lab("slow-disk-source", "ropewalk --json", &arguments) else { return };
+        let command = &result["commands"][0];
+        assert_eq!(command["end"]["exit"], 0, "{command}");
+        let events = events(command["stdout"].as_str().unwrap());
+        let finished = events.last().unwrap();
+        assert_eq!(finished["slowest"]["part"], part, "{way:?}: {finished}");
+    }
+}
+
 /// Many files over one path: what one session has asked for is not kept from others that would be sooner through with it.
 #[test]
 fn files_in_flight_end_at_about_the_same_time() {

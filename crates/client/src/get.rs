@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bstr::{BString, ByteSlice};
-use ropewalk_engine::{Progress, ReceiveJob};
+use ropewalk_engine::{Progress, ReceiveJob, Stage};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::marker::Marker;
@@ -21,6 +21,7 @@ use ropewalk_storage::checksum::Pieces;
 
 use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
+use crate::context::Context;
 use crate::control::Answer;
 use crate::download::Download;
 use crate::entry::from_status;
@@ -65,6 +66,8 @@ struct Slot {
     error: Option<RemoteError>,
     /// No data belongs to it: the server computes a checksum for the whole download.
     sum_only: bool,
+    /// How long the server's streams have waited for its storage, by its last marker.
+    storage_wait: Duration,
 }
 
 impl Slot {
@@ -251,7 +254,8 @@ impl<'e> Flow<'_, 'e> {
     }
 
     fn hear(&mut self, answer: Answer) {
-        hear(&mut self.asks, &mut self.slots, self.first, self.seat.as_ref(), answer);
+        let ctx = self.worker.ctx;
+        hear(&mut self.asks, &mut self.slots, self.first, ctx, self.seat.as_ref(), answer);
     }
 }
 
@@ -260,6 +264,7 @@ fn hear(
     asks: &mut VecDeque<(u64, Ask)>,
     slots: &mut VecDeque<Slot>,
     first: u64,
+    ctx: &Context<'_>,
     seat: Option<&Seat>,
     answer: Answer,
 ) {
@@ -269,6 +274,9 @@ fn hear(
         if let (Some(slot), Ask::Transfer) = (slot, ask) {
             // 150 and 125; markers come only after them.
             slot.begun = true;
+            if let Answer::Marker(Marker::Storage(wait)) = answer {
+                ctx.report.server_storage(Stage::Source, &mut slot.storage_wait, wait);
+            }
         }
         if let (Some(seat), Answer::Marker(Marker::Path(path))) = (seat, &answer) {
             seat.hears(*path);

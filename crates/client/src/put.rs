@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bstr::ByteSlice;
-use ropewalk_engine::{Progress, SendJob};
+use ropewalk_engine::{Progress, SendJob, Stage};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;
@@ -98,6 +98,8 @@ struct Slot {
     asked_again: bool,
     /// Answers that are due.
     due: u32,
+    /// How long the server's streams have waited for its storage, by its last marker.
+    storage_wait: Duration,
     error: Option<RemoteError>,
 }
 
@@ -217,6 +219,7 @@ impl Pipeline for Flow<'_, '_> {
                 Check::Inline(algorithm) => Some(algorithm),
                 _ => None,
             };
+            self.session.wants_path = self.seat.is_some() && streams > 1;
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
@@ -345,11 +348,17 @@ fn hear(
     let Answer::Final(reply) = answer else {
         let (Some(slot), Ask::Transfer) = (slot, ask) else { return };
         slot.begun = true;
-        if let Answer::Marker(Marker::Range(ranges)) = answer {
-            let present = slot.upload.add_present(&ranges);
-            if slot.upload.task.size.is_some_and(|size| size > SMALL) && !slot.upload.direct {
-                ctx.states.save(&slot.upload.task, &present);
+        match answer {
+            Answer::Marker(Marker::Range(ranges)) => {
+                let present = slot.upload.add_present(&ranges);
+                if slot.upload.task.size.is_some_and(|size| size > SMALL) && !slot.upload.direct {
+                    ctx.states.save(&slot.upload.task, &present);
+                }
             }
+            Answer::Marker(Marker::Storage(wait)) => {
+                ctx.report.server_storage(Stage::Destination, &mut slot.storage_wait, wait);
+            }
+            _ => {}
         }
         return;
     };

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_engine::Progress;
+use ropewalk_engine::{Progress, Stage};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use self::meter::Meter;
 use crate::place::Place;
-use crate::slowest::{STAGES, slowest};
+use crate::slowest::{STAGES, slowest, with_servers};
 use crate::task::Task;
 use crate::tune::Lane;
 use crate::{
@@ -107,6 +107,9 @@ struct Totals {
     bytes_verified: u64,
     retries: u64,
     stages: [Duration; 5],
+    /// How long streams of servers waited for their storage, reading and writing, while ours waited for the network.
+    server_read: Duration,
+    server_write: Duration,
     stream_time: Duration,
     failures: Vec<FileFailure>,
     /// The kind of all failures so far; `Some(None)`: they differ.
@@ -413,6 +416,18 @@ impl<'e> Report<'e> {
         self.worker_time.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// The streams of one transfer have waited `total` until now for the server's storage; `counted` of it is counted already.
+    pub(crate) fn server_storage(&self, stage: Stage, counted: &mut Duration, total: Duration) {
+        let more = total.saturating_sub(*counted);
+        *counted = total.max(*counted);
+        let mut totals = self.totals.lock();
+        let sum = match stage {
+            Stage::Source => &mut totals.server_read,
+            _ => &mut totals.server_write,
+        };
+        *sum = sum.saturating_add(more);
+    }
+
     /// Data goes from one server to another: where its time goes is not seen here.
     pub(crate) fn goes_elsewhere(&self) {
         self.elsewhere.store(true, Ordering::Relaxed);
@@ -450,8 +465,9 @@ impl<'e> Report<'e> {
         let cpu = cpu_time().saturating_sub(self.cpu_began);
         let bytes_there = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
         let mut totals = self.totals.lock();
+        let stages = with_servers(totals.stages, totals.server_read, totals.server_write);
         let slowest = slowest(
-            totals.stages,
+            stages,
             (held, totals.stream_time),
             Duration::from_nanos(self.reply_wait.load(Ordering::Relaxed)),
             Duration::from_nanos(self.worker_time.load(Ordering::Relaxed)),
@@ -479,7 +495,7 @@ impl<'e> Report<'e> {
             tuned,
             cpu_seconds: cpu.as_secs_f64(),
             slowest,
-            stages: StageTimes::new(totals.stages, totals.stream_time),
+            stages: StageTimes::new(stages, totals.stream_time),
             interrupted,
             unrecorded: self.unrecorded.load(Ordering::Relaxed),
             failures: std::mem::take(&mut totals.failures),

@@ -9,6 +9,15 @@ use crate::SlowestPart;
 pub(crate) const STAGES: [Stage; 5] =
     [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
 
+/// The stages after what servers report of their storage. While a server's stream waits for its disk, ours waits for the
+/// network, so that this time is taken from the network's.
+pub(crate) fn with_servers(stages: [Duration; 5], read: Duration, write: Duration) -> [Duration; 5] {
+    let [source, network, destination, checksum, encryption] = stages;
+    let read = read.min(network);
+    let write = write.min(network - read);
+    [source + read, network - read - write, destination + write, checksum, encryption]
+}
+
 /// Judges where the time went; `held`: streams waited so long for the limit on the rate; `streams`:
 /// how long there were any, summed over them. The CPUs come first: when they are busy, every other stage looks slow too.
 pub(crate) fn slowest(
@@ -66,6 +75,14 @@ mod tests {
         assert!(matches!(slowest([none; 5], S * 9, S * 10, none, S * 10), SlowestPart::RoundTrips { .. }));
         assert!(matches!(slowest([S; 5], none, S, S * 10_000, S * 10), SlowestPart::Cpu { .. }));
         assert!(matches!(slowest([none; 5], none, none, none, S), SlowestPart::Unknown));
+    }
+
+    #[test]
+    fn time_of_servers_storage_is_taken_from_the_network() {
+        let none = Duration::ZERO;
+        let stages = [S, S * 10, S * 2, none, S];
+        assert_eq!(with_servers(stages, S * 6, S * 3), [S * 7, S, S * 5, none, S]);
+        assert_eq!(with_servers(stages, S * 8, S * 9), [S * 9, none, S * 4, none, S]);
     }
 
     #[test]

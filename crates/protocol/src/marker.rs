@@ -2,6 +2,8 @@
 
 mod path;
 
+use std::time::Duration;
+
 use bstr::{BStr, BString, ByteSlice};
 pub use path::{LimitedBy, PathMarker};
 
@@ -19,6 +21,9 @@ pub enum Marker {
     Status(StatusMarker),
     /// 115: what the sender sees of the path.
     Path(PathMarker),
+    /// 115: how long the streams of this transfer have waited for the server's storage until now, summed over them; in whole
+    /// microseconds on the wire: `115 Storage wait=2500000`.
+    Storage(Duration),
 }
 
 /// 112: what one stripe has moved in this transfer.
@@ -76,6 +81,7 @@ impl Marker {
                 Reply::indented(113, "Status Marker", body, "End.")
             }
             Self::Path(marker) => path::to_reply(marker),
+            Self::Storage(wait) => Reply::new(path::CODE, format!("Storage wait={}", wait.as_micros())),
         }
     }
 
@@ -91,7 +97,10 @@ impl Marker {
             }
             112 => Some(parse_perf(reply).map(Self::Perf)),
             113 => Some(parse_status(reply).map(Self::Status)),
-            path::CODE => Some(path::parse(after(reply.text(), b"Path ")?).map(Self::Path)),
+            path::CODE => Some(match after(reply.text(), b"Storage ") {
+                Some(text) => path::micros(text, "wait").map(Self::Storage),
+                None => path::parse(after(reply.text(), b"Path ")?).map(Self::Path),
+            }),
             _ => None,
         }
     }

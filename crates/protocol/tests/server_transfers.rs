@@ -281,6 +281,28 @@ fn path_markers() {
 }
 
 #[test]
+fn storage_markers_come_with_both_directions_if_asked_for() {
+    let mut host = Host::logged_in();
+    let mut wait = |lines: &[&str], transfer: &str| {
+        for line in lines {
+            host.run(line);
+        }
+        host.run("PASV");
+        let wanted = started(&mut host, transfer).storage_info;
+        host.session.event(Event::Storage(Duration::from_millis(1500)));
+        let sent = host.poll();
+        end(&mut host);
+        assert_eq!(wanted, !sent.is_empty());
+        sent
+    };
+    assert_eq!(wait(&["MODE E", "OPTS RETR markers=5;"], "RETR f"), "");
+    assert_eq!(wait(&["OPTS RETR PathInfo=1;"], "RETR f"), "115 Storage wait=1500000");
+    assert_eq!(wait(&[], "STOR f"), "115 Storage wait=1500000");
+    assert_eq!(wait(&["MODE S"], "STOR f"), "");
+    assert_eq!(wait(&["MODE E", "OPTS RETR PathInfo=0;"], "STOR f"), "");
+}
+
+#[test]
 fn stream_get() {
     let mut host = Host::logged_in();
     host.run("TYPE I");
@@ -304,6 +326,7 @@ fn stream_get() {
             perf_interval: 0,
             restart_interval: 0,
             path_info: false,
+            storage_info: false,
             replaces: false,
             congestion: None,
             delayed: None,

@@ -72,7 +72,7 @@ impl Told {
                 more
             }
             // What a path is like says nothing of what gets done.
-            Marker::Range(_) | Marker::Perf(_) | Marker::Path(_) => false,
+            Marker::Range(_) | Marker::Perf(_) | Marker::Path(_) | Marker::Storage(_) => false,
         }
     }
 }

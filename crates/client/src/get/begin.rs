@@ -123,6 +123,7 @@ impl<'e> Flow<'_, 'e> {
             sum: None,
             error: None,
             sum_only: true,
+            storage_wait: Duration::ZERO,
         });
         Ok(())
     }
@@ -274,6 +275,7 @@ impl<'e> Flow<'_, 'e> {
             sum: None,
             error: None,
             sum_only: false,
+            storage_wait: Duration::ZERO,
         });
         Ok(())
     }

@@ -78,7 +78,7 @@ impl<'e> Flow<'_, 'e> {
         let (straggler, streams) = (self.straggler(&download), channel.streams);
         let (asks, slots, first, seat) = (&mut self.asks, &mut self.slots, self.first, self.seat.as_ref());
         let mut judge = |answer: Answer| {
-            hear(asks, slots, first, seat, answer);
+            hear(asks, slots, first, ctx, seat, answer);
             let slot = &slots[(id - first) as usize];
             if slot.error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -140,7 +140,7 @@ impl<'e> Flow<'_, 'e> {
                     let (asks, slots) = (&mut self.asks, &mut self.slots);
                     self.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(asks, slots, first, seat, answer);
+                            hear(asks, slots, first, ctx, seat, answer);
                         }
                         slots[at].ended.is_some() || slots[at].error.is_some()
                     });

@@ -224,6 +224,7 @@ impl<'e> Flow<'_, 'e> {
             again: false,
             asked_again: false,
             due,
+            storage_wait: Duration::ZERO,
             error: None,
         });
         Ok(())

@@ -79,17 +79,10 @@ pub(super) fn to_reply(marker: &PathMarker) -> Reply {
 
 /// What follows `115 Path `. Words that are not known are ignored, so that more of them can come.
 pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
-    let required = |field: &'static str| -> Result<&BStr, MarkerError> {
-        let value = |word| {
-            <[u8]>::split_once_str(word, "=").filter(|(key, _)| key.eq_ignore_ascii_case(field.as_bytes()))
-        };
-        let value = text.split_str(" ").find_map(value);
-        value.map(|(_, value)| value.as_bstr()).ok_or(MarkerError::Missing { code: CODE, field })
-    };
-    let number = |field| required(field).and_then(|value| super::number(CODE, field, value));
-    let micros = |field| number(field).map(Duration::from_micros);
+    let number = |field| number(text, field);
+    let micros = |field| micros(text, field);
     let streams = number("streams")?;
-    let limited = required("limited")?;
+    let limited = required(text, "limited")?;
     let limit =
         LimitedBy::ALL.into_iter().find(|limit| limit.name().as_bytes() == limited.to_ascii_lowercase());
     Ok(PathMarker {
@@ -105,6 +98,24 @@ pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
         })?,
         limited: limit.ok_or_else(|| MarkerError::UnknownLimit(limited.into()))?,
     })
+}
+
+/// The value of the word `field=value`.
+fn required<'a>(text: &'a [u8], field: &'static str) -> Result<&'a BStr, MarkerError> {
+    let value = |word| {
+        <[u8]>::split_once_str(word, "=").filter(|(key, _)| key.eq_ignore_ascii_case(field.as_bytes()))
+    };
+    let value = text.split_str(" ").find_map(value);
+    value.map(|(_, value)| value.as_bstr()).ok_or(MarkerError::Missing { code: CODE, field })
+}
+
+fn number(text: &[u8], field: &'static str) -> Result<u64, MarkerError> {
+    required(text, field).and_then(|value| super::number(CODE, field, value))
+}
+
+/// A time in whole microseconds.
+pub(super) fn micros(text: &[u8], field: &'static str) -> Result<Duration, MarkerError> {
+    number(text, field).map(Duration::from_micros)
 }
 
 #[cfg(test)]
@@ -157,6 +168,15 @@ mod tests {
         ));
         assert_eq!(read(&good.replace("app", "moon")), Err(MarkerError::UnknownLimit("moon".into())));
         assert!(read("Path ").is_err());
+    }
+
+    #[test]
+    fn storage_marker_round_trips_and_needs_a_number() {
+        let marker = Marker::Storage(Duration::from_micros(2_500_000));
+        assert_eq!(marker.to_reply(), Reply::new(115, "Storage wait=2500000"));
+        assert_eq!(read("storage new=1 WAIT=2500000"), Ok(marker));
+        assert_eq!(read("Storage w=1"), Err(MarkerError::Missing { code: 115, field: "wait" }));
+        assert!(matches!(read("Storage wait=-1"), Err(MarkerError::NotANumber { .. })));
     }
 
     proptest! {

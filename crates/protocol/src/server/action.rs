@@ -4,6 +4,7 @@
 //! files, users and the clock. One operation is under way at a time.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bstr::BString;
 
@@ -185,6 +186,8 @@ pub struct Transfer {
     pub restart_interval: u32,
     /// Report [`Event::Path`] with each [`Event::Perf`].
     pub path_info: bool,
+    /// Report [`Event::Storage`] with each [`Event::Perf`].
+    pub storage_info: bool,
     /// The congestion control of connections made from now on, as in [`ChannelOptions`].
     pub congestion: Option<CongestionName>,
     /// Tell the address only now (delayed passive): report [`Event::Listening`] first.
@@ -362,6 +365,9 @@ pub enum Event {
     Received(RangeSet),
     /// Time for a 115 marker.
     Path(PathMarker),
+    /// The streams of the transfer have waited so long for storage until now, summed over them; sent as a 115 marker if
+    /// [`Transfer::storage_info`].
+    Storage(Duration),
     /// Time for a 113 marker. `timestamp` is in tenths of a second since 1970.
     Checksummed { timestamp: u64, bytes: u64 },
     /// A chunk of the listing of [`Operation::ListHere`].

@@ -134,8 +134,9 @@ impl Session {
             (true, Mode::Stream) => (0, 0),
             (false, _) => (options.send_markers, 0),
         };
-        let path_info =
-            options.path_info && !store && self.state.mode == Mode::ExtendedBlock && perf_interval > 0;
+        let storage_info =
+            options.path_info && self.state.mode == Mode::ExtendedBlock && perf_interval > 0;
+        let path_info = storage_info && !store;
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending {
             path: path.clone(),
@@ -145,6 +146,7 @@ impl Session {
             restart: restart_interval > 0,
             receives: store,
             path_info,
+            storage_info,
             checksum: options.checksum,
             begun: false,
         };
@@ -168,6 +170,7 @@ impl Session {
             perf_interval,
             restart_interval,
             path_info,
+            storage_info,
             congestion: options.congestion,
             delayed: listen,
         };

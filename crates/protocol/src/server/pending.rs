@@ -106,6 +106,8 @@ pub(super) struct DataPending {
     pub(super) restart: bool,
     /// 115 markers are wanted.
     pub(super) path_info: bool,
+    /// 115 markers about storage are wanted.
+    pub(super) storage_info: bool,
     /// A checksum in passing is wanted.
     pub(super) checksum: Option<ChecksumAlgorithm>,
     pub(super) begun: bool,
@@ -122,6 +124,7 @@ impl DataPending {
             perf: false,
             restart: false,
             path_info: false,
+            storage_info: false,
             checksum: None,
             begun: false,
         }
@@ -231,6 +234,7 @@ impl DataPending {
                 Some(Marker::Perf(PerfMarker { timestamp, stripe, bytes, stripes }).to_reply())
             }
             Event::Path(path) if self.path_info => Some(Marker::Path(path).to_reply()),
+            Event::Storage(wait) if self.storage_info => Some(Marker::Storage(wait).to_reply()),
             Event::Received(ranges) if self.restart && !ranges.is_empty() => {
                 Some(Marker::Range(ranges).to_reply())
             }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime};
 
-use ropewalk_engine::{Attendant, Parallelism, Progress};
+use ropewalk_engine::{Attendant, Parallelism, Progress, Stage};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Event, Failure, Session};
@@ -69,6 +69,8 @@ pub(super) struct Markers<'a> {
     pub(super) secure: Option<&'a Secure<'a>>,
     /// Path markers go with the performance markers.
     pub(super) path: Option<PathWatch>,
+    /// The time that streams wait in this stage is reported with the performance markers.
+    pub(super) storage: Option<Stage>,
     /// What the connections show is kept for later ones.
     pub(super) sight: Option<Sight>,
     told: RangeSet,
@@ -110,6 +112,7 @@ impl<'a> Markers<'a> {
             origin,
             secure: None,
             path: None,
+            storage: None,
             sight: None,
             told: RangeSet::new(),
             begun: false,
@@ -373,8 +376,11 @@ impl<'a> Attend<'a> {
             return ControlFlow::Continue(());
         }
         self.tell(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes: progress.bytes() })?;
-        match self.markers.path.as_mut().and_then(PathWatch::marker) {
-            Some(marker) => self.tell(Event::Path(marker)),
+        if let Some(marker) = self.markers.path.as_mut().and_then(PathWatch::marker) {
+            self.tell(Event::Path(marker))?;
+        }
+        match self.markers.storage {
+            Some(stage) => self.tell(Event::Storage(progress.time(stage))),
             None => ControlFlow::Continue(()),
         }
     }

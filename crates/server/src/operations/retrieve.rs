@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ropewalk_engine::{Progress, SendJob};
+use ropewalk_engine::{Progress, SendJob, Stage};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Transfer};
@@ -39,6 +39,7 @@ pub(super) fn retrieve(
     let mut channel = channel::take(job.context, Direction::Retrieve)?;
     let mut markers = Markers::new(transfer.perf_interval, 0, 0);
     markers.path = transfer.path_info.then(|| PathWatch::new(channel.data.flows()));
+    markers.storage = transfer.storage_info.then_some(Stage::Source);
     markers.sight = Some(Sight::new(true));
     let mut attend =
         Attend::new(job.host, job.session, job.control, channel.streams(), markers).sharing(job.turn);

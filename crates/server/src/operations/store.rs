@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use ropewalk_engine::{Progress, ReceiveJob, Received};
+use ropewalk_engine::{Progress, ReceiveJob, Received, Stage};
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::path::VirtualPath;
@@ -127,6 +127,7 @@ fn receive_file(
     let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
     markers.secure = Some(&secure);
     markers.sight = Some(Sight::new(false));
+    markers.storage = transfer.storage_info.then_some(Stage::Destination);
     let attend = Attend::new(job.host, job.session, job.control, None, markers)
         .sharing(job.turn)
         .giving_way(writing.writer())
