@@ -134,8 +134,7 @@ impl Session {
             (true, Mode::Stream) => (0, 0),
             (false, _) => (options.send_markers, 0),
         };
-        let storage_info =
-            options.path_info && self.state.mode == Mode::ExtendedBlock && perf_interval > 0;
+        let storage_info = options.path_info && self.state.mode == Mode::ExtendedBlock && perf_interval > 0;
         let path_info = storage_info && !store;
         let (listen, delayed) = delayed.unzip();
         let pending = DataPending {
