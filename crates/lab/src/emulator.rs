@@ -1,13 +1,14 @@
 //! The emulated path: a user-space router between two TUN interfaces.
 //!
-//! A runner opens one [`Tun`] in each of two network namespaces and starts an [`Emulator`] on them:
+//! The caller opens one [`Tun`] in each of two network namespaces and starts an [`Emulator`] on
+//! them. The emulator forwards the packets of both directions on a thread of its own.
 //!
 //! ```no_run
 //! use ropewalk_lab::emulator::{Change, Emulator, Options, Path, Tun};
 //! # fn in_namespace<T>(_: &str, f: impl FnOnce() -> T) -> T { f() }
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = Path::default();
-//! // Each on a thread that is in the namespace; addresses and routes are the runner's affair.
+//! // Each call runs on a thread that is in the namespace; the caller sets addresses and routes.
 //! let left = in_namespace("left", || Tun::open("wan0", path.mtu, true))?;
 //! let right = in_namespace("right", || Tun::open("wan0", path.mtu, true))?;
 //! let emulator = Emulator::start(Options { path, ..Options::default() }, left, right)?;
@@ -18,7 +19,7 @@
 //! # let _ = report; Ok(()) }
 //! ```
 //!
-//! When the process ends, however, the kernel removes both interfaces.
+//! When the process ends, the kernel removes both interfaces, however the process ended.
 
 mod change;
 mod checksum;

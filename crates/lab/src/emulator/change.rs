@@ -1,4 +1,4 @@
-//! Changes of a path while it runs.
+//! Changes of a path while it is emulated.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::config::{ConfigError, Direction, Loss, Path, Queue, Reorder, check_mtu};
 use super::units::{self, Rate};
 
-/// What becomes different in one direction; what is not named stays.
+/// The new values of one direction; a field that is `None` leaves the value as it is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Patch {
@@ -17,7 +17,7 @@ pub struct Patch {
     pub delay: Option<Duration>,
     #[serde(with = "units::duration::option", skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Duration>,
-    /// Probability 0 ends reordering.
+    /// A probability of 0 turns reordering off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Reorder>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Writes what is named into `direction`, without checking it.
+    /// Writes the fields that are set into `direction`, without checking the result.
     pub fn apply(&self, direction: &mut Direction) {
         fn set<T: Clone>(to: &mut T, from: &Option<T>) {
             if let Some(value) = from {
@@ -48,7 +48,7 @@ impl Patch {
     }
 }
 
-/// A step of a schedule, or a wish from the control socket.
+/// A step of a schedule, or a request of the control socket.
 ///
 /// ```toml
 /// [[change]]
@@ -59,19 +59,19 @@ impl Patch {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Change {
-    /// Time since the emulator was started; what is past happens at once.
+    /// Time since the start of the emulator; a change whose time has passed is applied at once.
     #[serde(with = "units::duration")]
     pub at: Duration,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Applied to both directions, before the two others.
+    /// Applied to both directions, before `forward` and `backward`.
     pub both: Patch,
     pub forward: Patch,
     pub backward: Patch,
 }
 
 impl Change {
-    /// The path after this change of `path`, checked.
+    /// Returns `path` with this change applied, after checking it.
     ///
     /// # Errors
     /// The new path is not valid, see [`Path::validate`].
@@ -90,11 +90,12 @@ impl Change {
     }
 }
 
-/// Checks a whole schedule against the path that it starts from: each step must make sense after those before it.
-/// Steps are taken in the order of their times, steps of the same time in the order of the list.
+/// Checks a whole schedule against the path that it starts from: each step must lead to a valid
+/// path after the steps before it. Steps are applied in the order of their times, steps of the same
+/// time in the order of the list.
 ///
 /// # Errors
-/// A step leads to a path that is not valid; it is named as `change[index]`.
+/// A step leads to a path that is not valid; the error names the step as `change[index]`.
 pub fn check_schedule(path: &Path, schedule: &[Change]) -> Result<(), ConfigError> {
     let mut steps: Vec<(usize, &Change)> = schedule.iter().enumerate().collect();
     steps.sort_by_key(|(_, change)| change.at);

@@ -1,4 +1,4 @@
-//! Controlled Delay, as RFC 8289 section 5 writes it.
+//! Controlled Delay (CoDel), as in the pseudocode of RFC 8289 section 5.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,17 @@ pub(super) struct CodelState {
     dropping: bool,
 }
 
-/// What came off the queue.
+/// The result of taking a packet off the queue.
 pub(super) struct Dequeued<P> {
-    /// The packet to send, `None` where all that waited were dropped.
+    /// The packet to send; `None` if all waiting packets were dropped.
     pub(super) packet: Option<Waiting<P>>,
     pub(super) dropped: u64,
     pub(super) marked: bool,
 }
 
 impl CodelState {
-    /// Takes the next packet to be sent at `now`. `bytes` are those in the queue and are kept up to date;
-    /// `largest` is the largest packet seen.
+    /// Takes the next packet to be sent at `now`. `bytes` is the number of bytes in the queue and
+    /// is updated; `largest` is the size of the largest packet seen.
     pub(super) fn dequeue<P>(
         &mut self,
         codel: &Codel,
@@ -63,7 +63,8 @@ impl CodelState {
                 (packet, _) = self.next(now, target, interval, queue, bytes, largest);
             }
             self.dropping = true;
-            // Dropped not long ago: start near the rate that controlled the queue then.
+            // If CoDel stopped dropping only recently, start near the drop rate that controlled the
+            // queue then.
             let delta = self.count - self.last_count;
             let recent = now.saturating_sub(self.drop_next) < 16 * interval;
             self.count = if delta > 1 && recent { delta } else { 1 };
@@ -73,7 +74,7 @@ impl CodelState {
         Dequeued { packet, dropped, marked }
     }
 
-    /// `dodequeue`: the head, and whether it may be dropped.
+    /// `dodequeue` of RFC 8289: returns the head of the queue, and whether it may be dropped.
     fn next<P>(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! What a path is like: the part of a scenario file that the emulator understands.
+//! The description of a path: the part of a scenario file that the emulator understands.
 
 mod check;
 mod read;
@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{self, Rate};
 
-/// A two-way path between two hosts. *Forward* is from the left host to the right one.
+/// A bidirectional path between two hosts. *Forward* is from the left host to the right one.
 ///
-/// In TOML both directions may be described at once, and `round_trip` sets both delays to its half:
+/// In TOML `both` describes both directions at once, and `round_trip` sets each one-way delay to
+/// half of its value:
 ///
 /// ```toml
 /// mtu = 1500
@@ -25,7 +26,7 @@ use super::units::{self, Rate};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawPath")]
 pub struct Path {
-    /// Largest IP packet in bytes, both ways.
+    /// Largest IP packet in bytes, in both directions.
     pub mtu: u32,
     pub forward: Direction,
     pub backward: Direction,
@@ -37,30 +38,33 @@ impl Default for Path {
     }
 }
 
-/// One direction of a path. A packet meets, in this order: random loss, the queue, the link at its rate, the delay.
+/// One direction of a path. A packet passes, in this order: random loss, the queue, the link at its
+/// rate, the delay.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Direction {
-    /// Bits a second on the link.
+    /// Rate of the link in bits per second.
     pub rate: Rate,
-    /// One-way propagation delay, beside serialisation and queueing.
+    /// One-way propagation delay; serialisation and queueing come on top of it.
     #[serde(with = "units::duration")]
     pub delay: Duration,
-    /// The delay wanders within `delay` ± `jitter`, slowly enough that packets keep their order.
+    /// The delay varies within `delay` ± `jitter`, slowly enough that packets keep their order.
     #[serde(with = "units::duration")]
     pub jitter: Duration,
-    /// Packets that are held back and overtaken.
+    /// Random reordering of packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Reorder>,
     /// Random loss, before the queue.
     pub loss: Loss,
-    /// The queue before the link. The packet on the link is not counted as waiting.
+    /// The queue before the link. The packet that the link is sending does not count as waiting.
     pub queue: Queue,
-    /// Bytes that each packet takes on the link beside the IP packet (Ethernet: 38 with preamble and gap).
+    /// Bytes that each packet takes on the link in addition to the IP packet (Ethernet: 38 with
+    /// preamble and inter-frame gap).
     pub overhead: u32,
 }
 
-/// Each packet is held back with `probability` for `by`, so that those sent during that time overtake it.
+/// Each packet is delayed with `probability` by a further `by`, so that packets sent during that
+/// time overtake it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reorder {
@@ -70,8 +74,9 @@ pub struct Reorder {
     pub by: Duration,
 }
 
-/// Random loss. In TOML `loss = "0.1%"` means independent loss; bursts are written
-/// `loss = { model = "bursts", average = "0.1%", length = 5 }` or with the four parameters of the model.
+/// Random loss. In TOML `loss = "0.1%"` means independent loss. Bursts are written as `loss = {
+/// model = "bursts", average = "0.1%", length = 5 }` or with the four parameters of the
+/// Gilbert-Elliott model.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum Loss {
@@ -79,13 +84,15 @@ pub enum Loss {
     None,
     /// Each packet is lost with probability `p`, independently of others.
     Bernoulli { p: f64 },
-    /// Two states (Gilbert 1960, Elliott 1963): before each packet the state changes with probability `enter`
-    /// (good to bad) or `leave` (bad to good); the packet is then lost with probability `good` or `bad`.
+    /// A model with two states (Gilbert 1960, Elliott 1963). Before each packet the state changes
+    /// with probability `enter` (from good to bad) or `leave` (from bad to good); then the packet
+    /// is lost with probability `good` or `bad`, depending on the state.
     GilbertElliott { enter: f64, leave: f64, good: f64, bad: f64 },
 }
 
 impl Loss {
-    /// Bursts of `length` lost packets on average which lose `average` of all packets (simple Gilbert model).
+    /// Returns the simple Gilbert model that loses the share `average` of all packets, in bursts of
+    /// `length` packets on average.
     pub fn bursts(average: f64, length: f64) -> Self {
         if average <= 0.0 {
             return Self::None;
@@ -112,7 +119,7 @@ impl Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Queue {
-    /// Packets that find `packets` others waiting are dropped.
+    /// A packet that arrives when `packets` packets are waiting is dropped.
     DropTail {
         packets: u32,
     },
@@ -130,26 +137,28 @@ impl Default for Queue {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Red {
-    /// Average queue in packets below which nothing is dropped.
+    /// Average queue length in packets below which no packet is dropped.
     pub min: f64,
-    /// Average queue in packets at which the probability reaches `max_p`.
+    /// Average queue length in packets at which the drop probability reaches `max_p`.
     pub max: f64,
     #[serde(with = "units::probability", default = "tenth")]
     pub max_p: f64,
     /// Weight of the newest queue length in the average.
     #[serde(default = "weight")]
     pub weight: f64,
-    /// Between `max` and twice `max` the probability rises from `max_p` to 1; otherwise all is dropped above `max`.
+    /// If true, the drop probability rises from `max_p` to 1 between `max` and twice `max`;
+    /// otherwise all packets are dropped above `max`.
     #[serde(default = "yes")]
     pub gentle: bool,
-    /// Space drops as ns-2 does with its `wait_`: at least 1/p packets apart, 1.5/p on average, rather than as in the
-    /// paper, 1 to 1/p apart.
+    /// Space drops as ns-2 does with its `wait_`: at least 1/p packets apart, 1.5/p on average.
+    /// Otherwise drops are 1 to 1/p packets apart, as in the paper.
     #[serde(default)]
     pub wait: bool,
-    /// Mark ECN-capable packets rather than drop them while the average is below `max` (RFC 3168 section 7).
+    /// Mark ECN-capable packets instead of dropping them while the average is below `max` (RFC 3168
+    /// section 7).
     #[serde(default)]
     pub ecn: bool,
-    /// Hard limit in packets.
+    /// Hard limit of the queue in packets.
     pub limit: u32,
 }
 
@@ -160,12 +169,13 @@ pub struct Codel {
     /// The standing queueing delay that is acceptable.
     #[serde(with = "units::duration")]
     pub target: Duration,
-    /// How long the delay must stay above it; about the longest usual round trip.
+    /// How long the delay must stay above `target` before packets are dropped; about the longest
+    /// usual round trip time.
     #[serde(with = "units::duration")]
     pub interval: Duration,
-    /// Hard limit in packets.
+    /// Hard limit of the queue in packets.
     pub limit: u32,
-    /// Mark ECN-capable packets rather than drop them.
+    /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -190,11 +200,11 @@ fn yes() -> bool {
     true
 }
 
-/// A value that makes no sense, with the place where it stands.
+/// An invalid value, with the field that has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}, found {found}")]
 pub struct ConfigError {
-    /// Such as `forward.queue.min`.
+    /// The field, such as `forward.queue.min`.
     pub field: String,
     pub expected: String,
     pub found: String,
@@ -205,7 +215,7 @@ pub(super) fn wrong(field: &str, expected: impl fmt::Display, found: impl fmt::D
 }
 
 impl ConfigError {
-    /// The same error in a part of something larger.
+    /// Prefixes the field of the error with the name of the structure that contains it.
     pub fn within(mut self, part: &str) -> Self {
         self.field = format!("{part}.{}", self.field);
         self

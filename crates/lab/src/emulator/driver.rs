@@ -1,7 +1,9 @@
-//! The emulator's thread: waits for packets, deadlines and commands, and moves packets between interfaces and links.
+//! The emulator's thread: it waits for packets, deadlines and commands, and moves packets between
+//! the interfaces and the links.
 //!
-//! One thread serves both directions: acknowledgements then wait for no second wake-up, and the other cores are left
-//! to the programs under test.
+//! One thread serves both directions. So an acknowledgement does not have to wait for a second
+//! thread to wake up, and the other cores are free for the programs under test. [`super::handle`]
+//! starts the thread and sends it commands.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -22,21 +24,24 @@ use super::steps::Steps;
 use super::sys;
 use super::tun::Tun;
 
-/// Packets read from one side before the other side, deadlines and commands get their turn.
+/// Packets that are read from one side before the other side, deadlines and commands are served.
 const BUDGET: usize = 16;
-/// With real-time priority, a thread that never sleeps is stopped by the kernel for 50 ms in each second, for the
-/// benefit of others (sched_rt_runtime_us, or the fair server of newer kernels). So it takes its breaks itself.
+/// The kernel stops a real-time thread that never sleeps for 50 ms in each second, so that other
+/// threads can run (sched_rt_runtime_us, or the fair server of newer kernels). The thread avoids
+/// this by taking short breaks itself.
 const LONGEST_RUN: Nanos = 2_000_000;
 const BREAK: Duration = Duration::from_micros(150);
-/// By how much one wake-up moves the estimate of their latency, and the most that it is taken for.
+/// The step by which one wake-up changes the estimate of the wake-up latency, and the upper limit
+/// of the estimate.
 const LEARN: Nanos = 1_000;
 const MOST_LATENCY: Nanos = 100_000;
-/// The most by which the arrival of a packet is dated back for the same reason.
+/// The upper limit by which the arrival time of a packet is moved back to account for the wake-up
+/// latency.
 const MOST_EARLIER: Nanos = 50_000;
-/// Messages about failed changes that are kept.
+/// Error messages of failed changes that are kept.
 const MOST_PROBLEMS: usize = 100;
 
-/// What the thread needs to start.
+/// The parameters with which the thread starts.
 pub(super) struct Driver {
     path: Path,
     schedule: Schedule<Change>,
@@ -45,13 +50,13 @@ pub(super) struct Driver {
     hold: Nanos,
     spin: Nanos,
     realtime: Option<u8>,
-    /// Left and right.
+    /// The left and the right interface.
     tuns: [Tun; 2],
     commands: Receiver<Command>,
     wake: Arc<OwnedFd>,
 }
 
-/// The state of a running thread.
+/// The state of the running thread.
 struct Running {
     start: Instant,
     path: Path,
@@ -62,9 +67,10 @@ struct Running {
     lanes: [Lane; 2],
     work: Work,
     wakeups: u64,
-    /// How long the kernel takes to wake us up: alarms are set so much earlier.
+    /// Estimate of the time that the kernel takes to wake the thread; alarms are set earlier by
+    /// this time.
     latency: Nanos,
-    /// When the packet came that ended the last wait, as far as we know.
+    /// Estimated arrival time of the packet that ended the last wait.
     woken: Option<Nanos>,
     /// When the thread last slept.
     rested: Nanos,
@@ -104,9 +110,9 @@ impl Driver {
         }
     }
 
-    /// Runs until it is told to stop, or until nobody is left to tell it.
+    /// Runs until it receives [`Command::Stop`].
     pub(super) fn run(self) -> Report {
-        // Timers of ordinary threads are late by 50 us otherwise.
+        // The default timer slack would delay the timers of an ordinary thread by 50 us.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let realtime = self.realtime.is_some_and(|priority| sys::set_realtime(i32::from(priority)).is_ok());
         let lanes = [(&self.path.forward, 1), (&self.path.backward, 2)].map(|(direction, which)| {
@@ -183,8 +189,8 @@ impl Running {
         }
     }
 
-    /// Waits for packets, commands or the time `until`; not at all where packets are left to be read. Tells whether
-    /// there are commands.
+    /// Waits for packets, for commands or until the time `until`; it only polls if there are
+    /// packets left to read. Returns whether there are commands.
     fn wait(&mut self, wake: &OwnedFd, until: Nanos, readable: &mut [bool; 2]) -> bool {
         let now = self.now();
         self.woken = None;
@@ -196,7 +202,7 @@ impl Running {
         }
         let timeout =
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
-        // An interface that has gone would always be "ready".
+        // `poll` would always report an interface that has gone as ready.
         let tun = |side: usize| match self.gone[side] {
             true => PollFd::new(wake, PollFlags::empty()),
             false => PollFd::new(&self.tuns[side], PollFlags::IN),
@@ -212,7 +218,7 @@ impl Running {
         match polled {
             Err(_) => *readable = [false; 2],
             Ok(0) if left > 0 => self.arrive(alarm, until),
-            // The packet that woke us came when the wake-up began.
+            // The packet that ended the wait arrived when the wake-up began.
             Ok(_) if left > 0 => {
                 let before = self.latency.min(MOST_EARLIER);
                 self.woken = Some(now.max(self.now().saturating_sub(before)));
@@ -225,11 +231,12 @@ impl Running {
         told
     }
 
-    /// After a wake-up by the clock, set to `alarm` for the sake of `until`: learns how long wake-ups take, and waits
-    /// actively for the little that is left.
+    /// Called after a wake-up by the clock, which was set to `alarm` in order to be on time at
+    /// `until`. Updates the estimate of the wake-up latency, and waits actively for the time that
+    /// is left.
     fn arrive(&mut self, alarm: Nanos, until: Nanos) {
         let now = self.now();
-        // Follows the median, which the outliers of a busy machine do not move.
+        // The estimate follows the median, which the outliers of a busy machine do not move.
         self.latency = if now > alarm + self.latency {
             (self.latency + LEARN).min(MOST_LATENCY)
         } else {
@@ -240,9 +247,9 @@ impl Running {
         }
     }
 
-    /// Does what was asked; true: stop.
+    /// Executes the pending commands. Returns true if the thread has to stop.
     fn obey(&mut self, commands: &Receiver<Command>) -> bool {
-        // Nobody need be waiting for an answer any more.
+        // Sending a reply fails if the caller no longer waits for it, which is not an error here.
         while let Ok(command) = commands.try_recv() {
             match command {
                 Command::Apply(change, reply) => {
@@ -261,7 +268,7 @@ impl Running {
         false
     }
 
-    /// Makes a change, or puts it on the schedule where its time is still to come.
+    /// Applies a change, or puts it on the schedule if its time is still to come.
     fn apply(&mut self, change: Change) -> Result<Path, ControlError> {
         if nanos(change.at) <= self.now() {
             return self.change(&change);

@@ -1,4 +1,4 @@
-//! Starting, watching, changing and stopping an emulator.
+//! The handle of an emulator: it starts, observes, changes and stops the emulator's thread.
 
 use std::io;
 use std::sync::Arc;
@@ -15,23 +15,26 @@ use super::driver::Driver;
 use super::stats::{Report, Sample, Snapshot};
 use super::tun::{Tun, TunError};
 
-/// How an emulator runs.
+/// The parameters of an emulator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// The path at the start.
     pub path: Path,
-    /// What becomes different later, in any order.
+    /// Later changes of the path, in any order.
     pub schedule: Vec<Change>,
-    /// Seed of everything random. The same seed and the same arrivals give the same losses.
+    /// Seed of all random numbers. The same seed and the same arrivals cause the same losses.
     pub seed: u64,
-    /// Step of the time series.
+    /// Step length of the time series.
     pub sample: Duration,
-    /// Packets due within this time of each other are delivered together, at the last one's time: saves wake-ups
-    /// at high rates. A packet that travels alone is never held.
+    /// Packets that are due within this time of each other are delivered together, at the time of
+    /// the last one. This saves wake-ups at high rates. A packet with no others within this time is
+    /// not delayed.
     pub coalesce: Duration,
-    /// Wake up this long before a delivery and wait for its moment actively: more precise, takes CPU.
+    /// Wake up this long before a delivery and wait actively for its time: this is more precise and
+    /// takes more CPU.
     pub spin: Duration,
-    /// SCHED_FIFO priority (1 to 99), where the system grants it; `None` for ordinary scheduling.
+    /// SCHED_FIFO priority (1 to 99), used if the system permits it; `None` for ordinary
+    /// scheduling.
     pub realtime: Option<u8>,
     /// Name of the emulator's thread, as `top` shows it.
     pub name: String,
@@ -52,7 +55,7 @@ impl Default for Options {
     }
 }
 
-/// Why an emulator did not start.
+/// The reason why an emulator did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
     #[error(transparent)]
@@ -61,7 +64,7 @@ pub enum EmulatorError {
     Start(#[source] io::Error),
 }
 
-/// Why a running emulator did not do what was asked.
+/// The reason why a running emulator did not execute a command.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error(transparent)]
@@ -80,13 +83,14 @@ pub(super) enum Command {
     Stop,
 }
 
-/// A running emulator. Dropping it stops it; packets on their way are then lost.
+/// A running emulator. Dropping it stops the thread; packets that are still on the path are lost
+/// then.
 pub struct Emulator {
     control: Control,
     thread: Option<JoinHandle<Report>>,
 }
 
-/// Speaks with a running emulator, from any thread.
+/// Sends commands to a running emulator, from any thread.
 #[derive(Clone)]
 pub struct Control {
     commands: Sender<Command>,
@@ -94,10 +98,11 @@ pub struct Control {
 }
 
 impl Emulator {
-    /// Starts to carry packets between two interfaces: those read from `left` go *forward*.
+    /// Starts to carry packets between two interfaces. Packets read from `left` travel in the
+    /// *forward* direction.
     ///
     /// # Errors
-    /// The path or its schedule is not valid, or the system gives no eventfd or thread.
+    /// The path or its schedule is not valid, or the system cannot create an eventfd or a thread.
     pub fn start(options: Options, left: Tun, right: Tun) -> Result<Self, EmulatorError> {
         options.path.validate()?;
         check_schedule(&options.path, &options.schedule)?;
@@ -113,12 +118,12 @@ impl Emulator {
         Ok(Self { control: Control { commands, wake }, thread: Some(thread) })
     }
 
-    /// A handle for other threads.
+    /// Returns a handle for other threads.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Ends it and tells what happened.
+    /// Stops the emulator and returns its report.
     pub fn stop(mut self) -> Report {
         match self.join() {
             Some(Ok(report)) => report,
@@ -128,7 +133,7 @@ impl Emulator {
     }
 
     fn join(&mut self) -> Option<std::thread::Result<Report>> {
-        // A failed send means that the thread has ended already.
+        // Sending fails if the thread has ended already.
         let _ = self.control.send(Command::Stop);
         self.thread.take().map(JoinHandle::join)
     }
@@ -143,7 +148,7 @@ impl Drop for Emulator {
 impl Control {
     fn send(&self, command: Command) -> Result<(), ControlError> {
         self.commands.send(command).map_err(|_| ControlError::Ended)?;
-        // Full only when 2^64 - 2 wake-ups are pending.
+        // This write would fail only if 2^64 - 2 wake-ups were pending.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         Ok(())
     }
@@ -154,15 +159,16 @@ impl Control {
         receiver.recv().map_err(|_| ControlError::Ended)
     }
 
-    /// Makes a change at once (or at `change.at`, where that is still to come) and gives the path as it is then.
+    /// Applies a change at once (or at `change.at`, if that is still to come) and returns the
+    /// resulting path.
     ///
     /// # Errors
-    /// The path would not be valid, an interface does not take the MTU, or the emulator has ended.
+    /// The resulting path is not valid, an interface rejects the MTU, or the emulator has ended.
     pub fn apply(&self, change: &Change) -> Result<Path, ControlError> {
         self.ask(|reply| Command::Apply(Box::new(change.clone()), reply))?
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     ///
     /// # Errors
     /// [`ControlError::Ended`].
@@ -170,8 +176,9 @@ impl Control {
         self.ask(Command::Snapshot)
     }
 
-    /// The steps of the time series from number `from` on: what came since the last call, when `from` is the number
-    /// of steps seen so far. Those that are forgotten ([`keep`](Self::keep)) are left out.
+    /// Returns the steps of the time series from number `from` on. With the number of steps
+    /// received so far as `from`, these are the new steps. Discarded steps ([`keep`](Self::keep))
+    /// are left out.
     ///
     /// # Errors
     /// [`ControlError::Ended`].
@@ -179,8 +186,9 @@ impl Control {
         self.ask(|reply| Command::Series(from, reply))
     }
 
-    /// From now on only the latest steps of the time series are kept, at least `most` of them and less than twice as many:
-    /// for one that runs until somebody ends it.
+    /// From now on the emulator keeps only the latest steps of the time series: at least `most`,
+    /// and less than twice as many. This bounds the memory of an emulator that runs for an unknown
+    /// time.
     ///
     /// # Errors
     /// [`ControlError::Ended`].

@@ -1,10 +1,10 @@
-//! A histogram of times with about 6 % resolution, cheap enough to be fed by every packet.
+//! A histogram of times with a resolution of about 6 %, cheap enough to add every packet.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Buckets for each power of two.
+/// Buckets per power of two.
 const FINE: u32 = 16;
 const BUCKETS: usize = (64 - 3) * FINE as usize;
 
@@ -54,7 +54,7 @@ fn top(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Counts one time.
+    /// Adds one time.
     pub fn add(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos).min(BUCKETS - 1)] += 1;
@@ -63,7 +63,8 @@ impl Histogram {
         self.sum += u128::from(nanos);
     }
 
-    /// The value that the share `p` of all does not exceed, rounded up to its bucket's end.
+    /// The time that the share `p` of all times does not exceed, rounded up to the end of its
+    /// bucket.
     pub fn quantile(&self, p: f64) -> Duration {
         let rank = ((self.count as f64 * p).ceil() as u64).max(1);
         let mut seen = 0;
@@ -76,7 +77,7 @@ impl Histogram {
         Duration::from_nanos(self.max)
     }
 
-    /// The usual quantiles.
+    /// The mean, the usual quantiles and the maximum.
     pub fn spread(&self) -> Spread {
         let quantile = |p| self.quantile(p).as_secs_f64();
         Spread {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_contiguous_and_hold_their_values() {
+    fn buckets_of_all_sizes_are_contiguous_and_contain_their_values() {
         for n in (0..100_000).chain([u64::MAX, u64::MAX - 1, 1 << 40, (1 << 40) - 1]) {
             let b = bucket(n);
             assert!(b < BUCKETS && top(b) >= n, "{n}");
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_close() {
+    fn quantiles_of_uniform_times_are_within_seven_percent() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.spread(), Spread::default());
         for n in 1..=1000 {

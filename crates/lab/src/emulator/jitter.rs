@@ -1,13 +1,14 @@
-//! Delay variation that keeps order.
+//! Delay variation that keeps the order of packets.
 
 use fastrand::Rng;
 
 use super::link::Nanos;
 
-/// A delay that wanders within ± an amplitude: straight lines between independent uniform values, which lie four
-/// amplitudes apart. It then never falls faster than half of the time that passes, so that packets keep their
-/// order, and its mean is 0 however densely packets follow each other. (Independent values for each packet would,
-/// with order kept, push every packet towards the largest delay.)
+/// A delay that varies within ± an amplitude, along straight lines between independent uniform
+/// values that are four amplitudes apart in time. So the delay never falls faster than half of the
+/// time that passes, which keeps packets in order, and its mean is 0 however densely packets follow
+/// each other. (Independent values for each packet, with the order kept, would push every packet
+/// towards the largest delay.)
 #[derive(Debug, Clone)]
 pub(super) struct Wander {
     amplitude: i64,
@@ -16,7 +17,8 @@ pub(super) struct Wander {
     rng: Rng,
 }
 
-/// Values are no closer than this, so that a small jitter does not turn into noise between neighbours.
+/// Least distance of two values in nanoseconds, so that a small jitter does not become noise
+/// between successive packets.
 const LEAST_STEP: Nanos = 1_000_000;
 
 impl Wander {
@@ -30,7 +32,7 @@ impl Wander {
         self.amplitude = i64::try_from(amplitude).unwrap_or(i64::MAX / 8);
     }
 
-    /// The deviation at `now`, in nanoseconds. Times must not decrease.
+    /// The deviation at `now`, in nanoseconds. `now` must not decrease from call to call.
     pub(super) fn at(&mut self, now: Nanos) -> i64 {
         if self.amplitude == 0 {
             self.from.1 = 0;
@@ -39,7 +41,7 @@ impl Wander {
         }
         let step = (4 * self.amplitude as Nanos).max(LEAST_STEP);
         if now >= self.to.0.saturating_add(step) {
-            // After a pause, long enough for a new independent value.
+            // After a pause of at least one step the value is independent of the last one.
             self.to = (now, self.draw());
         }
         if now >= self.to.0 {
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wanders_within_bounds_around_zero_and_keeps_order() {
+    fn wander_at_any_packet_gap_stays_within_bounds_and_keeps_order() {
         for gap in [1_000, 100_000, 3_000_000, 50_000_000] {
             let mut wander = Wander::new(2_000_000, Rng::with_seed(5));
             let (mut sum, mut low, mut high, mut last) = (0f64, 0, 0, i64::MIN);
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn can_be_turned_off_and_on() {
+    fn wander_when_amplitude_changes_turns_on_and_off() {
         let mut wander = Wander::new(0, Rng::with_seed(5));
         assert_eq!(wander.at(5), 0);
         wander.set(1_000_000);

@@ -1,4 +1,5 @@
-//! One direction with its interfaces: super-packets in, cut into segments for the link, joined again on the way out.
+//! One direction with its interfaces. It cuts the super-packets that it reads into segments for the
+//! link, and joins the segments again before it writes them.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,11 +12,12 @@ use super::packet::{Packet, SCRATCH};
 use super::stats::{Counters, Step};
 use super::tun::Tun;
 
-/// A virtio header and the largest IP packet, and some.
+/// Room for a virtio header and the largest IP packet, rounded up.
 const BUFFER: usize = 66 * 1024;
-/// Packets longer than this keep the buffer that they were read into; shorter ones are copied to memory of their size.
+/// Packets longer than this keep the buffer that they were read into; shorter ones are copied to an
+/// allocation of their size.
 const KEEP: usize = 24 * 1024;
-/// Buffers kept for later use.
+/// Number of buffers kept for reuse.
 const SPARE: usize = 32;
 
 /// One segment of a packet.
@@ -24,7 +26,7 @@ struct Segment {
     index: u32,
 }
 
-/// Neighbouring segments of one packet that leave together.
+/// Consecutive segments of one packet that are written together.
 struct Run {
     packet: Rc<Packet>,
     first: usize,
@@ -32,7 +34,7 @@ struct Run {
     marked: bool,
 }
 
-/// Reads and writes of both directions, and how late the writes were.
+/// The system calls of both directions, and how late the packets were written.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) reads: u64,
@@ -41,13 +43,13 @@ pub(super) struct Work {
     spare: Vec<Vec<u8>>,
 }
 
-/// What became of reading.
+/// The result of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Drained {
     Empty,
-    /// There may be more.
+    /// There may be more packets.
     Partly,
-    /// The interface is gone.
+    /// The interface no longer exists.
     Gone,
 }
 
@@ -55,7 +57,7 @@ pub(super) struct Lane {
     link: Link<Segment>,
     malformed: u64,
     refused: u64,
-    /// As of the last step of the series.
+    /// The counters at the last step of the time series.
     before: Counters,
 }
 
@@ -72,7 +74,8 @@ impl Lane {
         self.link.next_deadline(hold)
     }
 
-    /// Reads at most `budget` packets and offers them to the link; `clock` tells when each arrived.
+    /// Reads at most `budget` packets and offers them to the link; `clock` returns the arrival time
+    /// of each.
     pub(super) fn fill(
         &mut self,
         tun: &Tun,
@@ -120,7 +123,7 @@ impl Lane {
         }
     }
 
-    /// Writes what has arrived by now.
+    /// Writes the packets that have arrived at the far end by `now`.
     pub(super) fn deliver(&mut self, tun: &Tun, now: Nanos, hold: Nanos, work: &mut Work) {
         self.link.advance(now);
         let Some(planned) = self.link.next_deadline(hold).filter(|planned| *planned <= now) else { return };
@@ -169,7 +172,7 @@ impl Lane {
         Counters { malformed: self.malformed, refused: self.refused, ..self.link.counters() }
     }
 
-    /// Ends a step of `seconds` of the time series.
+    /// Ends a step of the time series, which was `seconds` long.
     pub(super) fn step(&mut self, now: Nanos, seconds: f64) -> Step {
         let counters = self.counters(now);
         let before = std::mem::replace(&mut self.before, counters);
@@ -191,7 +194,7 @@ impl Lane {
     }
 }
 
-/// Changes that are still to come, the next one first.
+/// Changes that are still to come, in the order of their times.
 pub(super) struct Schedule<T>(VecDeque<(Nanos, T)>);
 
 impl<T> Schedule<T> {
@@ -199,7 +202,7 @@ impl<T> Schedule<T> {
         Self(VecDeque::new())
     }
 
-    /// Puts a change behind those of the same time.
+    /// Inserts a change after those of the same time.
     pub(super) fn insert(&mut self, at: Nanos, change: T) {
         let place = self.0.partition_point(|(other, _)| *other <= at);
         self.0.insert(place, (at, change));

@@ -1,7 +1,8 @@
-//! One direction of the path in virtual time: no I/O, no clock, no surprises.
+//! One direction of the path in virtual time, without I/O and without a clock.
 //!
-//! Times are nanoseconds since any fixed moment. Whenever the link is asked, it catches up with what happened until
-//! then, at the moments when it happened: being asked late changes nothing but the moment of the answer.
+//! Times are nanoseconds since any fixed moment. Every call first computes what has happened on the
+//! link up to the time of the call, each event at its own time. So a call that comes late changes
+//! only when the caller gets its answer, and not the answer itself.
 
 use std::collections::VecDeque;
 
@@ -28,29 +29,30 @@ pub(super) struct Waiting<P> {
     pub(super) payload: P,
 }
 
-/// What happened in the queue since it was last asked.
+/// The events in the queue since the last call of [`Link::window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
     pub queue_max: u64,
-    /// Packets that left the queue for the link, and how long they had waited.
+    /// Packets that left the queue for the link; `waited` is the sum of their waiting times.
     pub served: u64,
     pub waited: Nanos,
     pub waited_max: Nanos,
 }
 
-/// Loss, queue, link and delay of one direction, carrying packets with any payload `P`.
+/// Loss, queue, link and delay of one direction. Packets carry a payload `P` of any type.
 pub struct Link<P> {
     config: Direction,
     loss: LossProcess,
     jitter: Wander,
     red: RedState,
     codel: CodelState,
-    /// Draws for RED and for reordering, apart from those for loss: a seed's losses do not depend on the queue.
+    /// Random numbers for RED and for reordering. Loss has a generator of its own, so that the
+    /// losses of a seed do not depend on the queue.
     rng: Rng,
     queue: VecDeque<Waiting<P>>,
     queue_bytes: u64,
     largest: u64,
-    /// The link is busy until then, and this many 1/rate-ths of a nanosecond longer.
+    /// The link is busy until this time, plus `remainder` times 1/rate nanoseconds.
     busy_until: Nanos,
     remainder: u64,
     wire: Wire<P>,
@@ -59,7 +61,7 @@ pub struct Link<P> {
 }
 
 impl<P> Link<P> {
-    /// An idle link. `config` has been validated.
+    /// An idle link. The caller must have validated `config`.
     pub fn new(config: Direction, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         Self {
@@ -80,13 +82,14 @@ impl<P> Link<P> {
         }
     }
 
-    /// The direction as it is now.
+    /// The current configuration.
     pub fn config(&self) -> &Direction {
         &self.config
     }
 
-    /// Changes the direction from `now` on. The packet on the link keeps its end, packets under way keep their
-    /// arrival, and a queue beyond a new limit drains.
+    /// Changes the configuration from `now` on. The packet on the link is finished at the old rate,
+    /// packets that have left the link keep their arrival times, and packets that exceed a new
+    /// limit of the queue stay in it until they are sent.
     pub fn set(&mut self, now: Nanos, config: Direction) {
         self.advance(now);
         if std::mem::discriminant(&config.queue) != std::mem::discriminant(&self.config.queue) {
@@ -99,8 +102,8 @@ impl<P> Link<P> {
         self.config = config;
     }
 
-    /// A packet of `bytes` arrives; `ecn` tells whether it may be marked. What is not dropped comes out of
-    /// [`Self::take`].
+    /// Offers a packet of `bytes` that arrives at `now`; `ecn` says whether it may be marked.
+    /// [`Self::take`] returns it later unless it is dropped.
     pub fn offer(&mut self, now: Nanos, bytes: u32, ecn: bool, payload: P) {
         self.advance(now);
         self.counters.packets_in += 1;
@@ -120,7 +123,7 @@ impl<P> Link<P> {
         self.window.queue_max = self.window.queue_max.max(waiting);
     }
 
-    /// Whether the queue takes a packet, and marks it.
+    /// Returns `None` if the queue drops the packet, otherwise whether the packet is to be marked.
     fn admit(&mut self, now: Nanos, bytes: u32, ecn: bool) -> Option<bool> {
         let mut marked = false;
         let limit = match self.config.queue {
@@ -147,12 +150,12 @@ impl<P> Link<P> {
         Some(marked)
     }
 
-    /// Time on the link of a packet of `bytes`, rounded down.
+    /// The time that a packet of `bytes` takes on the link, rounded down.
     fn slot(&self, bytes: u32) -> Nanos {
         self.config.rate.time_for(u64::from(bytes) + u64::from(self.config.overhead)).as_nanos() as Nanos
     }
 
-    /// Puts on the link all that it has begun to send until `now`.
+    /// Takes from the queue all packets that the link has begun to send by `now`.
     pub fn advance(&mut self, now: Nanos) {
         while let Some(head) = self.queue.front() {
             let start = self.busy_until.max(head.at);
@@ -207,11 +210,13 @@ impl<P> Link<P> {
         }
     }
 
-    /// When to call [`Self::take`] next, given that packets due within `hold` of each other may come together at the
-    /// last one's time. It may turn out to be early, then this gives a later time; `None`: nothing is on its way.
+    /// The time at which to call [`Self::take`] next, if packets that are due within `hold` of each
+    /// other are to be taken together at the time of the last one. The time may turn out to be too
+    /// early; the next call returns a later one then. `None`: no packet is on its way.
     pub fn next_deadline(&self, hold: Nanos) -> Option<Nanos> {
         let wire = self.wire.release(hold);
-        // The next to be put on the link arrives after those in line, and not before this.
+        // The next packet of the queue arrives after those in the delay line, and not before this
+        // time.
         let queue = self.queue.front().filter(|_| self.wire.line_is_empty()).map(|head| {
             let slot = if matches!(self.config.queue, Queue::Codel(_)) { 0 } else { self.slot(head.bytes) };
             let delay = self.config.delay.saturating_sub(self.config.jitter).as_nanos() as Nanos;
@@ -233,12 +238,12 @@ impl<P> Link<P> {
         Some(packet)
     }
 
-    /// The counters; those that the link cannot know are 0.
+    /// The counters; those of which the link has no knowledge are 0.
     pub fn counters(&self) -> Counters {
         Counters { waiting: self.queue.len() as u64, travelling: self.wire.len() as u64, ..self.counters }
     }
 
-    /// RED's average queue; with other queues, what waits now.
+    /// RED's average queue length; for other queues the current number of waiting packets.
     pub fn queue_average(&self) -> f64 {
         match self.config.queue {
             Queue::Red(_) => self.red.average(),
@@ -246,7 +251,7 @@ impl<P> Link<P> {
         }
     }
 
-    /// What happened in the queue since the last call.
+    /// Returns the events in the queue since the last call.
     pub fn window(&mut self) -> Window {
         let next = Window { queue_max: self.queue.len() as u64, ..Window::default() };
         std::mem::replace(&mut self.window, next)

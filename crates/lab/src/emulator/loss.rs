@@ -4,11 +4,11 @@ use fastrand::Rng;
 
 use super::config::Loss;
 
-/// A loss model with its state.
+/// A loss model and its state.
 #[derive(Debug, Clone)]
 pub(super) struct LossProcess {
     model: Loss,
-    /// The Gilbert-Elliott model is in its bad state.
+    /// Whether the Gilbert-Elliott model is in its bad state.
     bad: bool,
     rng: Rng,
 }
@@ -18,12 +18,12 @@ impl LossProcess {
         Self { model, bad: false, rng }
     }
 
-    /// Changes the model; the state is kept, so that a burst under way goes on.
+    /// Changes the model. The state is kept, so that a burst continues.
     pub(super) fn set(&mut self, model: Loss) {
         self.model = model;
     }
 
-    /// Whether the next packet is lost.
+    /// Returns whether the next packet is lost.
     pub(super) fn next(&mut self) -> bool {
         let p = match self.model {
             Loss::None => return false,
@@ -58,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn independent_loss_has_its_share_and_no_memory() {
+    fn bernoulli_loss_at_any_probability_has_its_share_and_no_memory() {
         for p in [0.001, 0.01, 0.3] {
             let lost = outcomes(Loss::Bernoulli { p });
             let deviation = (p * (1.0 - p) / N as f64).sqrt();
             assert!((share(&lost) - p).abs() < 4.0 * deviation, "{p}: {}", share(&lost));
-            // After a loss the next is as likely as ever.
+            // A packet after a lost one is lost with the same probability as any other.
             let after: Vec<bool> = lost.windows(2).filter(|w| w[0]).map(|w| w[1]).collect();
             let deviation = (p * (1.0 - p) / after.len() as f64).sqrt();
             assert!((share(&after) - p).abs() < 4.0 * deviation + 1e-9, "{p}: {}", share(&after));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_have_the_asked_length_and_share() {
+    fn burst_loss_has_the_configured_length_and_share() {
         for (average, length) in [(0.01, 5.0), (0.05, 20.0), (0.001, 2.0)] {
             let model = Loss::bursts(average, length);
             assert!((model.average() - average).abs() < 1e-12);
@@ -81,17 +81,18 @@ mod tests {
             let bursts = bursts(&lost);
             let count = bursts.len() as f64;
             let mean = bursts.iter().sum::<usize>() as f64 / count;
-            // Lengths are geometric: the deviation of one is sqrt(1 - 1/length) * length.
+            // Burst lengths are geometric: the deviation of one is sqrt(1 - 1/length) * length.
             let deviation = (1.0 - 1.0 / length).sqrt() * length / count.sqrt();
             assert!((mean - length).abs() < 4.0 * deviation, "{length}: {mean}");
-            // The share's deviation is that of a binomial with about `2 * length` as the variance factor.
+            // The deviation of the share is that of a binomial distribution whose variance is
+            // larger by about `2 * length`.
             let deviation = (average * 2.0 * length / N as f64).sqrt();
             assert!((share(&lost) - average).abs() < 4.0 * deviation, "{average}: {}", share(&lost));
         }
     }
 
     #[test]
-    fn gilbert_elliott_loses_in_both_states() {
+    fn gilbert_elliott_with_loss_in_both_states_has_its_average() {
         let model = Loss::GilbertElliott { enter: 0.01, leave: 0.09, good: 0.001, bad: 0.5 };
         assert!((model.average() - (0.1 * 0.5 + 0.9 * 0.001)).abs() < 1e-12);
         assert!((share(&outcomes(model)) / model.average() - 1.0).abs() < 0.1);

@@ -1,16 +1,18 @@
-//! Packets and super-packets, as a TUN interface with a virtio header gives them.
+//! Packets and super-packets, as a TUN interface with a virtio header delivers them.
 //!
-//! With offload the kernel hands over up to 64 KiB of a TCP stream under one header (RFC 793 segments of the size
-//! `gso_size`, not cut yet), or a train of UDP datagrams, and has computed only the pseudo-header's part of the
-//! checksum. The layout is `struct virtio_net_hdr` of the Virtual I/O Device specification, section 5.1.6.
+//! With offload the kernel passes up to 64 KiB of a TCP stream under one header (segments of RFC
+//! 793 of the size `gso_size`, not yet cut), or a train of UDP datagrams. The checksum of such a
+//! super-packet covers only the pseudo-header. The layout of the header is `struct virtio_net_hdr`
+//! of the Virtual I/O Device specification, section 5.1.6.
 
 use super::checksum::{fold, sum};
 
 /// Length of the virtio header.
 pub const VIRTIO_HEADER: usize = 10;
-/// IP and transport header of a super-packet: IPv6 with a few extension headers, or IPv4 with all options.
+/// Upper limit of the IP and transport headers of a super-packet: IPv6 with a few extension
+/// headers, or IPv4 with all options.
 const MOST_HEADERS: usize = 256;
-/// What [`Packet::rewrite`] needs.
+/// Size of the scratch buffer of [`Packet::rewrite`].
 pub const SCRATCH: usize = VIRTIO_HEADER + MOST_HEADERS;
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -29,12 +31,13 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// The smallest segment that Linux' TCP makes (`TCP_MIN_GSO_SIZE`): smaller ones are nobody's but an attacker's.
+/// The smallest segment that Linux' TCP makes (`TCP_MIN_GSO_SIZE`); only an attacker would send
+/// smaller ones.
 const LEAST_SEGMENT: usize = 8;
-/// UDP trains are no longer than this in Linux (`UDP_MAX_SEGMENTS`).
+/// The most datagrams that Linux puts into one UDP train (`UDP_MAX_SEGMENTS`).
 const MOST_DATAGRAMS: usize = 128;
 
-/// Bytes that are no packet, or whose headers contradict each other.
+/// The bytes are not a packet, or the headers contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed packet: {0}")]
 pub struct Malformed(&'static str);
@@ -45,20 +48,20 @@ enum Version {
     V6,
 }
 
-/// How a super-packet is cut.
+/// How a super-packet is cut into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cut {
     tcp: bool,
-    /// Where the transport header begins in the IP packet.
+    /// Offset of the transport header in the IP packet.
     transport: usize,
-    /// Where the payload begins.
+    /// Offset of the payload in the IP packet.
     headers: usize,
-    /// Payload of each segment but the last.
+    /// Payload bytes of each segment except the last.
     size: usize,
     count: usize,
 }
 
-/// A packet or super-packet with what is known of it.
+/// A packet or super-packet with its parsed properties.
 #[derive(Debug)]
 pub struct Packet {
     /// The virtio header and the IP packet.
@@ -85,11 +88,12 @@ fn put_ne16(bytes: &mut [u8], at: usize, value: usize) {
 }
 
 impl Packet {
-    /// Checks what was read from an interface: a virtio header and an IP packet. What cannot be carried comes back.
+    /// Checks the bytes read from an interface: a virtio header and an IP packet. On failure it
+    /// returns the buffer with the error.
     ///
     /// # Errors
-    /// A header is missing or contradicts the length, it is neither IPv4 nor IPv6, or it is a super-packet of an
-    /// unknown kind.
+    /// A header is missing or contradicts the length, the packet is neither IPv4 nor IPv6, or it is
+    /// a super-packet of an unknown kind.
     pub fn parse(data: Vec<u8>) -> Result<Self, (Malformed, Vec<u8>)> {
         match examine(&data) {
             Ok((version, ecn, cut)) => Ok(Self { data, version, ecn, cut }),
@@ -97,12 +101,12 @@ impl Packet {
         }
     }
 
-    /// The buffer, for another packet.
+    /// Returns the buffer, so that it can be reused for another packet.
     pub fn into_buffer(self) -> Vec<u8> {
         self.data
     }
 
-    /// IP packets on the wire: segments of a super-packet, else 1.
+    /// Number of IP packets on the wire: the segments of a super-packet, else 1.
     pub fn segments(&self) -> usize {
         self.cut.map_or(1, |cut| cut.count)
     }
@@ -116,14 +120,16 @@ impl Packet {
         }) as u32
     }
 
-    /// Whether it may be given the mark "congestion experienced" rather than be dropped (RFC 3168 section 5).
+    /// Whether the packet may be marked "congestion experienced" instead of being dropped (RFC 3168
+    /// section 5).
     pub fn ecn_capable(&self) -> bool {
         self.ecn
     }
 
-    /// What to write to the far interface for the `count` segments from `first` on: bytes of `scratch` to begin with
-    /// (virtio header, rewritten headers), then the rest of this packet's own bytes. With `marked` each segment has
-    /// the ECN mark.
+    /// Returns the two parts that have to be written to the far interface for the `count` segments
+    /// from `first` on: first bytes in `scratch` (the virtio header and the rewritten headers),
+    /// then a range of this packet's own bytes. With `marked` the header of the segments has the
+    /// ECN mark.
     pub fn rewrite<'a>(
         &'a self,
         first: usize,
@@ -207,7 +213,7 @@ impl Packet {
     }
 }
 
-/// Length of the fixed IP header, with IPv4's options.
+/// Length of the fixed IP header, for IPv4 with its options.
 fn ip_header(version: Version, ip: &[u8]) -> usize {
     match version {
         Version::V4 => usize::from(ip[0] & 0x0f) * 4,
@@ -223,7 +229,7 @@ fn mark(version: Version, header: &mut [u8]) {
     }
 }
 
-/// Writes IPv4's header checksum anew.
+/// Computes the header checksum of IPv4 again.
 fn restore_checksum(headers: &mut [u8]) {
     let length = usize::from(headers[0] & 0x0f) * 4;
     put16(headers, 10, 0);
@@ -231,8 +237,8 @@ fn restore_checksum(headers: &mut [u8]) {
     put16(headers, 10, checksum);
 }
 
-/// The sum over the pseudo-header (RFC 793 section 3.1, RFC 8200 section 8.1), which the kernel expects in the
-/// checksum's place where it shall compute the rest.
+/// The sum over the pseudo-header (RFC 793 section 3.1, RFC 8200 section 8.1). The kernel expects
+/// it in the checksum field of a packet whose checksum it has to complete.
 fn pseudo_header(version: Version, ip: &[u8], tcp: bool, length: usize) -> u16 {
     let addresses = match version {
         Version::V4 => &ip[12..20],
@@ -298,7 +304,7 @@ fn examine_gso(
     }
     let (declared, fragment, protocol) = match version {
         Version::V4 => (be16(ip, 2).map_or(0, usize::from), be16(ip, 6).unwrap_or(0) & 0x3fff, Some(ip[9])),
-        // Behind extension headers the protocol is what the virtio header says.
+        // With extension headers, the kind in the virtio header determines the protocol.
         Version::V6 => (be16(ip, 4).map_or(0, usize::from) + 40, 0, (transport == 40).then_some(ip[6])),
     };
     if declared != ip.len() {

@@ -1,11 +1,12 @@
-//! Random Early Detection: S. Floyd, V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993.
+//! Random Early Detection: S. Floyd, V. Jacobson, "Random Early Detection Gateways for Congestion
+//! Avoidance", 1993.
 
 use fastrand::Rng;
 
 use super::config::Red;
 use super::link::Nanos;
 
-/// What becomes of a packet that arrives.
+/// The decision about a packet that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Keep,
@@ -13,11 +14,11 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// The average queue and the count of packets since the last drop.
+/// The average queue length and the number of packets since the last drop.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RedState {
     average: f64,
-    /// Packets that passed since the last drop or mark, `None` below `min`.
+    /// Packets that passed since the last drop or mark; `None` while the average is below `min`.
     passed: Option<u64>,
 }
 
@@ -26,8 +27,9 @@ impl RedState {
         self.average
     }
 
-    /// Judges a packet that finds `waiting` packets. The link has been idle for `idle` (0 when it is busy); `slot`
-    /// is the time that the link needs for such a packet.
+    /// Decides about a packet that arrives when `waiting` packets are in the queue. The link has
+    /// been idle for `idle` (0 if it is busy); `slot` is the time that the link takes for such a
+    /// packet.
     pub(super) fn arrive(
         &mut self,
         red: &Red,
@@ -38,7 +40,7 @@ impl RedState {
         rng: &mut Rng,
     ) -> Verdict {
         if idle > 0 {
-            // As if so many packets had found the queue empty.
+            // The average decays as if `missed` packets had arrived at an empty queue.
             let missed = idle as f64 / slot.max(1) as f64;
             self.average *= (1.0 - red.weight).powf(missed);
         }
@@ -64,13 +66,14 @@ impl RedState {
             return Verdict::Keep;
         }
         self.passed = Some(0);
-        // RFC 3168 section 7: beyond the upper threshold packets are dropped, whatever they are capable of.
+        // RFC 3168 section 7: above the upper threshold packets are dropped even if they are
+        // ECN-capable.
         if red.ecn && ecn && self.average < red.max { Verdict::Mark } else { Verdict::Drop }
     }
 }
 
-/// Spreads drops evenly: with the base probability p the gap between two is uniform in 1 to 1/p packets, or with
-/// `wait` in 1/p to 2/p.
+/// Spaces drops evenly: for the base probability p the gap between two drops is uniform in 1 to 1/p
+/// packets, or with `wait` in 1/p to 2/p.
 fn spread(p: f64, passed: f64, wait: bool) -> f64 {
     let done = passed * p;
     match wait {
@@ -119,43 +122,44 @@ mod tests {
     }
 
     #[test]
-    fn the_average_follows_the_queue_with_its_weight() {
+    fn red_average_follows_the_queue_with_its_weight() {
         let (mut state, mut rng) = (RedState::default(), Rng::with_seed(1));
         for n in 1..=2000 {
             state.arrive(&RED, 20, 0, 1, false, &mut rng);
             let expected = 20.0 * (1.0 - (1.0 - RED.weight).powi(n));
             assert!((state.average - expected).abs() < 1e-9);
         }
-        // An idle time of 500 slots weighs like 500 packets that found nothing.
+        // An idle time of 500 slots has the weight of 500 packets that arrived at an empty queue.
         let before = state.average;
         state.arrive(&RED, 0, 500_000, 1000, false, &mut rng);
         assert!((state.average - before * (1.0 - RED.weight).powi(501)).abs() < 1e-9);
     }
 
     #[test]
-    fn nothing_is_dropped_below_min_and_all_beyond_the_top() {
+    fn red_below_min_drops_none_and_above_the_top_all() {
         assert!(gaps(&RED, 24).is_empty());
         assert!(gaps(&RED, 151).iter().all(|gap| *gap == 1));
         assert!(gaps(&Red { gentle: false, ..RED }, 76).iter().all(|gap| *gap == 1));
     }
 
     #[test]
-    fn gaps_between_drops_are_uniform() {
-        // Half way: base probability 0.05, gaps 1..=20 and, waiting, 20..=40.
+    fn red_between_min_and_max_has_uniform_gaps_between_drops() {
+        // At half way between `min` and `max` the base probability is 0.05, so gaps are 1..=20, and
+        // with `wait` 20..=40.
         for (wait, low, high, mean) in [(false, 1, 20, 10.5), (true, 20, 40, 30.5)] {
             let gaps = gaps(&Red { wait, ..RED }, 50);
             assert!(gaps[1..].iter().all(|gap| (low..=high + 1).contains(gap)), "{:?}", &gaps[..20]);
             let found = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
             assert!((found - mean).abs() < 1.0, "{wait}: {found}");
         }
-        // Gentle, at 112.5: half way from 0.1 to 1.
+        // With `gentle`, an average of 112.5 is half way from 0.1 to 1.
         let gentle = gaps(&RED, 112);
         let rate = 200_000.0 / gentle.len() as f64;
         assert!(rate < 2.0, "{rate}");
     }
 
     #[test]
-    fn marks_rather_than_drops_below_max_only() {
+    fn red_with_ecn_marks_only_below_max() {
         let red = Red { ecn: true, ..RED };
         for (waiting, ecn, expected) in
             [(50, true, Verdict::Mark), (50, false, Verdict::Drop), (100, true, Verdict::Drop)]

@@ -1,8 +1,9 @@
-//! The control socket: other processes watch and change paths while they run.
+//! The control socket: other processes observe and change paths while they run.
 //!
-//! A Unix stream socket, best with an abstract address, which leaves no file behind. Whoever is neither root nor the
-//! user that the emulator runs as is turned away. Each line from the client is one [`Request`] in JSON; each is answered by one line, an object
-//! with either `"ok"` or `"error"`:
+//! It is a Unix stream socket, best with an abstract address, which leaves no file behind. The
+//! socket closes the connection of a client that is neither root nor the user of the emulator's
+//! process. Each line from the client is one [`Request`] in JSON. The answer to each is one line,
+//! an object with either `"ok"` or `"error"`:
 //!
 //! ```text
 //! {"do": "change", "change": {"forward": {"rate": "50Mbit/s"}}}
@@ -26,18 +27,18 @@ use serde_json::{Value, json};
 use super::change::Change;
 use super::handle::Control;
 
-/// Longer lines are refused.
+/// Longer lines are rejected.
 const LONGEST_LINE: u64 = 64 * 1024;
-/// Clients at a time.
+/// Upper limit of connected clients.
 const MOST_CLIENTS: usize = 64;
 
-/// What a client may ask.
+/// The requests of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// [`Control::apply`].
     Change {
-        /// The path's name; may be left out where there is only one.
+        /// The path's name; it may be omitted if there is only one path.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
         change: Box<Change>,
@@ -58,7 +59,7 @@ pub enum Request {
     Paths,
 }
 
-/// Why a request got no answer, or a refusal.
+/// The reason why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     #[error("control socket: {0}")]
@@ -69,12 +70,12 @@ pub enum AskError {
     Refused(String),
 }
 
-/// Is told of changes.
+/// A callback that is called after each change.
 type Told = Arc<dyn Fn(&str, &Change) + Send + Sync>;
 type Paths = (BTreeMap<String, Control>, Told);
 type Clients = Arc<Mutex<BTreeMap<u64, UnixStream>>>;
 
-/// Answers on a control socket until it is dropped.
+/// Serves a control socket until it is dropped.
 pub struct ControlSocket {
     wake: Arc<OwnedFd>,
     clients: Clients,
@@ -82,18 +83,19 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Answers whoever connects to `listener`, for emulated paths by their names.
+    /// Serves the clients that connect to `listener`. `paths` has the emulated paths by their
+    /// names.
     ///
     /// # Errors
-    /// As [`Self::start_telling`].
+    /// The same as those of [`Self::start_telling`].
     pub fn start(listener: UnixListener, paths: BTreeMap<String, Control>) -> io::Result<Self> {
         Self::start_telling(listener, paths, Arc::new(|_, _| {}))
     }
 
-    /// The same, and tells `told` of every change that was made, with the path's name.
+    /// Like [`Self::start`], and calls `told` after each change, with the path's name.
     ///
     /// # Errors
-    /// `listener` cannot be made non-blocking, or the system gives no eventfd or thread.
+    /// `listener` cannot be made non-blocking, or the system cannot create an eventfd or a thread.
     pub fn start_telling(
         listener: UnixListener,
         paths: BTreeMap<String, Control>,
@@ -133,7 +135,8 @@ fn accept(listener: &UnixListener, wake: &OwnedFd, clients: &Clients, paths: &Ar
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => {
-                // Out of descriptors, most likely: the client waits in the listener's queue until there are some.
+                // The process is most likely out of descriptors. The client waits in the listen
+                // queue until there are some.
                 let pause = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
                 let _ = rustix::event::poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&pause));
                 continue;
@@ -151,7 +154,8 @@ fn accept(listener: &UnixListener, wake: &OwnedFd, clients: &Clients, paths: &Ar
         drop(table);
         let (paths, their_clients) = (paths.clone(), clients.clone());
         let served = std::thread::Builder::new().name("lab-control".to_owned()).spawn(move || {
-            // A client that hangs up in the middle has nobody to be told.
+            // An error means that the client has closed the connection, so there is no one to
+            // report it to.
             let _ = serve(stream, &paths);
             their_clients.lock().remove(&number);
         });
@@ -161,7 +165,7 @@ fn accept(listener: &UnixListener, wake: &OwnedFd, clients: &Clients, paths: &Ar
     }
 }
 
-/// Abstract addresses have no permissions: the client's identity decides.
+/// Checks the client's identity, since abstract addresses have no permissions.
 fn welcome(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream)
         .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
@@ -224,11 +228,11 @@ fn find((paths, _): &Paths, name: Option<String>) -> Result<(&String, &Control),
     }
 }
 
-/// Asks a control socket one thing.
+/// Sends one request to a control socket and returns the result.
 ///
 /// # Errors
-/// The socket fails, what it answers is not understood ([`AskError::Answer`]), or the request is refused, with the
-/// reason ([`AskError::Refused`]).
+/// The socket fails, the answer has an unknown form ([`AskError::Answer`]), or the server rejects
+/// the request and says why ([`AskError::Refused`]).
 pub fn ask(mut stream: UnixStream, request: &Request) -> Result<Value, AskError> {
     let mut line = serde_json::to_string(request).map_err(io::Error::from)?;
     line.push('\n');

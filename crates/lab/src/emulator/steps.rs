@@ -1,4 +1,4 @@
-//! The time series, all of it or its latest part.
+//! The time series: all steps, or only the latest ones.
 
 use super::stats::Sample;
 
@@ -6,7 +6,7 @@ use super::stats::Sample;
 #[derive(Default)]
 pub(super) struct Steps {
     samples: Vec<Sample>,
-    /// Steps before the first of them, which are forgotten.
+    /// Number of discarded steps, all of which are older than the first of `samples`.
     forgotten: usize,
     most: Option<usize>,
 }
@@ -17,18 +17,18 @@ impl Steps {
         self.forget();
     }
 
-    /// From now on only the latest are kept: `most` at least, and less than twice as many.
+    /// From now on only the latest steps are kept: at least `most`, and less than twice as many.
     pub(super) fn keep(&mut self, most: usize) {
         self.most = Some(most.max(1));
         self.forget();
     }
 
-    /// Steps so far.
+    /// Number of steps so far, including the discarded ones.
     pub(super) fn count(&self) -> usize {
         self.forgotten + self.samples.len()
     }
 
-    /// Those from number `from` on that are still there.
+    /// The steps from number `from` on that are still kept.
     pub(super) fn since(&self, from: usize) -> &[Sample] {
         self.samples.get(from.saturating_sub(self.forgotten)..).unwrap_or_default()
     }
@@ -38,7 +38,7 @@ impl Steps {
     }
 
     fn forget(&mut self) {
-        // Seldom, since what stays is moved.
+        // Discards in large blocks, because each time the remaining steps have to be moved.
         if let Some(most) = self.most.filter(|most| self.samples.len() >= most.saturating_mul(2)) {
             let old = self.samples.len() - most;
             self.samples.drain(..old);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_is_forgotten_and_numbers_stay() {
+    fn steps_beyond_the_limit_are_discarded_and_numbers_stay() {
         let mut steps = Steps::default();
         (0..100).for_each(|at| steps.push(sample(at)));
         assert_eq!((steps.count(), times(&steps, 0).len(), times(&steps, 98)), (100, 100, vec![98, 99]));

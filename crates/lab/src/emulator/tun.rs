@@ -18,10 +18,11 @@ const TUN_F_TSO_ECN: u32 = 0x08;
 const TUN_F_USO4: u32 = 0x20;
 const TUN_F_USO6: u32 = 0x40;
 
-/// Packets (super-packets) that the kernel keeps for us while we do not run: 5 ms of 1500-byte packets at 10 Gbit/s.
+/// Packets (or super-packets) that the kernel keeps while the emulator's thread does not run: 5 ms
+/// of 1500-byte packets at 10 Gbit/s.
 const KERNEL_QUEUE: u16 = 5000;
 
-/// Why an interface could not be made.
+/// The reason why an interface could not be created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
     #[error("`{0}` is no interface name: expected 1 to 15 ASCII letters, digits, dashes and the like")]
@@ -40,26 +41,30 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A TUN interface, whichever namespace it is in. The interface goes when this is dropped.
+/// A TUN interface in any namespace. The kernel removes the interface when this value is dropped.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
     name: String,
-    /// Any socket of the namespace, through which the interface's settings are changed.
+    /// A socket of the namespace, through which the settings of the interface are changed.
     socket: OwnedFd,
-    /// `/proc/thread-self/net/dev` of the namespace: it stays that one's wherever it is read.
+    /// `/proc/thread-self/net/dev` of the namespace. An open file stays with its namespace,
+    /// whichever thread reads it.
     counters: File,
     offload: bool,
 }
 
 impl Tun {
-    /// Makes the interface `name` in the calling thread's network namespace, down and without addresses.
+    /// Creates the interface `name` in the network namespace of the calling thread, down and
+    /// without addresses.
     ///
-    /// `mtu` is in bytes. With `offload`, TCP and UDP segments travel as super-packets of up to 64 KiB without
-    /// checksums, which takes a tenth of the CPU; the emulator treats each segment by itself all the same.
+    /// `mtu` is in bytes. With `offload`, TCP and UDP segments travel as super-packets of up to 64
+    /// KiB without checksums, which takes a tenth of the CPU; the emulator still treats each
+    /// segment separately.
     ///
     /// # Errors
-    /// `name` is no interface name, the kernel has no TUN interfaces or does not permit them, or it refuses a setting.
+    /// `name` is not an interface name, the kernel has no TUN interfaces or does not permit
+    /// creating one, or it rejects a setting.
     pub fn open(name: &str, mtu: u32, offload: bool) -> Result<Self, TunError> {
         let checked = InterfaceName::new(name).ok_or_else(|| TunError::Name(name.to_owned()))?;
         let failed = |step| move |source: io::Error| TunError::Kernel { name: name.to_owned(), step, source };
@@ -75,7 +80,7 @@ impl Tun {
         let tun = Self { fd, name: name.to_owned(), socket, counters, offload };
         if offload {
             let tso = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-            // UDP segmentation is there since Linux 6.2.
+            // Linux has UDP segmentation since 6.2.
             sys::set_offload(tun.fd.as_fd(), tso | TUN_F_USO4 | TUN_F_USO6)
                 .or_else(|_| sys::set_offload(tun.fd.as_fd(), tso))
                 .map_err(failed("turn offload on"))?;
@@ -92,7 +97,7 @@ impl Tun {
         &self.name
     }
 
-    /// Whether super-packets may come.
+    /// Whether the interface may deliver super-packets.
     pub fn offload(&self) -> bool {
         self.offload
     }
@@ -100,7 +105,7 @@ impl Tun {
     /// Changes the MTU (bytes) while packets flow.
     ///
     /// # Errors
-    /// The kernel refuses it: it is out of bounds, or the interface is gone.
+    /// The kernel rejects the value because it is out of bounds, or the interface no longer exists.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), TunError> {
         let name = InterfaceName::new(&self.name).ok_or_else(|| TunError::Name(self.name.clone()))?;
         sys::set_mtu(self.socket.as_fd(), name, mtu).map_err(|source| TunError::Kernel {
@@ -110,19 +115,19 @@ impl Tun {
         })
     }
 
-    /// Appends a packet with its virtio header to `buffer`, which must have room for it; fails with `WouldBlock`
-    /// where there is none.
+    /// Appends a packet with its virtio header to `buffer`, which must have room for it. Fails with
+    /// `WouldBlock` if there is no packet.
     pub(super) fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         Ok(rustix::io::read(&self.fd, spare_capacity(buffer))?)
     }
 
-    /// Hands the kernel a packet with its virtio header.
+    /// Writes a packet with its virtio header to the kernel.
     pub(super) fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         rustix::io::writev(&self.fd, parts)?;
         Ok(())
     }
 
-    /// Packets that the kernel dropped on their way to us, as its queue was full.
+    /// Packets that the kernel dropped because its queue for this interface was full.
     pub(super) fn overrun(&self) -> u64 {
         let mut text = String::new();
         let mut file = &self.counters;
@@ -137,7 +142,7 @@ impl AsFd for Tun {
     }
 }
 
-/// Column "drop" of "Transmit" in `/proc/net/dev`.
+/// The column "drop" of "Transmit" in `/proc/net/dev`.
 fn transmit_drops(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     line.split_ascii_whitespace().nth(11)?.parse().ok()
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_transmit_drops() {
+    fn transmit_drops_of_an_interface_are_found_by_its_whole_name() {
         let text = "Inter-|   Receive                                                |  Transmit\n \
              face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo\n    \
              lo:       0       0    0    0    0     0          0         0        0       0    0    0    0\n  \

@@ -1,7 +1,7 @@
 //! Quantities as people write them: `100Mbit/s`, `25ms`, `0.1%`, `64KiB`.
 //!
-//! Rates are decimal (1 Mbit/s is 10^6 bits a second), sizes take both `KB` (1000) and `KiB` (1024). The serde
-//! modules are for `#[serde(with = "units::duration")]` and the like.
+//! Rates are decimal (1 Mbit/s is 10^6 bits per second); sizes may have the unit `KB` (1000) or
+//! `KiB` (1024). The serde modules are for `#[serde(with = "units::duration")]` and the like.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A quantity that could not be read.
+/// A text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is no {what}: expected {expected}")]
 pub struct UnitError {
-    /// What was wanted, e.g. `rate`.
+    /// The kind of quantity, e.g. `rate`.
     pub what: &'static str,
-    /// What would have been right.
+    /// The forms that are accepted.
     pub expected: &'static str,
-    /// What came.
+    /// The text.
     pub found: String,
 }
 
@@ -49,14 +49,14 @@ fn scaled(text: &str, units: &[(&str, f64)], what: (&'static str, &'static str))
     let unit = trimmed[split..].trim_start();
     let factor = units.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
     let value = number * factor;
-    // Beyond 2^63 neither nanoseconds nor bits make sense.
+    // Values above 2^63 make no sense, neither as nanoseconds nor as bits.
     if value.is_finite() && value < 9.2e18 { Ok(value) } else { Err(wrong()) }
 }
 
 /// Reads a duration such as `25ms`, `1.5s` or `0`.
 ///
 /// # Errors
-/// It is no number with one of these units, or above 290 years.
+/// The text is not a number with one of these units, or the duration is above 290 years.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
@@ -64,7 +64,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(scaled(text, TIMES, TIME)?.round() as u64))
 }
 
-/// Prints a duration in the largest unit that shows it without a fraction, so that reading it gives the same again.
+/// Prints a duration in the largest unit that needs no fraction, so that [`parse_duration`] returns
+/// the same value.
 pub fn print_duration(value: Duration) -> String {
     let nanos = value.as_nanos();
     match nanos {
@@ -79,7 +80,8 @@ pub fn print_duration(value: Duration) -> String {
 /// Reads a size in bytes, such as `64KiB`, `10GB` or `1000`.
 ///
 /// # Errors
-/// It is no whole number, nor one with a known unit, or is 9.2 EB or more with its unit.
+/// The text is neither a whole number nor a number with a known unit, or the size is 9.2 EB or more
+/// (with a unit).
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     if let Ok(plain) = text.trim().replace('_', "").parse() {
         return Ok(plain);
@@ -90,7 +92,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 /// Reads a probability: `0.001` or `0.1%`.
 ///
 /// # Errors
-/// It is no number, or not within 0 to 1.
+/// The text is not a number, or the number is not within 0 to 1.
 pub fn parse_probability(text: &str) -> Result<f64, UnitError> {
     let trimmed = text.trim();
     let value = match trimmed.strip_suffix('%') {
@@ -108,25 +110,26 @@ pub fn parse_probability(text: &str) -> Result<f64, UnitError> {
 pub struct Rate(u64);
 
 impl Rate {
-    /// No limit: nothing ever waits in the queue.
+    /// No limit: no packet ever waits in the queue.
     pub const UNLIMITED: Self = Self(u64::MAX);
 
-    /// A rate in bits a second; 0 is taken for 1, as a link that never sends would hold packets for ever.
+    /// A rate in bits per second. 0 is taken for 1, because a link that never sends would hold
+    /// packets for ever.
     pub const fn bits_per_second(bits: u64) -> Self {
         if bits == 0 { Self(1) } else { Self(bits) }
     }
 
-    /// A rate in 10^6 bits a second.
+    /// A rate in 10^6 bits per second.
     pub const fn mbit(mbit: u64) -> Self {
         Self::bits_per_second(mbit.saturating_mul(1_000_000))
     }
 
-    /// Bits a second, `None` where unlimited.
+    /// Bits per second; `None` if the rate is unlimited.
     pub const fn get(self) -> Option<u64> {
         if self.0 == u64::MAX { None } else { Some(self.0) }
     }
 
-    /// Time to send `bytes`; zero where unlimited.
+    /// Time to send `bytes`; zero if the rate is unlimited.
     pub fn time_for(self, bytes: u64) -> Duration {
         self.get().map_or(Duration::ZERO, |rate| {
             Duration::from_nanos(
@@ -180,7 +183,8 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Reads a string with a parser of this module; a number without its unit is refused with the same words.
+/// Reads a string with a parser of this module; a number without a unit fails with the same
+/// message.
 struct Text<T>(&'static str, fn(&str) -> Result<T, UnitError>);
 
 impl<T> Visitor<'_> for Text<T> {
@@ -209,7 +213,7 @@ pub mod duration {
     /// Writes `25ms`.
     ///
     /// # Errors
-    /// As of `serializer`.
+    /// Those of `serializer`.
     pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&print_duration(*value))
     }
@@ -217,19 +221,19 @@ pub mod duration {
     /// Reads `25ms`.
     ///
     /// # Errors
-    /// As of `deserializer`, or what it has is no duration ([`parse_duration`]).
+    /// Those of `deserializer`, or the value is not a duration ([`parse_duration`]).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_any(Text(TIME.1, parse_duration))
     }
 
-    /// The same for `Option<Duration>`, together with `#[serde(default)]`.
+    /// The same functions for `Option<Duration>`, for use with `#[serde(default)]`.
     pub mod option {
         use super::*;
 
-        /// Writes `25ms`, or nothing.
+        /// Writes `25ms`, or none.
         ///
         /// # Errors
-        /// As of `serializer`.
+        /// Those of `serializer`.
         pub fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
             match value {
                 Some(value) => super::serialize(value, serializer),
@@ -240,7 +244,7 @@ pub mod duration {
         /// Reads `25ms`.
         ///
         /// # Errors
-        /// As [`super::deserialize`].
+        /// The same as those of [`super::deserialize`].
         pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
             super::deserialize(deserializer).map(Some)
         }
@@ -254,7 +258,7 @@ pub mod probability {
     /// Writes the plain number.
     ///
     /// # Errors
-    /// As of `serializer`.
+    /// Those of `serializer`.
     pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(*value)
     }
@@ -262,7 +266,7 @@ pub mod probability {
     /// Reads a number or a percentage.
     ///
     /// # Errors
-    /// As of `deserializer`, or what it has is no probability ([`parse_probability`]).
+    /// Those of `deserializer`, or the value is not a probability ([`parse_probability`]).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         deserializer.deserialize_any(Text(PROBABILITY.1, parse_probability))
     }
@@ -275,7 +279,7 @@ pub mod size {
     /// Writes the plain number of bytes.
     ///
     /// # Errors
-    /// As of `serializer`.
+    /// Those of `serializer`.
     pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(*value)
     }
@@ -283,7 +287,7 @@ pub mod size {
     /// Reads a number of bytes, with or without a unit.
     ///
     /// # Errors
-    /// As of `deserializer`, or what it has is no size ([`parse_size`]).
+    /// Those of `deserializer`, or the value is not a size ([`parse_size`]).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
         deserializer.deserialize_any(Text(SIZE.1, parse_size))
     }
@@ -295,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints_rates() {
+    fn rate_in_any_unit_is_parsed_and_printed() {
         for (text, bits, printed) in [
             ("100Mbit/s", 100_000_000, "100Mbit/s"),
             ("1.5 Gbit/s", 1_500_000_000, "1500Mbit/s"),
@@ -320,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_prints_durations() {
+    fn duration_in_any_unit_is_parsed_and_printed() {
         for (text, nanos, printed) in [
             ("25ms", 25_000_000, "25ms"),
             ("1.5s", 1_500_000_000, "1500ms"),
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_sizes_and_probabilities() {
+    fn size_and_probability_in_any_form_are_parsed() {
         assert_eq!(parse_size("64KiB"), Ok(65536));
         assert_eq!(parse_size("1000"), Ok(1000));
         assert_eq!(parse_size("2.5MB"), Ok(2_500_000));

@@ -1,24 +1,24 @@
-//! Packets on their way: the delay line behind the link.
+//! Packets that have left the link: the delay line behind it.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::link::Nanos;
 
-/// A packet that arrives at `due`.
+/// A packet that arrives at the far end at `due`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Travelling<P> {
     pub due: Nanos,
-    /// The packet's place in the order of sending.
+    /// The packet's position in the order of sending.
     pub(super) number: u64,
     /// Size of the IP packet.
     pub bytes: u32,
-    /// It is to be given the ECN mark "congestion experienced".
+    /// The packet has to be marked "congestion experienced".
     pub marked: bool,
     pub payload: P,
 }
 
-/// A packet that was held back; the heap gives the earliest first.
+/// A delayed (reordered) packet; the heap returns the earliest first.
 struct Held<P>(Travelling<P>);
 
 impl<P> Ord for Held<P> {
@@ -42,11 +42,11 @@ impl<P> PartialEq for Held<P> {
 impl<P> Eq for Held<P> {}
 
 pub(super) struct Wire<P> {
-    /// In the order of arrival and of sending.
+    /// Packets in the order of sending, which is also their order of arrival.
     line: VecDeque<Travelling<P>>,
     held: BinaryHeap<Held<P>>,
     sent: u64,
-    /// The largest number that has arrived, plus one.
+    /// The largest `number` of the packets that have arrived.
     arrived: u64,
 }
 
@@ -59,14 +59,14 @@ impl<P> Wire<P> {
         self.line.len() + self.held.len()
     }
 
-    /// Sends a packet that shall arrive at `due`, but after all that were sent before it.
+    /// Sends a packet that arrives at `due`, but not before the packets sent earlier.
     pub(super) fn send(&mut self, due: Nanos, bytes: u32, marked: bool, payload: P) {
         let due = self.line.back().map_or(due, |last| due.max(last.due));
         let number = self.number();
         self.line.push_back(Travelling { due, number, bytes, marked, payload });
     }
 
-    /// Sends a packet that arrives at `due` whatever the others do.
+    /// Sends a packet that arrives at `due`, regardless of the other packets.
     pub(super) fn hold(&mut self, due: Nanos, bytes: u32, marked: bool, payload: P) {
         let number = self.number();
         self.held.push(Held(Travelling { due, number, bytes, marked, payload }));
@@ -77,19 +77,19 @@ impl<P> Wire<P> {
         self.sent
     }
 
-    /// Nothing travels that later packets would have to follow.
+    /// Whether there is no packet that later packets would have to follow.
     pub(super) fn line_is_empty(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// When the next packet arrives.
+    /// The arrival time of the next packet.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         let line = self.line.front().map(|packet| packet.due);
         let held = self.held.peek().map(|held| held.0.due);
         line.into_iter().chain(held).min()
     }
 
-    /// When the last of the packets arrives that arrive within `hold` of the next one.
+    /// The arrival time of the last packet that arrives within `hold` of the next one.
     pub(super) fn release(&self, hold: Nanos) -> Option<Nanos> {
         let first = self.next_due()?;
         let until = first.saturating_add(hold);
@@ -101,7 +101,8 @@ impl<P> Wire<P> {
         Some(last.map_or(first, |last| last.due.max(first)))
     }
 
-    /// Takes a packet that has arrived by `now`, and tells whether one sent later came before it.
+    /// Takes a packet that has arrived by `now`, and returns whether a packet sent later arrived
+    /// before it.
     pub(super) fn take(&mut self, now: Nanos) -> Option<(Travelling<P>, bool)> {
         let line = self.line.front().map(|packet| (packet.due, packet.number));
         let held = self.held.peek().map(|held| (held.0.due, held.0.number));

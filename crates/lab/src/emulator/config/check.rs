@@ -1,17 +1,18 @@
-//! What types cannot say of a path.
+//! Checks of a path that its types cannot express.
 
 use std::time::Duration;
 
 use super::{ConfigError, Direction, Loss, Path, Queue, wrong};
 use crate::emulator::units;
 
-/// Delays beyond this are taken for mistakes; the farthest terrestrial path, over satellites, takes under 1 s.
+/// Longer delays are taken for mistakes; the longest path in use, over satellites, takes less than
+/// 1 s.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// A queue of more packets than this would be gigabytes.
+/// A longer queue would take gigabytes of memory.
 pub(super) const MAX_QUEUE: u32 = 10_000_000;
 
 impl Path {
-    /// Checks what types cannot.
+    /// Checks the bounds of all values.
     ///
     /// # Errors
     /// The MTU is not within 576 to 65535 bytes, or a direction is not valid.
@@ -23,7 +24,8 @@ impl Path {
 }
 
 pub(in crate::emulator) fn check_mtu(mtu: u32) -> Result<(), ConfigError> {
-    // IPv4 hosts take 576 (RFC 791); IPv6 needs 1280 (RFC 8200), which is the scenario's affair.
+    // IPv4 hosts must accept 576 bytes (RFC 791). IPv6 needs 1280 (RFC 8200), which the scenario
+    // checks.
     if (576..=65_535).contains(&mtu) { Ok(()) } else { Err(wrong("mtu", "576 to 65535 bytes", mtu)) }
 }
 
@@ -40,11 +42,11 @@ fn check_limit(field: &str, packets: u32) -> Result<(), ConfigError> {
 }
 
 impl Direction {
-    /// Checks what types cannot.
+    /// Checks the bounds of all values.
     ///
     /// # Errors
-    /// A delay is above 60 s, the jitter above the delay, a probability not within 0 to 1, or the overhead or the queue
-    /// out of its bounds.
+    /// A delay is above 60 s, the jitter is above the delay, a probability is not within 0 to 1, or
+    /// the overhead or the queue is out of its bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let most = units::print_duration(MAX_DELAY);
         if self.delay > MAX_DELAY {

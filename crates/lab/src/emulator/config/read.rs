@@ -1,4 +1,4 @@
-//! How paths are written in TOML and JSON: shorthands beside the full tables.
+//! Reads paths from TOML and JSON: the short forms in addition to the full tables.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Codel, ConfigError, Loss, Path, Queue, Red, wrong};
 use crate::emulator::change::Patch;
 use crate::emulator::units;
 
-/// A path as it is written.
+/// A path as it is written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPath {

@@ -73,7 +73,7 @@ fn build(shape: Shape) -> Vec<u8> {
     data
 }
 
-/// What a network card does with the virtio header: fills the checksum in. Gives the IP packet.
+/// Fills in the checksum as a network card does for this virtio header, and returns the IP packet.
 fn complete(mut frame: Vec<u8>) -> Vec<u8> {
     if frame[0] & NEEDS_CHECKSUM != 0 {
         let (start, offset) = (VIRTIO_HEADER + ne16(&frame, 6), ne16(&frame, 8));
@@ -89,7 +89,7 @@ fn written(packet: &Packet, first: usize, count: usize, marked: bool) -> Vec<u8>
     [head, tail].concat()
 }
 
-/// Checks a finished packet as a host would: lengths and both checksums.
+/// Checks a finished packet as the receiving host does: lengths and both checksums.
 fn check_host(ip: &[u8]) {
     let (transport, protocol, pseudo) = if ip[0] >> 4 == 4 {
         assert_eq!(usize::from(be16(ip, 2).unwrap()), ip.len());
@@ -121,7 +121,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 #[test]
-fn cuts_as_a_network_card_does() {
+fn rewrite_of_single_segments_cuts_as_a_network_card_does() {
     let shape =
         Shape { v4: true, tcp: true, options: 12, payload: 3500, size: 1448, flags: FIN | PSH | CWR | 0x10 };
     let packet = Packet::parse(build(shape)).unwrap();
@@ -140,16 +140,16 @@ fn cuts_as_a_network_card_does() {
         assert_eq!(ip[33], flags);
         assert_eq!(ip[1], 0x02);
     }
-    // The two last ones together are a super-packet again.
+    // The last two segments together are a super-packet again.
     let frame = written(&packet, 1, 2, false);
     assert_eq!((frame[1], ne16(&frame, 4), frame[VIRTIO_HEADER + 33]), (GSO_TCP4, 1448, FIN | PSH | 0x10));
     check_host(&complete(frame));
-    // With CWR the kernel must be told that only the first segment has it.
+    // If only the first segment has CWR, the kernel needs the flag `GSO_ECN`.
     assert_eq!(written(&packet, 0, 2, false)[1], GSO_TCP4 | GSO_ECN);
 }
 
 #[test]
-fn marks_single_packets() {
+fn rewrite_of_a_single_packet_marks_it_and_leaves_the_rest() {
     for v4 in [true, false] {
         let mut frame = build(Shape { v4, tcp: true, options: 0, payload: 10, size: 100, flags: 0 });
         frame[1] = GSO_NONE;
@@ -163,7 +163,7 @@ fn marks_single_packets() {
 }
 
 #[test]
-fn refuses_what_it_cannot_carry() {
+fn parse_of_contradicting_headers_returns_malformed() {
     let good = build(Shape { v4: true, tcp: true, options: 0, payload: 3000, size: 1000, flags: 0 });
     let ip = VIRTIO_HEADER;
     let cases: &[(&str, &[(usize, u8)])] = &[
@@ -198,10 +198,10 @@ fn refuses_what_it_cannot_carry() {
 
 proptest! {
     #[test]
-    fn segments_are_right_and_make_up_the_whole(shape in shapes(), marked: bool) {
+    fn rewrite_of_any_packet_makes_valid_segments_with_the_whole_payload(shape in shapes(), marked: bool) {
         let frame = build(shape);
         let Ok(packet) = Packet::parse(frame.clone()) else {
-            // Only long trains of datagrams are refused.
+            // The parser rejects only UDP trains that are too long.
             prop_assert!(!shape.tcp && shape.payload.div_ceil(shape.size) > MOST_DATAGRAMS);
             return Ok(());
         };
@@ -216,13 +216,13 @@ proptest! {
         }
         prop_assert_eq!(&payload, &frame[VIRTIO_HEADER + headers..]);
         if !marked {
-            // All together is what came.
+            // All segments together are the original packet.
             prop_assert_eq!(complete(written(&packet, 0, packet.segments(), false)), complete(frame));
         }
     }
 
     #[test]
-    fn any_run_cut_again_gives_the_same_segments(shape in shapes(), a in 0usize..100, b in 1usize..100, marked: bool) {
+    fn rewrite_of_a_run_cut_again_makes_the_same_segments(shape in shapes(), a in 0usize..100, b in 1usize..100, marked: bool) {
         if let Ok(packet) = Packet::parse(build(shape)) {
             let first = a % packet.segments();
             let count = 1 + b % (packet.segments() - first);
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(mut frame in prop::collection::vec(any::<u8>(), 0..300), marked: bool) {
+    fn parse_of_random_bytes_does_not_panic(mut frame in prop::collection::vec(any::<u8>(), 0..300), marked: bool) {
         exercise(frame.clone(), marked);
         if let Some(first) = frame.get_mut(VIRTIO_HEADER) {
             *first = *first & 0x0f | 0x40;
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics_nearly_right(
+    fn parse_of_a_packet_with_random_edits_does_not_panic(
         shape in shapes(),
         edits in prop::collection::vec((0usize..120, any::<u8>()), 1..4),
         cut in 0usize..200,
