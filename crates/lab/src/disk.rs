@@ -1,13 +1,18 @@
-//! Stores of limited rate.
+//! Stores with a limited rate.
 //!
-//! A FUSE file system (`/dev/fuse`, fuse(4)) that passes everything on to a directory in memory, and lets reads and writes take
-//! the time that a slow device would take. So it works for any program, on any kernel with FUSE; block throttling by control
-//! groups would not reach what the page cache takes up, and would leave names behind. What is not passed on, and fails as on
-//! other file systems that do not have it, or is done by the kernel in another way: extended attributes and access lists,
-//! O_TMPFILE, reflinks and other ioctl(2), holes in SEEK_DATA and SEEK_HOLE. A file of several names has a number for each.
+//! A store is a FUSE file system (`/dev/fuse`, fuse(4)) that passes requests through to a directory
+//! in memory and delays reads and writes as a slow device would. This works for any program, on any
+//! kernel with FUSE. Block throttling by control groups would not limit data in the page cache, and
+//! would leave names behind.
 //!
-//! The kernel's cache of a file is thrown away when the file is opened, so a file that is read again is slow again, as with
-//! a file that is larger than the memory. Writes are passed on at once.
+//! Some features are not passed through: extended attributes and access lists, O_TMPFILE, reflinks
+//! and other ioctl(2), holes in SEEK_DATA and SEEK_HOLE. Such a request fails as on other file
+//! systems without the feature, or the kernel does it in another way. A file with several names has
+//! an inode number for each name.
+//!
+//! When a file is opened for the first time after the store has become slow, the kernel drops the
+//! cached data of the file. From then on data that was read once stays in the kernel's cache.
+//! Writes are passed through at once.
 
 mod attributes;
 mod backing;

@@ -1,4 +1,5 @@
-//! The WAN lab: real programs and real kernel TCP in network namespaces, joined by an emulated path.
+//! The WAN lab: real programs and real kernel TCP in network namespaces, joined by an emulated
+//! path.
 
 mod disk;
 pub mod emulator;

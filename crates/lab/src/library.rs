@@ -1,7 +1,8 @@
-//! What comes with the lab: scenarios of typical paths, and programs to be tried on them.
+//! The library of the lab: scenarios of typical paths, and programs that can be run on them.
 //!
-//! A scenario of the library is a path with two hosts, `left` and `right`, and nothing that runs on it. A [`Program`] adds
-//! a server on `right`, a client on `left`, and the files that they move. So every program can be tried on every path.
+//! A scenario of the library is a path with two hosts, `left` and `right`, without any program. A
+//! [`Program`] adds a server on `right`, a client on `left`, and the files that they transfer. So
+//! every program can be run on every path.
 
 mod programs;
 mod random;
@@ -15,76 +16,76 @@ pub use workload::{COMMAND, Direction, Workload, attach};
 
 use crate::scenario::ScenarioError;
 
-/// Why a program cannot be put on a scenario.
+/// The reason why a program cannot be attached to a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// A name that is neither a file nor in the library.
+    /// The name is neither a file nor a scenario of the library.
     #[error("there is no scenario {name:?}: expected a file, or one of {}", known.join(", "))]
     NoScenario {
-        /// As given.
+        /// The name.
         name: String,
-        /// What there is.
+        /// The names of the library.
         known: Vec<&'static str>,
     },
-    /// The scenario is wrong.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// No such program.
+    /// There is no such program.
     #[error("there is no program {name:?}: expected a file NAME.toml, or one of {}", known.join(", "))]
     NoProgram {
-        /// As given.
+        /// The name.
         name: String,
-        /// What there is.
+        /// The names of the library.
         known: Vec<&'static str>,
     },
-    /// A program's description is wrong.
+    /// The description of a program is invalid.
     #[error("program {origin}: {message}")]
     Program {
-        /// File name or name.
+        /// The file, or the name of the program.
         origin: String,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
-    /// The words after a program's name have no end.
+    /// The arguments of a program have an unclosed quote.
     #[error("{text:?}: a quote is not closed")]
     Quote {
-        /// As given.
+        /// The text.
         text: String,
     },
-    /// The program cannot do that.
+    /// The program does not support the action.
     #[error("{program} cannot {action}")]
     Unable {
-        /// Its name.
+        /// The name of the program.
         program: String,
-        /// What was wanted.
+        /// The action.
         action: &'static str,
     },
-    /// A program of another package is not here.
+    /// A required program is not installed.
     #[error("{needed} is not installed, {program} needs it: install the package {package}")]
     Missing {
-        /// Which template.
+        /// The name of the template.
         program: String,
-        /// Which program.
+        /// The program that is missing.
         needed: String,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: String,
     },
-    /// Not a scenario with the library's hosts.
+    /// The scenario lacks a host that the library's programs need.
     #[error(
         "{scenario} has no host {host:?}: programs of the library run on `left` (client) and `right` (server)"
     )]
     NoHost {
-        /// The scenario's title.
+        /// The title of the scenario.
         scenario: String,
-        /// Which is missing.
+        /// The missing host.
         host: &'static str,
     },
-    /// A variable's value does not suit.
+    /// The value of a variable is invalid.
     #[error("variable {name}: {message}")]
     Variable {
-        /// Which.
+        /// The name of the variable.
         name: String,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
 }

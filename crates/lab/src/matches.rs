@@ -1,7 +1,7 @@
-//! Programs against each other on the same scenario, in turn.
+//! Compares programs on the same scenario.
 //!
-//! A match is a sweep ([`crate::sweep`]) over programs alone: every round has each of them once, so that whatever disturbs
-//! the machine disturbs all.
+//! A match is a sweep ([`crate::sweep`]) whose only parameter is the program. Every round runs each
+//! program once, so that disturbances of the machine affect all of them alike.
 
 mod random;
 
@@ -10,8 +10,8 @@ pub use random::{Figures, RandomResults, RandomStudy, Row, Score, build_of};
 use crate::report::{Table, digits};
 use crate::sweep::{Group, Spread};
 
-/// Medians of the programs, and how each compares with the first one. `capacity` is what the path could carry, in bits of
-/// payload a second.
+/// A table of the programs' medians, with the ratio of each to the first one. `capacity` returns
+/// the payload that the path could carry, in bits per second.
 pub fn table(groups: &[Group], capacity: impl Fn(&Group) -> f64) -> Table {
     let mut table = Table::new([
         "program",
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_to_the_first() {
+    fn match_table_has_ratios_to_the_first_program() {
         let groups = [group("a", 80e6, 3), group("b", 20e6, 3), group("c", 0.0, 0)];
         let text = table(&groups, |_| 100e6).text();
         let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! Attributes, between rustix's and FUSE's.
+//! Converts file attributes between the types of rustix and of FUSE.
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
@@ -37,7 +37,7 @@ pub(super) fn kind(kind: rustix::fs::FileType) -> FileType {
     }
 }
 
-/// What is absent stays.
+/// A time that is `None` is left unchanged.
 pub(super) fn timestamps(access: Option<TimeOrNow>, modification: Option<TimeOrNow>) -> Timestamps {
     Timestamps { last_access: timespec(access), last_modification: timespec(modification) }
 }

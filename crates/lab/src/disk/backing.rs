@@ -1,4 +1,4 @@
-//! A directory whose files take their time.
+//! The directory behind a slow store, with its open files.
 
 use super::{
     attributes,
@@ -25,7 +25,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Flags of open(2) that the kernel has dealt with, or that would make writes go elsewhere.
+/// Flags of open(2) that the kernel has handled already, or that would send writes elsewhere.
 const DROPPED: OFlags = OFlags::CREATE
     .union(OFlags::EXCL)
     .union(OFlags::APPEND)
@@ -33,7 +33,7 @@ const DROPPED: OFlags = OFlags::CREATE
     .union(OFlags::DIRECT)
     .union(OFlags::NOFOLLOW);
 
-/// A directory whose files take their time.
+/// The directory behind a slow store.
 pub(super) struct Backing {
     /// The directory.
     pub(super) root: OwnedFd,
@@ -45,7 +45,7 @@ pub(super) struct Backing {
 
 #[derive(Clone)]
 pub(super) enum Opened {
-    /// With its number.
+    /// The file's inode number and the open file.
     File(u64, Arc<File>),
     Directory(Arc<Vec<(u64, FileType, OsString)>>),
 }
@@ -87,8 +87,9 @@ impl Backing {
         }
     }
 
-    /// By what to reach a file: the handle that the kernel gave with the call (which it seldom does); else its path, or where
-    /// it has none any more, whatever somebody has of it open.
+    /// Returns how to reach a file: through the handle that the kernel passed with the request
+    /// (which it seldom does), else by its path, or, if the file no longer has a path, through any
+    /// open file of it.
     pub(super) fn reach(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<Reached> {
         if let Some(file) = handle.and_then(|handle| self.file(handle).ok()) {
             return Ok(Reached::Open(file));
@@ -107,20 +108,20 @@ impl Backing {
         self.open.lock().remove(&handle.0);
     }
 
-    /// Tells the kernel of a name that exists.
+    /// Looks up a name that exists, counts the lookup and returns the attributes.
     pub(super) fn entry(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let path = self.child(parent, name)?;
         let stat = rustix::fs::statat(&self.root, &path, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(attributes::of(self.nodes().found(parent.0, name), &stat))
     }
 
-    /// Something was made at a path: it belongs to who asked, and has the mode that was asked for, whatever the mask of the
-    /// lab's process took away. Links have none.
+    /// Sets the owner of a new file to the user of the request, and its mode to the requested one,
+    /// independently of the umask of this process. `mode` is `None` for symbolic links.
     pub(super) fn made(&self, request: &Request, path: &Path, mode: Option<Mode>) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(request.uid()), Gid::from_raw(request.gid()));
         rustix::fs::chownat(&self.root, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         match mode {
-            // Nothing but links is followed, and it is none.
+            // Only symbolic links would be followed, and this is not one.
             Some(mode) => Ok(rustix::fs::chmodat(&self.root, path, mode, AtFlags::empty())?),
             None => Ok(()),
         }
@@ -134,18 +135,19 @@ impl Backing {
         Ok(attributes::of(number.0, &stat))
     }
 
-    /// Opens a file as open(2) is asked to, but for what the kernel does itself.
+    /// Opens a file with the flags of open(2), except those that the kernel handles itself.
     pub(super) fn open_again(&self, number: INodeNo, flags: i32) -> io::Result<FileHandle> {
         let file = self.open_file(&self.path(number)?, flags & !(DROPPED.bits() as i32), 0)?;
         Ok(self.keep(Opened::File(number.0, Arc::new(file))))
     }
 
-    /// What the kernel has of a file's contents stays with it, as with a disk, but for what it had before the store was slow.
+    /// Whether the kernel may keep its cached data of the file, as with a real disk. Data cached
+    /// before the store became slow is dropped.
     pub(super) fn stays_cached(&self, number: INodeNo) -> bool {
         self.device.is_limited() && self.nodes().opened(number.0)
     }
 
-    /// Makes a file and opens it.
+    /// Creates a file and opens it.
     pub(super) fn open_new(
         &self,
         request: &Request,
@@ -162,7 +164,7 @@ impl Backing {
         Ok((attr, self.keep(Opened::File(attr.ino.0, Arc::new(file)))))
     }
 
-    /// An entry of the open files.
+    /// Looks up an open file or directory by its handle.
     pub(super) fn opened(&self, handle: FileHandle) -> Option<Opened> {
         self.open.lock().get(&handle.0).cloned()
     }

@@ -1,4 +1,4 @@
-//! What a slow device takes for its work.
+//! The time that a slow device takes for its requests.
 
 use crate::{record::DiskMeter, scenario::Disk};
 use std::{
@@ -8,21 +8,22 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// A device that was not asked for a while does not work ahead, but what a late wake-up cost it may make up for.
+/// A request may begin up to this long before it arrives, to make up for late wake-ups of the
+/// device's threads. Apart from that, idle time of the device is lost.
 const SLACK: Duration = Duration::from_millis(30);
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Read,
     Write,
 }
 
-/// A device's time: each request begins when the one before it has ended.
+/// The schedule of a device: each request begins when the one before it has ended.
 #[derive(Debug)]
 pub(super) struct Device {
     limit: Disk,
-    /// When the last read and the last write end.
+    /// The end of the last read and of the last write.
     busy_until: [Mutex<Instant>; 2],
     limited: Mutex<bool>,
     changed: Condvar,
@@ -41,7 +42,7 @@ impl Device {
         }
     }
 
-    /// Whether requests take their time, from now on. Those that wait are let go.
+    /// Switches the limits on or off. Switching them off releases the requests that wait.
     pub(super) fn limit(&self, limited: bool) {
         *self.limited() = limited;
         self.changed.notify_all();
@@ -55,7 +56,7 @@ impl Device {
         self.limited.lock()
     }
 
-    /// Counts a request, and waits until the device would have done it.
+    /// Counts a request and waits until the device would have finished it.
     pub(super) fn work(&self, way: Way, bytes: usize) {
         let counter = match way {
             Way::Read => &self.meter.read,
@@ -87,7 +88,7 @@ impl Device {
         self.limit.latency.0 + Duration::from_secs_f64(transfer)
     }
 
-    /// When a request that comes now is done.
+    /// Reserves the time for a request that arrives at `now`, and returns when it ends.
     fn end(&self, way: Way, cost: Duration, now: Instant) -> Instant {
         let lane = if self.limit.shared || way == Way::Read { 0 } else { 1 };
         let mut busy_until = self.busy_until[lane].lock();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_follow_one_another() {
+    fn device_with_limits_serves_requests_one_after_another() {
         let device = device(false);
         let now = Instant::now() + Duration::from_secs(60);
         assert_eq!(device.cost(Way::Read, 1000), Duration::from_millis(1005));
@@ -119,13 +120,13 @@ mod tests {
         assert_eq!(first, now + second - SLACK);
         assert_eq!(device.end(Way::Read, second, now), first + second);
         assert_eq!(device.end(Way::Write, second, now), first);
-        // A pause is not made up for.
+        // The idle time of the pause is lost.
         let later = now + second * 10;
         assert_eq!(device.end(Way::Read, second, later), later + second - SLACK);
     }
 
     #[test]
-    fn a_shared_device_does_one_thing_at_a_time() {
+    fn device_when_shared_serves_reads_and_writes_one_after_another() {
         let device = device(true);
         let now = Instant::now() + Duration::from_secs(60);
         let first = device.end(Way::Read, Duration::from_secs(1), now);

@@ -1,4 +1,4 @@
-//! The numbers by which the kernel names files, and where they are.
+//! The inode numbers by which the kernel names files, and the paths of these files.
 
 use std::{
     collections::HashMap,
@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-/// The number of the topmost directory.
+/// The number of the root directory.
 pub(super) const ROOT: u64 = 1;
 
 /// All files that the kernel knows.
@@ -20,9 +20,9 @@ pub(super) struct Nodes {
 #[derive(Debug)]
 struct Node {
     place: (u64, OsString),
-    /// How often the kernel was told of it.
+    /// The number of lookups that the kernel has not forgotten yet.
     lookups: u64,
-    /// It was opened since the store became slow.
+    /// Whether the file was opened since the store became slow.
     opened: bool,
 }
 
@@ -31,7 +31,7 @@ impl Nodes {
         Self { nodes: HashMap::new(), places: HashMap::new(), next: ROOT + 1 }
     }
 
-    /// Where a file is, relative to the topmost directory. `None` for one that was removed.
+    /// The path of a file relative to the root directory; `None` if the file was removed.
     pub(super) fn path(&self, number: u64) -> Option<PathBuf> {
         let mut parts = Vec::new();
         let mut at = number;
@@ -48,12 +48,12 @@ impl Nodes {
         Some(path)
     }
 
-    /// Where a name in a directory is.
+    /// The path of a name in a directory.
     pub(super) fn child(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
         Some(self.path(parent)?.join(name))
     }
 
-    /// The number of a name, which exists. The kernel is told of it.
+    /// Returns the number of an existing name and counts a lookup by the kernel.
     pub(super) fn found(&mut self, parent: u64, name: &OsStr) -> u64 {
         let place = (parent, name.to_owned());
         let number = *self.places.entry(place.clone()).or_insert(self.next);
@@ -64,17 +64,17 @@ impl Nodes {
         number
     }
 
-    /// It is opened. Gives whether it was before.
+    /// Marks a file as opened. Returns whether it was opened before.
     pub(super) fn opened(&mut self, number: u64) -> bool {
         self.nodes.get_mut(&number).is_some_and(|node| std::mem::replace(&mut node.opened, true))
     }
 
-    /// A name is gone; what is open stays usable.
+    /// Removes a name; open files remain usable.
     pub(super) fn removed(&mut self, parent: u64, name: &OsStr) {
         self.places.remove(&(parent, name.to_owned()));
     }
 
-    /// A name has become another, in place of what had that name.
+    /// Renames a file; a file that had the new name loses it.
     pub(super) fn renamed(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let (from, to) = ((from.0, from.1.to_owned()), (to.0, to.1.to_owned()));
         self.places.remove(&to);
@@ -86,7 +86,7 @@ impl Nodes {
         }
     }
 
-    /// Two names have changed places.
+    /// Exchanges the names of two files.
     pub(super) fn exchanged(&mut self, one: (u64, &OsStr), other: (u64, &OsStr)) {
         let (one, other) = ((one.0, one.1.to_owned()), (other.0, other.1.to_owned()));
         let numbers = (self.places.remove(&one), self.places.remove(&other));
@@ -99,7 +99,7 @@ impl Nodes {
         }
     }
 
-    /// The kernel forgets a number that it was told of so often.
+    /// Subtracts `lookups` from the lookups of a number, and removes the number when none is left.
     pub(super) fn forget(&mut self, number: u64, lookups: u64) {
         let Some(node) = self.nodes.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(lookups);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_follow_their_files() {
+    fn nodes_when_a_directory_is_renamed_keep_their_numbers() {
         let mut nodes = Nodes::new();
         let dir = nodes.found(ROOT, name("dir"));
         let file = nodes.found(dir, name("file"));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn names_change_places() {
+    fn nodes_when_names_are_exchanged_swap_paths() {
         let mut nodes = Nodes::new();
         let (a, b) = (nodes.found(ROOT, name("a")), nodes.found(ROOT, name("b")));
         nodes.exchanged((ROOT, name("a")), (ROOT, name("b")));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_gone() {
+    fn node_when_all_lookups_are_forgotten_is_removed() {
         let mut nodes = Nodes::new();
         let file = nodes.found(ROOT, name("a"));
         assert_eq!(nodes.found(ROOT, name("a")), file);

@@ -1,4 +1,4 @@
-//! A file system that is a directory elsewhere.
+//! The FUSE file system that passes requests through to a directory.
 
 use super::{
     attributes,
@@ -18,9 +18,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Nobody else changes the directory, so the kernel may remember what it was told.
+/// Time for which the kernel may cache attributes and names. It is long because the directory
+/// changes only through this file system.
 const VALID: Duration = Duration::from_secs(60);
-/// Answers a request with what came of it.
+/// Sends the result of a request as its reply.
 macro_rules! answer {
     ($reply:ident, $result:expr, $value:pat => $answer:expr) => {
         let result: io::Result<_> = $result;
@@ -33,7 +34,7 @@ macro_rules! answer {
 
 impl Filesystem for Backing {
     fn init(&mut self, _: &Request, config: &mut fuser::KernelConfig) -> io::Result<()> {
-        // Requests of 1 MiB. A kernel that has less keeps what it has.
+        // Requests of up to 1 MiB. A kernel with a lower limit keeps its own value.
         let _ = config.set_max_write(1 << 20);
         let _ = config.set_max_readahead(1 << 20);
         let _ = config.set_max_background(64);
@@ -253,7 +254,7 @@ impl Filesystem for Backing {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // Every write has waited for the device already.
+        // Every write has already waited for the device.
         reply.ok();
     }
 

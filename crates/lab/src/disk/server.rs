@@ -1,4 +1,4 @@
-//! Mounting a limited store, and serving it.
+//! Mounts a slow store and serves it.
 
 use super::{backing::Backing, meter::Device};
 use crate::{netns::Base, record::DiskMeter, scenario::Disk};
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// Requests that are looked at at the same time. Those that wait for the device wait in a thread each.
+/// Number of threads that handle requests. A request that waits for the device blocks one of them.
 const THREADS: usize = 16;
 
 /// A store that is being served.
@@ -34,10 +34,10 @@ pub(crate) struct DiskServer {
 }
 
 impl DiskServer {
-    /// Mounts a store at a directory of the lab. It is not slow before [`Self::start`].
+    /// Mounts a store at a directory of the lab. It has no limits until [`Self::start`] is called.
     ///
     /// # Errors
-    /// `NotFound` where this machine has no FUSE.
+    /// `NotFound` if this machine has no FUSE.
     pub(crate) fn mount(base: &Base, at: &str, limit: &Disk) -> io::Result<Self> {
         let backing = format!("{at}.backing");
         let (root, fuse) = base.with_files(|| {
@@ -58,14 +58,15 @@ impl DiskServer {
         let session = Session::from_fd(files, fuse, SessionACL::All, config)?;
         let (end, ended) = mpsc::channel();
         thread::Builder::new().name("lab-disk".into()).spawn(move || {
-            // Ends when the last mount has gone: with an error then, which says no more.
+            // The session ends when the last mount has gone. It returns an error then, which has no
+            // further meaning.
             let _ = session.run();
             let _ = end.send(());
         })?;
         Ok(Self { device, meter, ended })
     }
 
-    /// It is as slow as its limits, and counts, from now on.
+    /// Applies the limits and starts counting from 0.
     pub(crate) fn start(&self) {
         for counter in [&self.meter.read, &self.meter.written, &self.meter.busy] {
             counter.store(0, Ordering::Relaxed);
@@ -73,12 +74,12 @@ impl DiskServer {
         self.device.limit(true);
     }
 
-    /// It is as fast as it can be again, so that nobody waits for it when the lab ends.
+    /// Removes the limits, so that no program waits for the store when the lab ends.
     pub(crate) fn release(&self) {
         self.device.limit(false);
     }
 
-    /// What it counts.
+    /// The counters of the store.
     pub(crate) fn meter(&self) -> Arc<DiskMeter> {
         self.meter.clone()
     }
@@ -90,9 +91,9 @@ impl DiskServer {
         (load(&self.meter.read), load(&self.meter.written), busy.as_secs_f64())
     }
 
-    /// Waits until it is served no longer, after the lab's namespaces have gone.
+    /// Waits until the session has ended, which is after the lab's namespaces have gone.
     pub(crate) fn join(self) {
-        // Somebody from outside may still be in a namespace; that must not hold the lab up.
+        // A process from outside may still be in one of the namespaces; it must not delay the lab.
         let _ = self.ended.recv_timeout(Duration::from_secs(2));
     }
 }
@@ -104,6 +105,6 @@ fn mount_fuse(at: &str, fuse: &OwnedFd) -> io::Result<()> {
         1 << 20
     );
     let options = CString::new(options)?;
-    // Devices work: without, nothing could be sent to a /dev/null that a scenario makes there.
+    // Without MS_NODEV, so that programs can write to a /dev/null that a scenario makes there.
     Ok(mount("ropewalk-lab", at, "fuse", MountFlags::NOSUID, Some(options.as_c_str()))?)
 }

@@ -1,4 +1,4 @@
-//! Programs as templates: what the server is, and how the client is called.
+//! Programs as templates: how to run the server and the client.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::LibraryError;
 use crate::scenario::{File, Server};
 
-/// Names and texts of the templates that are built into the program.
+/// Names and texts of the built-in templates.
 pub const PROGRAMS: &[(&str, &str)] = &[
     ("ropewalk", include_str!("../../programs/ropewalk.toml")),
     ("globus-url-copy", include_str!("../../programs/globus-url-copy.toml")),
@@ -22,17 +22,17 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("iperf3", include_str!("../../programs/iperf3.toml")),
 ];
 
-/// A template. In addition to what stands in braces in a scenario, `{args}` is what follows the program's name when it is
-/// called, and `{bytes}` the number of bytes to move.
+/// A template. In addition to the placeholders of a scenario, `{args}` stands for the arguments
+/// that the user wrote after the program's name, and `{bytes}` for the number of bytes to transfer.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Program {
-    /// Its name. Not in the file.
+    /// The name of the program; it is not in the file.
     #[serde(skip)]
     pub name: String,
-    /// What it is.
+    /// A short description.
     pub about: String,
-    /// Programs that must be installed, with the Debian packages that have them.
+    /// Programs that must be installed, with the Debian packages that contain them.
     #[serde(default)]
     pub needs: BTreeMap<String, String>,
     /// Servers, as in a scenario.
@@ -41,47 +41,48 @@ pub struct Program {
     /// Files of the servers and the client, as in a scenario.
     #[serde(default)]
     pub files: Vec<File>,
-    /// Arguments that a variable becomes: `streams`, `files` (in flight), `buffer` (of sockets, in bytes), `block` (in
-    /// bytes), or any other.
+    /// The arguments for each variable: `streams`, `files` (in flight), `buffer` (of sockets, in
+    /// bytes), `block` (in bytes), or any other.
     #[serde(default)]
     pub options: BTreeMap<String, Vec<String>>,
     /// Environment of the client.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Moves one file, `{disk}/source`, from `right` to `left`.
+    /// Transfers one file, `{disk}/source`, from `right` to `left`.
     pub get: Option<Action>,
-    /// Moves one file from `left` to `right`.
+    /// Transfers one file from `left` to `right`.
     pub put: Option<Action>,
-    /// Moves a directory of files from `right` to `left`.
+    /// Transfers a directory of files from `right` to `left`.
     pub get_tree: Option<Action>,
-    /// Moves a directory of files from `left` to `right`.
+    /// Transfers a directory of files from `left` to `right`.
     pub put_tree: Option<Action>,
 }
 
-/// One way to call the client.
+/// One way to run the client.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
     /// The program and its arguments.
     pub run: Vec<String>,
-    /// What `{args}` is where nothing is given.
+    /// The value of `{args}` if there are no arguments.
     #[serde(default)]
     pub default: Vec<String>,
-    /// The same where nothing is stored: `{disk}/source` is a hole, and `{disk}/dev/null` at the destination keeps nothing.
+    /// The command for transfers without storage: `{disk}/source` is a hole, and `{disk}/dev/null`
+    /// at the destination stores nothing.
     pub unstored: Option<Vec<String>>,
-    /// Instead of the program's options of the same name.
+    /// Options that override the program's options of the same name.
     #[serde(default)]
     pub options: BTreeMap<String, Vec<String>>,
 }
 
-/// A program with what the user wrote after its name.
+/// A program with its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// The template.
     pub program: Program,
-    /// What follows its name.
+    /// The arguments after the name.
     pub words: Vec<String>,
-    /// As the user wrote it: the name in tables and plots.
+    /// The text as the user wrote it; it is the name in tables and plots.
     pub label: String,
 }
 
@@ -98,7 +99,7 @@ impl Program {
         Ok(Self { name: name.to_owned(), ..program })
     }
 
-    /// A template of the library by its name, or of a file `NAME.toml`.
+    /// Returns the template of a built-in program, or of a file `NAME.toml`.
     ///
     /// # Errors
     /// [`LibraryError::NoProgram`], [`LibraryError::Program`]
@@ -117,7 +118,7 @@ impl Program {
         Self::parse(&stem, &text)
     }
 
-    /// Whether the programs that it needs are installed.
+    /// Checks that the required programs are installed.
     ///
     /// # Errors
     /// [`LibraryError::Missing`]
@@ -132,7 +133,7 @@ impl Program {
     }
 }
 
-/// Daemons often stand in `sbin`, which is not in everybody's path.
+/// Daemons are often in `sbin`, which is not in every user's PATH.
 fn installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(Into::into);
@@ -140,10 +141,10 @@ fn installed(program: &str) -> bool {
 }
 
 impl Call {
-    /// From `globus-url-copy -p 8`, with the quotes of a shell.
+    /// Parses a text like `globus-url-copy -p 8`, with the quoting rules of a shell.
     ///
     /// # Errors
-    /// As [`Program::open`], and [`LibraryError::Quote`].
+    /// The errors of [`Program::open`], and [`LibraryError::Quote`].
     pub fn parse(text: &str) -> Result<Self, LibraryError> {
         let mut words = shlex::split(text).ok_or_else(|| LibraryError::Quote { text: text.to_owned() })?;
         if words.is_empty() {
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_template_loads() {
+    fn program_of_every_built_in_template_loads() {
         for (name, _) in PROGRAMS {
             let program = Program::open(name).unwrap();
             assert!(program.get.is_some() && program.put.is_some(), "{name}");
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_words() {
+    fn call_with_quotes_is_split_into_words() {
         let call = Call::parse("globus-url-copy  -p 8 -cc '4'").unwrap();
         assert_eq!(call.words, ["-p", "8", "-cc", "4"]);
         assert_eq!(call.label, "globus-url-copy -p 8 -cc '4'");

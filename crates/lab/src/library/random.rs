@@ -1,17 +1,18 @@
-//! Paths that nobody chose: each is drawn from a seed.
+//! Random paths: each path is drawn from a seed.
 //!
-//! | | drawn from |
-//! |---|---|
-//! | round trip | 5 to 300 ms, evenly over its logarithm, as all ranges below |
-//! | rate | 20 Mbit/s to 1 Gbit/s, both ways |
-//! | queue | 0.05 to 2 bandwidth-delay products, at least [`LEAST_QUEUE`] packets; drop-tail |
-//! | loss | none on two paths of five, else 1e-6 to 5e-3; in bursts of 2 to 8 on a third of those |
-//! | cross traffic | none on two paths of three, else 1 to 4 flows each way, or (as often) 2 to 8 that come and go |
-//! | congestion control | cubic on half of the paths, reno and bbr on a quarter each |
-//! | buffers | Linux's own limits on three paths of four, else 128 KiB to 2 MiB at the sender, the receiver or both |
+//! - Round trip time: 5 to 300 ms, uniform over its logarithm, as are all ranges below.
+//! - Rate: 20 Mbit/s to 1 Gbit/s in both directions.
+//! - Queue: drop-tail, 0.05 to 2 bandwidth-delay products, at least [`LEAST_QUEUE`] packets.
+//! - Loss: none on two paths of five, otherwise 1e-6 to 5e-3; in bursts of 2 to 8 packets on a third
+//!   of the paths with loss.
+//! - Cross traffic: none on two paths of three. Of the others, half have 1 to 4 flows in each
+//!   direction, and half have 2 to 8 flows with busy and idle periods.
+//! - Congestion control: cubic on half of the paths, reno and bbr on a quarter each.
+//! - Buffers: Linux's own limits on three paths of four, otherwise 128 KiB to 2 MiB at the sender, the
+//!   receiver or both.
 //!
-//! Every quantity has random numbers of its own, made of the seed and its name, so that a range that is added or
-//! changed later leaves the others as they were.
+//! Each quantity has random numbers of its own, made of the seed and its name, so that a range that
+//! is added or changed later leaves the other quantities as they were.
 
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -19,57 +20,57 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::emulator::Rate;
 use crate::scenario::{Document, ScenarioError, Size};
 
-/// Round trips, in milliseconds.
+/// Round trip times, in milliseconds.
 const ROUND_TRIP: [f64; 2] = [5.0, 300.0];
 /// Rates, in Mbit/s.
 const RATE: [f64; 2] = [20.0, 1000.0];
-/// Queues, in bandwidth-delay products.
+/// Queue lengths, in bandwidth-delay products.
 const QUEUE: [f64; 2] = [0.05, 2.0];
-/// No queue is shorter, in packets.
+/// Least queue length, in packets.
 const LEAST_QUEUE: u32 = 10;
-/// Share of packets that are lost, on a path with loss.
+/// Share of lost packets, on a path with loss.
 const LOSS: [f64; 2] = [1e-6, 5e-3];
-/// Limits of buffers, in bytes, where they are not Linux's own.
+/// Limits of buffers in bytes, if they are not Linux's own.
 const BUFFER: [f64; 2] = [131_072.0, 2_097_152.0];
 
 /// Bits of a packet of the largest size.
 const PACKET: f64 = 1500.0 * 8.0;
 
-/// A path, drawn.
+/// A random path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RandomPath {
-    /// All follows from it.
+    /// The seed, which determines everything else.
     pub seed: u32,
-    /// Without queues, in milliseconds.
+    /// Round trip time without queueing, in milliseconds.
     pub round_trip: f64,
-    /// In kbit/s.
+    /// Rate in kbit/s.
     pub rate: u64,
-    /// In packets.
+    /// Queue length in packets.
     pub queue: u32,
-    /// Share of packets; 0 on paths without loss.
+    /// Share of lost packets; 0 on paths without loss.
     pub loss: f64,
-    /// Mean length of a burst of losses; 1 where losses are independent.
+    /// Mean length of a burst of losses; 1 if losses are independent.
     pub burst: u32,
-    /// Flows each way that share the path.
+    /// Number of flows in each direction that share the path.
     pub flows: u32,
-    /// Mean seconds in which such a flow is busy and then idle; `None` where it always is busy.
+    /// Mean seconds for which such a flow is busy, and then idle; `None` if it is always busy.
     pub on_off: Option<[f64; 2]>,
-    /// Of all hosts.
+    /// Congestion control of all hosts.
     pub congestion: &'static str,
-    /// Greatest receive buffer at both ends, where it is restricted, in bytes.
+    /// Maximum receive buffer at both ends in bytes, if it is restricted.
     pub receive: Option<u64>,
-    /// Greatest send buffer at both ends, where it is restricted, in bytes.
+    /// Maximum send buffer at both ends in bytes, if it is restricted.
     pub send: Option<u64>,
 }
 
 impl RandomPath {
-    /// The path of a seed.
+    /// Draws the path of a seed.
     pub fn draw(seed: u32) -> Self {
         let dice = Dice(seed);
         let round_trip = rounded(dice.within("round trip", ROUND_TRIP), 3);
         let rate = rounded(dice.within("rate", RATE) * 1e3, 3);
         let product = rate * round_trip / PACKET;
-        // Casts saturate.
+        // Float casts saturate, so the result is never out of range.
         let queue = (product * dice.within("queue", QUEUE)).round().max(f64::from(LEAST_QUEUE)) as u32;
         let loss = if dice.even("has loss") < 0.4 { 0.0 } else { rounded(dice.within("loss", LOSS), 2) };
         let bursts = loss > 0.0 && dice.even("bursts") < 1.0 / 3.0;
@@ -106,12 +107,12 @@ impl RandomPath {
         }
     }
 
-    /// By which it is called in files of results.
+    /// The name of the path in result files.
     pub fn name(&self) -> String {
         format!("random-{}", self.seed)
     }
 
-    /// What it is like, in a line.
+    /// A description in one line.
     pub fn describe(&self) -> String {
         let bits = Rate::bits_per_second(self.rate * 1000).get().unwrap_or(0) as f64;
         let product = bits * self.round_trip / 1e3 / PACKET;
@@ -141,7 +142,7 @@ impl RandomPath {
         text
     }
 
-    /// The scenario: the text of a TOML file.
+    /// The scenario, as the text of a TOML file.
     pub fn text(&self) -> String {
         let Self { seed, round_trip, rate, queue, congestion, .. } = self;
         let mut text = format!(
@@ -184,41 +185,41 @@ impl RandomPath {
         text
     }
 
-    /// The same as a document that can be changed.
+    /// The scenario as a document that can be changed.
     ///
     /// # Errors
-    /// None that a test would not have shown.
+    /// The text is invalid, which tests exclude.
     pub fn document(&self) -> Result<Document, ScenarioError> {
         Document::parse(&self.text(), &self.name())
     }
 }
 
-/// Random numbers of a seed, by name.
+/// Random numbers of a seed, one for each name.
 struct Dice(u32);
 
 impl Dice {
-    /// From 0 to 1, without 1.
+    /// A number from 0 to 1, excluding 1.
     fn even(&self, name: &str) -> f64 {
         const BITS: u32 = 53;
         let hash = xxh3_64_with_seed(name.as_bytes(), self.0.into());
         (hash >> (64 - BITS)) as f64 / (1_u64 << BITS) as f64
     }
 
-    /// Evenly over the logarithm.
+    /// A number that is uniform over its logarithm.
     fn within(&self, name: &str, [least, most]: [f64; 2]) -> f64 {
         least * (most / least).powf(self.even(name))
     }
 
-    /// From `least` to `most`, both among them.
+    /// A whole number from `least` to `most`, both included.
     fn count(&self, name: &str, least: u32, most: u32) -> u32 {
         least + (self.even(name) * f64::from(most - least + 1)) as u32
     }
 }
 
-/// To so many digits, as people write it.
+/// Rounds to `digits` significant decimal digits.
 fn rounded(value: f64, digits: i32) -> f64 {
     let exponent = digits - 1 - value.abs().log10().floor() as i32;
-    // Division by a whole power of ten gives the number that the decimal text gives.
+    // Division by a whole power of ten returns the same number as parsing the decimal text.
     let scale = 10_f64.powi(exponent.abs());
     if exponent >= 0 { (value * scale).round() / scale } else { (value / scale).round() * scale }
 }
@@ -231,8 +232,8 @@ mod tests {
     const SEEDS: std::ops::Range<u32> = 0..1000;
 
     #[test]
-    fn a_path_depends_on_its_seed_alone() {
-        // As it was when it was drawn first: results are kept by seed.
+    fn random_path_depends_only_on_its_seed() {
+        // The path must never change, because results are stored by seed.
         assert_eq!(RandomPath::draw(1).describe(), FIRST);
         let drawn: Vec<RandomPath> = SEEDS.map(RandomPath::draw).collect();
         for path in drawn.iter().rev() {
@@ -248,10 +249,10 @@ mod tests {
          receive buffers up to 316 KiB";
 
     #[test]
-    fn everything_stays_within_its_range_and_uses_all_of_it() {
+    fn random_paths_of_many_seeds_fill_their_ranges() {
         let all: Vec<RandomPath> = SEEDS.map(RandomPath::draw).collect();
         let spans = |name: &str, [least, most]: [f64; 2], values: Vec<f64>| {
-            // Rounding may step over an end.
+            // Rounding may exceed the range slightly.
             assert!(values.iter().all(|x| (least * 0.99..=most * 1.01).contains(x)), "{name}");
             let span = |x: &f64| (x / least).ln() / (most / least).ln();
             for part in 0..10 {
@@ -285,13 +286,13 @@ mod tests {
             ("restricted", share(&|path| path.receive.is_some() || path.send.is_some()), 0.25),
             ("restricted at both", share(&|path| path.receive.is_some() && path.send.is_some()), 1.0 / 12.0),
         ] {
-            // Four standard deviations of a share of a thousand.
+            // Four standard deviations of a share of a thousand paths.
             assert!((share - wanted).abs() < 0.065, "{name}: {share} of the paths instead of {wanted}");
         }
     }
 
     #[test]
-    fn every_path_is_a_scenario_that_says_what_was_drawn() {
+    fn random_path_as_a_scenario_has_the_drawn_values() {
         for seed in SEEDS {
             let path = RandomPath::draw(seed);
             let scenario = path.document().and_then(|document| document.scenario());

@@ -1,4 +1,4 @@
-//! The scenarios that are built into the program.
+//! The built-in scenarios.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use crate::scenario::{Document, ScenarioError};
 /// A scenario of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// By which it is called.
+    /// The name.
     pub name: &'static str,
-    /// The TOML file.
+    /// The text of the TOML file.
     pub text: &'static str,
 }
 
@@ -20,7 +20,7 @@ macro_rules! entries {
     };
 }
 
-/// All of them, from near to far, then the special ones.
+/// All built-in scenarios: first the general ones from short to long paths, then the special ones.
 pub const SCENARIOS: &[Entry] = entries![
     "metro",
     "metro-lossy",
@@ -51,13 +51,14 @@ impl Entry {
     /// The scenario as a document that can be changed.
     ///
     /// # Errors
-    /// None that a test would not have shown.
+    /// The text is invalid, which tests exclude.
     pub fn document(&self) -> Result<Document, ScenarioError> {
         Document::parse(self.text, self.name)
     }
 }
 
-/// A scenario by its name in the library, or of a file. A name with a `/` or `.toml` is a file.
+/// Opens a scenario by its name in the library, or from a file. A name that contains `/` or ends in
+/// `.toml` is a file.
 ///
 /// # Errors
 /// [`LibraryError::NoScenario`], [`LibraryError::Scenario`]
@@ -80,7 +81,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_scenario_loads() {
+    fn scenario_of_every_library_entry_loads() {
         for entry in SCENARIOS {
             let scenario = entry.document().unwrap().scenario().unwrap();
             assert!(!scenario.description.is_empty(), "{}", entry.name);
@@ -90,7 +91,8 @@ mod tests {
                 entry.name
             );
             assert!(scenario.commands.is_empty(), "{}", entry.name);
-            // Its own, on every host: the machine's default would make results differ.
+            // Each host must have a congestion control of its own, since with the machine's default
+            // the results would differ between machines.
             for host in scenario.hosts.values() {
                 assert!(scenario.kernel.overlaid(&host.kernel).congestion.is_some(), "{}", entry.name);
             }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_in_the_list() {
+    fn scenarios_in_the_directory_are_all_listed() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
         let files: BTreeSet<String> = std::fs::read_dir(directory)
             .unwrap()
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_files() {
+    fn open_by_name_or_file_finds_the_scenario() {
         assert!(open("metro").is_ok());
         let error = open("moon").unwrap_err().to_string();
         assert!(error.contains("paper-100ms"), "{error}");

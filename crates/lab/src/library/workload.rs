@@ -1,4 +1,4 @@
-//! A program on a scenario, with something to move.
+//! Attaches a program and the data that it transfers to a scenario.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use crate::scenario::{Command, Document, File, FileKind, Run, Scenario, Size, Ti
 /// The name of the timed command that [`attach`] adds.
 pub const COMMAND: &str = "client";
 
-/// Variables whose values are sizes. Programs get them as plain numbers of bytes, which all of them understand.
+/// Variables whose values are sizes. Programs get them as plain numbers of bytes, which all
+/// programs understand.
 const SIZES: [&str; 2] = ["buffer", "block"];
 
-/// Which way the data goes. The client is on `left`, the server on `right`.
+/// The direction of the data. The client is on `left`, the server on `right`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// From the server to the client.
@@ -23,28 +24,30 @@ pub enum Direction {
     Put,
 }
 
-/// What is moved.
+/// The data to transfer, and how.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
-    /// Which way.
+    /// The direction of the data.
     pub direction: Direction,
-    /// Bytes, all files together. The scenario's variable `size` if absent, 256 MiB if that is absent too.
+    /// Total bytes of all files. If absent, the scenario's variable `size`, or 256 MiB if that is
+    /// absent too.
     pub size: Option<u64>,
-    /// In so many files of the same size; one file if absent.
+    /// Number of files, all of the same size; one file if absent.
     pub files: Option<u32>,
-    /// The client is stopped after this, and what has arrived counts.
+    /// The client is stopped after this time, and the data that has arrived until then counts.
     pub limit: Option<Duration>,
-    /// Nothing is stored, neither at the source nor at the destination, for what would not fit into memory. One file.
+    /// Neither the source nor the destination stores the data, which is for sizes that exceed the
+    /// memory. Only for a single file.
     pub unstored: bool,
     /// The source is a hole, which takes no memory.
     pub hollow: bool,
 }
 
 impl Workload {
-    /// Bytes that are moved on this scenario.
+    /// Bytes to transfer on this scenario.
     ///
     /// # Errors
-    /// [`LibraryError::Variable`] if the scenario's variable `size` is none.
+    /// [`LibraryError::Variable`] if the scenario's variable `size` is not a size.
     pub fn bytes(&self, scenario: &Scenario) -> Result<u64, LibraryError> {
         match (self.size, scenario.variables.get("size")) {
             (Some(size), _) => Ok(size),
@@ -55,7 +58,7 @@ impl Workload {
 }
 
 fn size(name: &str, value: &Value) -> Result<u64, LibraryError> {
-    // `64K` is what command lines say; scenarios say `64 KiB`.
+    // Command lines use `64K`, scenarios use `64 KiB`.
     let text = value.to_string();
     let spelled = match text.strip_suffix(['K', 'M', 'G', 'T']) {
         Some(number) => format!("{number} {}iB", &text[number.len()..]),
@@ -65,7 +68,7 @@ fn size(name: &str, value: &Value) -> Result<u64, LibraryError> {
     size.map(|size| size.0).map_err(|message| LibraryError::Variable { name: name.to_owned(), message })
 }
 
-/// Puts `call` on `scenario` instead of the commands that it may have, and checks the whole.
+/// Replaces the commands of `scenario` by `call`, and checks the result.
 ///
 /// # Errors
 /// [`LibraryError`]
@@ -77,12 +80,12 @@ pub fn attach(scenario: &Scenario, call: &Call, workload: &Workload) -> Result<S
         }
     }
     let count = workload.files.map_or(1, u64::from).max(1);
-    // Files are of whole bytes, and all the same.
+    // All files have the same whole number of bytes.
     let each = workload.bytes(&scenario)? / count;
     let bytes = each * count;
     let (action, source) = chosen(call, workload)?;
     for name in SIZES {
-        // Words such as `auto` are the program's affair.
+        // Words such as `auto` are passed to the program unchanged.
         let number = |value: &Value| value.to_string().starts_with(|c: char| c.is_ascii_digit());
         if let Some(value) = scenario.variables.get_mut(name).filter(|value| number(value)) {
             *value = Value::Integer(i64::try_from(size(name, value)?).unwrap_or(i64::MAX));
@@ -150,7 +153,7 @@ fn unable(call: &Call, action: &'static str) -> LibraryError {
     LibraryError::Unable { program: call.program.name.clone(), action }
 }
 
-/// What was written after the program's name, then the options of the variables that are set.
+/// The arguments after the program's name, then the options of the variables that are set.
 fn arguments(scenario: &Scenario, call: &Call, action: &Action) -> Vec<String> {
     let options: BTreeMap<_, _> = call.program.options.iter().chain(&action.options).collect();
     let set = options.into_iter().filter(|(name, _)| scenario.variables.contains_key(*name));
@@ -159,7 +162,8 @@ fn arguments(scenario: &Scenario, call: &Call, action: &Action) -> Vec<String> {
     if words.is_empty() { action.default.clone() } else { words }
 }
 
-/// `{args}` alone becomes as many words as there are; within a word it becomes one text.
+/// A word that is just `{args}` becomes one word per argument; within a longer word the arguments
+/// are joined by spaces.
 fn filled(run: &[String], arguments: &[String]) -> Vec<String> {
     run.iter()
         .flat_map(|word| match word.as_str() {
@@ -169,7 +173,8 @@ fn filled(run: &[String], arguments: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// By way of its text: so everything is checked that is checked of a file.
+/// Converts the scenario to text and reads it again, so that it passes all checks of a scenario
+/// file.
 fn checked(scenario: &Scenario, label: &str) -> Result<Scenario, LibraryError> {
     let text = toml::to_string(scenario)
         .map_err(|error| LibraryError::Program { origin: label.to_owned(), message: error.to_string() })?;
@@ -177,7 +182,7 @@ fn checked(scenario: &Scenario, label: &str) -> Result<Scenario, LibraryError> {
 }
 
 impl Call {
-    /// Whether a variable of this name changes how the program is called.
+    /// Whether a variable of this name changes the command line of the program.
     pub fn uses(&self, variable: &str, workload: &Workload) -> bool {
         let Ok((action, _)) = chosen(self, workload) else { return false };
         let braces = format!("{{{variable}}}");
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_fits_every_scenario() {
+    fn attach_of_every_program_to_every_scenario_succeeds() {
         for entry in SCENARIOS {
             let scenario = entry.document().unwrap().scenario().unwrap();
             for (name, _) in PROGRAMS {
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_variables_become_options() {
+    fn attach_with_variables_adds_options_after_the_arguments() {
         let mut document = open("paper-100ms").unwrap();
         document.set("variables.streams", &Value::Integer(8)).unwrap();
         document.set("variables.buffer", &Value::Text("64 KiB".into())).unwrap();
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_stored_comes_from_a_hole_and_goes_nowhere() {
+    fn attach_without_storage_reads_a_hole_and_writes_to_null() {
         let scenario = open("metro").unwrap().scenario().unwrap();
         let get = Workload { size: Some(1 << 40), unstored: true, ..Workload::default() };
         for name in ["ropewalk", "ropewalk-gct", "ropewalk-third", "globus-url-copy"] {
@@ -261,7 +266,8 @@ mod tests {
                 assert!(run.ends_with("null:") || run.ends_with("/dev/null"), "{run}");
             }
         }
-        // GCT's servers take a device as a whole: between two of them it would not be tuned.
+        // GCT's servers read a device as a whole, so between two of them such a transfer could not
+        // be tuned.
         for unable in ["curl", "ropewalk-third-gct"] {
             let none = attach(&scenario, &Call::parse(unable).unwrap(), &get);
             assert!(matches!(none, Err(LibraryError::Unable { .. })), "{unable}");
@@ -269,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_what_all_files_have() {
+    fn attach_with_many_files_states_the_total_of_all_files() {
         let scenario = open("metro").unwrap().scenario().unwrap();
         let workload = Workload { size: Some(1000), files: Some(300), ..Workload::default() };
         let attached = attach(&scenario, &Call::parse("ropewalk").unwrap(), &workload).unwrap();
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_as_people_write_them() {
+    fn size_with_or_without_unit_is_parsed() {
         for (text, bytes) in
             [("64K", 65536), ("64 KiB", 65536), ("1M", 1 << 20), ("1 MB", 1_000_000), ("7", 7)]
         {
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn known_variables() {
+    fn call_uses_only_variables_of_its_template_and_arguments() {
         let get = Workload::default();
         assert!(Call::parse("iperf3").unwrap().uses("streams", &get));
         assert!(Call::parse("curl --limit-rate {limit}").unwrap().uses("limit", &get));

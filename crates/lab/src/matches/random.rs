@@ -1,8 +1,9 @@
-//! Programs on random paths, beside static settings of the first one.
+//! Compares programs with static settings on random paths.
 //!
-//! On each path static settings run first, each for some seconds ([`RandomStudy::trials`]). The best two and all programs
-//! then move so many bytes that the best needs the wanted time for them ([`RandomStudy::finals`]): whole transfers, so
-//! that their ends count.
+//! On each path the static settings of the first program run first, each for some seconds
+//! ([`RandomStudy::trials`]). Then the two best and all programs transfer the number of bytes for
+//! which the best needs the wanted time ([`RandomStudy::finals`]). These are whole transfers, so
+//! that the end of a transfer counts too.
 
 mod results;
 
@@ -20,32 +21,32 @@ use crate::report::capacity;
 use crate::scenario::Document;
 use crate::sweep::{Design, Measurement, Record, Spread, Store, SweepError, Trial, trials};
 
-/// Which static settings, and which programs, run on which paths.
+/// A study: the paths, the programs and the static settings.
 #[derive(Clone, Debug)]
 pub struct RandomStudy {
     /// The paths.
     pub paths: Vec<RandomPath>,
-    /// What is compared. The static settings are those of the first one's template.
+    /// The programs to compare. The static settings use the template of the first one.
     pub programs: Vec<Call>,
-    /// Which way the data goes.
+    /// The direction of the data.
     pub direction: Direction,
-    /// Numbers of streams of the static settings.
+    /// The numbers of streams of the static settings.
     pub streams: Vec<u32>,
-    /// That the best static setting needs for a whole transfer.
+    /// Seconds that the best static setting needs for a whole transfer.
     pub seconds: u32,
-    /// After which a run is stopped that looks for the best static settings.
+    /// Seconds after which a run that looks for the best static settings is stopped.
     pub coarse: u32,
-    /// Whole transfers of each.
+    /// Number of whole transfers of each setting and program.
     pub repetitions: u32,
-    /// Plain cubic flows that run beside, the same way as the data.
+    /// Number of plain cubic flows that run at the same time, in the direction of the data.
     pub beside: u32,
-    /// Of the program ([`build_of`]): results of another one are not its own.
+    /// The build of the program ([`build_of`]); results of other builds are not used.
     pub build: String,
-    /// Results of static settings count whatever build they are of.
+    /// Whether results of static settings of any build are used.
     pub any_build: bool,
 }
 
-/// What tells a build of a program from others, made of its file.
+/// A hash of the program's file, which identifies the build.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -53,29 +54,29 @@ pub fn build_of(program: &Path) -> io::Result<String> {
     Ok(format!("{:016x}", xxh3_64(&fs::read(program)?)))
 }
 
-/// By which flows are called that run beside.
+/// The name of the flows that run at the same time.
 const BESIDE: &str = "beside";
-/// Whole transfers run on while they take less than so many times the wanted time.
+/// A whole transfer is stopped after this multiple of the wanted time.
 const PATIENCE: u32 = 3;
-/// So many static settings move as many bytes as the programs.
+/// Number of the best static settings that make whole transfers.
 const BEST: usize = 2;
 /// Payload of a packet of 1500 bytes.
 const SEGMENT: u32 = 1448;
 const BUILD: &str = "build";
 
-/// Nothing moves: what flows get alone.
+/// A program that transfers nothing, to measure the rate of the flows alone.
 const IDLE: &str = r#"
 about = "nothing"
 get = { run = ["sleep", "infinity"], unstored = ["sleep", "infinity"] }
 put = { run = ["sleep", "infinity"], unstored = ["sleep", "infinity"] }
 "#;
 
-/// What ends a run.
+/// The limit of a run.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// Its time.
+    /// The run is stopped after a time in seconds.
     Seconds(u32),
-    /// Its bytes.
+    /// The run ends after a number of bytes.
     Bytes(u64),
 }
 
@@ -83,7 +84,7 @@ impl RandomStudy {
     /// Every static setting on every path, for a limited time.
     ///
     /// # Errors
-    /// [`SweepError`]: the program does not fit.
+    /// [`SweepError`] if the program does not fit the scenario.
     pub fn trials(&self, store: &Store) -> Result<Vec<Trial>, SweepError> {
         let mut all = Vec::new();
         for path in &self.paths {
@@ -94,10 +95,10 @@ impl RandomStudy {
         Ok(all)
     }
 
-    /// The whole transfers, on those paths whose static settings the store has.
+    /// The whole transfers, on those paths whose static settings have results in the store.
     ///
     /// # Errors
-    /// As [`Self::trials`].
+    /// The same as those of [`Self::trials`].
     pub fn finals(&self, store: &Store) -> Result<Vec<Trial>, SweepError> {
         let mut all = Vec::new();
         for path in &self.paths {
@@ -106,15 +107,15 @@ impl RandomStudy {
             all.extend(alone.into_iter().chain(finals.fixed.into_iter().map(|(_, trial)| trial)));
             all.extend(finals.programs);
         }
-        // Round by round.
+        // Ordered by rounds.
         all.sort_by_key(|trial| trial.id.repetition);
         Ok(all)
     }
 
-    /// What the store has of this study.
+    /// The results of this study in the store.
     ///
     /// # Errors
-    /// As [`Self::trials`].
+    /// The same as those of [`Self::trials`].
     pub fn results(&self, store: &Store) -> Result<RandomResults, SweepError> {
         let mut rows = Vec::new();
         for path in &self.paths {
@@ -143,7 +144,7 @@ impl RandomStudy {
         Ok(RandomResults::new(rows, programs, self.beside > 0))
     }
 
-    /// Static settings and their rates; those that have not run are not among them.
+    /// The static settings that have run, with their rates.
     fn swept(&self, path: &RandomPath, store: &Store) -> Result<Vec<(u32, f64)>, SweepError> {
         let mut swept = Vec::new();
         for count in &self.streams {
@@ -154,7 +155,8 @@ impl RandomStudy {
         Ok(swept)
     }
 
-    /// `None` until all static settings have run; those that failed are not waited for.
+    /// The whole transfers on a path. Returns `None` until every static setting has a result; a
+    /// failed run counts as a result.
     fn finals_of(&self, path: &RandomPath, store: &Store) -> Result<Option<Finals>, SweepError> {
         for count in &self.streams {
             let trial = self.coarse(path, *count, store)?;
@@ -185,7 +187,7 @@ impl RandomStudy {
         Ok(self.known(trial, store))
     }
 
-    /// The flows beside, without a transfer.
+    /// Runs of the flows without a transfer.
     fn alone(&self, path: &RandomPath) -> Result<Vec<Trial>, SweepError> {
         if self.beside == 0 {
             return Ok(Vec::new());
@@ -200,7 +202,7 @@ impl RandomStudy {
         Ok(Call::parse(&format!("{program} --streams {count}"))?)
     }
 
-    /// The trial, as another build has run it where that counts.
+    /// With `any_build`, returns the same trial of another build if the store has only that one.
     fn known(&self, trial: Trial, store: &Store) -> Trial {
         if !self.any_build || store.measured(&trial).is_some() {
             return trial;
@@ -246,7 +248,7 @@ impl RandomStudy {
             Bound::Bytes(bytes) => (bytes, self.seconds * PATIENCE),
             Bound::Seconds(seconds) => {
                 let most = capacity(&document.scenario()?, self.direction, seconds.into(), SEGMENT);
-                // More than fits into the time. The cast saturates.
+                // More bytes than the path can carry in the time. The cast saturates.
                 ((1.05 * most / 8.0 * f64::from(seconds)) as u64, seconds)
             }
         };
@@ -278,17 +280,18 @@ impl RandomStudy {
 }
 
 struct Finals {
-    /// With their numbers of streams.
+    /// The number of streams and the trial.
     fixed: Vec<(u32, Trial)>,
     programs: Vec<Trial>,
 }
 
-/// What the flows beside got, in bits a second.
+/// The total rate of the flows that ran at the same time, in bits per second.
 fn beside(measured: &Measurement) -> f64 {
     measured.traffic.get(BESIDE).copied().unwrap_or(0.0)
 }
 
-/// Rounded, so that a static setting that is measured again seldom makes all others run again.
+/// Rounds to two digits, so that a new measurement of a static setting seldom changes the size,
+/// which would make all others run again.
 fn two_digits(bytes: f64) -> u64 {
     let unit = 10_f64.powf((bytes.max(10.0).log10()).floor() - 1.0);
     // The cast saturates.
@@ -318,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Runs what is missing.
+    /// Runs the trials that have no result yet.
     fn run(trials: Vec<Trial>, store: &mut Store) -> usize {
         let wanted: Vec<Trial> = trials.into_iter().filter(|trial| store.measured(trial).is_none()).collect();
         for trial in &wanted {
@@ -344,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn the_best_static_settings_move_as_much_as_the_programs() {
+    fn finals_when_static_settings_have_run_transfer_the_same_bytes() {
         let (study, mut store) = (study(), Store::in_memory());
         assert!(study.finals(&store).unwrap().is_empty());
         assert_eq!(run(study.trials(&store).unwrap(), &mut store), 2 * 3);
         let finals = study.finals(&store).unwrap();
         let names: Vec<&str> = finals[..4].iter().map(|trial| trial.id.program.as_str()).collect();
         assert_eq!(names[..3], ["ropewalk --streams 16", "ropewalk --streams 4", "ropewalk"]);
-        // The same goes for paths on which a static setting failed.
+        // If a static setting failed on a path, the next best one is used.
         let (trials, mut failing) = (study.trials(&store).unwrap(), Store::in_memory());
         failing.add(Record::new(&trials[2], Outcome::Failed("no".into()))).unwrap();
         run(trials[..2].to_vec(), &mut failing);
@@ -359,12 +362,13 @@ mod tests {
             study.finals(&failing).unwrap().into_iter().map(|trial| trial.id.program).collect();
         assert_eq!(names[..3], ["ropewalk --streams 4", "ropewalk --streams 1", "ropewalk"]);
         assert_eq!(names.len(), 4);
-        // 50 Mbit/s for 30 s are 187.5 MB.
+        // 50 Mbit/s for 30 s are 187.5 MB, which are rounded to 190 MB.
         for trial in &finals {
             assert_eq!(trial.scenario.commands[0].bytes.as_ref().unwrap().to_string(), "190000000");
         }
         assert_eq!(run(finals, &mut store), 2 * 4);
-        // Nothing is missing now, but for another build all is, unless static settings of any count.
+        // Nothing is missing now. For another build everything is missing, except static settings
+        // with `any_build`.
         assert_eq!(run(study.trials(&store).unwrap(), &mut store), 0);
         assert_eq!(run(study.finals(&store).unwrap(), &mut store), 0);
         let other = RandomStudy { build: "two".into(), any_build: true, ..study };
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_best_whole_transfer() {
+    fn scores_with_all_results_are_shares_of_the_best_static_setting() {
         let (study, mut store) = (RandomStudy { beside: 2, ..study() }, Store::in_memory());
         run(study.trials(&store).unwrap(), &mut store);
         run(study.finals(&store).unwrap(), &mut store);
@@ -395,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_two_digits() {
+    fn two_digits_of_any_size_rounds() {
         assert_eq!([187_500_000.0, 1.0, 99.6].map(two_digits), [190_000_000, 1, 100]);
     }
 }

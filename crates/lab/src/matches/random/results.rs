@@ -1,4 +1,4 @@
-//! What programs reached on random paths.
+//! The results of programs on random paths.
 
 use serde::Serialize;
 
@@ -7,85 +7,90 @@ use crate::library::RandomPath;
 use crate::report::{Table, digits};
 use crate::sweep::{Measurement, Spread};
 
-/// All of a study.
+/// All results of a study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RandomResults {
-    /// Path by path; those whose static settings have not all run are not among them.
+    /// The paths whose static settings have all run.
     pub rows: Vec<Row>,
-    /// Program by program.
+    /// The programs, each over all paths.
     pub scores: Vec<Score>,
     #[serde(skip)]
     beside: bool,
 }
 
-/// A path.
+/// The results on one path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// As it was drawn.
+    /// The path.
     pub path: RandomPath,
-    /// The same in words.
+    /// The path in words.
     pub description: String,
-    /// The same as a scenario file.
+    /// The path as a scenario file.
     pub scenario: String,
-    /// Numbers of streams and bits a second of the static settings, of runs that their time ended.
+    /// Numbers of streams and rates in bits per second of the static settings, from the runs of
+    /// limited time.
     pub swept: Vec<(u32, f64)>,
     /// The best static setting in a whole transfer.
     pub best: Option<(u32, Figures)>,
-    /// The programs; without figures where none was measured.
+    /// The programs; without figures if there is no measurement.
     pub programs: Vec<(String, Option<Figures>)>,
-    /// What flows beside got without a transfer, together, in bits a second; 0 where that was not measured.
+    /// The total rate of the flows without a transfer, in bits per second; 0 if it was not
+    /// measured.
     pub alone: f64,
 }
 
 /// Medians of the whole transfers of one program on one path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Bits of payload a second.
+    /// Payload in bits per second.
     pub goodput: f64,
-    /// Share of the segments that were sent again.
+    /// Share of the segments that were retransmitted.
     pub retransmitted: f64,
-    /// Share of the time in which the last twentieth of the bytes arrived; absent where no transfer came to its end.
+    /// Share of the time in which the last twentieth of the bytes arrived; absent if no transfer
+    /// was complete.
     pub tail: Option<f64>,
-    /// Connections when that last twentieth began, control sessions among them.
+    /// Number of connections when that last twentieth began, including control connections.
     pub streams_end: f64,
-    /// Most connections.
+    /// Maximum number of connections.
     pub streams: f64,
-    /// What flows beside got together, in bits a second.
+    /// The total rate of the flows that ran at the same time, in bits per second.
     pub beside: f64,
-    /// Transfers.
+    /// Number of transfers.
     pub runs: usize,
-    /// Those that were stopped before their end.
+    /// Number of transfers that were stopped before their end.
     pub cut: usize,
-    /// Those whose figures are doubtful.
+    /// Number of transfers whose figures are doubtful.
     pub doubtful: usize,
 }
 
-/// A program over all paths. Shares are of the best static setting's goodput on the same path.
+/// A program over all paths. Shares are relative to the goodput of the best static setting on the
+/// same path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Score {
-    /// With its arguments.
+    /// The program with its arguments.
     pub program: String,
-    /// On which it was measured.
+    /// Number of paths on which it was measured.
     pub paths: usize,
-    /// Share on the path in the middle.
+    /// The median share.
     pub median: f64,
     /// The least share.
     pub worst: f64,
-    /// The seed of that path.
+    /// The seed of the path with the least share.
     pub worst_seed: u32,
-    /// Paths with a share below nine tenths.
+    /// Number of paths with a share below nine tenths.
     pub below: usize,
-    /// Mean share of segments that were sent again.
+    /// Mean share of retransmitted segments.
     pub retransmitted: f64,
-    /// The same of the best static settings on the same paths.
+    /// Mean share of retransmitted segments of the best static settings on the same paths.
     pub retransmitted_static: f64,
-    /// Median and greatest share of the time in which the last twentieth arrived.
+    /// Median and maximum share of the time in which the last twentieth arrived.
     pub tail: [f64; 2],
-    /// The same of the best static settings on the same paths.
+    /// Median and maximum of that share for the best static settings on the same paths.
     pub tail_static: [f64; 2],
-    /// What flows beside kept of what they get alone, median and least; absent where there were none.
+    /// The share of their rate without a transfer that the flows kept, median and minimum; absent
+    /// if there were no flows.
     pub kept: Option<[f64; 2]>,
-    /// The same beside the best static settings.
+    /// The share that the flows kept next to the best static settings.
     pub kept_static: Option<[f64; 2]>,
 }
 
@@ -132,13 +137,13 @@ impl Row {
         self.programs.push((label.to_owned(), figures));
     }
 
-    /// What flows beside kept of what they get alone.
+    /// The share of their rate without a transfer that the flows kept.
     fn kept(&self, figures: &Figures) -> Option<f64> {
         (self.alone > 0.0).then(|| figures.beside / self.alone)
     }
 }
 
-/// A path, what a program reached there, and what the best static setting did.
+/// A path, the figures of a program on it, and those of the best static setting.
 type Compared<'a> = (&'a Row, &'a Figures, &'a Figures);
 
 impl Score {
@@ -186,7 +191,7 @@ impl RandomResults {
         Self { rows, scores, beside }
     }
 
-    /// A line for the best static setting of each path, and one for each program.
+    /// A table with a line for the best static setting of each path, and one for each program.
     pub fn table(&self) -> Table {
         let mut columns = vec![
             "seed and path",
@@ -228,7 +233,7 @@ impl RandomResults {
         table
     }
 
-    /// A line for each program: all paths together.
+    /// A table with a line for each program, over all paths.
     pub fn summary(&self) -> Table {
         let mut columns = vec![
             "setting",
