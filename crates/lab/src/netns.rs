@@ -1,9 +1,10 @@
-//! Network namespaces and what goes with them, without names in the file system.
+//! Network namespaces and the namespaces that belong to them, without names in the file system.
 //!
-//! A lab has one mount and one PID namespace, of which the first process is a child that ends with this one; each of its hosts
-//! has a network, a host name and a view of the mounts of its own. All are held by descriptors of this process only. So
-//! when this process ends, in whichever way, the kernel kills the lab's programs and removes its interfaces, mounts and
-//! temporary files.
+//! A lab has one mount and one PID namespace. The first process of the PID namespace is a child
+//! process that ends with this process. Each host of the lab has a network, a host name and a view
+//! of the mounts of its own. Only descriptors of this process hold the namespaces. So when this
+//! process ends for any reason, the kernel kills the lab's programs and removes its interfaces,
+//! mounts and temporary files.
 
 mod base;
 mod host;
@@ -22,7 +23,7 @@ use std::{io, os::fd::AsFd, thread};
 /// Moves the calling thread into new namespaces.
 fn unshare(flags: UnshareFlags) -> io::Result<()> {
     debug_assert!(!flags.contains(UnshareFlags::FILES));
-    // SAFETY: descriptors stay shared, as FILES is never among the flags.
+    // SAFETY: descriptors stay shared, because FILES is never among the flags.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(io::Error::from)
 }
 
@@ -31,7 +32,8 @@ fn enter(namespace: impl AsFd, kind: LinkNameSpaceType) -> io::Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(kind)).map_err(io::Error::from)
 }
 
-/// Runs something on a thread of its own, which may go into namespaces and is not used for anything else afterwards.
+/// Runs `work` on a thread of its own. The thread may enter namespaces and is not used for anything
+/// else afterwards.
 pub(crate) fn aside<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("lab-namespace".into()).spawn_scoped(scope, work)?;

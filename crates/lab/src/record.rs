@@ -1,4 +1,4 @@
-//! Measuring a running lab: connections, hosts, commands, the machine, ten times a second.
+//! Records a running lab ten times per second: connections, hosts, commands and the machine.
 
 pub(crate) mod cpu;
 mod diag;

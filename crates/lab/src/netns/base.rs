@@ -1,4 +1,4 @@
-//! The namespaces that the hosts of a lab share.
+//! The namespaces that all hosts of a lab share.
 
 use super::{aside, enter, root, unshare};
 use rustix::{
@@ -12,29 +12,29 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Where a lab's own files are, in its own view of the file system only.
+/// The directory of the lab's own files, which exists only in the lab's view of the file system.
 pub(crate) const LAB_DIR: &str = "/ropewalk-lab";
 
-/// The first process of a lab's PID namespace: when it ends, the kernel kills all others. It ends when its standard input
-/// does, that is with the process that holds the other end. Its children's ends are of no interest to it, so none
-/// stays a zombie.
+/// The first process of a lab's PID namespace: when it ends, the kernel kills all other processes
+/// of the namespace. It ends when its standard input is closed, which is at the latest when this
+/// process ends. It ignores SIGCHLD, so that no orphaned process stays a zombie.
 const INIT: &str =
     "mount -t proc proc /proc || exit; trap '' CHLD HUP INT TERM; echo ready; exec cat >/dev/null 2>&1";
 
-/// A lab's mount and PID namespaces, and the process that all others depend on.
+/// A lab's mount and PID namespaces, and the process that keeps the PID namespace alive.
 pub(crate) struct Base {
     mount: Option<OwnedFd>,
     pub(super) pid: OwnedFd,
-    /// `/proc` as this process sees it; in the lab's own, this process does not exist.
+    /// `/proc` as this process sees it; in the lab's `/proc` this process does not exist.
     pub(super) proc: OwnedFd,
     init: Child,
 }
 
 impl Base {
-    /// Makes the namespaces.
+    /// Creates the namespaces.
     ///
     /// # Errors
-    /// `PermissionDenied` without root.
+    /// `PermissionDenied` if the process is not root.
     pub(crate) fn new() -> io::Result<Self> {
         let proc = open_dir("/proc")?;
         let (mount, init) = aside(|| {
@@ -63,7 +63,7 @@ impl Base {
         Err(io::Error::other(format!("the first process of the lab ended: {}", message.trim())))
     }
 
-    /// Runs something with the lab's view of the file system.
+    /// Runs `work` with the lab's view of the file system.
     pub(crate) fn with_files<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         aside(|| {
             self.enter_files()?;
@@ -77,14 +77,14 @@ impl Base {
         enter(mount, LinkNameSpaceType::Mount)
     }
 
-    /// Lets go of the lab's view of the file system.
+    /// Closes the descriptor of the lab's view of the file system.
     pub(crate) fn close(&mut self) {
         self.mount = None;
     }
 
     /// Kills every process of the lab and waits until the last has ended.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
-        // An error means that it has ended and been waited for.
+        // An error means that the process has ended and was waited for already.
         let _ = self.init.kill();
         self.init.wait().map(drop)
     }
@@ -124,7 +124,7 @@ fn open_namespace(proc: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Makes a directory and those above it.
+/// Creates a directory and its missing parents.
 pub(super) fn make_dir(path: &str) -> io::Result<()> {
     match fs::create_dir_all(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),

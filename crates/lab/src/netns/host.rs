@@ -14,26 +14,26 @@ use std::{
     sync::Arc,
 };
 
-/// A host: its namespaces.
+/// A host with its namespaces.
 pub(crate) struct HostSpace {
     name: String,
     spaces: Arc<Spaces>,
 }
 
-/// What a thread goes into to be on a host.
+/// The namespaces that a thread enters to be on a host.
 pub(crate) struct Spaces {
-    /// Its network.
+    /// The network.
     pub(crate) net: OwnedFd,
-    /// Its view of the file system.
+    /// The view of the file system.
     pub(crate) mount: OwnedFd,
-    /// Its name.
+    /// The host name.
     pub(crate) uts: OwnedFd,
-    /// The lab's processes, for the children of the thread.
+    /// The lab's PID namespace, for child processes of the thread.
     pub(crate) pid: OwnedFd,
 }
 
 impl HostSpace {
-    /// Makes a host. `hosts` is its `/etc/hosts`.
+    /// Creates a host. `hosts` is the text of its `/etc/hosts`.
     pub(crate) fn new(base: &Base, name: &str, hosts: &str) -> io::Result<Self> {
         let (net, mount, uts) = aside(|| {
             base.enter_files()?;
@@ -49,19 +49,17 @@ impl HostSpace {
         Ok(Self { name: name.to_owned(), spaces: Arc::new(spaces) })
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its namespaces.
     pub(crate) fn spaces(&self) -> &Arc<Spaces> {
         &self.spaces
     }
 }
 
 impl Spaces {
-    /// Runs something on the host's network; files are this process's own.
+    /// Runs `work` on the host's network, with the file system of this process.
     pub(crate) fn on_network<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         aside(|| {
             self.enter_network()?;
@@ -69,12 +67,14 @@ impl Spaces {
         })
     }
 
-    /// Moves the calling thread to the host's network, for good. Sockets that it makes stay there.
+    /// Moves the calling thread to the host's network permanently. Sockets created by it belong to
+    /// that network.
     pub(crate) fn enter_network(&self) -> io::Result<()> {
         enter(&self.net, LinkNameSpaceType::Network)
     }
 
-    /// Runs something on the host: its network, its files, its name. Processes started there belong to the lab.
+    /// Runs `work` with the host's network, file system and name. Processes started by it belong to
+    /// the lab.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         aside(|| {
             unshare(UnshareFlags::FS)?;
@@ -89,7 +89,8 @@ impl Spaces {
 
 fn bind_hosts(name: &str, hosts: &str) -> io::Result<()> {
     if !root::exists("/etc/hosts") {
-        // Without one there is nothing to cover, and the machine's /etc is not the lab's to change.
+        // If the machine has no /etc/hosts, there is nothing to bind over, and the lab does not
+        // change the machine's /etc.
         return Ok(());
     }
     let directory = format!("{LAB_DIR}/.hosts");
@@ -100,7 +101,8 @@ fn bind_hosts(name: &str, hosts: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// `/sys/class/net` shows the interfaces of the namespace in which `/sys` was mounted.
+/// Mounts `/sys` again, because `/sys/class/net` shows the interfaces of the namespace in which it
+/// was mounted.
 fn mount_sys() -> io::Result<()> {
     const CGROUPS: &str = "/sys/fs/cgroup";
     let cgroups = root::exists(CGROUPS).then(|| root::copy(Path::new(CGROUPS))).transpose()?;

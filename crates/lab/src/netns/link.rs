@@ -31,17 +31,17 @@ const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 
-/// What a host's interfaces need.
+/// The addresses and routes of one host.
 pub(crate) struct Ends<'a> {
-    /// The interfaces; they exist.
+    /// The interfaces, which must exist.
     pub(crate) interfaces: &'a [Interface],
-    /// Networks that others forward to.
+    /// Networks behind other hosts.
     pub(crate) routes: &'a [Route],
-    /// Congestion control that the routes ask for.
+    /// Congestion control that the routes set.
     pub(crate) congestion: Option<&'a str>,
 }
 
-/// Gives the interfaces of the calling thread's network namespace their addresses and routes.
+/// Sets up the addresses and routes of the interfaces in the calling thread's network namespace.
 pub(crate) fn configure(ends: &Ends<'_>) -> io::Result<()> {
     let mut netlink = Netlink::route()?;
     let with_v6 = Path::new("/proc/sys/net/ipv6").exists();
@@ -73,7 +73,7 @@ pub(crate) fn configure(ends: &Ends<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Switches an interface on.
+/// Brings an interface up.
 pub(super) fn set_up(netlink: &mut Netlink, interface: &str) -> io::Result<()> {
     let mut fixed = vec![0; 4];
     fixed.extend(name_to_index(&*netlink, interface)?.to_ne_bytes());
@@ -86,7 +86,8 @@ fn address(index: u32, address: IpAddr, prefix: u8) -> Request {
     let bytes = octets(address);
     let mut fixed = vec![family(address), prefix, 0, RT_SCOPE_UNIVERSE];
     fixed.extend(index.to_ne_bytes());
-    // Own routes follow, which may carry a congestion control. Nobody else can have the address, so nobody is asked.
+    // `configure` adds the prefix routes itself, as they may carry a congestion control. No other
+    // host can have the address, so duplicate address detection is off.
     let flags = IFA_F_NODAD | IFA_F_NOPREFIXROUTE;
     Request::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &fixed)
         .with(IFA_LOCAL, &bytes)

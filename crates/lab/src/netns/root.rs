@@ -1,4 +1,5 @@
-//! A lab's view of the file system: the machine's, and one more directory in memory.
+//! A lab's view of the file system: that of the machine, with one more directory, which is in
+//! memory.
 
 use super::LAB_DIR;
 use rustix::{
@@ -15,16 +16,19 @@ use std::{
     path::Path,
 };
 
-/// Makes the root of the calling thread's mount namespace, which must be its own and new, a file system in memory with
-/// everything of the old one bound into it, and an empty directory [`LAB_DIR`]. Nothing of it shows outside.
+/// Replaces the root of the calling thread's mount namespace by a file system in memory, which has
+/// bind mounts of all entries of the old root and an empty directory [`LAB_DIR`]. The namespace
+/// must be new and used by this thread only. Nothing of this is visible outside.
 pub(super) fn build() -> io::Result<()> {
-    // What the machine mounts or unmounts meanwhile happens here too; never the other way round.
+    // Later mounts and unmounts of the machine are propagated to the lab, but not the other way
+    // round.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let configuration = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(configuration.as_fd(), "mode", "0755")?;
     fsconfig_create(configuration.as_fd())?;
     let root = fsmount(configuration.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-    // Over the old root, which this thread goes on to see until it changes its own.
+    // The new root is mounted over the old one, which this thread still sees until it changes its
+    // root.
     move_mount(root.as_fd(), "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     for entry in fs::read_dir("/")? {
         let entry = entry?;
@@ -54,17 +58,16 @@ fn bind(root: &OwnedFd, entry: &fs::DirEntry) -> io::Result<()> {
     Ok(())
 }
 
-/// A copy of the mounts at a path, not mounted yet.
+/// Returns a copy of the mounts at a path, which is not mounted yet.
 pub(super) fn copy(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     match open_tree(CWD, path, flags | OpenTreeFlags::AT_RECURSIVE) {
-        // A mount below may not be copied; the rest may.
+        // A mount below the path may forbid copying; then only the top mount is copied.
         Err(Errno::INVAL) => Ok(open_tree(CWD, path, flags)?),
         result => Ok(result?),
     }
 }
 
-/// Whether a path is there.
 pub(super) fn exists(path: &str) -> bool {
     rustix::fs::statat(CWD, path, AtFlags::empty()).is_ok()
 }

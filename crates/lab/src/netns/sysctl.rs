@@ -7,20 +7,21 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-/// Linux's own defaults (tcp(7)); a namespace would otherwise inherit this machine's.
+/// Linux's own defaults (tcp(7)); otherwise a namespace would inherit the values of this machine.
 const TCP_RMEM: [Size; 3] = [Size(4096), Size(131_072), Size(6_291_456)];
 const TCP_WMEM: [Size; 3] = [Size(4096), Size(16_384), Size(4_194_304)];
 
-/// What was applied.
+/// The settings that were applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Applied {
-    /// Everything, defaults filled in.
+    /// All settings, with defaults filled in.
     pub(crate) kernel: Kernel,
-    /// The congestion control must be asked for by routes, since this machine does not allow namespaces to choose it.
+    /// The congestion control that routes have to set, if this machine does not permit namespaces
+    /// to choose it.
     pub(crate) by_route: Option<String>,
 }
 
-/// Why a setting was not applied.
+/// The reason why a setting was not applied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SysctlError {
     #[error(
@@ -34,7 +35,7 @@ pub(crate) enum SysctlError {
 }
 
 impl SysctlError {
-    /// What to do about it. The calling thread must be on the machine's own network.
+    /// Explains how to solve the problem. The calling thread must be on the machine's own network.
     pub(crate) fn explain(&self) -> String {
         let Self::Missing { name, value } = self else { return self.to_string() };
         match get(name) {
@@ -66,7 +67,7 @@ pub(crate) fn apply(kernel: &Kernel, forwards: bool) -> Result<Applied, SysctlEr
     for (name, value) in settings {
         let Err(error) = set(&name, &value) else { continue };
         if shared_value(&name).is_some_and(|now| same(&now, &value)) {
-            // The machine's, and already as it is wanted.
+            // A setting of the whole machine, which has the wanted value already.
             continue;
         }
         return Err(match error.kind() {
@@ -79,7 +80,7 @@ pub(crate) fn apply(kernel: &Kernel, forwards: bool) -> Result<Applied, SysctlEr
     Ok(Applied { kernel, by_route })
 }
 
-/// What a setting is that namespaces can read but not change.
+/// The value of a setting that namespaces can read but not change; `None` if they can change it.
 fn shared_value(name: &str) -> Option<String> {
     let writable = fs::metadata(path(name)).ok()?.mode() & 0o200 != 0;
     if writable { None } else { get(name) }
@@ -89,7 +90,7 @@ fn same(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
-/// A setting of the machine that is a number.
+/// The value of a numeric setting of the machine.
 pub(crate) fn number(name: &str) -> u64 {
     get(name).and_then(|value| value.parse().ok()).unwrap_or_default()
 }
@@ -103,7 +104,8 @@ fn congestion(name: &str) -> Result<Option<String>, SysctlError> {
         return Err(SysctlError::NoSuchCongestion { name: name.to_owned(), available });
     }
     match error.kind() {
-        // Not in net.ipv4.tcp_allowed_congestion_control. Routes may name any (ip-route(8), congctl).
+        // The name is not in net.ipv4.tcp_allowed_congestion_control. Routes may set any
+        // (ip-route(8), congctl).
         ErrorKind::PermissionDenied | ErrorKind::NotFound => Ok(Some(name.to_owned())),
         _ => Err(SysctlError::Refused { name: SETTING.into(), value: name.to_owned(), error }),
     }
@@ -117,7 +119,7 @@ fn text(value: &Value) -> String {
 }
 
 fn path(name: &str) -> String {
-    // `net/ipv4/conf/eth0.1/rp_filter` may be written with slashes, as sysctl(8) has it.
+    // `net/ipv4/conf/eth0.1/rp_filter` may be written with slashes, as in sysctl(8).
     if name.contains('/') {
         format!("/proc/sys/{name}")
     } else {
@@ -132,7 +134,7 @@ fn set(name: &str, value: &str) -> io::Result<()> {
         .and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()))
 }
 
-/// A setting, as the calling thread's network namespace has it.
+/// The value of a setting in the calling thread's network namespace.
 fn get(name: &str) -> Option<String> {
     Some(fs::read_to_string(path(name)).ok()?.trim().to_owned())
 }

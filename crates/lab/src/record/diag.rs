@@ -5,16 +5,17 @@ use ropewalk_netlink::{Connections, Destroyed, List, States};
 use ropewalk_transport::TcpInfo;
 use std::{io, net::SocketAddr, time::Duration};
 
-/// Looks at the sockets of one network namespace.
+/// Lists the sockets of one network namespace.
 pub(crate) struct Diagnostics {
     connections: Connections,
     destroyed: Destroyed,
 }
 
-/// A connection, as it was at a moment.
+/// The state of a connection at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
-    /// The socket's own number: a later socket with the same addresses has another.
+    /// The kernel's identifier of the socket, which differs for a later socket with the same
+    /// addresses.
     pub(crate) cookie: u64,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
@@ -23,22 +24,23 @@ pub(crate) struct Seen {
 }
 
 impl Diagnostics {
-    /// For the calling thread's network namespace.
+    /// Opens the sockets for the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
         Ok(Self { connections: Connections::open()?, destroyed: Destroyed::open()? })
     }
 
-    /// Whether something listens at a port.
+    /// Whether a socket listens at a port.
     pub(crate) fn listens(&mut self, port: u16) -> io::Result<bool> {
         self.connections.listens(port)
     }
 
-    /// All connections that are there.
+    /// Calls `each` for every connection.
     pub(crate) fn connections(&mut self, mut each: impl FnMut(Seen)) -> io::Result<()> {
         self.connections.list(States::CONNECTED, |seen| each(seen.into())).map(drop)
     }
 
-    /// Connections that have gone since the last call, as they were at their end. `Interrupted` if some were missed.
+    /// Calls `each` for the connections that have ended since the last call, with their final
+    /// state. Returns `Interrupted` if some were missed.
     pub(crate) fn gone(&mut self, mut each: impl FnMut(Seen)) -> io::Result<List> {
         self.destroyed.drain(|seen| each(seen.into()))
     }
@@ -57,7 +59,7 @@ impl From<ropewalk_netlink::Seen> for Seen {
     }
 }
 
-/// What a kernel does not tell is 0.
+/// Values that the kernel does not report are 0.
 fn sample(info: &TcpInfo) -> TcpSample {
     let time = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64();
     let bits = |rate: Option<u64>| rate.unwrap_or(0) as f64 * 8.0;
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_answers_of_older_kernels_are_read_as_far_as_they_go() {
+    fn tcp_info_of_older_kernels_is_read_as_far_as_it_goes() {
         let mut info = vec![0; 104];
         info[68..72].copy_from_slice(&100_500u32.to_ne_bytes());
         info[80..84].copy_from_slice(&10u32.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! The thread that looks at everything again and again.
+//! The thread that records the lab at regular times.
 
 use super::{
     cpu::{self, Cpu},
@@ -20,15 +20,16 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Connections that are listed in the results. Transfers of many small files may make more.
+/// Maximum number of connections that the results list. Transfers of many small files may have
+/// more.
 const LISTED: usize = 10_000;
 
-/// Bytes that a limited disk has moved, counted by the disk.
+/// Bytes that a limited disk has transferred, counted by the disk.
 #[derive(Debug, Default)]
 pub(crate) struct DiskMeter {
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
-    /// Nanoseconds in which it was busy.
+    /// Nanoseconds for which the disk was busy.
     pub(crate) busy: AtomicU64,
 }
 
@@ -36,18 +37,18 @@ pub(crate) struct DiskMeter {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) name: String,
-    /// While it runs.
+    /// The process while it runs.
     pub(crate) pid: Option<u32>,
-    /// What it has taken so far.
+    /// The CPU time so far.
     pub(crate) cpu: Cpu,
-    /// Of that, what processes took that have ended without anybody waiting for them.
+    /// The part of `cpu` of processes that have ended without a parent waiting for them.
     lost: Cpu,
-    /// What the kernel said last.
+    /// The last value from the kernel.
     said: Cpu,
 }
 
 impl Watched {
-    /// A program that is to be started, or has ended.
+    /// A program that is yet to be started (`pid` is `None`), that runs, or that has ended.
     pub(crate) fn new(name: &str, pid: Option<u32>, cpu: Cpu) -> Self {
         Self { name: name.to_owned(), pid, cpu, ..Self::default() }
     }
@@ -59,35 +60,35 @@ impl Watched {
     }
 
     fn said(&mut self, said: Cpu) {
-        // The sum over living processes falls when one ends that nobody waits for.
+        // The sum over the living processes falls when a process ends for which no parent waits.
         self.lost = self.lost.plus(self.said.minus(said));
         self.said = said;
         self.cpu = said.plus(self.lost);
     }
 
-    /// It has ended, having taken so much with those that it waited for.
+    /// The program has ended; `said` is the CPU time of it and of the processes that it waited for.
     pub(crate) fn ended(&mut self, said: Cpu) {
         self.said(said);
         self.pid = None;
     }
 }
 
-/// What can be asked while it records.
+/// The values that other threads can read while the recorder runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Live {
-    /// For each host: established connections that are not cross traffic.
+    /// For each host: number of established connections that are not cross traffic.
     pub(crate) streams: Vec<u32>,
-    /// Payload that all of them have received.
+    /// Payload bytes that all hosts have received.
     pub(crate) received: u64,
 }
 
-/// What is recorded.
+/// The sources of the recorded values.
 pub(crate) struct Sources {
     pub(crate) hosts: Vec<HostSource>,
     pub(crate) interval: Duration,
-    /// Connections that get a series.
+    /// Number of connections that get a time series.
     pub(crate) connections: usize,
-    /// Ports at which cross traffic arrives, with its name.
+    /// Ports at which cross traffic arrives, with the name of the traffic.
     pub(crate) traffic: HashMap<u16, String>,
     pub(crate) watched: Vec<Watched>,
 }
@@ -99,20 +100,21 @@ pub(crate) struct HostSource {
     pub(crate) disk: Option<Arc<DiskMeter>>,
 }
 
-/// Everything that was recorded.
+/// The recorded values.
 #[derive(Default)]
 pub(crate) struct Recording {
-    /// Without links.
+    /// The time series, without those of the links.
     pub(crate) series: Series,
     pub(crate) connections: Vec<ConnectionResult>,
-    /// The programs, at their end or now.
+    /// The programs, with their final or current CPU time.
     pub(crate) programs: Vec<Watched>,
     /// Share of the machine's CPU time that was used.
     pub(crate) busy: f64,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Records from now on.
+/// A running recorder. It owns the thread that samples all sources at each interval; dropping it
+/// ends the thread.
 pub(crate) struct Recorder {
     stop: Sender<()>,
     thread: Option<JoinHandle<Recording>>,
@@ -121,7 +123,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts; times count from `zero`.
+    /// Starts recording; times count from `zero`.
     pub(crate) fn start(sources: Sources, zero: Instant) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let hosts = sources.hosts.len();
@@ -138,7 +140,7 @@ impl Recorder {
                 if ended {
                     return sampler.finish();
                 }
-                // What was missed is not made up for.
+                // Missed samples are skipped.
                 while next <= Instant::now() {
                     next += sampler.interval;
                 }
@@ -148,7 +150,7 @@ impl Recorder {
         Ok(Self { stop, thread: Some(thread), live, watched })
     }
 
-    /// What is known now.
+    /// The current values.
     pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
         self.live.lock()
     }
@@ -158,13 +160,13 @@ impl Recorder {
         self.watched.lock()
     }
 
-    /// Takes a last sample and ends.
+    /// Takes a last sample and ends the thread.
     pub(crate) fn finish(mut self) -> Recording {
         self.end().unwrap_or_default()
     }
 
     fn end(&mut self) -> Option<Recording> {
-        // It may have ended already.
+        // The thread may have ended already.
         let _ = self.stop.send(());
         self.thread.take()?.join().ok()
     }
@@ -184,7 +186,7 @@ struct Sampler {
     zero: Instant,
     live: Arc<Mutex<Live>>,
     watched: Arc<Mutex<Vec<Watched>>>,
-    /// Connections that are there, by host and cookie.
+    /// The existing connections, by host and cookie.
     known: HashMap<(usize, u64), Known>,
     /// Counters of each host.
     totals: Vec<Totals>,
@@ -192,15 +194,15 @@ struct Sampler {
     machine: [(u64, u64); 2],
     last: f64,
     missed: bool,
-    /// Connections beyond the list.
+    /// Number of connections that exceed the list.
     unlisted: u64,
     failed: Option<String>,
     recording: Recording,
 }
 
-/// What was seen of a connection.
+/// The recorded state of a connection.
 struct Known {
-    /// Place in `Recording::connections`, if it is listed.
+    /// Index in `Recording::connections`, if the connection is listed.
     place: Option<usize>,
     traffic: bool,
     last: TcpSample,
@@ -281,19 +283,21 @@ impl Sampler {
         self.programs(step);
     }
 
-    /// What its connections moved is added to its totals; gives how many there are.
+    /// Adds the bytes of a host's connections to its totals, and returns the number of its
+    /// connections.
     fn host(&mut self, index: usize, source: &mut HostSource, now: f64) -> io::Result<u32> {
         let mut gone = Vec::new();
         let mut there = Vec::new();
         source.sockets.connections(|seen| there.push(seen))?;
-        // After the others, or one that ends in between would be in neither list.
+        // This call must follow the listing above: otherwise a connection that ends between both
+        // calls would be in neither list.
         if source.sockets.gone(|seen| gone.push(seen))? == List::Interrupted {
             self.missed = true;
         }
         there.retain(|seen| !gone.iter().any(|gone| gone.cookie == seen.cookie));
         let streams =
             there.iter().filter(|seen| self.traffic_of(seen).is_none() && !is_inner(seen)).count() as u32;
-        // One that ends without a peer was listening.
+        // A socket that ends without a peer was a listening socket.
         for seen in there.iter().chain(&gone).filter(|seen| !is_inner(seen) && seen.remote.port() != 0) {
             self.connection(index, &source.name, seen, now);
         }
@@ -303,8 +307,8 @@ impl Sampler {
         Ok(streams)
     }
 
-    /// One value in each of a host's series, also where its connections could not be looked at: all series have one for each
-    /// of their times.
+    /// Adds one value to each series of a host, even if its connections could not be listed,
+    /// because all series need a value for each of their times.
     fn step(&mut self, index: usize, source: &HostSource, before: Totals, (streams, step): (u32, f64)) {
         let totals = &mut self.totals[index];
         (totals.read, totals.written) = source.disk.as_ref().map_or((0, 0), |disk| disk.moved());
@@ -356,7 +360,7 @@ impl Sampler {
         }
     }
 
-    /// A connection that was not seen before.
+    /// Adds a connection that is seen for the first time.
     fn list(&mut self, host: &str, seen: &Seen, now: f64) -> Known {
         let traffic = self.traffic_of(seen).cloned();
         let mut known = Known { place: None, traffic: traffic.is_some(), last: TcpSample::default() };
@@ -420,16 +424,16 @@ impl DiskMeter {
     }
 }
 
-/// Between programs of the same host: not on any link.
+/// Whether the connection is between programs of the same host, and so not on any link.
 fn is_inner(seen: &Seen) -> bool {
     seen.remote.ip().is_loopback() || seen.remote.ip() == seen.local.ip()
 }
 
-/// The last state of a connection that is worth keeping: a closed one has lost its window and its round trip time, or has
-/// them still, by kernel version.
+/// The last useful state of a connection: depending on the kernel version, a closed one has lost
+/// its window and its round trip time.
 fn merged(before: TcpSample, now: TcpSample) -> TcpSample {
     if now.acked == 0 && now.received == 0 && now.sent == 0 {
-        // It was reset, and the kernel has forgotten all.
+        // The connection was reset, and the kernel has cleared its counters.
         return before;
     }
     let mut merged = now;
@@ -455,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_of_children_that_nobody_waited_for_is_kept() {
+    fn cpu_time_of_children_without_wait_is_kept() {
         let cpu = |user: f64| Cpu { user, system: 0.0 };
         let mut program = Watched::new("server", Some(1), Cpu::default());
         for (said, total) in [(1.0, 1.0), (5.0, 5.0), (2.0, 5.0), (3.0, 6.0)] {
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_reset_keeps_its_counters() {
+    fn connection_when_reset_keeps_its_counters() {
         let before = TcpSample { acked: 5, rtt: 0.1, cwnd: 7, ..TcpSample::default() };
         assert_eq!(merged(before, TcpSample::default()), before);
         let now = TcpSample { acked: 9, ..TcpSample::default() };
