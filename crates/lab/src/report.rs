@@ -11,7 +11,7 @@ pub use run_chart::run_chart;
 pub use sweep_chart::sweep_chart;
 pub use table::Table;
 
-/// `94.2 Mbit/s`, with three digits.
+/// Formats a rate with three digits, such as `94.2 Mbit/s`.
 pub fn rate_text(bits_per_second: f64) -> String {
     let mut value = bits_per_second.max(0.0);
     for unit in ["bit/s", "kbit/s", "Mbit/s"] {
@@ -23,7 +23,7 @@ pub fn rate_text(bits_per_second: f64) -> String {
     format!("{} Gbit/s", digits(value))
 }
 
-/// Three digits, fewer for small whole numbers.
+/// Formats a number with three digits, or fewer if it is a small whole number.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

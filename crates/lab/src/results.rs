@@ -1,25 +1,27 @@
-//! What a run gives: a summary, and what was measured over time.
+//! The result of a run: a summary, and time series.
 //!
-//! [`RunResult::write`] puts both into a directory: `result.json` without the series, `series.json` with them. Times are
-//! in seconds from time zero (when all servers were ready), rates in bits a second, counters from time zero as well.
+//! [`RunResult::write`] stores both in a directory: `result.json` without the series, and
+//! `series.json` with them. Times are in seconds since time zero (when all servers were ready),
+//! rates are in bits per second, and counters start at time zero too.
 
 use crate::scenario::{Disk, Kernel};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, io, path::Path};
 
-/// Version of the JSON. It grows when a field changes its meaning or goes; new fields do not change it.
+/// Version of the JSON format. It increases when a field changes its meaning or is removed; new
+/// fields do not change it.
 pub const SCHEMA: u32 = 1;
 
 /// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// [`SCHEMA`].
+    /// The value of [`SCHEMA`] when the result was written.
     pub schema: u32,
     /// The scenario's title.
     pub scenario: String,
     /// Unique name of the lab.
     pub lab: String,
-    /// Seed that was used.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// Values of the scenario's variables.
     pub variables: BTreeMap<String, String>,
@@ -27,7 +29,7 @@ pub struct RunResult {
     pub started: f64,
     /// From time zero to the end of the last command, in seconds.
     pub seconds: f64,
-    /// The machine that it ran on.
+    /// The machine on which the lab ran.
     pub machine: Machine,
     /// The hosts.
     pub hosts: Vec<HostResult>,
@@ -39,32 +41,35 @@ pub struct RunResult {
     pub servers: Vec<CommandResult>,
     /// The cross traffic.
     pub traffic: Vec<TrafficResult>,
-    /// Every TCP connection that was seen, at its end, in order of appearance.
+    /// Every TCP connection that was recorded, with its final state, in the order of appearance.
     pub connections: Vec<ConnectionResult>,
-    /// What makes the result doubtful: packets that the emulator delivered late, a busy machine, connections missed.
+    /// Reasons to doubt the result: packets that the emulator delivered late, a busy machine,
+    /// connections that were not recorded.
     pub warnings: Vec<String>,
-    /// What was measured over time.
+    /// The time series.
     #[serde(default, skip_serializing_if = "Series::is_empty")]
     pub series: Series,
 }
 
-/// The machine that a lab ran on.
+/// The machine on which a lab ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Kernel release.
     pub kernel: String,
-    /// CPUs that may be used.
+    /// Number of CPUs that the process may use.
     pub cpus: u32,
-    /// Share of all CPUs' time that was used, 0 to 1, by anything but programs of a lower priority than usual (`nice`): they
-    /// give way.
+    /// Share of the time of all CPUs, 0 to 1, that was used by programs of normal priority.
+    /// Programs of a lower priority (`nice`) are not included, as they do not compete with the
+    /// others.
     pub busy: f64,
-    /// Load average of the last minute, at the end.
+    /// Load average over one minute, at the end of the run.
     #[serde(default)]
     pub load: f64,
-    /// `net.core.rmem_max`: the most that programs may set their receive buffers to. It is the machine's, for all hosts.
+    /// `net.core.rmem_max`: the maximum to which programs may set their receive buffers. It is a
+    /// setting of the machine, for all hosts.
     #[serde(default)]
     pub rmem_max: u64,
-    /// `net.core.wmem_max`, for send buffers.
+    /// `net.core.wmem_max`: the same for send buffers.
     #[serde(default)]
     pub wmem_max: u64,
 }
@@ -72,110 +77,112 @@ pub struct Machine {
 /// One host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostResult {
-    /// Its name.
     pub name: String,
-    /// Its addresses.
+    /// IP addresses.
     pub addresses: Vec<String>,
-    /// Kernel settings as they were applied.
+    /// Kernel settings as applied.
     pub kernel: Kernel,
-    /// How the congestion control was set: `"sysctl"`, or `"route"` where this machine does not allow it for namespaces.
+    /// How the congestion control was set: `"sysctl"`, or `"route"` if this machine does not permit
+    /// namespaces to set it.
     pub congestion_by: String,
-    /// Its disk, if limited.
+    /// The disk, if it has limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskResult>,
 }
 
-/// What a limited disk did.
+/// The activity of a limited disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskResult {
-    /// As the scenario states it.
+    /// The limits of the scenario.
     pub limit: Disk,
     /// Bytes read.
     pub read: u64,
     /// Bytes written.
     pub written: u64,
-    /// Share of the run in which it was busy, 0 to 1.
+    /// Share of the run for which the disk was busy, 0 to 1.
     pub busy: f64,
 }
 
 /// A link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkResult {
-    /// Its ends.
+    /// The two hosts.
     pub between: [String; 2],
-    /// First host to second.
+    /// From the first host to the second.
     pub forward: DirectionResult,
-    /// Second host to first.
+    /// From the second host to the first.
     pub backward: DirectionResult,
-    /// The emulator ran with real-time priority.
+    /// Whether the emulator ran with real-time priority.
     pub realtime: bool,
-    /// CPU time that the emulator took, in seconds.
+    /// CPU time of the emulator's thread, in seconds.
     pub cpu: f64,
-    /// How much later than planned packets were delivered: median, 99 % and most, in seconds.
+    /// Lateness of the deliveries in seconds: median, 99th percentile and maximum.
     pub late: [f64; 3],
 }
 
 /// Totals of one direction of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DirectionResult {
-    /// Packets that came in. Super-packets count as their segments.
+    /// Packets that entered the link. Super-packets count as their segments.
     pub packets_in: u64,
-    /// Packets that went out.
+    /// Packets that left the link.
     pub packets_out: u64,
-    /// Bytes of IP packets that went out.
+    /// Bytes of the IP packets that left the link.
     pub bytes: u64,
-    /// Packets that did not fit into the queue, or that its discipline dropped.
+    /// Packets that the queue dropped because it was full or because of its discipline.
     pub dropped: u64,
-    /// Packets that were lost at random.
+    /// Packets lost at random.
     pub lost: u64,
     /// Packets that the queue's discipline marked (ECN).
     pub marked: u64,
-    /// Packets that arrived after one that was sent later.
+    /// Packets that arrived after a packet that was sent later.
     pub reordered: u64,
     /// Longest queue, in packets.
     pub queue_max: u64,
-    /// Packets that the sending host lost since the emulator did not read them in time: should be 0.
+    /// Packets that the sending host lost because the emulator did not read them in time; should be
+    /// 0.
     pub overrun: u64,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandResult {
-    /// Its name.
     pub name: String,
-    /// Its host.
+    /// The host on which it ran.
     pub host: String,
-    /// What was run, variables filled in.
+    /// The command line with all variables replaced.
     pub run: Vec<String>,
-    /// Nobody waited for it: it ended with the run, and may have done so before its turn.
+    /// Whether the run did not wait for the command. Such a command ends with the run, possibly
+    /// before it has started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
-    /// When it started.
+    /// Start time in seconds.
     pub start: f64,
-    /// How long it ran, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
     /// How it ended.
     pub end: End,
-    /// CPU time in user mode, in seconds, with that of its children.
+    /// CPU time in user mode in seconds, including child processes.
     pub cpu_user: f64,
-    /// CPU time in the kernel, in seconds, with that of its children.
+    /// CPU time in the kernel in seconds, including child processes.
     pub cpu_system: f64,
-    /// What it was said to move.
+    /// The bytes that the scenario says the command transfers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// `bytes` over `seconds`, in bits a second.
+    /// `bytes` divided by `seconds`, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput: Option<f64>,
-    /// Largest number of established TCP connections (cross traffic not counted) at its host while it ran.
+    /// Maximum number of established TCP connections (without cross traffic) at its host while it
+    /// ran.
     pub streams_max: u32,
-    /// Its standard output, cut to what the scenario keeps.
+    /// The last part of its standard output, of the size that the scenario sets.
     pub stdout: String,
-    /// Its standard error.
+    /// The same of its standard error.
     pub stderr: String,
 }
 
 impl CommandResult {
-    /// Whether it had its turn.
+    /// Whether the command was started.
     pub fn ran(&self) -> bool {
         !self.run.is_empty() || self.seconds > 0.0
     }
@@ -185,106 +192,105 @@ impl CommandResult {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// With this code.
+    /// It exited with this code.
     Exit(i32),
-    /// By this signal, not ours.
+    /// It was killed by this signal, which the lab did not send.
     Signal(i32),
     /// It took longer than its timeout.
     Timeout,
-    /// By us: a server, or a command in the background or with `stop`.
+    /// The lab stopped it: it is a server, a command in the background, or a command with `stop`.
     #[default]
     Stopped,
 }
 
-/// What cross traffic got.
+/// The result of cross traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrafficResult {
-    /// Its name.
+    /// The name in the scenario.
     pub name: String,
-    /// Bytes that arrived.
+    /// Bytes received.
     pub bytes: u64,
-    /// Mean rate from its start to its stop, in bits a second, idle periods included.
+    /// Mean rate from start to stop in bits per second, including idle periods.
     pub rate: f64,
-    /// Connections that it made.
+    /// Number of connections.
     pub flows: u32,
 }
 
-/// One TCP connection, as its host saw it, at its end.
+/// One TCP connection, as recorded on one of its hosts, with its final state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionResult {
-    /// Its host.
+    /// The host on which it was recorded.
     pub host: String,
     /// Local address and port.
     pub local: String,
     /// Remote address and port.
     pub remote: String,
-    /// The cross traffic that it belongs to.
+    /// The name of the cross traffic that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<String>,
-    /// When it was first and last seen.
+    /// Times at which it was first and last recorded.
     pub seen: [f64; 2],
-    /// Its congestion control.
     pub congestion: String,
-    /// Its last state.
+    /// Its final state.
     #[serde(flatten)]
     pub last: TcpSample,
 }
 
-/// What the kernel says of a connection (`struct tcp_info`). Units: seconds, bytes, bits a second.
+/// The kernel's data of a connection (`struct tcp_info`). Units: seconds, bytes, bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpSample {
     /// Smoothed round trip time.
     pub rtt: f64,
-    /// Its mean deviation.
+    /// Mean deviation of the round trip time.
     pub rtt_var: f64,
-    /// Least round trip time.
+    /// Minimum round trip time.
     pub rtt_min: f64,
     /// Congestion window, in segments.
     pub cwnd: u32,
     /// Slow start threshold, in segments.
     pub ssthresh: u32,
-    /// Largest segment that is sent, in bytes.
+    /// Maximum segment size for sending, in bytes.
     pub mss: u32,
-    /// Segments sent again, in total.
+    /// Total number of retransmitted segments.
     pub retransmitted: u32,
-    /// Segments that are thought lost at the moment.
+    /// Segments that are currently considered lost.
     pub lost: u32,
-    /// Segments on their way.
+    /// Segments in flight.
     pub unacked: u32,
     /// Bytes sent and acknowledged.
     pub acked: u64,
     /// Bytes received.
     pub received: u64,
-    /// Bytes sent, retransmissions included.
+    /// Bytes sent, including retransmissions.
     pub sent: u64,
-    /// Rate of delivery, as the kernel measured it last.
+    /// The kernel's latest measurement of the delivery rate.
     pub delivery_rate: f64,
-    /// Rate at which it is paced; 0 if it is not.
+    /// Pacing rate; 0 if the connection is not paced.
     pub pacing_rate: f64,
-    /// Time in which it had something to send.
+    /// Time for which it had data to send.
     pub busy: f64,
-    /// Of that, time in which the receiver's window limited it.
+    /// The part of `busy` in which the receiver's window was the limit.
     pub limited_receiver: f64,
-    /// Of that, time in which the send buffer limited it.
+    /// The part of `busy` in which the send buffer was the limit.
     pub limited_sender: f64,
-    /// Bytes that the application wrote and TCP has not sent yet.
+    /// Bytes that the application has written and TCP has not sent yet.
     pub unsent: u64,
-    /// The other end's receive window, in bytes.
+    /// The peer's receive window, in bytes.
     pub send_window: u32,
     /// Receive buffer that autotuning aims at, in bytes.
     pub receive_space: u32,
 }
 
-/// All that was measured over time. The `n`th value of each column belongs to the `n`th time.
+/// All time series. The `n`th value of each column belongs to the `n`th time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Times of the samples of `hosts`, `commands` and `machine`.
     pub times: Vec<f64>,
     /// The hosts, in the order of [`RunResult::hosts`].
     pub hosts: Vec<HostSeries>,
-    /// CPU of the commands, then of the servers, in the order of the results.
+    /// CPU use of the commands, then of the servers, in the order of the results.
     pub commands: Vec<CommandSeries>,
-    /// Share of all CPUs' time used since the last sample, 0 to 1.
+    /// Share of the time of all CPUs that was used since the last sample, 0 to 1.
     pub machine_busy: Vec<f64>,
     /// The connections that have a series.
     pub connections: Vec<ConnectionSeries>,
@@ -292,72 +298,70 @@ pub struct Series {
     pub links: Vec<LinkSeries>,
 }
 
-/// A host over time. Cross traffic is counted apart.
+/// Time series of a host. Cross traffic is counted separately.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostSeries {
-    /// Its name.
     pub host: String,
     /// Established connections that are not cross traffic.
     pub streams: Vec<u32>,
-    /// Payload received by them, in bits a second.
+    /// Payload rate received by these connections, in bits per second.
     pub received: Vec<f64>,
-    /// Payload sent by them and acknowledged, in bits a second.
+    /// Payload rate sent by these connections and acknowledged, in bits per second.
     pub acked: Vec<f64>,
-    /// Segments that they sent again, since the start.
+    /// Segments that these connections have retransmitted since the start.
     pub retransmitted: Vec<u64>,
-    /// Payload received by cross traffic, in bits a second.
+    /// Payload rate received by cross traffic, in bits per second.
     pub traffic_received: Vec<f64>,
-    /// Payload read from the disk, in bits a second. Empty if the disk is not limited.
+    /// Rate of reading from the disk in bits per second. Empty if the disk has no limits.
     pub disk_read: Vec<f64>,
-    /// Payload written to the disk, in bits a second.
+    /// Rate of writing to the disk in bits per second.
     pub disk_written: Vec<f64>,
 }
 
-/// A command over time.
+/// Time series of a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandSeries {
-    /// Its name.
     pub name: String,
-    /// CPUs in use since the last sample: 1.0 is one of them.
+    /// CPUs in use since the last sample; 1.0 is one full CPU.
     pub cpu: Vec<f64>,
 }
 
-/// A connection over time.
+/// Time series of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionSeries {
-    /// Place in [`RunResult::connections`].
+    /// Index in [`RunResult::connections`].
     pub connection: usize,
-    /// When.
+    /// Times of the samples.
     pub times: Vec<f64>,
-    /// What.
+    /// The samples.
     pub samples: Vec<TcpSample>,
 }
 
-/// A link over time.
+/// Time series of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkSeries {
-    /// First host to second.
+    /// From the first host to the second.
     pub forward: DirectionSeries,
-    /// Second host to first.
+    /// From the second host to the first.
     pub backward: DirectionSeries,
 }
 
-/// One direction of a link over time; each value is of the step that ends at its time.
+/// Time series of one direction of a link; each value belongs to the step that ends at its time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DirectionSeries {
-    /// When.
+    /// Ends of the steps.
     pub times: Vec<f64>,
-    /// IP packets that arrived at the emulator, in bits a second.
+    /// Rate of IP packets that arrived at the emulator, in bits per second.
     pub offered: Vec<f64>,
-    /// IP packets that were delivered, in bits a second.
+    /// Rate of IP packets that were delivered, in bits per second.
     pub rate: Vec<f64>,
-    /// Packets waiting at the step's end.
+    /// Packets waiting at the end of the step.
     pub queue: Vec<u64>,
     /// Longest queue, in packets.
     pub queue_max: Vec<u64>,
-    /// Mean time in the queue, in seconds, of the packets that left it.
+    /// Mean time in the queue of the packets that left it, in seconds.
     pub queue_delay: Vec<f64>,
-    /// RED's average queue at the step's end; with other queues the same as `queue`.
+    /// RED's average queue length at the end of the step; for other queues the same as `queue`.
     pub queue_average: Vec<f64>,
     /// Packets that the queue dropped.
     pub dropped: Vec<u64>,
@@ -368,22 +372,23 @@ pub struct DirectionSeries {
 }
 
 impl Series {
-    /// Whether nothing was recorded.
+    /// Whether there is no data.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty() && self.connections.is_empty() && self.links.is_empty()
     }
 }
 
 impl RunResult {
-    /// The command of this name.
+    /// Returns the command with this name.
     pub fn command(&self, name: &str) -> Option<&CommandResult> {
         self.commands.iter().find(|command| command.name == name)
     }
 
-    /// Writes `result.json` (without series) and `series.json` into a directory, which is made if absent.
+    /// Writes `result.json` (without series) and `series.json` to a directory, which is created if
+    /// it does not exist.
     ///
     /// # Errors
-    /// The directory cannot be made, or a file cannot be written.
+    /// The directory cannot be created, or a file cannot be written.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         std::fs::create_dir_all(directory)?;
         let summary = Self { series: Series::default(), ..self.clone() };
@@ -391,10 +396,10 @@ impl RunResult {
         std::fs::write(directory.join("series.json"), serde_json::to_vec(&self.series)?)
     }
 
-    /// Reads what [`Self::write`] wrote. The series are empty where `series.json` is missing.
+    /// Reads the files of [`Self::write`]. The series are empty if `series.json` is missing.
     ///
     /// # Errors
-    /// `InvalidData` for JSON that is not a result, or of a newer schema.
+    /// `InvalidData` if the JSON is not a result, or has a newer schema.
     pub fn read(directory: &Path) -> io::Result<Self> {
         let mut result: Self = serde_json::from_slice(&std::fs::read(directory.join("result.json"))?)?;
         if result.schema > SCHEMA {

@@ -1,4 +1,4 @@
-//! What a scenario could carry at best.
+//! The capacity of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,14 @@ use crate::emulator;
 use crate::library::Direction;
 use crate::scenario::{Host, Scenario};
 
-/// Headers of a packet: IPv4, TCP, time stamps.
+/// Bytes of headers in a packet: IPv4, TCP, time stamps.
 const HEADERS: f64 = 52.0;
 
-/// Bits of payload a second that the links between `left` and `right` and their disks could carry, on average over the
-/// first `seconds`, if nothing else used them. `segment` is the payload of a packet in bytes.
+/// Payload in bits per second that the links between `left` and `right` and their disks could
+/// carry, as an average over the first `seconds`, without any other load. `segment` is the payload
+/// of a packet in bytes.
 ///
-/// Infinite where nothing is limited.
+/// Infinite if neither a link nor a disk has a limit.
 pub fn capacity(scenario: &Scenario, direction: Direction, seconds: f64, segment: u32) -> f64 {
     let towards = match direction {
         Direction::Get => ["right", "left"],
@@ -33,7 +34,8 @@ pub fn capacity(scenario: &Scenario, direction: Direction, seconds: f64, segment
     links.chain(disks).fold(f64::INFINITY, f64::min)
 }
 
-/// The links from one host to the other, and whether each is passed forward. Hosts and links are a tree.
+/// The links from one host to another, and whether the data passes each in the forward direction.
+/// Hosts and links form a tree.
 fn way(scenario: &Scenario, [from, to]: [&str; 2]) -> Vec<(usize, bool)> {
     let mut reached: BTreeMap<&str, Vec<(usize, bool)>> = BTreeMap::from([(from, vec![])]);
     for _ in 0..scenario.links.len() {
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_part_counts() {
+    fn capacity_of_a_scenario_is_that_of_its_narrowest_part() {
         let payload = 1448.0 / 1500.0;
         for (name, direction, wanted) in [
             ("paper-100ms", Direction::Get, 100.0 * payload),
@@ -93,7 +95,7 @@ mod tests {
             ("asymmetric", Direction::Put, 10.0 * payload),
             ("slow-disk-source", Direction::Get, 20.0 * 8.388_608),
             ("slow-disk-destination", Direction::Put, 20.0 * 8.388_608),
-            // 20 s at 200 Mbit/s, 10 s at 60.
+            // 20 s at 200 Mbit/s, 10 s at 60 Mbit/s.
             ("changing-path", Direction::Get, (20.0 * 200.0 + 10.0 * 60.0) / 30.0 * payload),
         ] {
             let found = mbit(name, direction, 30.0);

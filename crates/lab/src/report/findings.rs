@@ -1,6 +1,8 @@
-//! What `docs/lab.md` shows: the papers' sweeps with real programs, and what static settings reach on every scenario.
+//! The measured sections of the documents: the papers' sweeps with real programs, and the rates of
+//! static settings and of the tuner on every scenario.
 //!
-//! Each study gives its trials, and makes its section (text and plots) from their records, as many as there are.
+//! Each study defines its trials, and makes its section (text and plots) from the records that
+//! exist so far.
 
 mod library;
 mod live;
@@ -13,22 +15,22 @@ pub use paper::{paper_section, paper_trials};
 
 use ropewalk_plot::Chart;
 
-/// A part of a document.
+/// A section of a document.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Between which markers it belongs: `<!-- NAME -->` and `<!-- /NAME -->`.
+    /// The name of the markers of the section: `<!-- NAME -->` and `<!-- /NAME -->`.
     pub name: &'static str,
     /// Markdown.
     pub text: String,
-    /// Plots, with the names of their files.
+    /// Plots, with their file names.
     pub charts: Vec<(String, Chart)>,
 }
 
 impl Section {
-    /// Puts the text into a document, between its markers.
+    /// Replaces the text between the section's markers in a document.
     ///
     /// # Errors
-    /// Where the markers are missing, which ones.
+    /// A message that names the missing markers.
     pub fn replace_in(&self, document: &str) -> Result<String, String> {
         let (begin, end) = (format!("<!-- {} -->\n", self.name), format!("<!-- /{} -->", self.name));
         let missing = || format!("expected the lines {} and {end}", begin.trim_end());
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_replace_what_was_between_their_markers() {
+    fn section_in_a_document_replaces_the_text_between_markers() {
         let section = Section { name: "x", text: "new\n".into(), charts: vec![] };
         let document = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n";
         let replaced = section.replace_in(document);

@@ -1,4 +1,4 @@
-//! A run over time.
+//! The chart of a run over time.
 
 use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
 
@@ -6,7 +6,8 @@ use crate::results::{DirectionSeries, RunResult};
 use crate::scenario::Scenario;
 use crate::sweep::Measurement;
 
-/// Rate, streams, round trip time, losses and queues of a run, one above the other; with what its scenario did to the path.
+/// Rate, streams, round trip time, losses and queues of a run in panels, with the events of its
+/// scenario.
 pub fn run_chart(result: &RunResult, scenario: Option<&Scenario>) -> Chart {
     let panels = [
         rates(result),
@@ -42,7 +43,8 @@ fn pairs<'a, T: Copy + 'a>(
     times.iter().copied().zip(values.iter().map(move |value| number(*value)))
 }
 
-/// Links with their directions, named `left to right`; those that carried next to nothing are left out.
+/// Links with their directions, named `left to right`. Directions with less than 5 % of the bytes
+/// of the busiest one are left out.
 fn directions(result: &RunResult) -> Vec<(String, &DirectionSeries)> {
     let all = result.links.iter().zip(&result.series.links).flat_map(|(link, series)| {
         let [first, second] = &link.between;
@@ -78,7 +80,7 @@ fn rates(result: &RunResult) -> Option<Panel> {
 }
 
 fn streams(result: &RunResult) -> Panel {
-    // Both ends of a connection are hosts of the lab: the one with the commands counts.
+    // Both ends of a connection are hosts of the lab; only the host of the commands is counted.
     let client = result.commands.first().map(|command| command.host.as_str());
     let hosts: Vec<_> =
         result.series.hosts.iter().filter(|host| client.is_none_or(|name| name == host.host)).collect();
@@ -87,7 +89,7 @@ fn streams(result: &RunResult) -> Panel {
     })
 }
 
-/// Of the connections that send: the middle one, and the slowest.
+/// The median and the largest round trip time of the connections that send.
 fn round_trips(result: &RunResult) -> Panel {
     let mut at: Vec<(f64, f64)> = Vec::new();
     for series in &result.series.connections {
@@ -99,7 +101,7 @@ fn round_trips(result: &RunResult) -> Panel {
     }
     at.retain(|(time, rtt)| time.is_finite() && *rtt > 0.0);
     at.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    // Samples of one moment differ by less than a millisecond.
+    // Samples that were taken together differ by less than a millisecond.
     let moments: Vec<&[(f64, f64)]> = at.chunk_by(|a, b| b.0 - a.0 < 1e-3).collect();
     let several = moments.iter().any(|moment| moment.len() > 1);
     let row = |pick: fn(&[f64]) -> f64| {
@@ -140,7 +142,7 @@ fn losses(result: &RunResult) -> Panel {
             }
         }
     }
-    // Nothing lost is a result as well.
+    // A line at zero, so that a run without losses has a line too.
     let nothing = result.series.times.iter().map(|time| (*time, 0.0)).collect::<Vec<_>>();
     panel.series(Series::line("", nothing).colour(6))
 }
@@ -186,7 +188,7 @@ fn events(result: &RunResult, scenario: Option<&Scenario>) -> Vec<(f64, String)>
             events.extend(traffic.stop.map(|stop| (stop.0.as_secs_f64(), format!("{} stop", traffic.name))));
         }
     }
-    // What never came about would stretch the axis.
+    // Events after the end of the run would extend the axis.
     events.retain(|(at, _)| *at <= result.seconds);
     events
 }
@@ -200,13 +202,13 @@ mod tests {
     use crate::results::{ConnectionResult, ConnectionSeries, HostSeries, LinkResult, LinkSeries, TcpSample};
 
     #[test]
-    fn an_empty_result_makes_a_chart() {
+    fn run_chart_of_an_empty_result_has_no_data() {
         let svg = run_chart(&RunResult::default(), None).to_svg().unwrap();
         assert!(svg.contains("no data"));
     }
 
     #[test]
-    fn everything_is_drawn() {
+    fn run_chart_of_a_full_result_has_all_panels() {
         let times: Vec<f64> = (1..=100).map(|i| f64::from(i) * 0.1).collect();
         let series = |value: u64| DirectionSeries {
             times: times.clone(),

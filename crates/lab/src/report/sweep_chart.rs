@@ -1,11 +1,11 @@
-//! The curve of a sweep.
+//! The chart of a sweep.
 
 use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Unit};
 
 use crate::sweep::{Group, Vary};
 
-/// Goodput over the first parameter: medians, with bars from the least to the greatest. The second parameter and the
-/// programs are series of their own. `capacity` is drawn as a line.
+/// Goodput over the first parameter: medians, with bars from the least to the greatest. Each value
+/// of the second parameter and each program is a series of its own. `capacity` is drawn as a line.
 pub fn sweep_chart(title: &str, vary: &[Vary], groups: &[Group], capacity: Option<f64>) -> Chart {
     let Some(first) = vary.first() else {
         return Chart::new(title, Axis::linear("", Unit::Plain)).panel(Panel::new(goodput_axis()));
@@ -15,7 +15,7 @@ pub fn sweep_chart(title: &str, vary: &[Vary], groups: &[Group], capacity: Optio
     let x_of = |group: &Group| {
         let value = group.value(&first.name)?;
         let index = first.values.iter().position(|known| known.to_string() == value)?;
-        // Words have no distance: they stand in the order given.
+        // Words have no distances, so they are spaced evenly in the order given.
         if numeric { places[index] } else { Some(index as f64) }
     };
     let mut rows: Vec<(String, Vec<Point>)> = Vec::new();
@@ -46,7 +46,7 @@ fn goodput_axis() -> Axis {
     Axis::linear("goodput", Unit::BitsPerSecond)
 }
 
-/// Only what tells the series apart.
+/// The name of a series has only the values that differ between series.
 fn name(group: &Group, vary: &[Vary], groups: &[Group]) -> String {
     let mut parts = Vec::new();
     if groups.iter().any(|other| other.program != group.program) {
@@ -61,12 +61,12 @@ fn name(group: &Group, vary: &[Vary], groups: &[Group]) -> String {
     parts.join(", ")
 }
 
-/// `links[0].path.both.queue` is read as `queue`.
+/// The last part of a name: `links[0].path.both.queue` becomes `queue`.
 fn short(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The number that a value is: `64 KiB`, `64K`, `50ms` and `0.1%` as well as `8`.
+/// The number of a value such as `8`, `64 KiB`, `64K`, `50ms` or `0.1%`.
 fn place(value: &str) -> Option<f64> {
     let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let number: f64 = value[..end].parse().ok()?;
@@ -86,7 +86,7 @@ fn place(value: &str) -> Option<f64> {
     Some(number * factor)
 }
 
-/// Logarithmic where the values double and double.
+/// A logarithmic axis if the values about double from one to the next.
 fn axis(name: &str, places: &[Option<f64>], numeric: bool) -> Axis {
     let label = short(name);
     let unit = match label {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_told_apart() {
+    fn sweep_chart_with_two_parameters_names_the_series() {
         let vary: Vec<Vary> = vec!["streams=1..8*2".parse().unwrap(), "buffer=64K,auto".parse().unwrap()];
         let groups: Vec<Group> = ["1", "2", "4", "8"]
             .iter()
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_nothing() {
+    fn sweep_chart_of_words_or_nothing_has_no_data() {
         let vary: Vec<Vary> = vec!["kernel.congestion=reno,cubic".parse().unwrap()];
         assert!(sweep_chart("t", &vary, &[], None).to_svg().unwrap().contains("no data"));
         assert!(sweep_chart("t", &[], &[], None).to_svg().unwrap().contains("no data"));

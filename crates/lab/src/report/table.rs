@@ -1,8 +1,8 @@
-//! Tables, for terminals and for documents.
+//! Tables for terminals and documents.
 
 use std::fmt::Write;
 
-/// A table. The first column stands at the left, the others at the right.
+/// A table. The first column is aligned to the left, the others to the right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     header: Vec<String>,
@@ -10,22 +10,22 @@ pub struct Table {
 }
 
 impl Table {
-    /// With the names of its columns.
+    /// A table with these column headings.
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row. Cells that are missing are empty.
+    /// Adds a row. Missing cells are empty.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// Whether it has no rows.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// For Markdown.
+    /// Formats the table as Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| {
             let cells =
@@ -39,7 +39,7 @@ impl Table {
         text
     }
 
-    /// For a terminal: aligned, two blanks between columns.
+    /// Formats the table for a terminal: aligned, with two blanks between columns.
     pub fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row.get(column)).chain([self.header.get(column)]);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms() {
+    fn table_with_missing_cells_has_markdown_and_text_forms() {
         let mut table = Table::new(["program", "rate", "ratio"]);
         table.row(["a | b", "1.00", "1"]);
         table.row(["c", "10.0"]);

@@ -1,4 +1,4 @@
-//! What static settings reach on every scenario of the library: the numbers to beat.
+//! Static settings on every scenario of the library: the numbers to beat.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use crate::sweep::{Design, Group, Record, SweepError, Trial, groups, trials};
 const DEFAULTS: &str = "globus-url-copy";
 const OURS: &str = "ropewalk";
 
-/// GCT as it comes and with each number of streams, and ropewalk as it comes, on each scenario that `wanted` names (on all
-/// if empty). A trial is stopped after `seconds`.
+/// The trials: GCT with its defaults and with each number of streams, and ropewalk with its
+/// defaults, on each scenario that `wanted` names (on all if it is empty). A trial is stopped after
+/// `seconds`.
 ///
 /// # Errors
-/// None that a test would not have shown.
+/// A built-in scenario or program is invalid, which tests exclude.
 pub fn library_trials(
     wanted: &[String],
     streams: &[u32],
@@ -96,7 +97,7 @@ mod tests {
     use crate::sweep::{Measurement, Outcome};
 
     #[test]
-    fn shares_and_the_best_setting() {
+    fn library_section_with_records_has_shares_and_the_best_setting() {
         let all = library_trials(&["metro".into(), "bufferbloat".into()], &[2, 8], 30, 1).unwrap();
         assert_eq!(all.len(), 2 * 4);
         let record = |trial: &Trial| {

@@ -1,5 +1,5 @@
-//! What tuning reaches on every scenario, beside static settings: with ropewalk's servers and with GCT's, to here, from here
-//! and between two servers.
+//! The tuner on every scenario, compared with static settings: with ropewalk's servers and with
+//! GCT's, for downloads, uploads and third-party transfers between two servers.
 
 mod plan;
 mod tally;
@@ -18,7 +18,8 @@ use crate::report::{Table, capacity, digits};
 use crate::scenario::Scenario;
 use crate::sweep::{Group, Record, SPAN, groups};
 
-/// The section of `docs/evaluation/tuning.md`. Lengths are told where they are not the usual `seconds`.
+/// The section of `docs/evaluation/tuning.md`. A cell states its length if that differs from the
+/// usual `seconds`.
 pub fn live_section(records: &[Record], seconds: u32) -> Section {
     let all = groups(records);
     let mut shares = Table::new(
@@ -40,7 +41,7 @@ pub fn live_section(records: &[Record], seconds: u32) -> Section {
         let best = fixed.into_iter().filter(|group| Some(seconds_of(group)) == longest);
         let best = best.max_by(|a, b| a.goodput.median.total_cmp(&b.goodput.median));
         let plain = own.find(GCT, Direction::Get);
-        // The download's.
+        // The untuned download.
         let untuned = own.find(&CASES[0].untuned(), Direction::Get);
         let cell = |group: Option<&Group>, direction| {
             group.map_or_else(String::new, |group| own.cell(group, direction, seconds))
@@ -109,12 +110,12 @@ pub fn live_section(records: &[Record], seconds: u32) -> Section {
     Section { name: "live", text, charts }
 }
 
-/// How the labels of static settings begin.
+/// The beginning of the labels of static settings.
 const STATIC: &str = "ropewalk --streams";
-/// The round trip, in milliseconds, on which the start is looked at.
+/// The round trip time in milliseconds of the scenarios whose start phase is reported.
 const HUNDRED: u64 = 100;
 
-/// What there is of one scenario.
+/// The groups of one scenario.
 struct Row<'a> {
     scenario: &'a Scenario,
     groups: Vec<&'a Group>,
@@ -126,7 +127,7 @@ impl<'a> Row<'a> {
         Self { scenario, groups: own.collect() }
     }
 
-    /// The longest there is.
+    /// The group of the longest transfers of a program in a direction.
     fn find(&self, program: &str, direction: Direction) -> Option<&'a Group> {
         let own = self.groups.iter().copied().filter(|group| group.program == program);
         own.filter(|group| group.values.first() == Some(&way(direction)))
@@ -137,7 +138,7 @@ impl<'a> Row<'a> {
         capacity(self.scenario, direction, group.seconds, group.segment)
     }
 
-    /// Of the capacity: the ways are not alike on every path.
+    /// Goodput as a share of the capacity, which may differ between the directions of a path.
     fn share(&self, group: &Group, direction: Direction) -> f64 {
         group.goodput.median / self.capacity(group, direction)
     }
@@ -158,7 +159,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Of the path at its beginning, in milliseconds.
+/// The initial round trip time of the path, in milliseconds.
 fn round_trip(scenario: &Scenario) -> u64 {
     scenario.links.first().map_or(0, |link| {
         let both = link.path.forward.delay + link.path.backward.delay;
@@ -166,12 +167,12 @@ fn round_trip(scenario: &Scenario) -> u64 {
     })
 }
 
-/// When the rate was `target` for the first time, at the end of the span that shows it.
+/// The time at which the rate first reached `target`: the end of the span with that rate.
 fn reached(rates: &[f64], target: f64) -> Option<f64> {
     rates.iter().position(|rate| *rate >= target).map(|at| (at + 1) as f64 * SPAN)
 }
 
-/// Of the last round.
+/// The rates over time in the last round.
 fn rates(records: &[Record], group: &Group) -> Option<Vec<f64>> {
     let of = |record: &&Record| {
         record.id.scenario == group.scenario
@@ -181,7 +182,7 @@ fn rates(records: &[Record], group: &Group) -> Option<Vec<f64>> {
     Some(records.iter().rev().filter(of).find_map(Record::measurement)?.rates.clone())
 }
 
-/// Rates of the tuned transfer and of the best static one over time, beside each other.
+/// A panel with the rates of the tuned transfer and of the best static one over time.
 fn curve(name: &str, records: &[Record], tuned: &Group, best: &Group) -> Option<Panel> {
     let line = |group: &Group| {
         let at = |n: usize| (n as f64 + 0.5) * SPAN;
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_static_settings_run_again_at_full_length() {
+    fn finals_when_the_sweep_has_run_are_its_two_best_settings() {
         let study = study();
         let records: Vec<Record> = study.trials().unwrap().iter().map(record).collect();
         let again = study.finals(&records).unwrap();
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn compares_with_the_best_static_setting_and_names_the_losers() {
+    fn live_section_with_records_compares_with_the_best_static_setting() {
         let study = study();
         let trials = study.trials().unwrap();
         assert_eq!(trials.len(), 1 + 2 * CASES.len() + 3);
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_reached_at_the_end_of_its_span() {
+    fn reached_when_the_rate_is_high_enough_is_the_end_of_its_span() {
         assert_eq!(reached(&[1.0, 5.0, 9.0], 5.0), Some(2.0 * SPAN));
         assert_eq!(reached(&[1.0], 5.0), None);
     }

@@ -1,12 +1,13 @@
-//! The papers' simulations again: ns-2 2.35, NewReno without delayed acknowledgements, windows of 43 packets of 1500 bytes,
-//! 100 Mbit/s, a drop-tail queue of 50 packets, 60 s with their start, means of 3 seeds.
+//! Results of the papers' simulations, run again with ns-2 2.35: NewReno without delayed
+//! acknowledgements, windows of 43 packets of 1500 bytes, 100 Mbit/s, a drop-tail queue of 50
+//! packets, 60 s including the start, means of 3 seeds.
 
 /// One simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Simulated {
-    /// Connections.
+    /// Number of connections.
     pub(super) streams: u32,
-    /// Packets a millisecond.
+    /// Packets per millisecond.
     pub(super) goodput: f64,
     /// Share of packets dropped.
     pub(super) loss: f64,
@@ -36,7 +37,7 @@ const NEAR: &[Simulated] = &[
     simulated(50, 8.132, 0.0469),
 ];
 
-/// The simulations of a two-way delay of 100 or 20 ms.
+/// The simulations with a two-way delay of 100 or 20 ms.
 pub(super) fn simulations(round_trip_ms: u32) -> &'static [Simulated] {
     match round_trip_ms {
         100 => FAR,

@@ -1,5 +1,5 @@
-//! Goodput and loss of N connections: GCT and ropewalk with the kernel's TCP Reno, beside the model of Ito, Ohsaki and Imase
-//! (their Figs 2, 7 and 9) and beside packet simulation.
+//! Goodput and loss of N connections: GCT and ropewalk with the kernel's TCP Reno, compared with
+//! the model of Ito, Ohsaki and Imase (their Figs 2, 7 and 9) and with packet simulation.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::sweep::{Design, Group, Record, SweepError, Trial, Vary, groups, trial
 /// Two-way delays of the paper's figures, in milliseconds.
 const ROUND_TRIPS: [u32; 2] = [100, 20];
 const PROGRAMS: [&str; 2] = ["globus-url-copy", "ropewalk"];
-/// Bits a second.
+/// Rate of the link in bits per second.
 const RATE: f64 = 100e6;
-/// Bytes of a window, and of a packet.
+/// Bytes of a window; `PACKET` has the bytes of a packet.
 const WINDOW: f64 = 65536.0;
 const PACKET: f64 = 1500.0;
 
@@ -27,10 +27,10 @@ fn scenario_name(round_trip_ms: u32) -> String {
     format!("paper-{round_trip_ms}ms")
 }
 
-/// The sweep: each number of streams, with each program, on both paths. A trial lasts `seconds`.
+/// The sweep: each number of streams with each program on both paths. A trial lasts `seconds`.
 ///
 /// # Errors
-/// None that a test would not have shown.
+/// A built-in scenario or program is invalid, which tests exclude.
 pub fn paper_trials(streams: &[u32], seconds: u32, repetitions: u32) -> Result<Vec<Trial>, SweepError> {
     let programs = PROGRAMS.iter().map(|name| Call::parse(name)).collect::<Result<Vec<_>, _>>()?;
     let mut all = Vec::new();
@@ -38,7 +38,8 @@ pub fn paper_trials(streams: &[u32], seconds: u32, repetitions: u32) -> Result<V
         let name = scenario_name(round_trip);
         let document = open(&name)?;
         for count in streams {
-            // More than can arrive, so that the time ends the trial; not much more, as the file must be made.
+            // More bytes than can arrive, so that the time limit ends the trial, but not many more,
+            // because the file has to be written first.
             let windows = f64::from(*count) * WINDOW * 8.0 / (f64::from(round_trip) / 1e3);
             let bytes = windows.min(RATE) * 1.1 / 8.0 * f64::from(seconds);
             let workload = Workload {
@@ -51,7 +52,7 @@ pub fn paper_trials(streams: &[u32], seconds: u32, repetitions: u32) -> Result<V
             all.extend(trials(&name, &document, &design)?);
         }
     }
-    // Round by round, not point by point.
+    // Ordered by rounds, not by points.
     all.sort_by_key(|trial| trial.id.repetition);
     Ok(all)
 }
@@ -86,7 +87,8 @@ fn streams_of(group: &Group) -> Option<u32> {
     group.value("streams")?.parse().ok()
 }
 
-/// Packets a millisecond, counting a packet for each full segment of payload: what the paper calls goodput.
+/// Packets per millisecond, where each full segment of payload is one packet: the goodput of the
+/// paper.
 fn packets(group: &Group, bits_per_second: f64) -> f64 {
     bits_per_second / 8.0 / f64::from(group.segment.max(1)) / 1e3
 }
@@ -121,7 +123,7 @@ fn table(own: &[&Group], round_trip: u32) -> Table {
         let found = PROGRAMS.map(of);
         let goodput = |group: Option<&Group>| group.map(|g| format!("{:.3}", packets(g, g.goodput.median)));
         let loss = |group: Option<&Group>| group.map(|g| format!("{:.4}", g.loss.median));
-        // As in the paper, the model is told the round trip time that was measured.
+        // As in the paper, the measured round trip time is the input of the model.
         let rtts: Vec<f64> =
             found.iter().flatten().map(|group| group.rtt.median * 1e3).filter(|rtt| *rtt > 0.0).collect();
         let rtt = if rtts.is_empty() {
@@ -149,7 +151,7 @@ fn table(own: &[&Group], round_trip: u32) -> Table {
     table
 }
 
-/// A sentence: where the program is fastest, and how far the model is from it.
+/// A sentence that says where the program is fastest, and how far the model differs from it.
 fn peak(own: &[&Group], program: &str, round_trip: u32) -> String {
     let measured = own.iter().filter(|group| group.program == program && group.goodput.count > 0);
     let points: Vec<(u32, f64, f64)> = measured
@@ -250,7 +252,7 @@ mod tests {
     use crate::sweep::{Measurement, Outcome};
 
     #[test]
-    fn a_section_from_a_few_points() {
+    fn paper_section_with_a_few_points_has_tables_and_charts() {
         let all = paper_trials(&[1, 20, 50], 60, 2).unwrap();
         assert_eq!(all.len(), 2 * 2 * 3 * 2);
         assert!(all[..12].iter().all(|trial| trial.id.repetition == 0));

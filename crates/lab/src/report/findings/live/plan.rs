@@ -1,4 +1,4 @@
-//! Which transfers the study consists of.
+//! The transfers of the study.
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use crate::sweep::{Design, Group, Record, SweepError, Trial, groups, trials};
 
 pub(super) const GCT: &str = "globus-url-copy";
 pub(super) const OURS: &str = "ropewalk";
-/// The length of what does not tell one.
+/// The length of groups that do not record one.
 pub(super) const OLD: u32 = 0;
 
 /// A tuned transfer.
 pub(super) struct Case {
-    /// By which it is asked for, and the same untuned.
+    /// The name by which a study selects the case; `untuned_name` selects the same transfer without
+    /// tuning.
     pub(super) name: &'static str,
     untuned_name: &'static str,
     pub(super) program: &'static str,
     pub(super) direction: Direction,
-    /// In the table.
+    /// The heading in the table.
     pub(super) heading: &'static str,
 }
 
@@ -33,7 +34,7 @@ const fn case(
 }
 
 impl Case {
-    /// The same transfer without tuning.
+    /// The program for the same transfer without tuning.
     pub(super) fn untuned(&self) -> String {
         format!("{} --tuner fixed", self.program)
     }
@@ -53,10 +54,11 @@ pub(super) const CASES: [Case; 6] = [
     ),
 ];
 
-/// What else the tuned ones are compared with: GCT as it comes, the sweep of static settings.
+/// Names of the transfers that the tuned ones are compared with: GCT with its defaults, and the
+/// sweep of static settings.
 const COMPARED: [&str; 2] = ["gct", "static"];
 
-/// The names of what a study can be limited to.
+/// The names that can be used to limit a study.
 pub fn live_cases() -> impl Iterator<Item = &'static str> {
     CASES.iter().flat_map(|case| [case.name, case.untuned_name]).chain(COMPARED)
 }
@@ -64,25 +66,26 @@ pub fn live_cases() -> impl Iterator<Item = &'static str> {
 /// The study of live tuning.
 #[derive(Clone, Debug)]
 pub struct LiveStudy {
-    /// These of the library; all if empty.
+    /// Names of scenarios of the library; all if empty.
     pub scenarios: Vec<String>,
-    /// Of [`live_cases`]; all if empty.
+    /// Names from [`live_cases`]; all if empty.
     pub cases: Vec<String>,
-    /// The static settings.
+    /// The numbers of streams of the static settings.
     pub streams: Vec<u32>,
-    /// After which a transfer is stopped.
+    /// Seconds after which a transfer is stopped.
     pub seconds: u32,
-    /// The same for the sweep of static settings, the best two of which are then run for `seconds`.
+    /// Seconds after which a transfer of the sweep of static settings is stopped. The two best
+    /// settings of the sweep then run for `seconds`.
     pub coarse: u32,
-    /// Rounds.
+    /// Number of rounds.
     pub repetitions: u32,
 }
 
 impl LiveStudy {
-    /// Each case tuned and untuned, GCT as it comes, and the sweep, on each scenario.
+    /// Each case tuned and untuned, GCT with its defaults, and the sweep, on each scenario.
     ///
     /// # Errors
-    /// None that a test would not have shown.
+    /// A built-in scenario or program is invalid, which tests exclude.
     pub fn trials(&self) -> Result<Vec<Trial>, SweepError> {
         let mut all = Vec::new();
         for case in CASES.iter().filter(|case| self.wants(case.name)) {
@@ -99,15 +102,16 @@ impl LiveStudy {
         if self.wants("gct") {
             all.extend(self.everywhere(GCT, Direction::Get, self.seconds)?);
         }
-        // Case by case: what a study that is broken off has, it has of every scenario.
+        // Ordered by cases, so that an interrupted study has finished its cases on every scenario.
         all.sort_by_key(|trial| trial.id.repetition);
         Ok(all)
     }
 
-    /// The two best static settings of each scenario, as far as `records` tell, at full length.
+    /// The two best static settings of each scenario at full length, as far as `records` has the
+    /// results of the sweep.
     ///
     /// # Errors
-    /// As [`Self::trials`].
+    /// The same as those of [`Self::trials`].
     pub fn finals(&self, records: &[Record]) -> Result<Vec<Trial>, SweepError> {
         if !self.wants("static") || self.coarse == self.seconds {
             return Ok(Vec::new());
@@ -170,20 +174,20 @@ impl LiveStudy {
         let most = capacity(&scenario, direction, seconds.into(), 1448) / 8.0;
         let call = Call::parse(program)?;
         let action = if direction == Direction::Put { &call.program.put } else { &call.program.get };
-        // A disk that is the limit is to have its part.
+        // If a disk is the limit, the transfer must use the disk.
         let unstored =
             !has_disk(&scenario) && action.as_ref().is_some_and(|action| action.unstored.is_some());
-        // What a disk gives is to be read from it.
+        // Data must be read from a disk, so the source is not a hole if there is one.
         let hollow = !has_disk(&scenario);
         let largest = match (unstored, hollow) {
             (true, _) => f64::INFINITY,
             (false, true) => half_of_memory(),
-            // There it is twice, at the source and at the destination.
+            // With a disk the data is in memory twice, at the source and at the destination.
             (false, false) => 0.5 * half_of_memory(),
         };
         let workload = Workload {
             direction,
-            // The time ends it. The cast saturates.
+            // The size is so large that the time limit ends the transfer. The cast saturates.
             size: Some((1.05 * most * f64::from(seconds)).min(largest) as u64),
             limit: Some(Duration::from_secs(seconds.into())),
             unstored,
@@ -203,7 +207,7 @@ fn of_streams(count: u32) -> String {
     format!("{OURS} --streams {count}")
 }
 
-/// Files that are stored are kept in memory, of which they may take so many bytes.
+/// Half of the memory in bytes: stored files are in memory and may take this much of it.
 fn half_of_memory() -> f64 {
     let memory = rustix::system::sysinfo();
     0.5 * memory.totalram as f64 * f64::from(memory.mem_unit)
@@ -220,7 +224,7 @@ pub(super) fn way(direction: Direction) -> (String, String) {
     ("way".to_owned(), name.to_owned())
 }
 
-/// After how long it was stopped; [`OLD`] where that is not told.
+/// The time limit of a group in seconds; [`OLD`] if the group does not record it.
 pub(super) fn seconds_of(group: &Group) -> u32 {
     let told = group.values.iter().find(|(name, _)| name == SECONDS);
     told.and_then(|(_, value)| value.parse().ok()).unwrap_or(OLD)

@@ -1,23 +1,24 @@
-//! Against the bounds that tuning is to keep.
+//! Compares the results with the bounds that the tuner should keep.
 
 use std::fmt::Write;
 
-/// What kept the bounds, and what did not.
+/// Counts of the transfers that kept the bounds, and lists of those that did not.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// At least 95 % of the best static setting; otherwise listed.
+    /// Transfers that reach at least 95 % of the best static setting; the others are listed.
     new: Near,
-    /// The same of transfers that an earlier study measured.
+    /// The same for transfers that an earlier study measured.
     old: Near,
-    /// At least 97 % of what the program does untuned.
+    /// Number of transfers that reach at least 97 % of the same program without tuning.
     not_worse: u32,
     compared: u32,
     worse: Vec<String>,
-    /// Uploads and third-party copies, and untuned ones: downloads have a column of their own.
+    /// Uploads and third-party transfers with their untuned counterparts. Downloads have a column
+    /// of their own in the table.
     beside: Vec<String>,
-    /// Times GCT as it comes, where that reaches less than half of the best static setting.
+    /// Ratios to GCT with its defaults, if that reaches less than half of the best static setting.
     faster: Vec<String>,
-    /// Seconds until 90 % of the best static setting.
+    /// Seconds until the rate reached 90 % of the best static setting.
     starts: Vec<String>,
 }
 
@@ -29,7 +30,7 @@ struct Near {
 }
 
 impl Tally {
-    /// Shares of the capacity.
+    /// Adds a transfer; `found` and `best` are shares of the capacity.
     pub(super) fn add(&mut self, scenario: &str, heading: &str, found: f64, best: f64, old: bool) {
         let ratio = found / best;
         let all = if old { &mut self.old } else { &mut self.new };
@@ -41,7 +42,7 @@ impl Tally {
         }
     }
 
-    /// A transfer, and the same without tuning.
+    /// Adds a transfer and the same transfer without tuning.
     pub(super) fn untuned(&mut self, scenario: &str, heading: &str, found: f64, untuned: f64) {
         let ratio = found / untuned;
         self.compared += 1;
@@ -59,14 +60,14 @@ impl Tally {
         }
     }
 
-    /// A download from ropewalk's server, and GCT as it comes.
+    /// Adds a download from ropewalk's server and the one of GCT with its defaults.
     pub(super) fn gct(&mut self, scenario: &str, found: f64, gct: Option<f64>, best: f64) {
         if let Some(gct) = gct.filter(|gct| *gct > 0.0 && *gct < 0.5 * best) {
             self.faster.push(format!("`{scenario}` {:.1}", found / gct));
         }
     }
 
-    /// When a download reached 90 % of the best static setting's mean rate.
+    /// Adds the time at which a download reached 90 % of the mean rate of the best static setting.
     pub(super) fn start(&mut self, scenario: &str, seconds: Option<f64>) {
         let when = seconds.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.0} s"));
         self.starts.push(format!("`{scenario}` {when}"));
