@@ -1,10 +1,11 @@
-//! Running scenarios.
+//! Runs scenarios.
 //!
-//! [`run`] builds a scenario's hosts and links, runs its commands, measures, and takes everything down. [`Lab`] does the same
-//! in steps, for people who want to look around ([`Lab::shell`]).
+//! [`run`] builds the hosts and links of a scenario, runs its commands, measures, and removes
+//! everything. [`Lab`] does the same in steps, for interactive use ([`shell`]).
 //!
-//! Everything belongs to the calling process and has no name in the file system: namespaces, interfaces, mounts and
-//! temporary files go when it ends, however it ends, and the programs with them.
+//! Namespaces, interfaces, mounts and temporary files belong to the calling process and have no
+//! names in the file system. They are removed, and the programs are killed, when the process ends
+//! for any reason.
 
 mod build;
 mod change;
@@ -39,23 +40,23 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// How a scenario is run.
+/// Options of a run.
 #[derive(Clone, Default)]
 pub struct RunOptions {
-    /// Name of the lab, under which [`shell`] finds it. Made up if absent.
+    /// Name of the lab, under which [`shell`] finds it. If absent, the lab gets an unused name.
     pub name: Option<String>,
-    /// What `{ropewalk}` stands for. The running program if absent.
+    /// The value of `{ropewalk}`. If absent, the running executable.
     pub program: Option<PathBuf>,
-    /// Ends the run early.
+    /// A handle that ends the run early.
     pub stop: Stop,
-    /// Is told what happens; may be called from several threads.
+    /// Receives the events of the run, possibly from several threads.
     pub events: Option<Listener>,
 }
 
-/// Is told what happens in a run.
+/// A callback for the events of a run.
 pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// Ends a run early; clones belong together.
+/// A handle that ends a run early. Clones refer to the same run.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<Mutex<Stopping>>);
 
@@ -66,22 +67,23 @@ struct Stopping {
 }
 
 impl Stop {
-    /// Asks the run to end: commands are killed, everything is taken down, the result is [`RunError::Stopped`].
+    /// Asks the run to end: commands are killed, everything is removed, and the result is
+    /// [`RunError::Stopped`].
     pub fn stop(&self) {
         let mut state = self.0.lock();
         state.stopped = true;
         for waiting in state.waiting.drain(..) {
-            // A run that has ended does not listen.
+            // A run that has ended no longer receives messages.
             let _ = waiting.send(Message::Stop);
         }
     }
 
-    /// Whether it was asked to.
+    /// Whether [`Self::stop`] was called.
     pub fn is_stopped(&self) -> bool {
         self.0.lock().stopped
     }
 
-    /// Sends a message when it is asked to.
+    /// Sends a message when [`Self::stop`] is called, or at once if it was called already.
     fn tell(&self, messages: &Sender<Message>) {
         let mut state = self.0.lock();
         if state.stopped {
@@ -92,80 +94,82 @@ impl Stop {
     }
 }
 
-/// What a running lab waits for.
+/// The events for which a running lab waits.
 enum Message {
     Stop,
     Ended(Program, process::Ended),
 }
 
-/// A program of the scenario, by its place there.
+/// A program of the scenario, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     Command(usize),
     Server(usize),
-    /// Of `prepare`.
+    /// A command of `prepare`.
     Prepare,
 }
 
-/// What happens in a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Hosts and links are being made.
+    /// Hosts and links are being created.
     Building {
         /// The lab's unique name.
         lab: String,
     },
-    /// A command of `prepare` starts; files are made before the first.
+    /// A command of `prepare` starts. The files of the scenario have been written before the first
+    /// one.
     Preparing {
-        /// On which host.
+        /// The host.
         host: String,
-        /// What is run.
+        /// The command line.
         run: String,
     },
     /// A server is ready.
     Ready {
-        /// Its name.
+        /// Name of the server.
         server: String,
     },
     /// Time zero.
     Started,
     /// A command has started.
     CommandStarted {
-        /// Its name.
+        /// Name of the command.
         command: String,
         /// Seconds from time zero.
         at: f64,
     },
     /// A command has ended.
     CommandEnded {
-        /// Its name.
+        /// Name of the command.
         command: String,
-        /// How long it ran, in seconds.
+        /// Duration in seconds.
         seconds: f64,
         /// How it ended.
         end: End,
     },
-    /// Twice a second.
+    /// The current state, twice per second.
     Progress {
         /// Seconds from time zero.
         at: f64,
-        /// Commands that run now, those in the background left out.
+        /// Running commands, without those in the background.
         running: Vec<String>,
-        /// Established connections, cross traffic left out.
+        /// Number of established connections, without cross traffic.
         streams: u32,
-        /// Payload that arrived at all hosts since the last event, cross traffic left out, in bits a second.
+        /// Payload rate received by all hosts since the last event, without cross traffic, in bits
+        /// per second.
         rate: f64,
     },
-    /// Something that makes the result doubtful.
+    /// A reason to doubt the result.
     Warning(String),
-    /// Everything is taken down.
+    /// Everything is being removed.
     Stopping,
 }
 
-/// Why a run failed. Everything is taken down by then.
+/// The reason why a run failed. Everything has been removed when the caller gets it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Namespaces need root.
+    /// Namespaces need root privileges.
     #[error(
         "the lab needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN) for network namespaces and interfaces: run it with sudo. It \
          does not touch this machine's own interfaces or settings"
@@ -174,59 +178,59 @@ pub enum RunError {
     /// The name is in use.
     #[error("a lab named {0} is running")]
     NameTaken(String),
-    /// No lab of this name.
+    /// There is no lab with this name.
     #[error("no lab named {name} is running{}", if running.is_empty() { String::new() } else { format!("; there are {}", running.join(", ")) })]
     NoSuchLab {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Those that run.
+        /// The labs that are running.
         running: Vec<String>,
     },
-    /// The name is taken, but nobody says by what.
+    /// The name is taken, but its owner does not answer.
     #[error(
         "the lab {0} does not answer: it is being built still, or somebody who is not root holds its name"
     )]
     Silent(String),
-    /// No host of this name.
+    /// There is no host with this name.
     #[error("lab {lab} has no host {host}; it has {}", hosts.join(", "))]
     NoSuchHost {
         /// The lab.
         lab: String,
-        /// What was asked for.
+        /// The requested host.
         host: String,
         /// Its hosts.
         hosts: Vec<String>,
     },
-    /// A running lab cannot be changed like this.
+    /// This change of a running lab is not possible.
     #[error("cannot change {field}: {message}")]
     Change {
         /// The field, or the link.
         field: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// The machine refused something that the scenario needs.
+    /// The machine rejected an operation that the scenario needs.
     #[error("cannot {what}: {error}")]
     Build {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// Why it failed.
+        /// The reason.
         error: io::Error,
     },
-    /// The machine cannot do what the scenario asks for.
+    /// The machine does not support a feature of the scenario.
     #[error("host {host}: {message}")]
     Unsupported {
         /// The host.
         host: String,
-        /// What is missing, and what can be done about it.
+        /// The missing feature, and how to solve the problem.
         message: String,
     },
     /// An emulator could not be started.
     #[error("link {between}: {error}")]
     Emulator {
-        /// The link's ends.
+        /// The hosts of the link.
         between: String,
-        /// Why.
+        /// The reason.
         error: crate::emulator::EmulatorError,
     },
     /// A program could not be started.
@@ -238,7 +242,7 @@ pub enum RunError {
         host: String,
         /// The program.
         program: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A server ended early, or was not ready in time.
@@ -248,7 +252,7 @@ pub enum RunError {
         name: String,
         /// Its host.
         host: String,
-        /// What it did instead of becoming ready.
+        /// The event that happened instead of the server becoming ready.
         what: String,
         /// The last lines of its output.
         output: String,
@@ -285,7 +289,8 @@ fn tail(output: &str) -> String {
 /// Runs a scenario from its beginning to its end.
 ///
 /// # Errors
-/// [`RunError`]; when it returns, with or without an error, no process, namespace, interface, mount or file is left.
+/// [`RunError`]. When this function returns, with or without an error, no process, namespace,
+/// interface, mount or file remains.
 pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, RunError> {
     let mut lab = Lab::start(scenario, options)?;
     lab.run_commands()?;

@@ -1,4 +1,4 @@
-//! Making hosts and links.
+//! Creates the hosts and links of a lab.
 
 use super::{
     Context, Event, RunError, RunOptions, files,
@@ -21,10 +21,10 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-/// What waits in the emulator is delivered at this real-time priority, where the machine permits it.
+/// Real-time priority of the emulator's threads, if the machine permits it.
 const REALTIME: u8 = 20;
 
-/// Makes everything that has no program in it yet.
+/// Creates the lab up to the point at which the first program is started.
 pub(super) fn build(scenario: &Scenario, options: &RunOptions) -> Result<Lab, RunError> {
     if !rustix::process::geteuid().is_root() {
         return Err(RunError::NotRoot);
@@ -40,7 +40,7 @@ pub(super) fn build(scenario: &Scenario, options: &RunOptions) -> Result<Lab, Ru
         events(&Event::Building { lab: context.lab.clone() });
     }
     let base = Base::new().map_err(|error| match error.raw_os_error() {
-        // Root without capabilities, as in a container.
+        // The process is root but lacks capabilities, as in a container.
         Some(code) if code == Errno::PERM.raw_os_error() => RunError::NotRoot,
         _ => RunError::Build { what: "make namespaces".into(), error },
     })?;
@@ -94,7 +94,7 @@ pub(super) fn build(scenario: &Scenario, options: &RunOptions) -> Result<Lab, Ru
 fn directories(host: &str) -> io::Result<()> {
     for path in [Context::dir(host), Context::disk(host), format!("{}/tmp", Context::dir(host))] {
         fs::create_dir_all(&path)?;
-        // Servers may run as another user; nobody else sees these.
+        // Servers may run as another user. Only the lab sees these directories.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o1777))?;
     }
     Ok(())

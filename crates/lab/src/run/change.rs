@@ -1,4 +1,4 @@
-//! Changing the paths of a lab that runs.
+//! Changes the paths of a running lab.
 
 use super::{Event, RunError, lab::Lab, registry};
 use crate::{
@@ -12,11 +12,13 @@ use std::{
     sync::Arc,
 };
 
-/// Changes paths of a running lab at once: fields such as `links[0].path.both.loss` or `links[0].path.round_trip`. Gives each
-/// link that was changed (`links[0]`) with its path as it is then. The lab's result will have a warning that says so.
+/// Changes paths of a running lab at once, by fields such as `links[0].path.both.loss` or
+/// `links[0].path.round_trip`. Returns each changed link (`links[0]`) with its new path. The result
+/// of the lab will have a warning about the change.
 ///
 /// # Errors
-/// [`RunError::NotRoot`], [`RunError::NoSuchLab`], [`RunError::Change`]. Links before the one that is refused are changed.
+/// [`RunError::NotRoot`], [`RunError::NoSuchLab`], [`RunError::Change`]. If the change of one link
+/// is rejected, earlier links stay changed.
 pub fn change(lab: &str, settings: &[(String, Value)]) -> Result<Vec<(String, Path)>, RunError> {
     let changes = changes(settings)?;
     if !rustix::process::geteuid().is_root() {
@@ -34,7 +36,7 @@ pub fn change(lab: &str, settings: &[(String, Value)]) -> Result<Vec<(String, Pa
     changes.into_iter().map(one).collect()
 }
 
-/// Lets others change a lab's paths, and notes that they did.
+/// Lets other processes change the paths of a lab. Each change adds a warning to the result.
 pub(super) fn allow(lab: &Lab, listener: UnixListener) -> io::Result<ControlSocket> {
     let controls = lab.links.iter().enumerate();
     let paths = controls.map(|(index, link)| (format!("links[{index}]"), link.emulator.control())).collect();
@@ -51,10 +53,11 @@ pub(super) fn allow(lab: &Lab, listener: UnixListener) -> io::Result<ControlSock
     ControlSocket::start_telling(listener, paths, Arc::new(told))
 }
 
-/// What is to become different, by link.
+/// Converts the settings to one change per link.
 fn changes(settings: &[(String, Value)]) -> Result<BTreeMap<String, Change>, RunError> {
     let mut changes = BTreeMap::<String, Change>::new();
-    // A round trip is two delays, so both would be said of the same.
+    // `round_trip` sets both delays, so a link may not have `round_trip` and `delay` in the same
+    // call.
     let (mut round_trips, mut delays) = (BTreeSet::new(), BTreeSet::new());
     for (field, value) in settings {
         let wrong = |message: String| RunError::Change { field: field.clone(), message };
@@ -90,7 +93,8 @@ fn changes(settings: &[(String, Value)]) -> Result<BTreeMap<String, Change>, Run
             change.backward.delay = Some(round_trip - round_trip / 2);
             continue;
         }
-        // Over what is there already, so that several fields of a link change together.
+        // The field is added to the fields of the link that are already there, so that several
+        // fields of a link change together.
         let mut table = toml::Table::try_from(&*change).map_err(|error| wrong(error.to_string()))?;
         put(&mut table, inner, value).ok_or_else(expected)?;
         let new = toml::Value::Table(table).try_into();
@@ -102,7 +106,8 @@ fn changes(settings: &[(String, Value)]) -> Result<BTreeMap<String, Change>, Run
     Ok(changes)
 }
 
-/// Puts a value into nested tables. `None` where a list or another value is in the way.
+/// Puts a value into nested tables. Returns `None` if a list or another value is in conflict with
+/// the path of keys.
 fn put(table: &mut toml::Table, steps: &[Step], value: &Value) -> Option<()> {
     let (Step::Key(key), rest) = steps.split_first()? else { return None };
     if rest.is_empty() {
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_link_change_together() {
+    fn changes_of_several_fields_of_a_link_are_one_change() {
         let changes = read(&[
             ("links[0].path.both.loss", "1%"),
             ("links[1].path.round_trip", "30ms"),
@@ -144,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_is_two_delays() {
+    fn changes_with_round_trip_and_delay_are_rejected() {
         let round_trip = ("links[0].path.round_trip", "80ms");
         for delay in ["links[0].path.both.delay", "links[0].path.forward.delay"] {
             for settings in [[round_trip, (delay, "10ms")], [(delay, "10ms"), round_trip]] {
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_is_refused() {
+    fn changes_of_an_unknown_or_fixed_field_are_rejected() {
         for (field, value, expected) in [
             ("kernel.congestion", "bbr", "expected for example"),
             ("links[0]", "1", "expected for example"),

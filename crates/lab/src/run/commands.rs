@@ -1,27 +1,27 @@
-//! Running the timed commands.
+//! Runs the timed commands.
 
 use super::{Event, Message, Program as Which, RunError, lab::Lab, process::Ended, servers::describe};
 use crate::{results::End, scenario::Command};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// How often [`Event::Progress`] comes.
+/// Interval of [`Event::Progress`].
 const PROGRESS: Duration = Duration::from_millis(500);
-/// How long a program may take to end after SIGINT.
+/// Time that a program has to end after SIGINT, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What the last progress event said.
+/// The time and the counter of the last progress event.
 struct Progress {
     at: Instant,
     received: u64,
 }
 
 impl Lab {
-    /// Runs the timed commands to their end.
+    /// Runs the timed commands until all have ended.
     ///
     /// # Errors
-    /// [`RunError::Command`] for one that fails or takes too long, [`RunError::Timeout`] for the run,
-    /// [`RunError::Server`] for a server that fails meanwhile, [`RunError::Stopped`].
+    /// [`RunError::Command`] if a command fails or takes too long, [`RunError::Timeout`] if the run
+    /// takes too long, [`RunError::Server`] if a server fails, [`RunError::Stopped`].
     pub fn run_commands(&mut self) -> Result<(), RunError> {
         let timeout = self.context.scenario.timeout;
         let deadline = self.zero + timeout.0;
@@ -47,7 +47,7 @@ impl Lab {
         }
     }
 
-    /// Waits for the next thing to happen, and takes it.
+    /// Waits for the next event and handles it.
     fn step(&mut self, progress: &mut Progress, due: Option<Instant>) -> Result<(), RunError> {
         let next = progress.at + PROGRESS;
         match self.receive(due.map_or(next, |due| due.min(next)))? {
@@ -63,7 +63,7 @@ impl Lab {
         &self.context.scenario.commands[index]
     }
 
-    /// When a command may start: `None` if another must end first.
+    /// The time at which a command may start; `None` if another command must end first.
     fn start_time(&self, index: usize) -> Option<Instant> {
         let command = self.command(index);
         if let Some(at) = command.at {
@@ -80,7 +80,7 @@ impl Lab {
                 }
                 latest
             }
-            // The one before it in the file that is waited for.
+            // The last command before it in the file for which the run waits.
             None => match commands[..index]
                 .iter()
                 .rposition(|earlier| !earlier.background && earlier.at.is_none())
@@ -115,7 +115,8 @@ impl Lab {
         Ok(())
     }
 
-    /// When the next limit of a running command, or the start of another, is due.
+    /// The time at which a running command reaches its next limit or another command starts,
+    /// whichever comes first.
     fn next_due(&self) -> Option<Instant> {
         let due = |index: usize| match &self.commands[index] {
             None => self.start_time(index),
@@ -200,7 +201,7 @@ impl Lab {
         running.map(|(command, _)| command.name.clone()).collect()
     }
 
-    /// What a run that takes too long waits for.
+    /// The commands for which a run that takes too long still waits.
     fn unfinished(&self) -> String {
         let running = self.running();
         if !running.is_empty() {
@@ -221,7 +222,7 @@ impl Lab {
         self.event(Event::Progress {
             at: now.saturating_duration_since(self.zero).as_secs_f64(),
             running: self.running(),
-            // Each connection is seen at both its ends.
+            // Each connection is counted at both its ends, so the sum would count it twice.
             streams: live.streams.iter().copied().max().unwrap_or_default(),
             rate,
         });

@@ -1,4 +1,4 @@
-//! What `{...}` stands for in a running lab, and the environment of its programs.
+//! The values of the placeholders `{...}` in a running lab, and the environment of its programs.
 
 use super::RunError;
 use crate::{
@@ -9,10 +9,11 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 
 use parking_lot::Mutex;
 
-/// First port for `{port:NAME}`; below the range that the kernel takes for outgoing connections.
+/// First port for `{port:NAME}`; it is below the range that the kernel uses for outgoing
+/// connections.
 const FIRST_PORT: u16 = 20_001;
 
-/// What does not change while a lab runs.
+/// The constant data of a running lab.
 pub(super) struct Context {
     pub(super) lab: String,
     pub(super) scenario: Scenario,
@@ -32,12 +33,12 @@ impl Context {
         format!("{LAB_DIR}/{host}")
     }
 
-    /// The store of a host.
+    /// The directory of a host's disk.
     pub(super) fn disk(host: &str) -> String {
         format!("{LAB_DIR}/{host}/disk")
     }
 
-    /// A text for a host, variables filled in.
+    /// Fills in the placeholders of a text for a host.
     pub(super) fn fill(&self, text: &str, host: &str) -> Result<String, RunError> {
         template::fill(text, |kind, argument| self.value(kind, argument, host)).map_err(|message| {
             RunError::Build {
@@ -72,7 +73,7 @@ impl Context {
         *ports.entry(name.to_owned()).or_insert(next)
     }
 
-    /// Program and arguments.
+    /// The program and its arguments, with placeholders filled in.
     pub(super) fn arguments(&self, run: &Run, host: &str) -> Result<Vec<String>, RunError> {
         match run {
             Run::Shell(text) => Ok(vec!["/bin/sh".into(), "-c".into(), self.fill(text, host)?]),
@@ -80,7 +81,8 @@ impl Context {
         }
     }
 
-    /// What the environment of programs on a host has beside (or instead of) what this process has.
+    /// The variables that are added to this process's environment for programs on a host, or
+    /// override it.
     pub(super) fn environment(
         &self,
         host: &str,
@@ -94,7 +96,7 @@ impl Context {
             ("HOSTNAME".to_owned(), host.to_owned()),
         ]);
         if let Some((v4, _)) = self.topology.address(host, host) {
-            // Globus programs look their own name up and announce what they find.
+            // Globus programs look up their own host name and announce the address that they find.
             environment.insert("GLOBUS_HOSTNAME".to_owned(), v4.to_string());
         }
         let of_host = self.scenario.hosts.get(host).map(|host| &host.environment);
@@ -111,7 +113,8 @@ impl Context {
             if let Some((v4, v6)) = self.topology.address(name, host) {
                 text.push_str(&format!("{v4} {name}\n{v6} {name}-v6\n"));
             }
-            // Whichever address a peer comes from, it has a name: reverse lookups end here.
+            // Every address of a host gets a name, so that reverse lookups are answered from this
+            // file.
             for other in self.topology.of(name) {
                 text.push_str(&format!("{} {name}-to-{}\n", other.v4, other.peer));
             }

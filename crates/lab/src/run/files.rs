@@ -1,4 +1,4 @@
-//! Files that exist before anything runs.
+//! Creates the files that exist before any program runs.
 
 use super::{Context, RunError};
 use crate::{
@@ -29,7 +29,8 @@ pub(super) fn write(base: &Base, context: &Context) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether a path, variables filled in, is the host's own. The rest of the file system is this machine's.
+/// Whether a path, with variables filled in, belongs to the host. The rest of the file system
+/// belongs to this machine.
 fn is_inside(path: &str, host: &str) -> bool {
     let path = Path::new(path);
     path.starts_with(Context::dir(host)) && !path.components().any(|part| part == Component::ParentDir)
@@ -60,7 +61,7 @@ fn write_one(file: &File, path: &Path, text: Option<&str>, random: &mut fastrand
     (0..count).try_for_each(|number| write(&path.join(number.to_string())))
 }
 
-/// A node as `/dev/null` is, which whoever runs in the lab may write to.
+/// Creates a device like `/dev/null`, to which every user in the lab may write.
 fn null(path: &Path) -> io::Result<()> {
     rustix::fs::mknodat(
         CWD,
@@ -69,15 +70,16 @@ fn null(path: &Path) -> io::Result<()> {
         Mode::from_raw_mode(0o666),
         rustix::fs::makedev(1, 3),
     )?;
-    // The mask of the process applied above.
+    // mknod(2) applied the umask of the process.
     fs::set_permissions(path, Permissions::from_mode(0o666))
 }
 
-/// Files are in memory: this machine's should not be filled before it turns out to be too little.
+/// Checks the free space first. Files are in memory, and the memory of this machine should not be
+/// filled before writing fails.
 fn check_room(directory: &Path, size: u64) -> io::Result<()> {
     let room = rustix::fs::statvfs(directory)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
-    // Some file systems do not say what they have.
+    // Some file systems do not report their size.
     if room.f_blocks == 0 || size <= free {
         return Ok(());
     }
@@ -95,7 +97,7 @@ fn put(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write) -> io::Result<
         .set_permissions(Permissions::from_mode(mode))
 }
 
-/// Random bytes, which no program can compress.
+/// Writes random bytes, which no program can compress.
 fn fill(to: &mut dyn Write, size: u64, random: &mut fastrand::Rng) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     let mut left = size;
@@ -113,7 +115,7 @@ mod tests {
     use super::is_inside;
 
     #[test]
-    fn variables_do_not_lead_out() {
+    fn is_inside_with_paths_out_of_the_host_is_false() {
         assert!(is_inside("/ropewalk-lab/left/disk/a..b/c", "left"));
         for outside in ["/ropewalk-lab/left/disk/../../../etc/x", "/ropewalk-lab/leftover", "/etc/x", "x"] {
             assert!(!is_inside(outside, "left"), "{outside}");

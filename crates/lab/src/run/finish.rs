@@ -1,4 +1,4 @@
-//! From a lab that has run to its result.
+//! Ends a lab and makes its result.
 
 use super::lab::{Lab, Program};
 use crate::{
@@ -12,13 +12,14 @@ use crate::{
 };
 use std::time::{Instant, UNIX_EPOCH};
 
-/// One in a hundred packets later than this many seconds makes a result doubtful.
+/// If the 99th percentile of the lateness is above this many seconds, the result is doubtful.
 const LATE: f64 = 0.002;
-/// A machine busier than this has not given programs the time that they wanted.
+/// If the share of busy CPU time is above this, the programs did not get all the time that they
+/// wanted.
 const BUSY: f64 = 0.95;
 
 impl Lab {
-    /// Takes everything down and gives what was measured.
+    /// Removes everything and returns the result.
     pub fn finish(mut self) -> RunResult {
         let end = Instant::now();
         let recording = self.recorder.take().map(crate::record::Recorder::finish).unwrap_or_default();
@@ -175,7 +176,7 @@ impl Lab {
     ) -> CommandResult {
         let mut result =
             CommandResult { name: name.to_owned(), host: host.to_owned(), ..CommandResult::default() };
-        // One in the background may not have had its turn.
+        // A command in the background may not have been started.
         let Some(program) = program else { return result };
         let keep = self.context.scenario.record.output.0 as usize;
         let process = &program.process;
@@ -210,7 +211,7 @@ impl Lab {
     }
 }
 
-/// What was counted since `before`, `after` being the steps since then.
+/// The difference of the counters since `before`; `after` has the steps since then.
 fn direction_result(
     counters: &emulator::Counters,
     before: &emulator::Counters,
@@ -227,7 +228,7 @@ fn direction_result(
         lost: since(&|of| of.lost),
         marked: since(&|of| of.marked),
         reordered: since(&|of| of.reordered),
-        // One that became longer did so since.
+        // If the maximum has increased, it was reached since then.
         queue_max: if counters.waiting_max > before.waiting_max { counters.waiting_max } else { longest() },
         overrun: since(&|of| of.overrun),
     }
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_counted_from_time_zero() {
+    fn direction_result_counts_from_time_zero() {
         let before = emulator::Counters {
             packets_in: 100,
             bytes_out: 140_000,

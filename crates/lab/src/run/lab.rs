@@ -25,15 +25,17 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Steps of a link's series in a lab that nobody knows the end of: an hour of ten a second.
+/// Steps of a link's series that are kept in a lab of unknown duration: one hour with ten steps per
+/// second.
 const KEPT: usize = 36_000;
 
-/// A running lab: hosts and links are there, servers are ready, cross traffic flows. Dropping it takes everything down.
+/// A running lab: hosts and links exist, servers are ready, cross traffic flows. Dropping it
+/// removes everything.
 pub struct Lab {
     pub(super) context: Context,
     pub(super) options: RunOptions,
     pub(super) messages: (Sender<Message>, Receiver<Message>),
-    // What follows is taken down in this order (Lab::down).
+    // The following fields are shut down in this order (Lab::down).
     pub(super) taken: Option<Name>,
     pub(super) registration: Option<Registration>,
     pub(super) control: Option<ControlSocket>,
@@ -49,7 +51,7 @@ pub struct Lab {
     pub(super) applied: BTreeMap<String, Applied>,
     pub(super) zero: Instant,
     pub(super) started: SystemTime,
-    /// What went wrong without ending the run.
+    /// Problems that did not end the run.
     pub(super) warnings: Arc<Mutex<Vec<String>>>,
 }
 
@@ -58,9 +60,9 @@ pub(super) struct Program {
     pub(super) arguments: Vec<String>,
     pub(super) process: Process,
     pub(super) ended: Option<Ended>,
-    /// It was ended by the lab, for its timeout.
+    /// Whether the lab killed it because of its timeout.
     pub(super) timed_out: bool,
-    /// It was ended by the lab, as the scenario has it.
+    /// Whether the lab stopped it because of the scenario's `stop`.
     pub(super) stopped: bool,
 }
 
@@ -68,15 +70,16 @@ pub(super) struct Program {
 pub(super) struct Link {
     pub(super) emulator: Emulator,
     pub(super) started: Instant,
-    /// What it had counted at time zero, each way.
+    /// The emulator's counters at time zero, for both directions.
     pub(super) before: [Counters; 2],
 }
 
 impl Lab {
-    /// Builds a scenario's hosts and links, prepares them, starts servers and cross traffic. Now is time zero.
+    /// Builds a scenario's hosts and links, runs the preparation, and starts servers and cross
+    /// traffic. When this function returns, it is time zero.
     ///
     /// # Errors
-    /// [`RunError`]; everything is taken down by then.
+    /// [`RunError`]. Everything has been removed then.
     pub fn start(scenario: &Scenario, options: &RunOptions) -> Result<Self, RunError> {
         let mut lab = build::build(scenario, options)?;
         lab.prepare()?;
@@ -93,25 +96,26 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Its unique name.
+    /// The unique name of the lab.
     pub fn name(&self) -> &str {
         &self.context.lab
     }
 
-    /// Its hosts, by name.
+    /// The names of the hosts.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.hosts.iter().map(HostSpace::name)
     }
 
-    /// Waits until [`super::Stop::stop`] is called, while servers and cross traffic run. Since nobody knows for how long, hosts
-    /// are not recorded any more, and of the links' series only the latest steps are kept.
+    /// Waits until [`super::Stop::stop`] is called, while servers and cross traffic run. As the
+    /// duration is unknown, hosts are no longer recorded, and only the latest steps of the links'
+    /// series are kept.
     ///
     /// # Errors
-    /// [`RunError::Server`] when a server fails.
+    /// [`RunError::Server`] if a server fails.
     pub fn wait(&mut self) -> Result<(), RunError> {
         self.recorder = None;
         for link in &self.links {
-            // One that has ended grows no more.
+            // An emulator that has ended needs no limit.
             let _ = link.emulator.control().keep(KEPT);
         }
         match self.run_until_stopped() {
@@ -139,17 +143,17 @@ impl Lab {
         })
     }
 
-    /// Ends everything that runs. What was measured stays.
+    /// Ends all programs and threads. The recorded data is kept.
     pub(super) fn down(&mut self) {
         self.registration = None;
         self.control = None;
         if let Some((stop, thread)) = self.changes.take() {
             drop(stop);
-            // A panic there has been printed.
+            // The panic message of this thread has been printed already.
             let _ = thread.join();
         }
         self.traffic.iter_mut().for_each(Traffic::stop);
-        // A process that waits for a disk cannot be killed.
+        // A process that waits for a disk could not be killed.
         self.disks.values().for_each(DiskServer::release);
         if let Err(error) = self.base.kill() {
             self.warn(format!("cannot wait for the lab's processes: {error}"));
@@ -165,7 +169,7 @@ impl Drop for Lab {
         self.recorder = None;
         self.down();
         self.links.clear();
-        // The last that holds their mounts.
+        // The hosts are the last owners of the disks' mounts.
         self.hosts.clear();
         self.base.close();
         std::mem::take(&mut self.disks).into_values().for_each(DiskServer::join);

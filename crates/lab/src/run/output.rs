@@ -1,4 +1,4 @@
-//! What a program prints.
+//! The output of a program.
 
 use std::{
     io::{ErrorKind, Read},
@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-/// The output of one program, as it comes. Clones are the same.
+/// The output of one program, read while it runs. Clones share the data.
 #[derive(Clone, Default)]
 pub(super) struct Output {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ struct State {
     ended: bool,
 }
 
-/// What came first.
+/// The event that came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Line,
@@ -39,18 +39,19 @@ pub(super) enum Found {
 }
 
 impl Output {
-    /// Looks for a line that contains a text. Must be called before [`Self::read`].
+    /// Starts to look for a line that contains `text`. Must be called before [`Self::read`].
     pub(super) fn want(&self, text: &str) {
         self.shared.state.lock().wanted = Some(text.to_owned());
     }
 
-    /// Reads a stream (0: standard output, 1: standard error) on a thread, keeping about its last `keep` bytes.
+    /// Reads a stream (0: standard output, 1: standard error) on a thread, and keeps at least its
+    /// last `keep` bytes.
     pub(super) fn read(&self, stream: usize, mut from: impl Read + Send + 'static, keep: usize) {
         self.shared.state.lock().open += 1;
         let own = self.clone();
         let reader = move || {
             let mut buffer = vec![0; 16 << 10];
-            // The start of the last line, which may come in pieces.
+            // The start of the last line, which may arrive in several reads.
             let mut line = Vec::new();
             loop {
                 match from.read(&mut buffer) {
@@ -64,7 +65,7 @@ impl Output {
             own.shared.changed.notify_all();
         };
         if thread::Builder::new().name("lab-output".into()).spawn(reader).is_err() {
-            // The pipe is closed; the program learns that nobody reads.
+            // The pipe is closed now, so the program's writes to it fail.
             self.shared.state.lock().open -= 1;
         }
     }
@@ -90,11 +91,11 @@ impl Output {
         }
     }
 
-    /// Says that the program has ended, and waits a moment for the rest of its output.
+    /// Records that the program has ended, and waits up to one second for the rest of its output.
     pub(super) fn end(&self) {
         let deadline = Instant::now() + Duration::from_secs(1);
         let mut state = self.shared.state.lock();
-        // Children that go on may keep the pipe open.
+        // Child processes that still run may keep the pipe open.
         while state.open > 0 && Instant::now() < deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             self.shared.changed.wait_for(&mut state, left);
@@ -103,7 +104,7 @@ impl Output {
         self.shared.changed.notify_all();
     }
 
-    /// Waits for the wanted line, or the program's end.
+    /// Waits for the wanted line or for the end of the program.
     pub(super) fn wait(&self, deadline: Instant) -> Found {
         let mut state = self.shared.state.lock();
         loop {
@@ -130,7 +131,7 @@ impl Output {
         String::from_utf8_lossy(&kept[kept.len().saturating_sub(keep)..]).into_owned()
     }
 
-    /// The last lines, for an error.
+    /// The last lines of both streams, for an error message.
     pub(super) fn tail(&self) -> String {
         let all = [0, 1].map(|stream| self.text(stream, 4 << 10)).join("\n");
         let lines: Vec<_> = all.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_found_across_reads() {
+    fn output_when_a_line_arrives_in_two_reads_finds_it() {
         let output = Output::default();
         output.want("Server listening");
         let text = std::io::Cursor::new("noise\nServer lis").chain(std::io::Cursor::new("tening on 5001\n"));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_long_output_is_kept() {
+    fn output_when_long_keeps_the_end() {
         let output = Output::default();
         output.want("nothing like it");
         output.read(1, std::io::Cursor::new(vec![b'x'; 100_000]).chain(std::io::Cursor::new("\nlast")), 1000);

@@ -16,8 +16,8 @@ use std::{
     time::Instant,
 };
 
-/// What of this process's environment would lead programs out of the lab: their own files of former runs.
-/// And proxies, which no host of the lab reaches.
+/// Variables that are removed from the environment. Most would make programs use their own files
+/// outside the lab, from earlier runs. No host of the lab can reach a proxy.
 const REMOVED: [&str; 14] = [
     "XDG_CONFIG_HOME",
     "XDG_CACHE_HOME",
@@ -35,18 +35,18 @@ const REMOVED: [&str; 14] = [
     "HTTP_PROXY",
 ];
 
-/// What to start.
+/// The parameters of a program to start.
 pub(super) struct Launch<'a> {
     pub(super) arguments: &'a [String],
     pub(super) environment: &'a BTreeMap<String, String>,
     pub(super) directory: &'a str,
-    /// Bytes of output that are kept.
+    /// Number of bytes of output to keep.
     pub(super) keep: usize,
-    /// A text that a line of its output will contain.
+    /// A text to look for in the lines of its output.
     pub(super) wanted: Option<&'a str>,
 }
 
-/// A program that runs, in a process group of its own.
+/// A running program, in a process group of its own.
 pub(super) struct Process {
     pub(super) started: Instant,
     pub(super) output: Output,
@@ -62,7 +62,7 @@ pub(super) struct Ended {
     pub(super) cpu: Cpu,
 }
 
-/// A command for a host, with its environment, not started.
+/// Returns the command for a host, with its environment, without starting it.
 pub(super) fn prepare(
     arguments: &[String],
     environment: &BTreeMap<String, String>,
@@ -79,7 +79,7 @@ pub(super) fn prepare(
 }
 
 impl Process {
-    /// Starts a program on a host. `on_end` is called on another thread, once.
+    /// Starts a program on a host. `on_end` is called once, on another thread.
     pub(super) fn start(
         spaces: &Spaces,
         launch: &Launch<'_>,
@@ -107,22 +107,22 @@ impl Process {
         Ok(Self { started, output, pid, waiter: Some(waiter) })
     }
 
-    /// Sends a signal to the program and those that it started.
+    /// Sends a signal to the program's process group.
     pub(super) fn signal(&self, signal: Signal) {
         if self.output.ended() {
-            // Its number may belong to another by now.
+            // The kernel may have reused the process id.
             return;
         }
         if let Some(group) = Pid::from_raw(self.pid as i32) {
-            // It may have ended this moment.
+            // The program may have ended just now.
             let _ = kill_process_group(group, signal);
         }
     }
 
-    /// Waits until `on_end` was called.
+    /// Waits until `on_end` has returned.
     pub(super) fn join(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            // A panic there has been printed.
+            // The panic message of this thread has been printed already.
             let _ = waiter.join();
         }
     }
@@ -133,7 +133,7 @@ fn wait(mut child: Child) -> Ended {
     let before = Pid::from_raw(pid as i32)
         .and_then(|pid| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok());
     let at = Instant::now();
-    // It has ended but not been waited for: the kernel still tells what it took.
+    // The process has ended but was not waited for, so its CPU time is still in /proc.
     let cpu = before.and_then(|_| cpu::of_process(pid)).unwrap_or_default();
     let end = child.wait().map_or(End::Stopped, end_of);
     Ended { at, end, cpu }

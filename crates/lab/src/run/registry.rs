@@ -1,7 +1,8 @@
-//! Labs that run on this machine, by name.
+//! The running labs of this machine, by name.
 //!
-//! A lab listens at the abstract Unix address `ropewalk-lab/NAME`, which the kernel forgets with the process. Whoever
-//! connects learns what the lab consists of. At `ropewalk-lab-control/NAME` its paths can be changed.
+//! A lab listens at the abstract Unix address `ropewalk-lab/NAME`, which the kernel removes with
+//! the process. A client that connects receives a description of the lab. The address
+//! `ropewalk-lab-control/NAME` accepts changes of the lab's paths.
 
 use super::{Context, RunError};
 use crate::netns::HostSpace;
@@ -27,34 +28,34 @@ use std::{
 const PREFIX: &str = "ropewalk-lab/";
 const CONTROL: &str = "ropewalk-lab-control/";
 
-/// A lab that runs.
+/// A running lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LabInfo {
-    /// Its name.
     pub name: String,
-    /// Its scenario's title.
+    /// The title of its scenario.
     pub scenario: String,
-    /// The process that it belongs to.
+    /// The process that owns the lab.
     pub process: u32,
-    /// Its hosts.
+    /// The hosts by name.
     pub hosts: BTreeMap<String, HostInfo>,
 }
 
-/// A host of a lab that runs.
+/// A host of a running lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostInfo {
-    /// Its addresses.
+    /// IP addresses.
     pub addresses: Vec<String>,
-    /// Descriptors of the lab's process: network, mounts, host name, processes.
+    /// Descriptors of the lab's process: network, mounts, host name, process ids.
     pub(super) namespaces: [i32; 4],
-    /// What its programs have in their environment.
+    /// The environment of programs on the host.
     pub(super) environment: BTreeMap<String, String>,
-    /// Where its programs start.
+    /// The working directory of programs on the host.
     pub(super) directory: String,
 }
 
 impl LabInfo {
-    /// What users may know who cannot enter it: a scenario's environment may have passwords.
+    /// The description for users who cannot enter the lab. It has no environments, which may
+    /// contain passwords.
     fn for_others(&self) -> Self {
         let mut public = self.clone();
         public.hosts.values_mut().for_each(|host| host.environment.clear());
@@ -62,13 +63,13 @@ impl LabInfo {
     }
 }
 
-/// Keeps a name and answers questions, until it is dropped.
+/// Owns a name and answers clients until it is dropped.
 pub(super) struct Registration {
     listener: Arc<UnixListener>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A name that nobody else has.
+/// A unique name, with its listeners.
 pub(super) struct Name {
     pub(super) name: String,
     listener: UnixListener,
@@ -76,7 +77,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Takes a name, or makes one up.
+    /// Takes the given name, or an unused one.
     pub(super) fn take(given: Option<&str>) -> Result<Self, RunError> {
         let failed = |error| RunError::Build { what: "take a name for the lab".into(), error };
         if let Some(name) = given {
@@ -103,7 +104,7 @@ impl Name {
         Err(failed(ErrorKind::AddrInUse.into()))
     }
 
-    /// Answers from now on. Gives what to listen at for changes.
+    /// Answers clients from now on. Returns the listener for changes.
     pub(super) fn answer(self, info: &LabInfo) -> io::Result<(Registration, UnixListener)> {
         let (whole, public) = (serde_json::to_vec(info)?, serde_json::to_vec(&info.for_others())?);
         let listener = Arc::new(self.listener);
@@ -115,13 +116,14 @@ impl Name {
                     // The listener was shut down.
                     Err(error) if error.kind() == ErrorKind::InvalidInput => return,
                     Err(_) => {
-                        // Out of descriptors, most likely: whoever asks waits until there are some.
+                        // The process is most likely out of descriptors. The client waits until
+                        // there are some.
                         thread::sleep(Duration::from_millis(100));
                         continue;
                     }
                 };
                 let root = sockopt::socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
-                // Nobody may keep the others waiting.
+                // A client that does not read must not block the other clients.
                 let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
                 let _ = stream.write_all(if root { &whole } else { &public });
             }
@@ -140,7 +142,7 @@ impl Drop for Registration {
     }
 }
 
-/// What to say of a lab.
+/// The description of a lab.
 pub(super) fn info(context: &Context, hosts: &[HostSpace]) -> Result<LabInfo, RunError> {
     let mut all = BTreeMap::new();
     for host in hosts {
@@ -166,25 +168,25 @@ fn address(prefix: &str, name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("{prefix}{name}"))
 }
 
-/// Both addresses of a lab.
+/// Listens at both addresses of a lab.
 fn bind(name: &str) -> io::Result<[UnixListener; 2]> {
     let bind = |prefix| UnixListener::bind_addr(&address(prefix, name)?);
     Ok([bind(PREFIX)?, bind(CONTROL)?])
 }
 
-/// The labs that run on this machine.
+/// The running labs of this machine.
 pub fn labs() -> Vec<LabInfo> {
     names().iter().filter_map(|name| ask(name, Duration::ZERO).ok()).collect()
 }
 
-/// Whether a lab may be called so.
+/// Whether the name of a lab is valid.
 fn fits(name: &str) -> bool {
     let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     letters && (1..=64).contains(&name.len())
 }
 
 fn names() -> Vec<String> {
-    // Names are bytes, and any user may take any.
+    // Names are bytes, and any user may take any name.
     names_in(&String::from_utf8_lossy(&fs::read("/proc/net/unix").unwrap_or_default()))
 }
 
@@ -199,12 +201,12 @@ fn names_in(sockets: &str) -> Vec<String> {
     names
 }
 
-/// Asks a lab what it consists of.
+/// Asks a lab for its description.
 pub(super) fn find(name: &str) -> Result<LabInfo, RunError> {
     ask(name, BUSY).map_err(|_| missing(name, names()))
 }
 
-/// Why there is nothing to learn of a lab, `taken` being the names that are.
+/// The error for a lab without a description; `taken` are the names in use.
 fn missing(name: &str, taken: Vec<String>) -> RunError {
     if taken.iter().any(|other| other == name) {
         return RunError::Silent(name.to_owned());
@@ -219,15 +221,16 @@ fn ask(name: &str, patience: Duration) -> io::Result<LabInfo> {
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// Where a lab takes changes of its paths.
+/// Connects to the control socket of a lab.
 pub(super) fn control(name: &str) -> io::Result<UnixStream> {
     connect(CONTROL, name, BUSY)
 }
 
-/// How long to wait for a place in the queue of one whose name is given.
+/// How long to wait for room in the listen queue of a lab whose name the user gave.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// Any user may take a name and never accept anybody. Once its queue is full, connecting would wait for ever.
+/// Connects without blocking: any user may take a name and never accept a connection, and once its
+/// queue is full, a blocking connect would wait for ever.
 fn connect(prefix: &str, name: &str, patience: Duration) -> io::Result<UnixStream> {
     let to = SocketAddrUnix::new_abstract_name(format!("{prefix}{name}").as_bytes())?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -256,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn environments_are_not_for_everybody() {
+    fn lab_info_for_other_users_has_no_environment() {
         let environment = BTreeMap::from([("PASSWORD".to_owned(), "secret".to_owned())]);
         let host = HostInfo {
             addresses: vec!["10.77.0.1".into()],
@@ -271,17 +274,17 @@ mod tests {
     }
 
     #[test]
-    fn who_accepts_nobody_holds_nobody_up() {
+    fn connect_when_the_owner_never_accepts_does_not_block() {
         let name = format!("test-silent-{}", std::process::id());
         let Ok(_listener) = UnixListener::bind_addr(&address(PREFIX, &name).unwrap()) else {
             panic!("{name}")
         };
-        // Until its queue is full.
+        // Connects until the queue is full.
         let mut held = Vec::new();
         let full = loop {
             match connect(PREFIX, &name, Duration::ZERO) {
                 Ok(stream) => held.push(stream),
-                // It is not root's.
+                // The listener does not belong to root.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => return,
                 Err(error) => break error,
             }
@@ -294,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_told_from_who_does_not_answer_yet() {
+    fn missing_lab_is_distinguished_from_a_silent_one() {
         assert!(matches!(missing("a", vec!["b".into()]), RunError::NoSuchLab { .. }));
         assert!(matches!(missing("b", vec!["b".into()]), RunError::Silent(name) if name == "b"));
     }
 
     #[test]
-    fn names_that_no_lab_has_are_left_out() {
+    fn names_in_sockets_leaves_out_invalid_names() {
         let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
                        0: 2 0 10000 1 01 71 @ropewalk-lab/lab1\n\
                        0: 2 0 10000 1 01 71 @ropewalk-lab-control/lab1\n\

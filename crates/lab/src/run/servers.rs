@@ -1,4 +1,4 @@
-//! What happens before the commands: preparation, servers, cross traffic.
+//! The steps before the commands: preparation, servers, cross traffic.
 
 use super::{
     Context, Event, Message, Program as Which, RunError,
@@ -22,7 +22,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How often the kernel is asked whether somebody listens at a port: there is nothing to wait for.
+/// Interval at which the kernel is asked whether a socket listens at a port, as there is no event
+/// to wait for.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Lab {
@@ -43,7 +44,7 @@ impl Lab {
             Launch { arguments: &arguments, environment: &environment, directory: &directory, keep, wanted };
         let messages = self.messages.0.clone();
         let process = Process::start(self.host(host)?.spaces(), &launch, move |ended| {
-            // Nobody listens once the lab is being taken down.
+            // There is no receiver any more while the lab is being removed.
             let _ = messages.send(Message::Ended(which, ended));
         });
         let process = process.map_err(|error| RunError::Spawn {
@@ -93,7 +94,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts the servers, one after the other, each when the one before it is ready.
+    /// Starts the servers one after the other. Each is started when the one before it is ready.
     pub(super) fn start_servers(&mut self) -> Result<(), RunError> {
         for (index, server) in self.context.scenario.servers.clone().iter().enumerate() {
             let wanted = match &server.ready {
@@ -128,7 +129,7 @@ impl Lab {
         match &server.ready {
             None => Ok(()),
             Some(Ready::Line(text)) => loop {
-                // In pieces, so that a wish to stop is heard.
+                // Waits in short intervals, in order to notice a request to stop.
                 let piece = deadline.min(Instant::now() + Duration::from_millis(200));
                 match output.wait(piece) {
                     Found::Line => return Ok(()),
@@ -157,11 +158,11 @@ impl Lab {
         }
     }
 
-    /// Time zero: recorder, cross traffic and the schedules of the links start.
+    /// Time zero: starts the recorder, the cross traffic and the schedules of the links.
     pub(super) fn begin(&mut self) -> Result<(), RunError> {
         self.disks.values().for_each(DiskServer::start);
         for link in &mut self.links {
-            // One that has ended counts nothing more.
+            // An emulator that has ended counts no more packets.
             if let Ok(now) = link.emulator.control().snapshot() {
                 link.before = [now.forward, now.backward];
             }
@@ -242,7 +243,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Takes the next message, until a time.
+    /// Returns the next message, or `None` if there is none before the deadline.
     pub(super) fn receive(&mut self, deadline: Instant) -> Result<Option<Message>, RunError> {
         match self.messages.1.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Message::Stop) => Err(RunError::Stopped),
@@ -252,7 +253,7 @@ impl Lab {
                 Ok(Some(Message::Ended(Which::Server(index), ended)))
             }
             Ok(message) => Ok(Some(message)),
-            // This end holds a sender, so it cannot be disconnected.
+            // `self.messages` holds a sender itself, so the channel cannot be disconnected.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(None),
         }
     }
@@ -274,7 +275,8 @@ impl Lab {
         Ok(())
     }
 
-    /// A server that ends with 0 may have left a child that serves; any other end is an error.
+    /// A server that exits with code 0 may have left a child process that serves; any other end is
+    /// an error.
     fn check_servers(&self, index: usize) -> Result<(), RunError> {
         let (Some(program), Some(server)) =
             (self.servers.get(index), self.context.scenario.servers.get(index))
@@ -302,7 +304,7 @@ fn look_failed(host: &str) -> impl Fn(std::io::Error) -> RunError {
     move |error| RunError::Build { what: what.clone(), error }
 }
 
-/// How a program ended, in words.
+/// Describes how a program ended.
 pub(super) fn describe(end: End) -> String {
     match end {
         End::Exit(code) => format!("ended with code {code}"),

@@ -1,4 +1,4 @@
-//! A shell, or another program, on a host of a lab that runs.
+//! Runs a shell or another program on a host of a running lab.
 
 use super::{RunError, process, registry};
 use crate::netns::Spaces;
@@ -8,8 +8,9 @@ use rustix::{
 };
 use std::{env, io, os::fd::OwnedFd, process::ExitStatus};
 
-/// Runs a program on a host of a running lab, at this process's terminal, and waits for its end. Without a command: a shell
-/// (`$SHELL`, or `/bin/sh`). The program ends with the lab.
+/// Runs a program on a host of a running lab, at the terminal of this process, and waits until it
+/// ends. Without a command it runs a shell (`$SHELL`, or `/bin/sh`). The program is killed when the
+/// lab ends.
 ///
 /// # Errors
 /// [`RunError::NoSuchLab`], [`RunError::NoSuchHost`], [`RunError::NotRoot`], [`RunError::Spawn`].
@@ -53,7 +54,7 @@ fn run(
         },
     };
     let mut program = process::prepare(&arguments, &of_host.environment, &of_host.directory);
-    // The thread that starts it is on the host; this one, which waits, is not.
+    // The thread that starts the program is on the host; the calling thread is not.
     let mut child = spaces.inside(|| program.spawn()).map_err(failed)?;
     child.wait().map_err(failed)
 }

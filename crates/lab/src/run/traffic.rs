@@ -1,4 +1,5 @@
-//! Cross traffic: TCP flows between hosts, each from a thread of this process that is on the sending host's network.
+//! Cross traffic: TCP flows between hosts. Each flow has a thread of this process on the network of
+//! the sending host.
 
 use super::RunError;
 use crate::{
@@ -23,15 +24,15 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-/// Ports at which cross traffic arrives, one for each entry of the scenario.
+/// First port at which cross traffic arrives; each entry of the scenario has its own port.
 pub(super) const FIRST_PORT: u16 = 19_001;
 
-/// One entry of a scenario, running.
+/// A running entry of the scenario.
 pub(super) struct Traffic {
     pub(super) name: String,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// When it starts and stops.
+    /// The start and the stop of the entry.
     span: (Instant, Option<Instant>),
 }
 
@@ -47,12 +48,13 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopped: bool,
-    /// What must be shut down at the end so that nobody waits for it. Others close it before.
+    /// Sockets to shut down at the end, so that no thread waits for them. The threads close them if
+    /// they end earlier.
     open: Vec<Weak<dyn AsFd + Send + Sync>>,
 }
 
 impl Traffic {
-    /// Starts an entry; its flows wait for their time.
+    /// Starts an entry; its flows wait for their start time.
     pub(super) fn start(
         entry: &scenario::Traffic,
         port: u16,
@@ -65,7 +67,8 @@ impl Traffic {
             |error| RunError::Build { what: format!("start the cross traffic {}", entry.name), error };
         let (from, to) = spaces;
         if let Some(congestion) = &entry.congestion {
-            // Flows may start late: what they cannot have is told before anything is measured.
+            // Flows may start late, so an unavailable congestion control is reported before the
+            // measurement starts.
             let tried = from.on_network(|| {
                 let flags = SocketFlags::CLOEXEC;
                 let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -110,28 +113,28 @@ impl Traffic {
         let mut state = self.shared.state.lock();
         state.stopped = true;
         for open in state.open.drain(..).filter_map(|open| open.upgrade()) {
-            // An error means that it is not connected: nobody waits for it.
+            // An error means that the socket is not connected, so no thread waits for it.
             let _ = shutdown(&open, Shutdown::Both);
         }
         drop(state);
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic there has been printed.
+            // The panic message of this thread has been printed already.
             let _ = thread.join();
         }
     }
 
-    /// Bytes that arrived, connections made.
+    /// Bytes received, and number of connections.
     pub(super) fn counted(&self) -> (u64, u32) {
         (self.shared.bytes.load(Ordering::Relaxed), self.shared.flows.load(Ordering::Relaxed))
     }
 
-    /// Time, until `end`, in which it was meant to run.
+    /// The time before `end` for which the scenario lets it run.
     pub(super) fn lasted(&self, end: Instant) -> Duration {
         self.span.1.map_or(end, |stop| stop.min(end)).saturating_duration_since(self.span.0)
     }
 
-    /// What went wrong, if something did.
+    /// The first error, if there was one.
     pub(super) fn error(&self) -> Option<String> {
         self.shared.error.lock().clone()
     }
@@ -144,7 +147,7 @@ impl Drop for Traffic {
 }
 
 impl Shared {
-    /// Remembers something to shut down at the end. `false` if that has come.
+    /// Registers a socket that has to be shut down at the end. Returns false if the end has come.
     fn keep<T: AsFd + Send + Sync + 'static>(&self, socket: &Arc<T>) -> bool {
         let mut state = self.state.lock();
         state.open.retain(|open| open.strong_count() > 0);
@@ -155,7 +158,7 @@ impl Shared {
         !state.stopped
     }
 
-    /// Waits until a time, or the end. `false` if that has come.
+    /// Waits until `time` or until the end. Returns false if the end has come.
     fn sleep_until(&self, time: Instant) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -194,7 +197,7 @@ impl Shared {
     fn discard(&self, stream: &TcpStream) {
         let mut buffer = vec![0; 256 << 10];
         loop {
-            // TRUNC: the kernel counts and throws away (tcp(7)), nothing is copied.
+            // With TRUNC the kernel counts and discards the data (tcp(7)) without copying it.
             match recv(stream, buffer.as_mut_slice(), RecvFlags::TRUNC) {
                 Ok((_, length)) if length > 0 => {
                     self.bytes.fetch_add(length as u64, Ordering::Relaxed);
@@ -242,21 +245,23 @@ impl Flow {
         Ok(())
     }
 
-    /// A length of about `mean`.
+    /// The length of a period with the given mean.
     fn length(&mut self, mean: Duration) -> Duration {
         if self.entry.random { mean.mul_f64(-(1.0 - self.random.f64()).ln()) } else { mean }
     }
 
-    /// Sends over a new connection until a time, or the end.
+    /// Sends over a new connection until `end` or until the traffic is stopped.
     fn busy(&self, end: Option<Instant>) -> io::Result<()> {
         let socket =
             Arc::new(net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?);
         if !self.shared.keep(&socket) || self.connect(&socket, end).is_err() {
-            // The time is up, or all is shut down. On a path that loses everything it is no error either.
+            // The time is up, or the traffic was stopped. A failure on a path that loses all
+            // packets is not an error either.
             return Ok(());
         }
         let stream = TcpStream::from(socket.try_clone()?);
-        // What waits in the send buffer is dropped at the end, or it would trail on for seconds.
+        // Data in the send buffer is dropped at the end; otherwise it would be sent for some more
+        // seconds.
         sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
         if let Some(congestion) = &self.entry.congestion {
             sockopt::set_tcp_congestion(&stream, congestion)?;
@@ -284,7 +289,7 @@ impl Flow {
             match (&stream).write(&chunk) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The time is up, or all is shut down.
+                // The time is up, or the traffic was stopped.
                 Err(_) => return Ok(()),
             }
         }
@@ -292,7 +297,7 @@ impl Flow {
 
     fn connect(&self, socket: &OwnedFd, end: Option<Instant>) -> io::Result<()> {
         if let Some(end) = end {
-            // connect(2) heeds the send timeout; 0 would mean for ever.
+            // connect(2) observes the send timeout; 0 would mean no timeout.
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(left))?;
         }
@@ -300,11 +305,12 @@ impl Flow {
     }
 }
 
-/// Chunks come at the flow's rate, and the kernel spreads each over almost the time until the next: at the rate itself it would
-/// fall behind, since headers count as well.
+/// Factor of the pacing rate. Chunks are written at the flow's rate, and the kernel spreads each
+/// over almost the time until the next one. At the flow's rate itself the kernel would fall behind,
+/// because headers count too.
 const SPREAD: f64 = 1.1;
 
-/// A hundredth of a second's worth.
+/// Bytes of a hundredth of a second.
 fn chunk_of(rate: ByteRate) -> usize {
     (rate.0 / 100).clamp(1, 256 << 10) as usize
 }
