@@ -1,7 +1,8 @@
-//! Scenarios: what a lab is built from.
+//! Scenarios: the description of a lab.
 //!
-//! A scenario is a TOML file. [`Document`] reads one, lets single values be changed (as a sweep does), and gives the
-//! [`Scenario`] that it describes, checked. What is wrong is reported with its line.
+//! A scenario is a TOML file. [`Document`] reads one, can change single values (as a sweep does),
+//! and returns the [`Scenario`] that it describes, after checking it. Errors are reported with
+//! their lines.
 //!
 //! ```toml
 //! title = "two hosts, 100 ms apart"
@@ -26,11 +27,18 @@
 //! run = ["iperf3", "-c", "{addr:right}", "-p", "{port:iperf}", "-t", "10"]
 //! ```
 //!
-//! In commands, file texts, paths and environments `{...}` stands for: `{addr:HOST}` and `{addr6:HOST}`, the address of
-//! another host as it is reached from this one; `{port:NAME}`, a TCP port, the same wherever the name stands; `{dir}` and
-//! `{dir:HOST}`, the run's own directory of a host; `{disk}` and `{disk:HOST}`, its store; `{host}`, this host's name;
-//! `{seed}`; `{ropewalk}`, this program; and `{NAME}`, a variable of the scenario. Other braces stay as they are, and `{{dir}`
-//! gives `{dir}`.
+//! Commands, file texts, paths and environments may contain these placeholders:
+//!
+//! - `{addr:HOST}` and `{addr6:HOST}`: the address at which this host reaches another host;
+//! - `{port:NAME}`: a TCP port, which is the same for all uses of the name;
+//! - `{dir}` and `{dir:HOST}`: the directory of a host for this run;
+//! - `{disk}` and `{disk:HOST}`: the directory of a host's disk;
+//! - `{host}`: the name of this host;
+//! - `{seed}`: the seed of the scenario;
+//! - `{ropewalk}`: the running executable;
+//! - `{NAME}`: a variable of the scenario.
+//!
+//! Other braces are left unchanged, and `{{dir}` stands for the text `{dir}`.
 
 mod check;
 mod document;

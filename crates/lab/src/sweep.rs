@@ -1,8 +1,10 @@
-//! Many runs: over values of parameters, over programs, again and again.
+//! Series of runs, over values of parameters and over programs, with repetitions.
 //!
-//! A [`Trial`] is one run of one program with one value of each parameter. [`trials`] makes them, so that each round has
-//! all of them once: what disturbs the machine for a while disturbs all alike. [`execute`] runs those that the [`Store`]
-//! (a file of JSON lines) does not have yet, so an interrupted sweep goes on where it was. [`groups`] gives medians.
+//! A [`Trial`] is one run of one program with one value of each parameter. [`trials`] orders them
+//! in rounds, each of which has every combination once, so that a temporary disturbance of the
+//! machine affects all of them alike. [`execute`] runs the trials that have no result in the
+//! [`Store`] (a file of JSON lines) yet, so an interrupted sweep can be resumed. [`groups`] returns
+//! medians.
 
 mod execute;
 mod measure;
@@ -25,58 +27,58 @@ use crate::library::LibraryError;
 use crate::run::RunError;
 use crate::scenario::ScenarioError;
 
-/// Why a sweep cannot begin or go on.
+/// The reason why a sweep cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// Not `NAME=VALUES`.
+    /// The text is not `NAME=VALUES`.
     #[error(
         "{given:?}: expected NAME=VALUES, as in streams=1,2,4, streams=1..50, streams=1..50/7 (every 7th) or \
              streams=1..64*2 (doubling)"
     )]
     Vary {
-        /// As given.
+        /// The text.
         given: String,
     },
-    /// Nothing depends on it.
+    /// The parameter has no effect.
     #[error(
         "nothing depends on {name:?}: {program} has no option for it and scenario {scenario} no such variable"
     )]
     Unused {
         /// The parameter.
         name: String,
-        /// Of which program.
+        /// The program.
         program: String,
-        /// In which scenario.
+        /// The scenario.
         scenario: String,
     },
-    /// A scenario that runs nothing.
+    /// The scenario has no commands.
     #[error("scenario {scenario} has no commands: name a program to run on it")]
     NoCommands {
-        /// Its name.
+        /// The name of the scenario.
         scenario: String,
     },
-    /// The scenario does not take a value.
+    /// The scenario does not accept a value.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A program does not fit.
+    /// A program does not fit the scenario.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The file of results cannot be used.
+    /// The result file cannot be used.
     #[error("{}: {error}", path.display())]
     Store {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The file of results has a line that is no result.
+    /// A line of the result file is not a result.
     #[error("{}:{line}: expected a result of a trial: {message}", path.display())]
     Line {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
     /// No trial can run on this machine.

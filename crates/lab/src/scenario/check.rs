@@ -1,4 +1,4 @@
-//! Checks that types cannot make. An error is the field and what is wrong with it.
+//! Checks of a scenario that its types cannot express. An error has the field and a message.
 
 use super::{Command, File, FileKind, Host, Ready, Run, Scenario, Time, Topology, Value, template, topology};
 use crate::emulator;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Wrong = (String, String);
 
-/// Words in braces that are not variables.
+/// Names of placeholders that cannot be names of variables.
 const OWN_NAMES: [&str; 7] = ["addr", "addr6", "dir", "disk", "host", "port", "seed"];
 
 pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
@@ -179,7 +179,7 @@ fn check_programs<'a>(scenario: &'a Scenario, names: &mut BTreeSet<&'a str>) -> 
     Ok(())
 }
 
-/// A command starts after commands that stand before it, so there are no circles.
+/// A command may only start after commands that precede it in the file, so there are no cycles.
 fn check_order(commands: &[Command], index: usize, timeout: Time) -> Result<(), Wrong> {
     let command = &commands[index];
     if let Some(at) = command.at.filter(|at| *at >= timeout) {

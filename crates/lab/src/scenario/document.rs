@@ -1,4 +1,4 @@
-//! Reading a scenario file, and where in it things stand.
+//! Reads a scenario file, and finds the lines of its fields.
 
 use super::{Scenario, Value, check};
 use std::{
@@ -10,42 +10,42 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// Why a scenario cannot be used.
+/// The reason why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// Not TOML, a field that does not exist, a value of the wrong kind.
+    /// The text is not TOML, a field does not exist, or a value has the wrong type.
     #[error("{origin}:{line}: {message}")]
     Syntax {
-        /// File name, or what stands for it.
+        /// The file, or another name for the source of the text.
         origin: String,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
-    /// Well-formed, but it makes no sense.
+    /// The text is well-formed, but a value is not valid.
     #[error("{origin}{}: {field}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default())]
     Meaning {
-        /// File name, or what stands for it.
+        /// The file, or another name for the source of the text.
         origin: String,
-        /// Line, from 1, where the field stands. Absent for a value that was set from outside.
+        /// Line number of the field, from 1. Absent if the value was set by the caller.
         line: Option<usize>,
-        /// Such as `links[0].between`.
+        /// The field, such as `links[0].between`.
         field: String,
-        /// What is wrong, and what is expected.
+        /// The error, and the expected value.
         message: String,
     },
 }
 
-/// A scenario file, before it is interpreted.
+/// A scenario file before its interpretation.
 #[derive(Clone, Debug)]
 pub struct Document {
     origin: String,
@@ -54,7 +54,7 @@ pub struct Document {
     changed: bool,
 }
 
-/// A step into a document.
+/// A step of a path into a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Key(String),
@@ -65,14 +65,14 @@ impl Document {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ScenarioError::Read`], and [`ScenarioError::Syntax`] for what is no TOML.
+    /// [`ScenarioError::Read`], and [`ScenarioError::Syntax`] if the text is not TOML.
     pub fn open(path: &Path) -> Result<Self, ScenarioError> {
         let text =
             fs::read_to_string(path).map_err(|error| ScenarioError::Read { path: path.to_owned(), error })?;
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Takes the text of a scenario; `origin` stands for the file name in errors.
+    /// Parses the text of a scenario; `origin` is used as the file name in errors.
     ///
     /// # Errors
     /// [`ScenarioError::Syntax`]
@@ -81,21 +81,23 @@ impl Document {
         Ok(Self { origin: origin.to_owned(), text: text.to_owned(), table, changed: false })
     }
 
-    /// Where it came from.
+    /// The name of the source.
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// The text that was read.
+    /// The text of the document as it was read.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Changes one value: `field` is a path such as `variables.streams`, `links[0].path.both.rate` or `kernel.congestion`.
-    /// Tables on the way that are absent are made. A variable's plain name means `variables.NAME`.
+    /// Changes one value. `field` is a path such as `variables.streams`, `links[0].path.both.rate`
+    /// or `kernel.congestion`. Missing tables on the path are created. The plain name of a variable
+    /// stands for `variables.NAME`.
     ///
     /// # Errors
-    /// [`ScenarioError::Meaning`] if the path leads through a value that is no table, or past the end of a list.
+    /// [`ScenarioError::Meaning`] if the path leads through a value that is not a table, or past
+    /// the end of a list.
     pub fn set(&mut self, field: &str, value: &Value) -> Result<(), ScenarioError> {
         let wrong = |message: String| ScenarioError::Meaning {
             origin: self.origin.clone(),
@@ -142,14 +144,15 @@ impl Document {
         Ok(())
     }
 
-    /// The scenario that is described, checked: names exist, hosts and links form a tree, variables are known.
+    /// Returns the scenario after checking it: names exist, hosts and links form a tree, variables
+    /// are known.
     ///
     /// # Errors
-    /// [`ScenarioError::Syntax`] for fields that do not exist and values of the wrong kind, [`ScenarioError::Meaning`] for
-    /// what makes no sense.
+    /// [`ScenarioError::Syntax`] if a field does not exist or a value has the wrong type,
+    /// [`ScenarioError::Meaning`] if a value is not valid.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let scenario: Scenario = if self.changed {
-            // The text is no longer what counts; errors name the field but no line.
+            // The table differs from the text now, so errors name the field but no line.
             toml::Value::Table(self.table.clone()).try_into().map_err(|error: toml::de::Error| {
                 ScenarioError::Meaning {
                     origin: self.origin.clone(),
@@ -170,7 +173,7 @@ impl Document {
         Ok(scenario)
     }
 
-    /// The line where a field stands, or as much of its path as there is.
+    /// The line of a field, or of the longest part of its path that exists.
     fn line(&self, field: &str) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut offset = None;
@@ -213,7 +216,7 @@ fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// `links[0].path.mtu` as steps.
+/// Parses a path such as `links[0].path.mtu` into steps.
 pub(crate) fn parse_field(field: &str) -> Option<Vec<Step>> {
     let mut steps = Vec::new();
     for part in split_quoted(field) {

@@ -1,56 +1,57 @@
-//! What a scenario says: hosts, links, cross traffic, commands.
+//! The data model of a scenario: hosts, links, cross traffic, commands.
 
 use super::units::{ByteRate, Size, Time};
 use crate::emulator::{Change, Path};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use std::collections::BTreeMap;
 
-/// A whole scenario, as its TOML file says it. [`super::Document`] reads and checks one.
+/// A whole scenario as in its TOML file. [`super::Document`] reads and checks one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// A short name, for tables and plots.
     pub title: String,
-    /// What the scenario is for.
+    /// The purpose of the scenario.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Seed of all that is random: loss, cross traffic, file contents.
+    /// Seed of all random numbers: loss, cross traffic, file contents.
     #[serde(default = "one")]
     pub seed: u64,
-    /// The whole run, from time zero, ends with an error after this.
+    /// Time limit of the whole run, from time zero; the run fails when it is exceeded.
     #[serde(default = "ten_minutes")]
     pub timeout: Time,
     /// Values for `{name}` in commands, files and environments. A sweep varies these.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, Value>,
-    /// Kernel settings of every host.
+    /// Kernel settings of all hosts.
     #[serde(default)]
     pub kernel: Kernel,
     /// The hosts, by name.
     pub hosts: BTreeMap<String, Host>,
-    /// The links. Hosts and links form a tree.
+    /// The links. Hosts and links must form a tree.
     pub links: Vec<Link>,
     /// Other flows on the same paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traffic: Vec<Traffic>,
-    /// Files that exist before anything runs.
+    /// Files that are created before any program runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<File>,
-    /// Commands that run to their end, one after the other, before the servers start and before time zero.
+    /// Commands that run one after the other before the servers start and before time zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<Prepare>,
-    /// Programs that run throughout. Time zero is when all are ready.
+    /// Programs that run until the end. Time zero is when all of them are ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
-    /// The commands that are timed. The run ends when all (but those in the background) have ended.
+    /// The timed commands. The run ends when all of them, except those in the background, have
+    /// ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<Command>,
-    /// What is recorded.
+    /// The recorded data.
     #[serde(default)]
     pub record: Record,
 }
 
-/// A number or a text.
+/// A value of a variable or setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -64,22 +65,24 @@ pub enum Value {
     Text(String),
 }
 
-/// Kernel settings. What a host says wins over what the scenario says for all.
+/// Kernel settings. A setting of a host overrides the one of the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
-    /// TCP congestion control, for example `"reno"`, `"cubic"` or `"bbr"`. Every host must get one: the machine's default
-    /// would make results differ from machine to machine.
+    /// TCP congestion control, for example `"reno"`, `"cubic"` or `"bbr"`. Every host must have
+    /// one, because with the machine's default the results would differ between machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// `net.ipv4.tcp_rmem`: least, first and greatest receive buffer. Linux's own defaults if absent, not this machine's.
+    /// `net.ipv4.tcp_rmem`: minimum, initial and maximum receive buffer. The default is that of
+    /// Linux, not the value of this machine.
     #[serde(default, deserialize_with = "perhaps_exactly", skip_serializing_if = "Option::is_none")]
     pub tcp_rmem: Option<[Size; 3]>,
-    /// `net.ipv4.tcp_wmem`, for send buffers.
+    /// `net.ipv4.tcp_wmem`: the same for send buffers.
     #[serde(default, deserialize_with = "perhaps_exactly", skip_serializing_if = "Option::is_none")]
     pub tcp_wmem: Option<[Size; 3]>,
-    /// Any other setting of a network namespace, for example `"net.ipv4.tcp_sack" = 0`. Settings of the whole machine
-    /// (`net.core.rmem_max`, `net.core.wmem_max`, `net.ipv4.tcp_mem`) are refused, unless they are as stated already.
+    /// Other settings of a network namespace, for example `"net.ipv4.tcp_sack" = 0`. A setting of
+    /// the whole machine (`net.core.rmem_max`, `net.core.wmem_max`, `net.ipv4.tcp_mem`) is rejected
+    /// unless it has the stated value already.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, Value>,
 }
@@ -91,28 +94,29 @@ pub struct Host {
     /// Kernel settings of this host only.
     #[serde(default)]
     pub kernel: Kernel,
-    /// The store at `{disk}`: as fast as memory if absent.
+    /// The disk at `{disk}`. If absent, `{disk}` is as fast as memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
-    /// Environment of every command on this host.
+    /// Environment of all commands on this host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
 }
 
-/// A store of limited rate, mounted at `{disk}`.
+/// A disk with limited rates, mounted at `{disk}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Limit of reads. No limit if absent.
+    /// Limit of the read rate. No limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<ByteRate>,
-    /// Limit of writes. No limit if absent.
+    /// Limit of the write rate. No limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<ByteRate>,
-    /// Reads and writes share the device: while one is served the other waits.
+    /// Whether reads and writes share the device, so that one waits while the other is served.
     #[serde(default)]
     pub shared: bool,
-    /// What each read or write request (at most 1 MiB) costs beside its bytes.
+    /// Time that each read or write request (of up to 1 MiB) takes in addition to the time for its
+    /// bytes.
     #[serde(default)]
     pub latency: Time,
 }
@@ -121,74 +125,76 @@ pub struct Disk {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// The two ends. *Forward* is from the first to the second.
+    /// The two hosts. *Forward* is from the first to the second.
     #[serde(deserialize_with = "exactly")]
     pub between: [String; 2],
-    /// The path: MTU, delay, rate, queue, loss of both directions.
+    /// The path: MTU, and delay, rate, queue and loss of both directions.
     pub path: Path,
-    /// Whether the hosts may hand segments over in packets of up to 64 KiB (TSO and GRO), which the emulator takes apart
-    /// again for loss and queueing. Costs far less CPU.
+    /// Whether the hosts may pass segments in packets of up to 64 KiB (TSO and GRO), which takes
+    /// far less CPU. The emulator splits them for loss and queueing.
     #[serde(default = "yes")]
     pub offload: bool,
-    /// Changes of the path while the scenario runs; `at` counts from time zero.
+    /// Changes of the path during the run; `at` counts from time zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
 
-/// TCP flows that share the path: as fast as TCP lets them, from `start` to `stop`.
+/// TCP flows that share the path. They send as fast as TCP permits, from `start` to `stop`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
-    /// Its name in the results.
+    /// The name in the results.
     pub name: String,
-    /// The host that sends.
+    /// The sending host.
     pub from: String,
-    /// The host that receives.
+    /// The receiving host.
     pub to: String,
-    /// How many connections.
+    /// Number of connections.
     #[serde(default = "one_flow")]
     pub flows: u32,
-    /// When they start, from time zero.
+    /// Start time, from time zero.
     #[serde(default)]
     pub start: Time,
-    /// When they stop. At the end of the run if absent.
+    /// Stop time. The end of the run if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Time>,
-    /// Length of a busy period. Always busy if absent.
+    /// Length of a busy period. If absent, the flows are always busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<Time>,
-    /// Length of an idle period after a busy one.
+    /// Length of the idle period after a busy one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<Time>,
-    /// `on` and `off` are means of exponential distributions, each flow's its own.
+    /// If true, `on` and `off` are the means of exponential distributions, from which each flow
+    /// draws its own lengths.
     #[serde(default)]
     pub random: bool,
-    /// Congestion control of these flows. The sending host's if absent.
+    /// Congestion control of these flows. That of the sending host if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// Limit of each flow, which the kernel paces: a few segments at a time. No limit if absent.
+    /// Rate limit of each flow. The kernel paces the flow, a few segments at a time. No limit if
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<ByteRate>,
 }
 
-/// A file (or many) that is there before anything runs.
+/// A file (or many) that is created before any program runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// On which host.
+    /// The host.
     pub host: String,
-    /// Where; must be below `{dir}` or `{disk}`. Directories are made.
+    /// The path, which must be below `{dir}` or `{disk}`. Missing directories are created.
     pub path: String,
-    /// Random bytes, so many.
+    /// Size in bytes; the content is random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Instead of random bytes.
+    /// A special file, without random bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<FileKind>,
-    /// So many files of `size`; `path` is then a directory, the names are `0`, `1`, ...
+    /// Number of files of `size`. `path` is then a directory, and the names are `0`, `1`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// This text, instead of random bytes.
+    /// The text of the file, instead of random bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Permissions, for example `"0600"`.
@@ -200,13 +206,13 @@ pub struct File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
-    /// `size` bytes of zeros, none of which are stored.
+    /// A file of `size` bytes that are all zero and not stored.
     Hole,
-    /// Takes everything and keeps nothing, as `/dev/null` does.
+    /// A device that accepts all data and stores none, like `/dev/null`.
     Null,
 }
 
-/// What runs: a text for `/bin/sh -c`, or a program with its arguments.
+/// A command line: a text for `/bin/sh -c`, or a program with its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Run {
@@ -220,103 +226,111 @@ pub enum Run {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
-    /// On which host.
+    /// The host.
     pub host: String,
-    /// What.
+    /// The command line.
     pub run: Run,
-    /// Environment, beside the host's.
+    /// Additional environment, which overrides that of the host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// It fails after this.
+    /// Time limit; the command fails when it is exceeded.
     #[serde(default = "one_minute")]
     pub timeout: Time,
 }
 
-/// A program that runs throughout.
+/// A program that runs until the end of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Its name in the results and in `{port:NAME}`.
+    /// The name in the results and in `{port:NAME}`.
     pub name: String,
-    /// On which host.
+    /// The host.
     pub host: String,
-    /// What.
+    /// The command line.
     pub run: Run,
-    /// When it is ready. At once if absent.
+    /// The condition for being ready. At once if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
-    /// Starting fails when it is not ready after this.
+    /// Time limit for becoming ready; the run fails when it is exceeded.
     #[serde(default = "ten_seconds")]
     pub timeout: Time,
-    /// Environment, beside the host's.
+    /// Additional environment, which overrides that of the host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
 }
 
-/// When a server is ready.
+/// The condition for a server to be ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ready {
-    /// Something listens at this TCP port of the host: a number or `"{port:NAME}"`. No connection is made.
+    /// A socket listens at this TCP port of the host: a number or `"{port:NAME}"`. The check makes
+    /// no connection.
     Port(Value),
-    /// A line of its output (stdout or stderr) contains this text.
+    /// A line of the output (stdout or stderr) contains this text.
     Line(String),
 }
 
-/// A command that is timed.
+/// A timed command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// Its name in the results.
+    /// The name in the results.
     pub name: String,
-    /// On which host.
+    /// The host.
     pub host: String,
-    /// What.
+    /// The command line.
     pub run: Run,
-    /// Starts at this time, from time zero.
+    /// Start time, from time zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
-    /// Starts when these commands have ended. With neither `at` nor `after`: when the one before it in the file has ended
-    /// (of those that have no `at` and are not in the background), or at time zero.
+    /// The command starts when these commands have ended. With neither `at` nor `after` it starts
+    /// when the previous command in the file has ended (not counting those with `at` or in the
+    /// background), or at time zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Vec<String>>,
-    /// Starts so much later than `after` says, or the command before it. Not with `at`.
+    /// Additional delay of the start after `after`, or after the previous command. Cannot be
+    /// combined with `at`.
     #[serde(default)]
     pub delay: Time,
-    /// The run does not wait for it; it is killed at the end.
+    /// Whether the run does not wait for this command. It is killed at the end of the run.
     #[serde(default)]
     pub background: bool,
-    /// It fails, and the run with it, after this. The run's timeout if absent.
+    /// Time limit; the command and the run fail when it is exceeded. The time limit of the run if
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Time>,
-    /// The run goes on (and succeeds) when it exits with another code than 0, or is stopped by its timeout.
+    /// Whether the run continues (and can succeed) if the command exits with a code other than 0 or
+    /// exceeds its timeout.
     #[serde(default)]
     pub may_fail: bool,
-    /// It is ended by SIGINT after this, which is not a failure. For programs that never end by themselves.
+    /// Time after which the command is stopped by SIGINT, which is not a failure. For programs that
+    /// do not end by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Time>,
-    /// What it moves, for its goodput in the results: a size or a text with variables.
+    /// Bytes that the command transfers, for the goodput in the results: a size, or a text with
+    /// variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Value>,
-    /// Environment, beside the host's.
+    /// Additional environment, which overrides that of the host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
 }
 
-/// What is recorded.
+/// The recorded data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// How often.
+    /// Interval of the samples.
     #[serde(default = "tenth")]
     pub interval: Time,
-    /// A series for each TCP connection (beside its last values, which are always kept), of the first so many.
+    /// Number of TCP connections that get a time series. The final values of every connection are
+    /// recorded in any case.
     #[serde(default = "connections")]
     pub connections: u32,
-    /// On these hosts; on all if absent.
+    /// The recorded hosts; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
-    /// Output of each command and server that is kept, in bytes.
+    /// Bytes of output that are kept of each command and server.
     #[serde(default = "output")]
     pub output: Size,
 }
@@ -339,7 +353,7 @@ impl std::fmt::Display for Value {
 }
 
 impl Kernel {
-    /// These settings, with what `over` states instead of its own.
+    /// Returns these settings, overridden by those that `over` has.
     pub fn overlaid(&self, over: &Self) -> Self {
         let mut sysctl = self.sysctl.clone();
         sysctl.extend(over.sysctl.clone());
@@ -352,8 +366,8 @@ impl Kernel {
     }
 }
 
-/// A list of just so many. Without this the TOML reader would drop what is too much: `["a", "relay", "b"]` would join `a` and
-/// `relay`.
+/// Reads a list of exactly `N` elements. Without this the TOML reader would ignore further
+/// elements: `["a", "relay", "b"]` would connect `a` and `relay`.
 fn exactly<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
     deserializer: D,
 ) -> Result<[T; N], D::Error> {

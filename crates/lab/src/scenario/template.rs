@@ -1,12 +1,13 @@
-//! `{...}` in commands, paths, file texts and environments.
+//! Placeholders `{...}` in commands, paths, file texts and environments.
 
-/// Fills in what stands in braces. `lookup` gets the words before and after the colon (`addr`, `Some("right")`).
+/// Replaces the placeholders in `text`. `lookup` gets the words before and after the colon (`addr`,
+/// `Some("right")`).
 ///
-/// Only a name in braces counts, so that the braces of shells, of awk and of JSON stay as they are; so does `${name}`.
-/// `{{name}` gives `{name}`.
+/// Only a name in braces is a placeholder, so that the braces of shells, of awk and of JSON remain,
+/// and so does `${name}`. `{{name}` stands for the text `{name}`.
 ///
 /// # Errors
-/// What `lookup` says.
+/// The error of `lookup`.
 pub fn fill(
     text: &str,
     mut lookup: impl FnMut(&str, Option<&str>) -> Result<String, String>,
@@ -42,7 +43,7 @@ pub fn fill(
     Ok(filled)
 }
 
-/// The name before the closing brace, if nothing else stands there.
+/// Returns the text before the closing brace if it is a name.
 fn name(text: &str) -> Option<&str> {
     let (name, _) = text.split_once('}')?;
     let letters = |part: &str| {
@@ -70,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_filled_in() {
+    fn fill_with_known_names_replaces_them() {
         assert_eq!(filled("x {addr:right}:{dir}/{dir}").unwrap(), "x [right]:/d//d");
         assert_eq!(filled("plain").unwrap(), "plain");
         assert_eq!(filled("{nothing}").unwrap_err(), "unknown nothing");
     }
 
     #[test]
-    fn other_braces_stay() {
+    fn fill_with_other_braces_leaves_them() {
         for text in
             ["{ a; }; ${dir} f() {}", "awk '{print $1}'", r#"{"a":{"b":1}}"#, "a {dir", "{", "{addr:}"]
         {

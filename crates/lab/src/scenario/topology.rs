@@ -6,47 +6,47 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// Where hosts are and how they reach each other.
+/// The interfaces of all hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// Interfaces of each host, in the order of the links.
     pub interfaces: BTreeMap<String, Vec<Interface>>,
 }
 
-/// An end of a link.
+/// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name in its namespace.
+    /// Name of the interface in its namespace.
     pub name: String,
-    /// Index of its link.
+    /// Index of the link.
     pub link: usize,
     /// The host at the other end.
     pub peer: String,
-    /// Its address; the network has 30 bits.
+    /// IPv4 address; the network prefix has 30 bits.
     pub v4: Ipv4Addr,
-    /// Its address; the network has 64 bits.
+    /// IPv6 address; the network prefix has 64 bits.
     pub v6: Ipv6Addr,
-    /// The other end's address.
+    /// IPv4 address of the other end.
     pub peer_v4: Ipv4Addr,
-    /// The other end's address.
+    /// IPv6 address of the other end.
     pub peer_v6: Ipv6Addr,
 }
 
-/// Networks beyond an interface.
+/// A route to a link behind an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The interface's place in [`Topology::interfaces`].
+    /// Index of the interface in [`Topology::interfaces`].
     pub interface: usize,
-    /// Index of the link whose networks are reached through it.
+    /// Index of the link whose networks are reached.
     pub link: usize,
 }
 
-/// Bits of the IPv4 network of a link.
+/// Prefix length of the IPv4 network of a link.
 pub(crate) const V4_PREFIX: u8 = 30;
-/// Bits of the IPv6 network of a link.
+/// Prefix length of the IPv6 network of a link.
 pub(crate) const V6_PREFIX: u8 = 64;
 
-/// Links have an octet in their addresses.
+/// The number of a link is one octet of its addresses.
 pub(super) const MAX_LINKS: usize = 250;
 
 /// The networks of a link.
@@ -55,7 +55,7 @@ pub(crate) fn networks(link: usize) -> (Ipv4Addr, Ipv6Addr) {
 }
 
 fn addresses(link: usize, end: u8) -> (Ipv4Addr, Ipv6Addr) {
-    // The namespaces are private, so these cannot meet the machine's own addresses.
+    // The namespaces are private, so these addresses cannot collide with those of the machine.
     (
         Ipv4Addr::new(10, 77, link as u8, end),
         Ipv6Addr::new(0xfd77, 0, 0, link as u16, 0, 0, 0, u16::from(end)),
@@ -80,13 +80,13 @@ impl Topology {
         Self { interfaces }
     }
 
-    /// Interfaces of a host.
+    /// The interfaces of a host.
     pub fn of(&self, host: &str) -> &[Interface] {
         self.interfaces.get(host).map_or(&[], Vec::as_slice)
     }
 
-    /// How `host` reaches the links that it is not at. `None` if hosts and links are no tree: some host is not reached, or
-    /// reached in two ways.
+    /// The routes by which `host` reaches the links that it is not connected to. `None` if hosts
+    /// and links are not a tree: some host cannot be reached, or can be reached in two ways.
     pub fn routes(&self, host: &str) -> Option<Vec<Route>> {
         let mut routes = Vec::new();
         let mut seen = BTreeMap::from([(host, ())]);
@@ -109,13 +109,14 @@ impl Topology {
         (seen.len() == self.interfaces.len()).then_some(routes)
     }
 
-    /// Addresses of `host` as `from` reaches it: those of the interface that is nearest. From itself: its first.
+    /// The addresses at which `from` reaches `host`: those of the nearest interface. If the two are
+    /// the same host, those of its first interface.
     pub fn address(&self, host: &str, from: &str) -> Option<(Ipv4Addr, Ipv6Addr)> {
         let own = self.of(host);
         let towards = if host == from {
             own.first()?
         } else {
-            // In a tree exactly one interface leads there.
+            // In a tree exactly one interface is on the way to `from`.
             own.iter().find(|interface| self.leads_to(interface, from))?
         };
         Some((towards.v4, towards.v6))
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_has_routes_through_the_relay() {
+    fn routes_in_a_chain_lead_through_the_relay() {
         let topology = topology(&[("left", "relay"), ("relay", "right")]);
         assert_eq!(topology.routes("left"), Some(vec![Route { interface: 0, link: 1 }]));
         assert_eq!(topology.routes("relay"), Some(vec![]));
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trees_have_routes() {
+    fn routes_without_a_tree_are_none() {
         assert_eq!(topology(&[("a", "b"), ("b", "c"), ("c", "a")]).routes("a"), None);
         assert_eq!(topology(&[("a", "b"), ("b", "a")]).routes("a"), None);
         assert_eq!(topology(&[("a", "b"), ("c", "d")]).routes("a"), None);

@@ -1,28 +1,28 @@
-//! Times, rates and sizes of a scenario, as types: `"50ms"`, `"40MiB/s"`, `"64KiB"`.
+//! The types of times, rates and sizes in a scenario: `"50ms"`, `"40MiB/s"`, `"64KiB"`.
 
 use crate::emulator::units;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A time. A bare number other than 0 is refused.
+/// A time. A number without a unit, other than 0, is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub Duration);
 
-/// A number of bytes: a bare number, or with `KiB`, `MB` and so on.
+/// A number of bytes, with or without a unit such as `KiB` or `MB`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A rate of payload in bytes a second, written in bytes (`40MiB/s`) or in bits (`100Mbit/s`).
+/// A payload rate in bytes per second, written in bytes (`40MiB/s`) or in bits (`100Mbit/s`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteRate(pub u64);
 
 impl Time {
-    /// A time of so many milliseconds.
+    /// A time in milliseconds.
     pub const fn millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// A time of so many seconds.
+    /// A time in seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
@@ -84,7 +84,7 @@ impl fmt::Display for ByteRate {
     }
 }
 
-/// `Display` prints what `FromStr` reads, so a scenario can be written out again.
+/// `Display` prints text that `FromStr` reads, so that a scenario can be written to a file again.
 macro_rules! text_serde {
     ($type:ident, $what:literal) => {
         impl Serialize for $type {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_reads_back() {
+    fn units_when_printed_parse_to_the_same_value() {
         for time in [Time::millis(50), Time::seconds(90), Time(Duration::from_micros(3))] {
             assert_eq!(time.to_string().parse(), Ok(time));
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_bits_or_bytes() {
+    fn byte_rate_in_bits_or_bytes_is_parsed() {
         assert_eq!("40MiB/s".parse(), Ok(ByteRate(40 << 20)));
         assert_eq!("100 Mbit/s".parse(), Ok(ByteRate(12_500_000)));
         for wrong in ["40MiB", "0MiB/s", "100", "unlimited", ""] {

@@ -1,4 +1,4 @@
-//! Running trials.
+//! Runs trials, several at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,53 +14,55 @@ use crate::results::RunResult;
 use crate::run::{Event, RunError, RunOptions, Stop};
 use crate::scenario::Scenario;
 
-/// How trials are run.
+/// Options of a sweep.
 #[derive(Clone)]
 pub struct Options {
-    /// So many at the same time. More than one only where the machine has room: trials on paths of 100 Mbit/s take
-    /// little, others disturb each other.
+    /// Number of trials that run at the same time. Use more than one only if the machine has the
+    /// capacity: trials on paths of 100 Mbit/s take little CPU, others disturb each other.
     pub jobs: usize,
-    /// Of these, only such beside each other whose paths together carry no more, in bits a second. One runs always.
+    /// Upper limit for the total rate in bits per second of the paths of trials that run at the
+    /// same time. One trial may always run.
     pub budget: Option<f64>,
-    /// Measure again what the store has only with warnings, on a machine that was busy, say.
+    /// Whether trials with warnings in their results (for example of a busy machine) are run again.
     pub redo_doubtful: bool,
-    /// Ends the sweep early; what has run is in the store.
+    /// Ends the sweep early. The results so far are in the store.
     pub stop: Stop,
-    /// What `{ropewalk}` stands for. The running program if absent.
+    /// The value of `{ropewalk}`. If absent, the running executable.
     pub program: Option<std::path::PathBuf>,
 }
 
-/// What happens in a sweep.
+/// An event of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// So many of all trials are to run; the others are in the store.
+    /// Number of trials to run, and of all trials. The others have results in the store.
     Planned {
-        /// To run.
+        /// Number of trials to run.
         wanted: usize,
-        /// All.
+        /// Number of all trials.
         all: usize,
     },
     /// A trial starts.
     Started(TrialId),
-    /// Twice a second.
+    /// The current state of a trial, twice per second.
     Running {
-        /// Which trial.
+        /// The trial.
         id: TrialId,
-        /// Seconds since its time zero.
+        /// Seconds since the trial's time zero.
         at: f64,
-        /// Connections now.
+        /// Current number of connections.
         streams: u32,
-        /// Payload now, in bits a second.
+        /// Current payload rate in bits per second.
         rate: f64,
     },
     /// A trial has ended.
     Ended(Box<Record>),
 }
 
-/// Runs those of `trials` that `store` does not have, and tells `tell` what happens.
+/// Runs those of `trials` that have no result in `store`, and reports events to `tell`.
 ///
 /// # Errors
-/// [`SweepError::Store`]; [`SweepError::Run`] where no trial can run at all. Trials that fail are results like others.
+/// [`SweepError::Store`]; [`SweepError::Run`] if no trial can run at all. A failed trial is stored
+/// as a result.
 pub fn execute(
     trials: Vec<Trial>,
     store: &mut Store,
@@ -122,7 +124,7 @@ enum Message {
     Impossible(RunError),
 }
 
-/// Trials that wait, and what those that run may take of the machine.
+/// The waiting trials, and the load of the running ones.
 struct Queue {
     state: Mutex<Waiting>,
     changed: Condvar,
@@ -132,7 +134,7 @@ struct Queue {
 struct Waiting {
     trials: VecDeque<Trial>,
     running: usize,
-    /// What the paths of those that run carry, in bits a second.
+    /// Total rate of the paths of the running trials, in bits per second.
     used: f64,
 }
 
@@ -142,8 +144,9 @@ impl Queue {
         Self { state, changed: Condvar::new(), budget: budget.unwrap_or(f64::INFINITY) }
     }
 
-    /// The first that fits beside those that run, or is the only one, once there is such; `None` where none is left. Its
-    /// rate is to be given back.
+    /// Returns the first trial that fits into the budget, or the first of all if none is running;
+    /// waits until there is one. The caller must pass the returned rate to `ended`. Returns `None`
+    /// if no trial is left.
     fn next(&self, stop: &Stop) -> Option<(Trial, f64)> {
         let mut state = self.state.lock();
         loop {
@@ -178,7 +181,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// What a trial's path carries where it carries more. A path without a limit takes all that there is.
+/// The larger one of the capacities of the trial's path in the two directions. A path without a
+/// limit needs the whole budget.
 fn rate_of(trial: &Trial) -> f64 {
     let way = |direction| capacity(&trial.scenario, direction, 1.0, SEGMENT);
     way(Direction::Get).max(way(Direction::Put))
@@ -188,11 +192,11 @@ fn rate_of(trial: &Trial) -> f64 {
 const SEGMENT: u32 = 1448;
 
 fn work(runner: Runner<'_>, queue: &Queue, options: &Options, sender: &Sender<Message>) {
-    // Where nobody listens any more the sweep has ended.
+    // The receiver is gone if the sweep has ended.
     let tell = |message| sender.send(message).is_ok();
     while !options.stop.is_stopped() {
         let Some((trial, rate)) = queue.next(&options.stop) else { return };
-        // Others may go on whatever becomes of this one.
+        // Releases the budget however the run ends.
         let _given_back = Ended(queue, rate);
         if !tell(Message::Progress(Progress::Started(trial.id.clone()))) {
             return;
@@ -249,7 +253,7 @@ mod tests {
         Options { jobs, budget: None, redo_doubtful: false, stop: Stop::default(), program: None }
     }
 
-    /// Moves a megabyte for each stream, in one second.
+    /// Transfers one megabyte per stream, in one second.
     fn runner(scenario: &Scenario, _: &RunOptions) -> Result<RunResult, RunError> {
         let streams: u64 = scenario.variables["streams"].to_string().parse().unwrap();
         let command = CommandResult {
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_runs_once() {
+    fn execute_with_any_number_of_jobs_runs_every_trial_once() {
         for jobs in [1, 4] {
             let mut store = Store::in_memory();
             execute_with(&runner, plan(), &mut store, &options(jobs), &mut |_| {}).unwrap();
@@ -279,14 +283,14 @@ mod tests {
         }
     }
 
-    /// Longer than any machine takes to begin some threads.
+    /// A time that is longer than any machine takes to start some threads.
     const WAIT: std::time::Duration = std::time::Duration::from_secs(20);
 
     #[test]
-    fn what_runs_at_the_same_time_stays_below_the_budget() {
+    fn execute_with_a_budget_limits_trials_at_the_same_time() {
         for (budget, most) in [(50e6, 1), (210e6, 2), (1e9, 4)] {
             let (now, seen, changed) = (Mutex::new(0), AtomicUsize::new(0), Condvar::new());
-            // Each waits until as many run as may.
+            // Each run waits until the maximum number of runs has been reached.
             let counting = |scenario: &Scenario, options: &RunOptions| {
                 let mut running = now.lock();
                 *running += 1;
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_results_and_tried_again() {
+    fn execute_when_a_trial_failed_runs_it_again() {
         let failing = |scenario: &Scenario, options: &RunOptions| match scenario.variables["streams"]
             .to_string()
             .as_str()
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn doubtful_figures_can_be_measured_again() {
+    fn execute_with_redo_doubtful_runs_doubtful_trials_again() {
         let busy = |scenario: &Scenario, options: &RunOptions| {
             runner(scenario, options).map(|result| RunResult { warnings: vec!["busy".into()], ..result })
         };
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_keeps_what_is_there() {
+    fn execute_when_stopped_keeps_the_results() {
         let ran = AtomicUsize::new(0);
         let stopping = |scenario: &Scenario, options: &RunOptions| {
             if ran.fetch_add(1, Ordering::Relaxed) == 4 {
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_run_the_sweep_ends() {
+    fn execute_without_root_ends_the_sweep() {
         let not_root = |_: &Scenario, _: &RunOptions| Err(RunError::NotRoot);
         let mut store = Store::in_memory();
         let result = execute_with(&not_root, plan(), &mut store, &options(2), &mut |_| {});

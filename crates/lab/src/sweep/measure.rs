@@ -1,4 +1,4 @@
-//! What a sweep keeps of a run.
+//! The figures of a run that a sweep stores.
 
 use std::collections::BTreeMap;
 
@@ -12,63 +12,71 @@ use crate::results::{
 /// The figures of one trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// How long the program ran, in seconds.
+    /// Duration of the program in seconds.
     pub seconds: f64,
-    /// Bytes that it moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Bits of payload a second, from the program's start to its end: connecting and slow start count.
+    /// Payload in bits per second, from the start of the program to its end, including connecting
+    /// and slow start.
     pub goodput: f64,
-    /// It was stopped before it had moved everything; `bytes` is then what had arrived.
+    /// Whether the program was stopped before it had transferred everything; `bytes` is then the
+    /// number that had arrived.
     pub cut: bool,
-    /// CPU seconds of the program and its children; the server's are not among them.
+    /// CPU seconds of the program and its child processes, without those of the server.
     pub cpu: f64,
-    /// Most TCP connections at the same time.
+    /// Maximum number of TCP connections at the same time.
     pub streams: u32,
-    /// Share of packets that the queue dropped or chance took, in the direction of the data.
+    /// Share of packets that were dropped by the queue or lost at random, in the direction of the
+    /// data.
     pub loss: f64,
     /// Longest queue in the direction of the data, in packets.
     pub queue_max: u64,
-    /// Mean round trip time that the senders' kernels saw while data moved, in seconds.
+    /// Mean round trip time in seconds that the senders' kernels measured while data was sent.
     pub rtt: f64,
-    /// Largest segment that the senders used, in bytes of payload.
+    /// Maximum segment size of the senders, in bytes of payload.
     pub segment: u32,
-    /// Segments that were sent, those sent again among them.
+    /// Number of segments sent, including retransmissions.
     #[serde(default)]
     pub segments: u64,
-    /// Segments that were sent again.
+    /// Number of retransmitted segments.
     #[serde(default)]
     pub retransmitted: u64,
-    /// Share of the time in which the last twentieth of the bytes arrived; absent where the program was stopped before.
+    /// Share of the time in which the last twentieth of the bytes arrived; absent if the program
+    /// was stopped before its end.
     #[serde(default)]
     pub tail: Option<f64>,
-    /// TCP connections when that last twentieth began; those of control sessions count, here and in `streams`.
+    /// Number of TCP connections when that last twentieth began. As in `streams`, control
+    /// connections are included.
     #[serde(default)]
     pub streams_end: u32,
-    /// Bits of payload a second of each cross traffic, by its name.
+    /// Payload rate in bits per second of each cross traffic, by name.
     #[serde(default)]
     pub traffic: BTreeMap<String, f64>,
-    /// Bits of payload a second over spans of [`SPAN`] seconds, from the program's start.
+    /// Payload rates in bits per second over spans of [`SPAN`] seconds, from the start of the
+    /// program.
     #[serde(default)]
     pub rates: Vec<f64>,
-    /// Share of the machine's CPU time that was used meanwhile, 0 to 1, but for programs that give way.
+    /// Share of the machine's CPU time that was used during the run, 0 to 1, without programs of a
+    /// lower priority (`nice`).
     #[serde(default)]
     pub busy: f64,
     /// The machine's load average at the end.
     #[serde(default)]
     pub load: f64,
-    /// What makes the figures doubtful.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
 }
 
-/// Seconds of each of [`Measurement::rates`].
+/// Length in seconds of each value of [`Measurement::rates`].
 pub const SPAN: f64 = 5.0;
 
 impl Measurement {
-    /// The figures of the only command, or of all of a scenario's commands together, those in the background left out: what
-    /// they were said to move does not count, and neither does their time.
+    /// The figures of the only command of a run, or of all its commands together. The `bytes` and
+    /// the time of commands in the background are not included.
     pub fn of(result: &RunResult) -> Self {
         let commands = &result.commands;
-        // Who is in the background moves data for as long as the others do.
+        // A command in the background transfers data for as long as the others run, so its bytes
+        // and its time are not part of the result.
         let timed = || commands.iter().filter(|command| !command.background);
         let ran = || timed().filter(|command| command.ran());
         let begin = ran().map(|command| command.start).fold(f64::INFINITY, f64::min);
@@ -110,13 +118,14 @@ impl Measurement {
     }
 }
 
-/// Where most payload arrived.
+/// The host that received the most payload.
 fn receiver(result: &RunResult) -> Option<&HostSeries> {
     let most = |host: &&HostSeries| host.received.iter().sum::<f64>();
     result.series.hosts.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
 }
 
-/// Segments of payload that a connection sent; the last of each write may have been shorter.
+/// Number of payload segments that a connection sent. The last segment of each write may have been
+/// shorter, so this is an estimate.
 fn segments(connection: &ConnectionResult) -> u64 {
     match connection.last.mss {
         0 => 0,
@@ -124,8 +133,8 @@ fn segments(connection: &ConnectionResult) -> u64 {
     }
 }
 
-/// When the last twentieth of the payload that arrived within these times began to arrive, and how many connections the
-/// receiver had then.
+/// The time at which the last twentieth of the payload that arrived between `begin` and `end` began
+/// to arrive, and the number of connections of the receiver at that time.
 fn last_twentieth(result: &RunResult, begin: f64, end: f64) -> Option<(f64, u32)> {
     const WITHOUT: f64 = 0.95;
     let host = receiver(result)?;
@@ -134,7 +143,7 @@ fn last_twentieth(result: &RunResult, begin: f64, end: f64) -> Option<(f64, u32)
     let mut steps = Vec::new();
     for (at, (&time, &rate)) in result.series.times.iter().zip(&host.received).enumerate() {
         let step = time - std::mem::replace(&mut before, time);
-        // A program's end falls into a step.
+        // A step counts if the program ended within it.
         if within(time) || within(time - step) {
             steps.push((at, time - step, step, rate * step));
         }
@@ -142,7 +151,7 @@ fn last_twentieth(result: &RunResult, begin: f64, end: f64) -> Option<(f64, u32)
     let mut left = WITHOUT * steps.iter().map(|step| step.3).sum::<f64>();
     for (at, since, step, bits) in steps {
         if bits > 0.0 && bits >= left {
-            // The sample at the step's end may be one after the program's.
+            // The sample at the end of the step may be from after the end of the program.
             let streams = at.checked_sub(1).and_then(|before| host.streams.get(before));
             return Some((since + step * left / bits, streams.copied().unwrap_or(0)));
         }
@@ -151,11 +160,11 @@ fn last_twentieth(result: &RunResult, begin: f64, end: f64) -> Option<(f64, u32)
     None
 }
 
-/// Where most payload arrived, whole spans only.
+/// The payload rates of the receiver; only complete spans are included.
 fn rates(result: &RunResult, begin: f64) -> Vec<f64> {
     let times = &result.series.times;
     let Some(host) = receiver(result) else { return Vec::new() };
-    // Bits and seconds of each span. A value is of the step that ends at its time.
+    // Bits and seconds of each span. A value belongs to the step that ends at its time.
     let mut spans: Vec<(f64, f64)> = Vec::new();
     let mut before = 0.0;
     for (&time, &rate) in times.iter().zip(&host.received) {
@@ -175,17 +184,18 @@ fn rates(result: &RunResult, begin: f64) -> Vec<f64> {
     spans.into_iter().filter(|span| span.1 > 0.8 * SPAN).map(|span| span.0 / span.1).collect()
 }
 
-/// An hour of them.
+/// The number of spans in one hour.
 const MOST_SPANS: usize = 720;
 
-/// Payload that arrived, cross traffic left out, where most arrived: the other way went little but commands.
+/// Payload received, without cross traffic, by the host that received the most: little but commands
+/// went in the other direction.
 fn received(result: &RunResult) -> u64 {
     let of =
         |host: &str| own(result).filter(|c| c.host == host).map(|connection| connection.last.received).sum();
     result.hosts.iter().map(|host| of(&host.name)).max().unwrap_or(0)
 }
 
-/// On each link, where more bytes went.
+/// The busier direction of each link.
 fn data_directions(result: &RunResult) -> Vec<&DirectionResult> {
     let larger = |link: &'_ LinkResult| link.forward.bytes > link.backward.bytes;
     result.links.iter().map(|link| if larger(link) { &link.forward } else { &link.backward }).collect()
@@ -195,12 +205,13 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Connections that are no cross traffic.
+/// Connections that are not cross traffic.
 fn own(result: &RunResult) -> impl Iterator<Item = &ConnectionResult> {
     result.connections.iter().filter(|connection| connection.traffic.is_none())
 }
 
-/// Weighted by what was sent meanwhile. From the series; where there are none, from each connection's end.
+/// The mean of the round trip times in the series, weighted by the bytes sent between samples.
+/// Without series, the mean of the final values, weighted by the bytes sent.
 fn round_trip(result: &RunResult) -> f64 {
     let mut sum = 0.0;
     let mut weight = 0.0;
@@ -276,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_transfer() {
+    fn measurement_of_a_complete_transfer_uses_its_bytes() {
         let measured = Measurement::of(&result(End::Exit(0)));
         assert_eq!((measured.bytes, measured.cut), (10_000_000, false));
         assert!((measured.goodput - 8e6).abs() < 1.0);
@@ -286,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_background_is_left_out() {
+    fn measurement_with_background_commands_leaves_them_out() {
         let mut result = result(End::Exit(0));
         let never = CommandResult { background: true, bytes: Some(7), ..CommandResult::default() };
         let long = CommandResult { run: vec!["x".into()], seconds: 90.0, ..never.clone() };
@@ -294,21 +305,21 @@ mod tests {
         let measured = Measurement::of(&result);
         assert_eq!((measured.bytes, measured.cut, measured.seconds), (10_000_000, false, 10.0));
         assert!((measured.goodput - 8e6).abs() < 1.0);
-        // One that was to be waited for and had no turn: the run was cut.
+        // This command should have run but was never started, so the run was cut.
         result.commands.push(CommandResult { bytes: Some(7), ..CommandResult::default() });
         let measured = Measurement::of(&result);
         assert_eq!((measured.bytes, measured.cut, measured.seconds), (5_000_000, true, 10.0));
     }
 
     #[test]
-    fn what_had_arrived_when_it_was_stopped() {
+    fn measurement_of_a_stopped_transfer_uses_received_bytes() {
         let measured = Measurement::of(&result(End::Stopped));
         assert_eq!((measured.bytes, measured.cut), (5_000_000, true));
         assert!((measured.goodput - 4e6).abs() < 1.0);
     }
 
     #[test]
-    fn rates_are_of_whole_spans() {
+    fn rates_with_an_incomplete_span_leave_it_out() {
         let mut result = result(End::Stopped);
         result.series.times = (1..=120).map(|tenths| f64::from(tenths) / 10.0).collect();
         let host = |name: &str, received: &dyn Fn(u32) -> f64| HostSeries {
@@ -324,10 +335,11 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_last_twentieth() {
+    fn tail_of_a_slow_end_is_the_last_twentieth() {
         let mut result = result(End::Exit(0));
         result.series.times = (1..=120).map(|tenths| f64::from(tenths) / 10.0).collect();
-        // Nine seconds at full rate, then a second with a hundredth part of the bytes, over one of the connections.
+        // Nine seconds at full rate, then one second with a hundredth of the bytes, over fewer
+        // connections.
         let rate = |tenths: u32| match tenths {
             11..=100 => 11e6,
             101..=110 => 1e6,
@@ -348,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_counted_at_those_who_send() {
+    fn segments_of_a_transfer_are_those_of_the_senders() {
         let mut result = result(End::Exit(0));
         let sender = &mut result.connections[2].last;
         (sender.mss, sender.retransmitted) = (1000, 50);
@@ -358,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nothing() {
+    fn measurement_of_an_empty_result_is_zero() {
         let measured = Measurement::of(&RunResult::default());
         assert_eq!((measured.bytes, measured.goodput, measured.seconds), (0, 0.0, 0.0));
     }

@@ -1,4 +1,4 @@
-//! The file of results: one JSON object a line, written when a trial has ended.
+//! The result file: one JSON object per line, written when a trial has ended.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 
 use super::{Measurement, SweepError, Trial, TrialId};
 
-/// Version of the lines. It grows when a field changes its meaning or goes.
+/// Version of the format of a line. It increases when a field changes its meaning or is removed.
 const SCHEMA: u32 = 1;
-/// How each line begins.
+/// The beginning of each line.
 const BEGINNING: &str = "{\"schema\":";
 
 /// The result of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     schema: u32,
-    /// Which trial.
+    /// The trial.
     #[serde(flatten)]
     pub id: TrialId,
-    /// Of the scenario that was run.
+    /// The fingerprint of the scenario that was run.
     pub fingerprint: String,
-    /// How it ended.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// How a trial ended.
+/// The outcome of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// With figures.
+    /// The trial has figures.
     Measured(Measurement),
-    /// With an error. It is tried again when the sweep goes on.
+    /// The trial failed with this error. It is run again when the sweep is resumed.
     Failed(String),
 }
 
-/// Results of trials, in memory and, if wanted, in a file.
+/// Results of trials, in memory and optionally in a file.
 #[derive(Debug, Default)]
 pub struct Store {
     records: Vec<Record>,
@@ -47,7 +47,8 @@ pub struct Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Closing is not enough while a program that is just being started has a copy of the descriptor.
+        // Closing the file would not release the lock if a program that is just being started has a
+        // copy of the descriptor.
         if let Some((file, _)) = &self.file {
             let _ = file.unlock();
         }
@@ -55,12 +56,12 @@ impl Drop for Store {
 }
 
 impl Record {
-    /// Of a trial.
+    /// The record of a trial.
     pub fn new(trial: &Trial, outcome: Outcome) -> Self {
         Self { schema: SCHEMA, id: trial.id.clone(), fingerprint: trial.fingerprint.clone(), outcome }
     }
 
-    /// The figures, if there are any.
+    /// The figures, if the trial has not failed.
     pub fn measurement(&self) -> Option<&Measurement> {
         match &self.outcome {
             Outcome::Measured(measurement) => Some(measurement),
@@ -70,15 +71,15 @@ impl Record {
 }
 
 impl Store {
-    /// Without a file.
+    /// A store without a file.
     pub fn in_memory() -> Self {
         Self::default()
     }
 
-    /// Opens a file, or makes one, and reads what is in it. A last line that was not written to its end is cut off.
+    /// Opens or creates a file, and reads its records. An incomplete last line is cut off.
     ///
     /// # Errors
-    /// [`SweepError::Store`], also when another sweep writes to it; [`SweepError::Line`]
+    /// [`SweepError::Store`], also if another sweep has the file open; [`SweepError::Line`]
     pub fn open(path: &Path) -> Result<Self, SweepError> {
         let failed = |error| SweepError::Store { path: path.to_owned(), error };
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
@@ -96,7 +97,8 @@ impl Store {
         let records = parse(path, &text[..whole])?;
         let torn = &text[whole..];
         if !torn.is_empty() {
-            // Only what a sweep began to write is cut off: the file may be another one, named by mistake.
+            // Only the beginning of a record is cut off, because the user may have named another
+            // file by mistake.
             if !torn.starts_with(BEGINNING) && !BEGINNING.starts_with(torn) {
                 let line = text[..whole].lines().count() + 1;
                 let message = "the last line is something else".to_owned();
@@ -107,7 +109,7 @@ impl Store {
         Ok(Self { records, file: Some((file, path.to_owned())) })
     }
 
-    /// Reads a file without opening it for more.
+    /// Reads the records of a file without locking or changing it.
     ///
     /// # Errors
     /// [`SweepError::Store`], [`SweepError::Line`]
@@ -118,12 +120,13 @@ impl Store {
         parse(path, &text[..whole])
     }
 
-    /// All results, in the order in which they came.
+    /// All records in the order of the file.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Those of the scenarios as they were run last: what an earlier version of one gave is no result of the present one.
+    /// The records whose scenario is the same as in the latest record of the same trial. Results of
+    /// an earlier version of a scenario are left out.
     pub fn current(&self) -> Vec<Record> {
         let last: HashMap<&TrialId, &str> =
             self.records.iter().map(|record| (&record.id, record.fingerprint.as_str())).collect();
@@ -131,14 +134,14 @@ impl Store {
         self.records.iter().filter(is_current).cloned().collect()
     }
 
-    /// The figures of this trial, if it has run.
+    /// The latest record with figures of this trial.
     pub fn measured(&self, trial: &Trial) -> Option<&Record> {
         self.records.iter().rev().find(|record| {
             record.id == trial.id && record.fingerprint == trial.fingerprint && record.measurement().is_some()
         })
     }
 
-    /// Adds a result; it is in the file when this returns.
+    /// Adds a record; it is in the file when this function returns.
     ///
     /// # Errors
     /// [`SweepError::Store`]
@@ -191,9 +194,10 @@ mod tests {
         Outcome::Measured(Measurement { goodput, ..Measurement::default() })
     }
 
-    /// As when another thread is just starting a program.
+    /// The copy of the descriptor is like one in a child process that another thread is just
+    /// starting.
     #[test]
-    fn a_copy_of_the_descriptor_keeps_no_lock() {
+    fn store_when_dropped_releases_the_lock_despite_a_copy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("results");
         let store = Store::open(&path).unwrap();
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_goes_on_after_it_was_killed() {
+    fn store_with_an_incomplete_last_line_cuts_it_off() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sweep.jsonl");
         let mut store = Store::open(&path).unwrap();
@@ -212,7 +216,7 @@ mod tests {
         store.add(Record::new(&trial(2), measured(3.0))).unwrap();
         assert!(matches!(Store::open(&path), Err(SweepError::Store { .. })), "two at the same time");
         drop(store);
-        // The last line was torn.
+        // The last line is incomplete.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 10]).unwrap();
 
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn another_scenario_is_another_trial() {
+    fn store_when_the_scenario_changed_has_no_result() {
         let mut store = Store::in_memory();
         store.add(Record::new(&trial(0), measured(1.0))).unwrap();
         let mut changed = trial(0).scenario;
@@ -240,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_not_taken_for_results() {
+    fn store_on_another_file_fails_and_leaves_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
         std::fs::write(&path, "hello\n").unwrap();
         let error = Store::open(&path).unwrap_err().to_string();
         assert!(error.contains("x:1: expected a result"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "hello\n");
-        // Not even where its last line has no end, as a torn result has none.
+        // This includes files whose last line has no line end, as an incomplete record has none.
         for text in ["hello", "\nhello", "{\"schedule\": 1}"] {
             std::fs::write(&path, text).unwrap();
             assert!(matches!(Store::open(&path), Err(SweepError::Line { .. })), "{text}");

@@ -1,10 +1,10 @@
-//! Repetitions together.
+//! Summarises the repetitions of trials.
 
 use std::collections::BTreeMap;
 
 use super::Record;
 
-/// Trials that differ in their repetition only.
+/// The trials that differ only in their repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// The scenario's name.
@@ -13,41 +13,42 @@ pub struct Group {
     pub program: String,
     /// Names and values of the parameters.
     pub values: Vec<(String, String)>,
-    /// Bits of payload a second.
+    /// Payload in bits per second.
     pub goodput: Spread,
-    /// CPU seconds of the client for each gigabyte (10^9).
+    /// CPU seconds of the client per gigabyte (10^9 bytes).
     pub cpu: Spread,
-    /// Most TCP connections at the same time.
+    /// Maximum number of TCP connections at the same time.
     pub streams: Spread,
     /// Share of packets that were lost or dropped.
     pub loss: Spread,
     /// Round trip time in seconds.
     pub rtt: Spread,
-    /// Largest segment, in bytes of payload.
+    /// Maximum segment size, in bytes of payload.
     pub segment: u32,
-    /// Most seconds that a trial took.
+    /// Duration of the longest trial in seconds.
     pub seconds: f64,
-    /// Trials that failed.
+    /// Number of trials that failed.
     pub failed: usize,
-    /// Trials whose figures are doubtful.
+    /// Number of trials whose figures are doubtful.
     pub doubtful: usize,
 }
 
-/// Values of several repetitions.
+/// The distribution of a value over several repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// How many.
+    /// Number of values.
     pub count: usize,
-    /// The middle one, or the mean of the two in the middle.
+    /// The median; the mean of the two middle values if their number is even.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of values in any order; those that are not finite do not count. All zero if there is none.
+    /// The distribution of values in any order. Values that are not finite are ignored. All fields
+    /// are 0 if there is no value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -58,8 +59,8 @@ impl Spread {
     }
 }
 
-/// Groups of records, in the order in which their first ones came. A trial that was measured again counts once, with its
-/// latest figures.
+/// Groups the records, in the order of their first occurrence. A trial that was measured again
+/// counts once, with its latest figures.
 pub fn groups<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Group> {
     let mut order = Vec::new();
     let mut latest: BTreeMap<_, BTreeMap<u32, &Record>> = BTreeMap::new();
@@ -69,7 +70,7 @@ pub fn groups<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Group> {
             order.push(key);
             BTreeMap::new()
         });
-        // What failed once and went well later has not failed.
+        // A failure does not replace figures of the same trial.
         let failed_now = record.measurement().is_none();
         if !(failed_now
             && group.get(&record.id.repetition).is_some_and(|known| known.measurement().is_some()))
@@ -99,7 +100,8 @@ pub fn groups<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Group> {
 }
 
 impl Group {
-    /// How many trials there were: `3`, `3 (1 doubtful)`, `2 (1 failed)`.
+    /// The number of trials with figures, and of failed and doubtful ones: `3`, `3 (1 doubtful)`,
+    /// `2 (1 failed)`.
     pub fn runs(&self) -> String {
         let count = |number: usize, what: &str| (number > 0).then(|| format!("{number} {what}"));
         let notes: Vec<String> =
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn spread_of_values_has_their_median_and_bounds() {
         let spread = Spread::of([3.0, 1.0, f64::NAN, 2.0]);
         assert_eq!(spread, Spread { count: 3, median: 2.0, min: 1.0, max: 3.0 });
         assert!((Spread::of([1.0, 2.0]).median - 1.5).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! Which runs a sweep consists of.
+//! The trials of a sweep.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -7,20 +7,20 @@ use super::{SweepError, Vary};
 use crate::library::{Call, Workload, attach};
 use crate::scenario::{Document, Scenario, Value};
 
-/// What is swept.
+/// The design of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Design {
     /// The programs. The scenario's own commands if empty.
     pub programs: Vec<Call>,
-    /// What they move.
+    /// The data to transfer.
     pub workload: Workload,
     /// The parameters: all combinations of their values.
     pub vary: Vec<Vary>,
-    /// How often each is run; the seed grows by one each time.
+    /// Number of repetitions of each trial; the seed increases by one each time.
     pub repetitions: u32,
 }
 
-/// Which run it is.
+/// The identity of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrialId {
     /// The scenario's name.
@@ -29,18 +29,18 @@ pub struct TrialId {
     pub program: String,
     /// Names and values of the parameters.
     pub values: Vec<(String, String)>,
-    /// From 0.
+    /// The number of the repetition, from 0.
     pub repetition: u32,
 }
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Which.
+    /// The identity.
     pub id: TrialId,
-    /// All that is run.
+    /// The whole scenario, with the program.
     pub scenario: Scenario,
-    /// Of the scenario: a result of another version of it is not this trial's.
+    /// A hash of the scenario. Results of another version of the scenario have another fingerprint.
     pub fingerprint: String,
 }
 
@@ -56,17 +56,18 @@ impl std::fmt::Display for TrialId {
 }
 
 impl Trial {
-    /// With the fingerprint of its scenario.
+    /// A trial with the fingerprint of its scenario.
     pub fn new(id: TrialId, scenario: Scenario) -> Self {
         let text = serde_json::to_vec(&scenario).unwrap_or_default();
         Self { id, scenario, fingerprint: format!("{:016x}", xxh3_64(&text)) }
     }
 }
 
-/// All trials of a design on the scenario `document`, which is called `name`; round by round.
+/// All trials of a design on the scenario `document`, whose name is `name`, ordered by rounds.
 ///
 /// # Errors
-/// [`SweepError`]: a parameter that nothing depends on, a value that the scenario refuses, a program that does not fit.
+/// [`SweepError`] if a parameter has no effect, the scenario rejects a value, or a program does not
+/// fit.
 pub fn trials(name: &str, document: &Document, design: &Design) -> Result<Vec<Trial>, SweepError> {
     let own = document.scenario()?;
     if design.programs.is_empty() && own.commands.is_empty() {
@@ -117,7 +118,7 @@ impl Point {
     }
 }
 
-/// A plain name is a variable, also one that the scenario does not have yet.
+/// The field of a parameter. A plain name is a variable, even if the scenario does not have it yet.
 fn field(name: &str) -> String {
     if name.contains(['.', '[']) { name.to_owned() } else { format!("variables.{name}") }
 }
@@ -141,7 +142,7 @@ fn check_used(name: &str, scenario: &Scenario, design: &Design, vary: &Vary) -> 
     }
 }
 
-/// The last parameter changes fastest.
+/// All combinations of values. The last parameter changes fastest.
 fn combinations(vary: &[Vary]) -> Vec<Vec<(&String, &Value)>> {
     vary.iter().fold(vec![vec![]], |all, vary| {
         let with = |before: Vec<(_, _)>| {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_have_everything_once() {
+    fn trials_with_repetitions_have_each_combination_once_a_round() {
         let paper = open("paper-20ms").unwrap();
         let design = design(&["iperf3", "globus-url-copy"], &["streams=1,2", "buffer=64K,1M,4M"], 3);
         let all = trials("paper-20ms", &paper, &design).unwrap();
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_can_be_swept() {
+    fn trials_over_a_field_change_the_scenario() {
         let paper = open("paper-20ms").unwrap();
         let design = design(&["iperf3"], &["links[0].path.both.queue=50,100"], 1);
         let all = trials("paper-20ms", &paper, &design).unwrap();
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_refused() {
+    fn trials_over_an_unused_parameter_are_rejected() {
         let paper = open("paper-20ms").unwrap();
         let error = trials("p", &paper, &design(&["iperf3", "curl"], &["streams=1,2"], 1)).unwrap_err();
         assert!(error.to_string().contains("curl has no option"), "{error}");

@@ -10,17 +10,18 @@ use crate::scenario::Value;
 pub struct Vary {
     /// A variable (`streams`), or a field of the scenario (`links[0].path.both.queue`).
     pub name: String,
-    /// In the order of the trials.
+    /// The values in the order of the trials.
     pub values: Vec<Value>,
 }
 
-/// More than anybody wants to wait for.
+/// Upper limit of the number of values; such a sweep would take too long.
 const MOST: usize = 10_000;
 
 impl FromStr for Vary {
     type Err = SweepError;
 
-    /// `streams=1,2,4`, `streams=1..50`, `streams=1..50/7`, `streams=1..64*2`, and these with commas between.
+    /// Parses `streams=1,2,4`, `streams=1..50`, `streams=1..50/7`, `streams=1..64*2`, or a list of
+    /// such parts with commas.
     fn from_str(given: &str) -> Result<Self, SweepError> {
         let wrong = || SweepError::Vary { given: given.to_owned() };
         let (name, list) = given.split_once('=').ok_or_else(wrong)?;
@@ -60,7 +61,7 @@ fn range(first: &str, rest: &str) -> Option<Vec<Value>> {
     Some(std::iter::successors(Some(first), next).take(MOST + 1).map(Value::Integer).collect())
 }
 
-/// What a text means: as TOML would have it, without quotes.
+/// The type of a value without quotes: true or false, a whole number, a number, or else text.
 fn value(text: &str) -> Value {
     if let Ok(value) = text.parse() {
         return Value::Bool(value);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges() {
+    fn vary_with_lists_and_ranges_has_all_values() {
         assert_eq!(values("streams=1,2,4"), "1 2 4");
         assert_eq!(values("streams=1..5"), "1 2 3 4 5");
         assert_eq!(values("streams=1..50/7"), "1 8 15 22 29 36 43 50");
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn vary_with_invalid_text_is_an_error() {
         for given in [
             "streams",
             "=1",
