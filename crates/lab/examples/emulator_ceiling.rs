@@ -1,8 +1,11 @@
-//! How fast the emulator is here, and what it costs: `cargo run --release -p ropewalk-lab --example emulator_ceiling`.
+//! Measures how fast the emulator is on this machine and how much CPU time it takes: `cargo run
+//! --release -p ropewalk-lab --example emulator_ceiling`.
 //!
-//! Needs root, iperf3 and setpriv (util-linux). One TCP stream goes from left to right, first without a limit, then over limited paths.
-//! The columns: cores that the emulator's thread uses, packets a second and CPU time for each, wake-ups, lateness of
-//! deliveries (99th percentile and most, in ms), packets dropped and overrun, round trip of pings beside the stream (ms).
+//! Needs root, iperf3 and setpriv (util-linux). One TCP stream goes from left to right, first
+//! without a limit, then over limited paths. The columns are: cores that the emulator's thread
+//! uses, packets per second and CPU time per packet, wake-ups, lateness of deliveries (99th
+//! percentile and maximum, in ms), packets dropped and overrun, round trip time of pings sent while
+//! the stream runs (ms).
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/emulator_net/mod.rs"]
@@ -16,13 +19,13 @@ use ropewalk_lab::emulator::{Direction, Options, Path, Queue, Rate};
 
 const SECONDS: f64 = 4.0;
 
-/// Ends with its owner.
+/// A child process that is killed when this value is dropped.
 struct Program(Child);
 
 impl Program {
     fn start(space: &net::Namespace, arguments: Vec<String>) -> Self {
         Self(space.run(move || {
-            // Ends with us, even if we are killed.
+            // The child ends with this process, even if this process is killed.
             let mut command = Command::new("setpriv");
             command
                 .args(["--pdeathsig", "KILL", "iperf3"])

@@ -1,4 +1,4 @@
-//! The emulator with real namespaces, kernel TCP and real packets.
+//! The emulator with real namespaces, the kernel's TCP and real packets.
 #![allow(clippy::unwrap_used)]
 
 #[path = "emulator_net/mod.rs"]
@@ -16,7 +16,7 @@ use ropewalk_lab::emulator::{
     Reorder, Request, Tun, ask,
 };
 
-/// Timings want the machine for themselves, as far as that is in our hands.
+/// Only one test runs at a time, because other load would disturb the measured times.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()
@@ -37,14 +37,15 @@ fn conserved(counters: &Counters) {
     assert_eq!((counters.refused, counters.overrun, counters.malformed), (0, 0, 0), "{counters:?}");
 }
 
-/// Other programs on the machine can only make timings worse: one good measurement out of three is proof.
+/// Other programs on the machine can only make times worse, so one good measurement out of three is
+/// sufficient.
 fn one_of_three(measure: impl Fn() -> Result<(), String>) {
     let failures: Vec<String> = (0..3).map_while(|_| measure().err()).collect();
     assert!(failures.len() < 3, "{failures:#?}");
 }
 
 #[test]
-fn round_trips_are_right_within_300_us() {
+fn emulator_with_a_delay_has_round_trips_within_300_us() {
     let _alone = alone();
     for (forward, backward, offload, v6) in
         [(0, 0, true, false), (1, 1, true, true), (7, 3, false, false), (50, 50, true, false)]
@@ -66,7 +67,7 @@ fn round_trips_are_right_within_300_us() {
 }
 
 #[test]
-fn the_rate_is_right_within_1_percent() {
+fn emulator_with_a_rate_keeps_it_within_1_percent() {
     let _alone = alone();
     for (mtu, mbit, overhead, count) in [(1500, 100, 0, 9000u64), (1500, 20, 38, 1500), (9000, 500, 0, 6000)]
     {
@@ -89,7 +90,7 @@ fn the_rate_is_right_within_1_percent() {
             assert_eq!(flood.received.len() as u64, counters.packets_out);
             assert_eq!(flood.sent, counters.packets_in);
             conserved(&counters);
-            // The series tells the same.
+            // The time series agrees with the measurement.
             let busy: Vec<f64> = report.series.iter().map(|s| s.forward.rate).filter(|r| *r > 0.0).collect();
             let mut middle = busy[1..busy.len() - 1].to_vec();
             middle.sort_by(f64::total_cmp);
@@ -104,7 +105,7 @@ fn the_rate_is_right_within_1_percent() {
 }
 
 #[test]
-fn losses_are_right_within_their_statistical_error() {
+fn emulator_with_loss_keeps_it_within_the_statistical_error() {
     let _alone = alone();
     let bursts = Loss::bursts(0.02, 5.0);
     for (loss, spread) in [(Loss::Bernoulli { p: 0.01 }, 1.0), (bursts, 10.0)] {
@@ -125,7 +126,7 @@ fn losses_are_right_within_their_statistical_error() {
 }
 
 #[test]
-fn tcp_survives_everything_with_and_without_offload() {
+fn tcp_with_loss_reordering_and_red_delivers_every_byte() {
     let _alone = alone();
     let red = Red {
         min: 10.0,
@@ -164,13 +165,13 @@ fn tcp_survives_everything_with_and_without_offload() {
         conserved(&report.end.backward);
         assert!(counters.lost > 0 && counters.reordered > 0 && counters.marked > 0, "{counters:?}");
         assert!(counters.bytes_out > bytes as u64);
-        // No packet is larger than the MTU, whatever came in together.
+        // No packet is larger than the MTU, even if packets arrived as a super-packet.
         assert!(counters.bytes_in <= counters.packets_in * u64::from(mtu));
     }
 }
 
 #[test]
-fn changes_take_effect_while_packets_flow() {
+fn change_while_packets_flow_takes_effect() {
     let _alone = alone();
     let direction = Direction { delay: ms(5), ..Direction::default() };
     let Some(net) = net(1500, direction.clone(), direction, true) else { return };
@@ -198,14 +199,15 @@ fn changes_take_effect_while_packets_flow() {
 }
 
 #[test]
-fn a_schedule_is_kept() {
+fn schedule_with_two_changes_applies_each_at_its_time() {
     let _alone = alone();
     let at = |at: u64, delay: u64| Change {
         at: ms(at),
         forward: Patch { delay: Some(ms(delay)), ..Patch::default() },
         ..Change::default()
     };
-    // Out of order on purpose. Delays are large, so that a busy machine cannot be taken for one.
+    // The changes are not in order of time on purpose. The delays are large, so that a disturbance
+    // by other load cannot be mistaken for one of them.
     let options =
         Options { schedule: vec![at(800, 200), at(400, 100)], sample: ms(20), ..Options::default() };
     let Some(net) = Net::new(options, true) else { return };
@@ -227,7 +229,7 @@ fn a_schedule_is_kept() {
 }
 
 #[test]
-fn an_interface_that_goes_down_or_away_stops_nothing() {
+fn emulator_when_an_interface_goes_away_continues() {
     let _alone = alone();
     let Some(net) = Net::new(Options::default(), true) else { return };
     probe::ping(&net.left, false, 1, ms(1));
@@ -248,7 +250,7 @@ fn an_interface_that_goes_down_or_away_stops_nothing() {
 }
 
 #[test]
-fn the_control_socket_watches_and_changes() {
+fn control_socket_with_requests_answers_and_changes_the_path() {
     let _alone = alone();
     let Some(net) = Net::new(Options { sample: ms(10), ..Options::default() }, true) else { return };
     let address = SocketAddr::from_abstract_name(format!("emulator-test/{}", std::process::id())).unwrap();
@@ -269,7 +271,7 @@ fn the_control_socket_watches_and_changes() {
 
     let error = ask(connect(), &Request::Snapshot { path: Some("B-C".to_owned()) }).unwrap_err();
     assert_eq!(error.to_string(), "no path `B-C`: expected one of A-B");
-    // Nonsense is answered, line by line.
+    // Each invalid line gets an answer.
     let mut stream = connect();
     let text = "what?\n{\"do\": \"change\", \"change\": {\"both\": {\"rate\": 5}}}\n{\"do\": \"paths\"}\n";
     stream.write_all(text.as_bytes()).unwrap();
@@ -277,7 +279,8 @@ fn the_control_socket_watches_and_changes() {
     assert!(lines.next().unwrap().contains("expected one request a line, as JSON"));
     assert!(lines.next().unwrap().contains("`5` is no rate"));
     assert_eq!(lines.next().unwrap(), r#"{"ok":["A-B"]}"#);
-    // Who never ends a line gets no memory; who waits is let go at the end.
+    // A line without an end is rejected when it is too long, and a waiting client is disconnected
+    // at the end.
     let mut endless = connect();
     endless.write_all(&[b'x'; 64 * 1024]).unwrap();
     assert!(BufReader::new(endless).lines().next().unwrap().unwrap().contains("longer"));
@@ -291,7 +294,7 @@ fn the_control_socket_watches_and_changes() {
 }
 
 #[test]
-fn malformed_packets_neither_stop_it_nor_pass() {
+fn emulator_with_malformed_packets_counts_and_drops_them() {
     let _alone = alone();
     let Some(net) = Net::new(Options::default(), true) else { return };
     let (socket, to) = probe::packet_socket(&net.left);
@@ -299,7 +302,7 @@ fn malformed_packets_neither_stop_it_nor_pass() {
     let mut sent = 0;
     for n in 0..3000usize {
         let mut packet: Vec<u8> = (0..random.usize(1..1500)).map(|_| random.u8(..)).collect();
-        // Some have a good version, some lengths that nearly fit.
+        // Some packets have a valid version, some have lengths that nearly fit.
         match n % 4 {
             0 => {}
             1 => packet[0] = 0x45,
@@ -323,14 +326,14 @@ fn malformed_packets_neither_stop_it_nor_pass() {
 }
 
 #[test]
-fn a_relay_forwards_what_comes_out() {
+fn relay_between_two_emulators_forwards_packets() {
     let _alone = alone();
     for offload in [[true, true], [true, false], [false, true]] {
         let spaces = (Namespace::new(), Namespace::new(), Namespace::new());
         let (Some(left), Some(relay), Some(right)) = spaces else { return };
         relay.sysctl("ipv4/ip_forward", "1");
         for space in [&left, &relay, &right] {
-            // No greetings to an interface that is not up yet.
+            // No IPv6 messages to an interface that is not up yet.
             space.sysctl("ipv6/conf/default/disable_ipv6", "1");
         }
         let direction =

@@ -1,4 +1,4 @@
-//! Paths and changes as people write them, and the words for what is wrong.
+//! Paths and changes in TOML and JSON, and the messages for invalid ones.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -16,13 +16,13 @@ fn path(text: &str) -> Path {
     toml::from_str(text).unwrap()
 }
 
-/// The error's own words, without the place in the file.
+/// The message of the error, without the place in the file.
 fn error(text: &str) -> String {
     toml::from_str::<Path>(text).unwrap_err().message().to_owned()
 }
 
 #[test]
-fn a_path_needs_few_words() {
+fn path_in_short_form_is_read() {
     assert_eq!(path(""), Path::default());
     let found = path(
         r#"
@@ -44,7 +44,7 @@ fn a_path_needs_few_words() {
 }
 
 #[test]
-fn everything_can_be_said() {
+fn path_with_all_fields_is_read() {
     let found = path(
         r#"
         [forward]
@@ -88,7 +88,7 @@ fn everything_can_be_said() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn path_with_an_invalid_value_names_field_and_value() {
     for (text, expected) in [
         (
             "forward = { rate = 100 }",
@@ -133,7 +133,7 @@ fn errors_say_where_and_what() {
 }
 
 #[test]
-fn a_schedule_is_checked_step_by_step() {
+fn schedule_with_an_invalid_step_names_it() {
     #[derive(serde::Deserialize)]
     struct File {
         change: Vec<Change>,
@@ -158,7 +158,7 @@ fn a_schedule_is_checked_step_by_step() {
         check_schedule(&start, &wrong).unwrap_err().to_string(),
         "change[1].forward.jitter: expected at most the delay, 5ms, found 6ms"
     );
-    // Reordering ends with probability 0, the queue changes its kind.
+    // A probability of 0 turns reordering off, and the queue changes its kind.
     let change: Change = serde_json::from_str(
         r#"{"forward": {"reorder": {"probability": 0, "by": "0"}, "queue": {"kind": "codel"}}}"#,
     )
@@ -170,7 +170,7 @@ fn a_schedule_is_checked_step_by_step() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(
+    fn path_when_written_reads_back_the_same(
         mtu in 576u32..65_535,
         rate in 1u64..10_000_000_000,
         delay in 0u64..60_000_000_000,
@@ -192,7 +192,7 @@ proptest! {
                 limit: packets,
             }),
         };
-        // JSON's parser may be wrong in the last bit of a long number.
+        // The parser of JSON may be wrong in the last bit of a long number.
         let loss = f64::from(millionths) / 1e6;
         let delay = Duration::from_nanos(delay);
         let forward = Direction {

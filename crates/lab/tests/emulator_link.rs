@@ -1,4 +1,4 @@
-//! The link in virtual time: rates, delays, queues, and what must hold whatever happens.
+//! The link in virtual time: rates, delays, queues, and the invariants for all inputs.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Everything that arrives until `now`: when, and which.
+/// All packets that arrive until `now`, with their times of arrival.
 fn take_all(link: &mut Link<u64>, now: Nanos) -> Vec<(Nanos, u64)> {
     std::iter::from_fn(|| link.take(now)).map(|packet| (packet.due, packet.payload)).collect()
 }
@@ -29,7 +29,7 @@ fn conserved(c: &Counters) -> bool {
 }
 
 #[test]
-fn packets_follow_each_other_at_the_rate() {
+fn link_with_a_rate_spaces_packets() {
     let mut link =
         link(Direction { rate: Rate::mbit(100), delay: ms(10), overhead: 38, ..Direction::default() });
     for n in 0..100 {
@@ -44,7 +44,7 @@ fn packets_follow_each_other_at_the_rate() {
 }
 
 #[test]
-fn odd_rates_do_not_drift() {
+fn link_at_odd_rates_does_not_drift() {
     for rate in [7_000_003, 999_999_937, 12_345] {
         let queue = Queue::DropTail { packets: 100_000 };
         let mut link = link(Direction { rate: Rate::bits_per_second(rate), queue, ..Direction::default() });
@@ -61,7 +61,7 @@ fn odd_rates_do_not_drift() {
 }
 
 #[test]
-fn drop_tail_holds_its_limit_beside_the_packet_on_the_link() {
+fn drop_tail_at_its_limit_does_not_count_the_packet_on_the_link() {
     let queue = Queue::DropTail { packets: 50 };
     let mut link = link(Direction { rate: Rate::mbit(12), queue, ..Direction::default() });
     for n in 0..100 {
@@ -72,7 +72,7 @@ fn drop_tail_holds_its_limit_beside_the_packet_on_the_link() {
         (counters.dropped_full, counters.waiting, counters.waiting_max, counters.travelling),
         (49, 50, 50, 1)
     );
-    // One slot of 1 ms later there is room for one.
+    // After one slot of 1 ms there is room for one packet.
     link.offer(MS, 1500, false, 100);
     link.offer(MS, 1500, false, 101);
     assert_eq!(link.counters().dropped_full, 50);
@@ -83,7 +83,7 @@ fn drop_tail_holds_its_limit_beside_the_packet_on_the_link() {
 }
 
 #[test]
-fn without_a_rate_nothing_waits() {
+fn link_without_a_rate_queues_no_packet() {
     let mut link =
         link(Direction { delay: ms(3), queue: Queue::DropTail { packets: 1 }, ..Direction::default() });
     for n in 0..1000 {
@@ -93,13 +93,13 @@ fn without_a_rate_nothing_waits() {
 }
 
 #[test]
-fn packets_due_close_together_may_leave_together() {
+fn next_deadline_with_hold_joins_packets_due_close_together() {
     let mut link = link(Direction { rate: Rate::mbit(1200), delay: ms(1), ..Direction::default() });
     for n in 0..30 {
         link.offer(0, 1500, false, n);
     }
     link.advance(MS);
-    // One every 10 us, from 1.01 ms on.
+    // One packet every 10 us, from 1.01 ms on.
     assert_eq!(link.next_deadline(0), Some(MS + 10_000));
     assert_eq!(link.next_deadline(100_000), Some(MS + 110_000));
     link.take(MS + 250_000).unwrap();
@@ -108,7 +108,7 @@ fn packets_due_close_together_may_leave_together() {
 }
 
 #[test]
-fn held_packets_are_overtaken_and_counted() {
+fn link_with_reordering_delays_packets_and_counts_them() {
     let reorder = Some(Reorder { probability: 0.05, by: ms(2) });
     let mut link = link(Direction { delay: ms(10), reorder, ..Direction::default() });
     let n = 20_000;
@@ -130,7 +130,7 @@ fn held_packets_are_overtaken_and_counted() {
 }
 
 #[test]
-fn jitter_keeps_order_and_mean() {
+fn link_with_jitter_keeps_order_and_mean() {
     let mut link = link(Direction { delay: ms(10), jitter: ms(4), ..Direction::default() });
     let n = 100_000;
     for i in 0..n {
@@ -146,7 +146,8 @@ fn jitter_keeps_order_and_mean() {
     assert_eq!(link.counters().reordered, 0);
 }
 
-/// Offers `rate` bits a second in 1500-byte packets from `from` to `to`; gives the moments of drops or marks.
+/// Offers `rate` bits per second in 1500-byte packets from `from` to `to`; returns the times of
+/// drops or marks.
 fn offer_at(link: &mut Link<u64>, rate: u64, from: Nanos, to: Nanos, ecn: bool) -> Vec<Nanos> {
     let gap = 12_000 * 1_000_000_000 / rate;
     let mut events = Vec::new();
@@ -170,9 +171,10 @@ fn codel(ecn: bool) -> Direction {
 }
 
 #[test]
-fn codel_drops_after_an_interval_and_then_ever_faster() {
+fn codel_under_overload_drops_after_an_interval_and_then_faster() {
     let mut link = link(codel(false));
-    // 10 % too much: the delay passes 5 ms after about 50 ms, so that the first drop comes at 150 ms.
+    // The load is 10 % too high. The delay exceeds 5 ms after about 50 ms, so the first drop comes
+    // at 150 ms.
     let drops = offer_at(&mut link, 13_200_000, 0, 3000 * MS, false);
     assert!((145 * MS..165 * MS).contains(&drops[0]), "{}", drops[0]);
     for (n, pair) in drops.windows(2).enumerate().take(20) {
@@ -185,9 +187,10 @@ fn codel_drops_after_an_interval_and_then_ever_faster() {
 }
 
 #[test]
-fn codel_lets_good_queues_be() {
+fn codel_with_a_short_burst_drops_none() {
     let mut link = link(codel(false));
-    // Just the rate: no delay. Then a burst of 80 ms that is over within the interval.
+    // First the offered rate equals that of the link, so there is no delay. Then comes a burst of
+    // 80 ms, which is over within the interval.
     assert!(offer_at(&mut link, 12_000_000, 0, 1000 * MS, false).is_empty());
     for n in 0..80 {
         link.offer(1000 * MS, 1500, false, n);
@@ -198,7 +201,7 @@ fn codel_lets_good_queues_be() {
 }
 
 #[test]
-fn codel_marks_what_can_be_marked() {
+fn codel_with_ecn_marks_instead_of_dropping() {
     let mut link = link(codel(true));
     let marks = offer_at(&mut link, 13_200_000, 0, 3000 * MS, true);
     let counters = link.counters();
@@ -209,9 +212,10 @@ fn codel_marks_what_can_be_marked() {
 }
 
 #[test]
-fn codel_keeps_the_delay_of_a_responsive_sender_near_its_target() {
+fn codel_with_a_responsive_sender_keeps_the_delay_near_its_target() {
     let mut link = link(codel(false));
-    // A sender that halves its rate at a drop and adds to it otherwise, with a round trip of 50 ms.
+    // A sender with a round trip time of 50 ms that halves its rate after a drop and increases it
+    // otherwise.
     let (mut rate, mut now, mut waited, mut served) = (12e6, 0, 0, 0);
     for round in 0..400 {
         let drops = offer_at(&mut link, rate as u64, now, now + 50 * MS, false);
@@ -229,7 +233,7 @@ fn codel_keeps_the_delay_of_a_responsive_sender_near_its_target() {
 }
 
 #[test]
-fn red_holds_the_queue_of_a_steady_overload_between_its_thresholds() {
+fn red_under_steady_overload_keeps_the_queue_between_its_thresholds() {
     let red = Red {
         min: 20.0,
         max: 60.0,
@@ -244,7 +248,8 @@ fn red_holds_the_queue_of_a_steady_overload_between_its_thresholds() {
     let mut link = link(direction);
     offer_at(&mut link, 13_200_000, 0, 20_000 * MS, false);
     let counters = link.counters();
-    // 9.1 % must go: with gaps uniform in 1..1/p, base probability 0.048, half way between the thresholds.
+    // The queue has to drop 9.1 %. With gaps uniform in 1..1/p, this is a base probability of
+    // 0.048, half way between the thresholds.
     let average = link.queue_average();
     assert!((33.0..47.0).contains(&average), "{average}");
     assert_eq!(counters.dropped_full, 0);
@@ -253,13 +258,14 @@ fn red_holds_the_queue_of_a_steady_overload_between_its_thresholds() {
 }
 
 #[test]
-fn changes_keep_order_and_packets() {
+fn link_when_changed_keeps_packets_and_order() {
     let mut link = link(Direction { rate: Rate::mbit(12), delay: ms(50), ..Direction::default() });
     for n in 0..20 {
         link.offer(0, 1500, false, n);
     }
-    // At 5.5 ms five have gone and the sixth is on the link: it keeps its end. The others are ten times faster, and
-    // 40 ms nearer, but wait for those before them.
+    // At 5.5 ms five packets have left, and the sixth is on the link and keeps its end. The others
+    // are sent ten times as fast and have 40 ms less delay, but must not arrive before those sent
+    // earlier.
     let config = Direction { rate: Rate::mbit(120), delay: ms(10), ..link.config().clone() };
     link.set(5 * MS + MS / 2, config);
     let arrived = take_all(&mut link, END);
@@ -330,7 +336,8 @@ fn steps(reorder: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Plays the steps; gives arrivals and the end.
+/// Plays the steps and then follows the deadlines until the link is empty; returns the arrivals and
+/// the link.
 fn play(config: &Direction, steps: &[Step], take: bool) -> (Vec<(Nanos, u64, bool)>, Link<u64>) {
     let mut link = link(config.clone());
     let (mut now, mut number, mut arrived) = (0, 0, Vec::new());
@@ -357,7 +364,7 @@ fn play(config: &Direction, steps: &[Step], take: bool) -> (Vec<(Nanos, u64, boo
         let idle = counters.waiting + counters.travelling == 0;
         assert_eq!(link.next_deadline(0).is_none(), idle, "a deadline while packets are there");
     }
-    // Deadlines alone bring everything out.
+    // Following the deadlines alone delivers all packets.
     let mut rounds = 0;
     while let Some(deadline) = link.next_deadline(0) {
         now = now.max(deadline);
@@ -374,7 +381,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn nothing_is_lost_uncounted_and_order_is_kept(config in directions(false), steps in steps(false)) {
+    fn link_with_any_steps_counts_all_packets_and_keeps_order(config in directions(false), steps in steps(false)) {
         let (arrived, link) = play(&config, &steps, true);
         let counters = link.counters();
         prop_assert_eq!(counters.packets_out, arrived.len() as u64);
@@ -385,7 +392,7 @@ proptest! {
     }
 
     #[test]
-    fn being_asked_late_changes_nothing(config in directions(true), steps in steps(true)) {
+    fn link_when_called_late_has_the_same_arrivals(config in directions(true), steps in steps(true)) {
         let (mut often, a) = play(&config, &steps, true);
         let (mut late, b) = play(&config, &steps, false);
         often.sort();
@@ -396,7 +403,7 @@ proptest! {
     }
 
     #[test]
-    fn the_link_never_exceeds_its_rate(
+    fn link_with_any_packets_does_not_exceed_its_rate(
         rate in 100_000u64..1_000_000_000,
         sizes in prop::collection::vec((0u64..1_000_000, 20u32..9000), 2..200),
     ) {

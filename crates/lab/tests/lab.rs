@@ -1,4 +1,4 @@
-//! Labs from end to end. They need root; without it they say so and pass.
+//! Whole labs, from start to end. Without root these tests print a message and pass.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The programs of these tests' hosts are this test binary: a server that takes everything, and a client that sends.
+/// The tests use this binary as the programs on the hosts: a server that reads everything, and a
+/// client that sends.
 #[test]
 #[ignore = "a program for the other tests"]
 fn program_sink() {
@@ -33,19 +34,20 @@ fn program_chooser() {
 }
 
 #[test]
-fn two_hosts_have_the_path_that_was_asked_for() {
+fn lab_with_two_hosts_has_the_configured_path() {
     lab_test(|| {
         let result = run_text(&format!("{TWO_HOSTS}{}", common::transfer("2MiB")));
         let upload = result.command("upload").unwrap();
         assert_eq!(upload.end, End::Exit(0), "{upload:?}");
-        // 2 MiB at 20 Mbit/s take 0.87 s with headers, slow start over 40 ms comes on top.
+        // 2 MiB at 20 Mbit/s take 0.87 s with headers; slow start over 40 ms takes additional time.
         assert!((0.85..3.0).contains(&upload.seconds), "{}", upload.seconds);
         assert!(upload.goodput.unwrap() < 20e6);
         let sender = common::connections(&result, "left").next().unwrap();
         assert!((0.0395..0.045).contains(&sender.last.rtt_min), "{sender:?}");
         assert_eq!((sender.last.acked, sender.congestion.as_str()), ((2 << 20) + 2, "reno"));
         let receiver = common::connections(&result, "right").next().unwrap();
-        // The end of the stream counts as one more, the beginning too at the other side (tcp_info).
+        // The receiver counts the FIN as one more byte, and the sender also counts the SYN
+        // (tcp_info).
         assert_eq!(receiver.last.received, (2 << 20) + 1);
         assert_eq!(receiver.remote, sender.local);
         assert!(upload.streams_max == 1 && upload.cpu_user + upload.cpu_system < upload.seconds);
@@ -60,7 +62,7 @@ fn two_hosts_have_the_path_that_was_asked_for() {
 }
 
 #[test]
-fn a_relay_forwards() {
+fn lab_with_a_relay_forwards_between_links() {
     lab_test(|| {
         let text = TWO_HOSTS
             .replace("[hosts.right]", "[hosts.relay]\n[hosts.right]")
@@ -77,7 +79,7 @@ fn a_relay_forwards() {
 }
 
 #[test]
-fn packets_may_be_large_and_addresses_long() {
+fn lab_with_jumbo_packets_and_ipv6_transfers() {
     lab_test(|| {
         if !std::fs::exists("/proc/sys/net/ipv6").unwrap() {
             eprintln!("NOT TESTED: this machine has no IPv6");
@@ -94,7 +96,7 @@ fn packets_may_be_large_and_addresses_long() {
 }
 
 #[test]
-fn cross_traffic_comes_and_goes() {
+fn cross_traffic_with_periods_starts_and_stops() {
     lab_test(|| {
         let text = format!(
             "{TWO_HOSTS}{}",
@@ -141,9 +143,10 @@ fn cross_traffic_comes_and_goes() {
 }
 
 #[test]
-fn limited_cross_traffic_is_paced() {
+fn cross_traffic_with_a_rate_is_paced() {
     lab_test(|| {
-        // Ten milliseconds' worth at once would be 43 packets, and lose some.
+        // Without pacing, each chunk of ten milliseconds would be 43 packets at once, some of which
+        // would be lost.
         let text = r#"
             title = "paced"
             [kernel]
@@ -169,7 +172,7 @@ fn limited_cross_traffic_is_paced() {
 }
 
 #[test]
-fn a_path_changes_on_schedule() {
+fn path_with_scheduled_changes_changes_its_rate() {
     lab_test(|| {
         let text = format!(
             "{TWO_HOSTS}{}",
@@ -204,7 +207,7 @@ fn a_path_changes_on_schedule() {
 }
 
 #[test]
-fn a_disk_is_as_slow_as_asked() {
+fn disk_with_limits_keeps_its_rates() {
     lab_test(|| {
         let text = TWO_HOSTS
             .replace("[hosts.left]", "[hosts.left]\ndisk = { read = \"40MiB/s\", write = \"20MiB/s\" }");
@@ -228,9 +231,9 @@ fn a_disk_is_as_slow_as_asked() {
             host = "left"
             run = "cmp {disk}/big {disk}/new && mkdir {disk}/d && mv {disk}/new {disk}/d/x && ls {disk}/d && rm -r {disk}/d"
         "#;
-        // What was read once stays in memory, also where the file is opened again: the first file and the copy, once each.
-        // A kernel that looks for idle memory (DAMON) may take some pages back meanwhile; those are read again. Where it takes
-        // many, another run may be spared.
+        // Data that was read once stays in memory, even if the file is opened again. So the file
+        // and the copy are read once each. The kernel may reclaim some pages if it looks for idle
+        // memory (DAMON), and those are read again. If it reclaims many, the run is repeated.
         let twice = |result: &RunResult| {
             result.hosts[0].disk.as_ref().map_or(u64::MAX, |disk| disk.read.saturating_sub(160 << 20))
         };
@@ -254,7 +257,7 @@ fn a_disk_is_as_slow_as_asked() {
 }
 
 #[test]
-fn a_disk_has_modes_devices_and_files_without_names() {
+fn disk_with_modes_devices_and_unlinked_files_works() {
     lab_test(|| {
         let text = TWO_HOSTS.replace("[hosts.left]", "[hosts.left]\ndisk = { read = \"1GiB/s\" }");
         let commands = r#"
@@ -278,9 +281,9 @@ fn a_disk_has_modes_devices_and_files_without_names() {
 }
 
 #[test]
-fn links_are_counted_from_time_zero() {
+fn link_counters_start_at_time_zero() {
     lab_test(|| {
-        // What is moved before counts for nothing.
+        // Bytes that are sent before time zero must not be counted.
         let text = r#"
             [[prepare]]
             host = "left"
@@ -291,13 +294,13 @@ fn links_are_counted_from_time_zero() {
             run = "true"
         "#;
         let result = run_text(&format!("{TWO_HOSTS}{text}"));
-        // Some of it was on its way still.
+        // Some of the packets were still on the path at time zero.
         assert!(result.links[0].forward.packets_in < 20, "{:?}", result.links[0]);
     });
 }
 
 #[test]
-fn files_can_be_there_without_taking_memory() {
+fn files_of_special_kinds_take_no_memory() {
     lab_test(|| {
         let result = run_text(&format!(
             "{TWO_HOSTS}
@@ -327,7 +330,7 @@ fn files_can_be_there_without_taking_memory() {
 }
 
 #[test]
-fn hosts_know_their_names_and_settings() {
+fn hosts_with_settings_have_their_names_and_values() {
     lab_test(|| {
         let text = TWO_HOSTS.replace(
             "[hosts.right]",
@@ -350,16 +353,16 @@ fn hosts_know_their_names_and_settings() {
             "/ropewalk-lab/right",
         ];
         assert_eq!(&lines[..8], expected, "{lines:?}");
-        // It sees only its own lab's processes.
+        // The command sees only the processes of its own lab.
         assert!(lines[8].parse::<u32>().unwrap() < 1000, "{lines:?}");
         assert_eq!(result.hosts[1].kernel.congestion.as_deref(), Some("cubic"));
     });
 }
 
-/// Where this machine does not let namespaces choose, the host's own is named by a route, which takes the place of what a
-/// socket had before it was connected.
+/// If this machine does not let namespaces choose the congestion control, a route sets that of the
+/// host, and this replaces the one that a socket had before it was connected.
 #[test]
-fn a_program_of_a_host_can_choose_another_congestion_control() {
+fn program_that_chooses_a_congestion_control_gets_it() {
     lab_test(|| {
         let hosts = TWO_HOSTS.replace("[hosts.left]", "[hosts.left]\nkernel = { congestion = \"cubic\" }");
         let text = hosts + &common::transfer("1KiB").replace("program_source", "program_chooser");
@@ -369,7 +372,7 @@ fn a_program_of_a_host_can_choose_another_congestion_control() {
 }
 
 #[test]
-fn failures_are_told() {
+fn run_when_a_step_fails_reports_the_reason() {
     lab_test(|| {
         let command = |run: &str, more: &str| {
             format!("{TWO_HOSTS}[[commands]]\nname = \"it\"\nhost = \"left\"\nrun = '''{run}'''\n{more}")
@@ -410,7 +413,7 @@ fn failures_are_told() {
 }
 
 #[test]
-fn labs_run_side_by_side_and_can_be_entered() {
+fn labs_at_the_same_time_are_separate_and_can_be_entered() {
     lab_test(|| {
         let events = Arc::new(Mutex::new(Vec::new()));
         let own = events.clone();
@@ -447,7 +450,7 @@ fn labs_run_side_by_side_and_can_be_entered() {
 }
 
 #[test]
-fn a_running_lab_can_be_changed() {
+fn lab_when_changed_from_outside_has_a_warning() {
     lab_test(|| {
         let name = format!("changed-{}", std::process::id());
         let text =
@@ -468,7 +471,7 @@ fn a_running_lab_can_be_changed() {
         assert!(matches!(change("nobody", &[]), Err(RunError::NoSuchLab { .. })));
         lab.run_commands().unwrap();
         let result = lab.finish();
-        // A busy machine is warned of as well.
+        // The result may have a warning of a busy machine as well.
         let changes =
             result.warnings.iter().filter(|w| w.starts_with("links[0] was changed from outside after"));
         assert_eq!(changes.count(), 1, "{:?}", result.warnings);
@@ -477,7 +480,7 @@ fn a_running_lab_can_be_changed() {
 }
 
 #[test]
-fn a_lab_that_waits_for_its_end_records_nothing() {
+fn lab_when_waiting_for_a_stop_records_nothing() {
     lab_test(|| {
         let stop = Stop::default();
         let started = stop.clone();
@@ -499,7 +502,7 @@ fn a_lab_that_waits_for_its_end_records_nothing() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_before_anything_runs() {
+fn run_with_unavailable_resources_fails_before_any_program() {
     lab_test(|| {
         for (added, expected) in [
             (
@@ -525,7 +528,7 @@ fn what_cannot_be_had_is_told_before_anything_runs() {
 }
 
 #[test]
-fn nothing_is_left_when_the_runner_is_killed() {
+fn lab_when_its_process_is_killed_leaves_nothing() {
     lab_test(common::kill_the_runner);
 }
 
@@ -536,7 +539,7 @@ fn program_runner() {
 }
 
 #[test]
-fn a_run_can_be_stopped() {
+fn run_when_stopped_ends_with_stopped() {
     lab_test(|| {
         let options = RunOptions::default();
         let stop = options.stop.clone();

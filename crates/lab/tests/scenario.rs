@@ -1,4 +1,4 @@
-//! Scenario files: what is read, and what is said of mistakes.
+//! Scenario files: values that are read, and messages for mistakes.
 #![allow(clippy::unwrap_used)]
 
 use ropewalk_lab::scenario::{ByteRate, Document, Ready, Run, Scenario, Size, Time, Value};
@@ -36,14 +36,14 @@ fn parse(text: &str) -> Result<Scenario, String> {
     document.scenario().map_err(|error| error.to_string())
 }
 
-/// What is said when a piece of the text is another.
+/// The error of the base scenario with `from` replaced by `to`.
 fn said(from: &str, to: &str) -> String {
     assert!(BASE.contains(from), "{from}");
     parse(&BASE.replacen(from, to, 1)).unwrap_err()
 }
 
 #[test]
-fn a_scenario_is_read() {
+fn scenario_with_all_parts_is_read() {
     let scenario = parse(BASE).unwrap();
     assert_eq!(scenario.hosts.keys().collect::<Vec<_>>(), ["left", "right"]);
     let right = &scenario.hosts["right"];
@@ -56,13 +56,13 @@ fn a_scenario_is_read() {
     assert!(scenario.links[0].offload && scenario.record.interval == Time::millis(100));
     assert!(matches!(&scenario.servers[0].ready, Some(Ready::Port(Value::Text(_)))));
     assert!(matches!(&scenario.commands[0].run, Run::Program(words) if words.len() == 3));
-    // What is written out reads the same.
+    // A scenario that is written as text reads back the same.
     let again = toml::to_string(&scenario).unwrap();
     assert_eq!(parse(&again).unwrap(), scenario, "{again}");
 }
 
 #[test]
-fn mistakes_have_a_line() {
+fn scenario_with_a_replaced_mistake_names_its_line() {
     for (from, to, expected) in [
         ("[[servers]]", "[[server]]", "it.toml:16: unknown field `server`"),
         ("host = \"right\"\nrun", "hots = \"right\"\nrun", "it.toml:18: unknown field `hots`"),
@@ -125,7 +125,7 @@ fn mistakes_have_a_line() {
 }
 
 #[test]
-fn more_mistakes_have_a_line() {
+fn scenario_with_an_added_mistake_names_its_line() {
     for (added, expected) in [
         (
             "[[traffic]]\nname = \"t\"\nfrom = \"left\"\nto = \"left\"",
@@ -181,7 +181,7 @@ fn more_mistakes_have_a_line() {
 }
 
 #[test]
-fn single_values_can_be_changed() {
+fn document_with_changed_values_makes_a_changed_scenario() {
     let mut document = Document::parse(BASE, "it.toml").unwrap();
     document.set("streams", &Value::Integer(16)).unwrap();
     document.set("links[0].path.both.rate", &Value::Text("1Gbit/s".into())).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Functions that the tests of the lab share.
 
 use ropewalk_lab::{
     results::{ConnectionResult, RunResult},
@@ -18,7 +18,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// 20 Mbit/s, 40 ms.
+/// A scenario of two hosts, with 20 Mbit/s and a round trip time of 40 ms.
 pub(crate) const TWO_HOSTS: &str = r#"
 title = "test"
 kernel.congestion = "reno"
@@ -29,10 +29,10 @@ between = ["left", "right"]
 path = { round_trip = "40ms", both = { rate = "20Mbit/s", queue = 200 } }
 "#;
 
-/// One at a time: a busy machine makes packets late.
+/// One test runs at a time, because packets are late on a busy machine.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a test that needs root.
+/// Runs a test that needs root; without root it prints a message and skips the test.
 pub(crate) fn lab_test(test: impl FnOnce()) {
     let _alone = ALONE.lock();
     if let Err(error @ RunError::NotRoot) = run(&scenario(TWO_HOSTS), &RunOptions::default()) {
@@ -57,7 +57,7 @@ pub(crate) fn run_text(text: &str) -> RunResult {
     result
 }
 
-/// A server on `right`, and a command `upload` on `left`.
+/// A scenario part with a server on `right` and a command `upload` on `left`.
 pub(crate) fn transfer(bytes: &str) -> String {
     format!(
         r#"
@@ -77,7 +77,7 @@ pub(crate) fn transfer(bytes: &str) -> String {
     )
 }
 
-/// Takes everything, answers each connection's end with one byte.
+/// A server that reads each connection to its end and answers with one byte.
 pub(crate) fn sink() {
     let listener = TcpListener::bind(env::var("LISTEN").unwrap()).unwrap();
     for stream in listener.incoming() {
@@ -95,7 +95,7 @@ pub(crate) fn source() {
     assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
 }
 
-/// Connects with a congestion control that is not the host's.
+/// Connects with a congestion control other than that of the host.
 pub(crate) fn chooser() {
     let address = env::var("CONNECT").unwrap().parse().unwrap();
     let options = SocketOptions { congestion: Some("reno".into()), ..SocketOptions::default() };
@@ -115,13 +115,13 @@ pub(crate) fn connections<'a>(
         .filter(move |connection| connection.host == host && connection.traffic.is_none())
 }
 
-/// Sum of rate and length of each step.
+/// The sum of rate times length over all steps.
 pub(crate) fn integral(times: &[f64], rates: &[f64]) -> f64 {
     let before = std::iter::once(0.0).chain(times.iter().copied());
     before.zip(times).zip(rates).map(|((before, time), rate)| (time - before) * rate).sum()
 }
 
-/// What a lab must not leave behind.
+/// Checks that no directory, mount, interface or process of a lab remains.
 pub(crate) fn assert_clean() {
     assert!(!std::path::Path::new("/ropewalk-lab").exists());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -133,7 +133,7 @@ pub(crate) fn assert_clean() {
     assert!(own.is_empty(), "{own:?}");
 }
 
-/// Processes, anywhere, whose environment says that they belong to a lab of this test.
+/// Processes with the variable `ROPEWALK_LAB_TEST` of this test in their environment.
 fn namespaces_of_children() -> Vec<String> {
     let marker = format!("ROPEWALK_LAB_TEST={}", std::process::id());
     processes_with(&marker)
@@ -148,7 +148,7 @@ fn processes_with(marker: &str) -> Vec<String> {
     with.map(|process| process.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A lab for ever, until somebody kills this process.
+/// Runs a lab that does not end until this process is killed.
 pub(crate) fn runner() {
     let text = format!(
         "{}{}[[commands]]\nname = \"it\"\nhost = \"left\"\nrun = \"setsid sleep 600 & dd if=/dev/zero of={{disk}}/x bs=1M\"\n",
@@ -179,7 +179,8 @@ pub(crate) fn kill_the_runner() {
         .unwrap();
     let mut lines = BufReader::new(runner.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("started")));
-    // The runner, the sink, the shell, sleep and dd; the first process of the lab has no environment.
+    // The runner, the sink, the shell, sleep and dd; the first process of the lab has no
+    // environment.
     let deadline = Instant::now() + Duration::from_secs(5);
     while processes_with(&marker).len() < 5 {
         assert!(Instant::now() < deadline, "{:?}", processes_with(&marker));
@@ -200,14 +201,14 @@ pub(crate) fn kill_the_runner() {
     assert!(names.iter().all(|lab| lab.process != pid), "{names:?}");
 }
 
-/// Network namespaces that a process holds.
+/// The network namespaces that a process holds by descriptors.
 fn namespaces(pid: u32) -> Vec<String> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
     targets.map(|target| target.display().to_string()).filter(|target| target.starts_with("net:[")).collect()
 }
 
-/// Whether any process is in one of these.
+/// Whether any process is in one of these namespaces.
 fn in_namespaces(namespaces: &[String]) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|process| {
         fs::read_link(process.path().join("ns/net"))

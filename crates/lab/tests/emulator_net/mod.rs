@@ -1,5 +1,5 @@
-//! Two network namespaces without names, joined by an emulator, for tests. They live as long as their threads and the
-//! programs in them, so that nothing is left when a test is killed.
+//! Two unnamed network namespaces for tests, joined by an emulator. They exist as long as their
+//! threads and the programs in them, so that nothing remains when a test is killed.
 #![allow(dead_code, unreachable_pub, unsafe_code, clippy::unwrap_used)]
 
 pub mod probe;
@@ -20,14 +20,15 @@ pub const LEFT6: &str = "fd00::1";
 pub const RIGHT6: &str = "fd00::2";
 pub const TUN: &str = "wan0";
 
-/// A thread in a network namespace of its own. Sockets and programs made by what runs on it belong to the namespace.
+/// A thread in a network namespace of its own. Sockets and programs created by functions that run
+/// on it belong to the namespace.
 pub struct Namespace {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Namespace {
-    /// `None`, and a word on standard error, without the right to make one; with `CI=true` or
-    /// `ROPEWALK_REQUIRE_PEERS=1` that is a failure.
+    /// Returns `None` and prints a message to standard error if the process may not create a
+    /// namespace. With `CI=true` or `ROPEWALK_REQUIRE_PEERS=1` that is a failure.
     pub fn new() -> Option<Self> {
         let (jobs, receiver) = mpsc::channel::<Job>();
         let (ready, made) = mpsc::channel();
@@ -49,21 +50,22 @@ impl Namespace {
                 let required = |name, value| std::env::var_os(name).is_some_and(|v| v == value);
                 let required = required("CI", "true") || required("ROPEWALK_REQUIRE_PEERS", "1");
                 assert!(!required, "cannot make a network namespace: {error}");
-                // Past the test runner, which swallows what passing tests print.
+                // Writes to standard error directly, because the test runner does not show the
+                // output of passing tests.
                 let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: network namespaces need root ({error})");
                 None
             }
         }
     }
 
-    /// Runs something in the namespace.
+    /// Runs `work` in the namespace.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (sender, receiver) = mpsc::channel();
         self.jobs.send(Box::new(move || drop(sender.send(work())))).unwrap();
         receiver.recv().unwrap()
     }
 
-    /// Runs `ip` with words separated by spaces.
+    /// Runs `ip` with arguments that are separated by spaces.
     pub fn ip(&self, words: &str) {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         let output = self.run(move || Command::new("ip").args(words).output()).unwrap();
@@ -92,7 +94,8 @@ impl Net {
         let mtu = options.path.mtu;
         let mut tuns = Vec::new();
         for (space, v4, v6) in [(&left, LEFT, LEFT6), (&right, RIGHT, RIGHT6)] {
-            // No router solicitations and the like: counters are the test's own packets.
+            // Turns off router solicitations and the like, so that only packets of the test are
+            // counted.
             space.sysctl("ipv6/conf/default/accept_dad", "0");
             space.sysctl("ipv6/conf/default/accept_ra", "0");
             space.sysctl("ipv6/conf/default/router_solicitations", "0");

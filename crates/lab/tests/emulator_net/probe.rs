@@ -1,4 +1,4 @@
-//! Packets of our own through a net.
+//! Test packets through a net.
 #![allow(dead_code, unreachable_pub, unsafe_code, clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};
@@ -10,8 +10,9 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{Namespace, RIGHT, RIGHT6};
 
-/// Round trip times of `count` ICMP echoes from `from` to the right host, sent `gap` apart, sorted. The kernel answers
-/// them. A request is sent whether or not the one before has been answered.
+/// Sorted round trip times of `count` ICMP echoes from `from` to the right host, sent `gap` apart.
+/// The kernel of the right host answers them. A request is sent even if the one before has no
+/// answer yet.
 pub fn ping(from: &Namespace, v6: bool, count: u16, gap: Duration) -> Vec<Duration> {
     let (domain, protocol, to): (_, _, SocketAddr) = if v6 {
         let to: Ipv6Addr = RIGHT6.parse().unwrap();
@@ -38,7 +39,7 @@ pub fn ping(from: &Namespace, v6: bool, count: u16, gap: Duration) -> Vec<Durati
         let mut buffer = [0; 256];
         assert!(socket.read(&mut buffer).unwrap() >= 8);
         let now = Instant::now();
-        // IPv4's raw sockets bring the IP header along.
+        // A raw socket of IPv4 delivers the IP header too.
         let icmp = if v6 { &buffer[..] } else { &buffer[20..] };
         if icmp[0] == if v6 { 129 } else { 0 } {
             received[usize::from(u16::from_be_bytes([icmp[6], icmp[7]]))].get_or_insert(now);
@@ -66,7 +67,7 @@ pub fn udp_pair(left: &Namespace, right: &Namespace) -> (UdpSocket, UdpSocket) {
     let receiver = right.run(|| {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         socket.bind(&SocketAddrV4::new(RIGHT, 0).into()).unwrap();
-        // Beyond the limit for ordinary users; the tests run as root.
+        // The size exceeds the limit of ordinary users; the tests run as root.
         socket2::SockRef::from(&socket).set_recv_buffer_size(64 << 20).unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20).unwrap();
         UdpSocket::from(socket)
@@ -80,18 +81,18 @@ pub fn udp_pair(left: &Namespace, right: &Namespace) -> (UdpSocket, UdpSocket) {
     (sender, receiver)
 }
 
-/// What a flood of datagrams came to.
+/// The result of a flood of datagrams.
 #[derive(Debug)]
 pub struct Flood {
     pub sent: u64,
-    /// Their numbers, in the order of arrival.
+    /// Numbers of the received datagrams, in the order of arrival.
     pub received: Vec<u64>,
-    /// From the first arrival to the last.
+    /// Time from the first arrival to the last.
     pub time: Duration,
 }
 
-/// Sends `count` numbered datagrams of `bytes` (IP packets), as fast as `rate` bits a second, and waits until none has
-/// come for `quiet`.
+/// Sends `count` numbered datagrams of `bytes` (IP packets) at no more than `rate` bits per second,
+/// and waits until none has arrived for `quiet`.
 pub fn flood(
     left: &Namespace,
     right: &Namespace,
@@ -135,7 +136,8 @@ pub fn flood(
     Flood { sent: count, received, time }
 }
 
-/// Sends `bytes` over TCP from left to right, checks every byte, and gives the time from connecting to the end.
+/// Sends `bytes` over TCP from left to right, checks every byte, and returns the time from the
+/// established connection to the end.
 pub fn transfer(left: &Namespace, right: &Namespace, v6: bool, bytes: usize) -> Duration {
     let listener = right.run(move || {
         if v6 { TcpListener::bind((RIGHT6, 0)).unwrap() } else { TcpListener::bind((RIGHT, 0)).unwrap() }
@@ -170,7 +172,8 @@ pub fn transfer(left: &Namespace, right: &Namespace, v6: bool, bytes: usize) -> 
     start.elapsed()
 }
 
-/// A socket that sends whatever bytes it is given through the interface of `space`, and the address to send them to.
+/// A socket that sends arbitrary bytes through the interface of `space`, and the address to which
+/// they have to be sent.
 pub fn packet_socket(space: &Namespace) -> (Socket, SockAddr) {
     let socket = space.run(|| Socket::new(Domain::PACKET, Type::DGRAM, None)).unwrap();
     let index = rustix::net::netdevice::name_to_index(&socket, super::TUN).unwrap();
