@@ -1,4 +1,7 @@
-//! The directory behind a slow store, with its open files.
+//! The directory behind a slow store, with its open files. All paths are relative to a descriptor
+//! of the directory, so the store needs no mount of its own to reach the files. The threads of the
+//! FUSE session share one [`Backing`]; the tables of nodes and open files have a lock each. Errors
+//! of the underlying file system are passed to the caller unchanged.
 
 use super::{
     attributes,

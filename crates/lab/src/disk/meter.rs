@@ -1,4 +1,7 @@
-//! The time that a slow device takes for its requests.
+//! The time that a slow device takes for its requests. Each request reserves the device for its
+//! size and latency, and the thread that serves it sleeps until the reserved time has passed. Reads
+//! and writes have separate schedules unless the device is shared. The bytes and the busy time are
+//! counted for the results.
 
 use crate::{record::DiskMeter, scenario::Disk};
 use std::{

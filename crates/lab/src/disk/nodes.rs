@@ -1,4 +1,6 @@
-//! The inode numbers by which the kernel names files, and the paths of these files.
+//! The inode numbers by which the kernel names files, and the paths of these files. A number is
+//! valid until the kernel has forgotten all its lookups, and follows its file when it is renamed. A
+//! removed file keeps its number but has no path.
 
 use std::{
     collections::HashMap,

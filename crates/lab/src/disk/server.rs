@@ -1,4 +1,5 @@
-//! Mounts a slow store and serves it.
+//! Mounts a slow store and serves it. The FUSE session runs on threads of this process and ends
+//! when the last mount has gone. The limits are off while the lab is built and while it is removed.
 
 use super::{backing::Backing, meter::Device};
 use crate::{netns::Base, record::DiskMeter, scenario::Disk};

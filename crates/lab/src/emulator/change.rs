@@ -1,4 +1,7 @@
-//! Changes of a path while it is emulated.
+//! Changes of a path while it is emulated. A [`Patch`] has new values for one direction, and a
+//! [`Change`] has patches for both, with the time at which they apply. Changes come from the
+//! schedule of a scenario or from the control socket. The resulting path is checked before anything
+//! changes.
 
 use std::time::Duration;
 

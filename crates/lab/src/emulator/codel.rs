@@ -1,4 +1,6 @@
-//! Controlled Delay (CoDel), as in the pseudocode of RFC 8289 section 5.
+//! Controlled Delay (CoDel), as in the pseudocode of RFC 8289 section 5. It drops or marks packets
+//! when they leave the queue, if the queueing delay has been above the target for a whole interval.
+//! The state belongs to one [`Link`](super::link::Link); times are virtual.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,6 @@
-//! The description of a path: the part of a scenario file that the emulator understands.
+//! The description of a path: the part of a scenario file that the emulator understands. It
+//! consists of plain values with serde; `read` parses the short forms, and `check` checks the
+//! bounds. Types and functions of the emulator expect a checked path.
 
 mod check;
 mod read;

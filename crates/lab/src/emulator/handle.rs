@@ -1,4 +1,7 @@
-//! The handle of an emulator: it starts, observes, changes and stops the emulator's thread.
+//! The handle of an emulator. [`Emulator`] owns the thread of [`super::driver`]: it starts the
+//! thread, and stops it when it is dropped. Any number of [`Control`]s send commands to the thread
+//! over a channel and wake it through an eventfd. A command to a thread that has ended fails with
+//! [`ControlError::Ended`].
 
 use std::io;
 use std::sync::Arc;

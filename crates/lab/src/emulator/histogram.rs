@@ -1,4 +1,6 @@
-//! A histogram of times with a resolution of about 6 %, cheap enough to add every packet.
+//! A histogram of times with a resolution of about 6 %, cheap enough to add every packet. The
+//! buckets are fixed, so adding a time takes constant time and no allocation. The emulator uses it
+//! for the lateness of deliveries.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Delay variation that keeps the order of packets.
+//! Delay variation that keeps the order of packets. The delay is a function of virtual time, so it
+//! does not depend on how densely packets follow each other.
 
 use fastrand::Rng;
 

@@ -1,5 +1,7 @@
 //! One direction with its interfaces. It cuts the super-packets that it reads into segments for the
-//! link, and joins the segments again before it writes them.
+//! link, and joins the segments again before it writes them. The emulator's thread owns both lanes;
+//! they share read buffers. Data that is not a valid packet, and packets that the far kernel does
+//! not accept, are counted and dropped.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

@@ -1,4 +1,5 @@
-//! Random loss.
+//! Random loss, independent or in bursts (Gilbert-Elliott). The state belongs to one link and has a
+//! random number generator of its own.
 
 use fastrand::Rng;
 

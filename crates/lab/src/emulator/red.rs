@@ -1,5 +1,6 @@
 //! Random Early Detection: S. Floyd, V. Jacobson, "Random Early Detection Gateways for Congestion
-//! Avoidance", 1993.
+//! Avoidance", 1993. It decides about each packet that arrives, from a moving average of the queue
+//! length. The state belongs to one link; times are virtual.
 
 use fastrand::Rng;
 

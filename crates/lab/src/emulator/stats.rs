@@ -1,4 +1,6 @@
-//! The counters and time series of the emulator.
+//! The counters and time series of the emulator. The emulator's thread fills them in; a
+//! [`Snapshot`] is a copy of the current state, and a [`Report`] is the state at the end with all
+//! kept steps of the time series.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! The time series: all steps, or only the latest ones.
+//! The time series: all steps, or only the latest ones. Steps are numbered from the start of the
+//! emulator, and discarding old steps does not change the numbers.
 
 use super::stats::Sample;
 

@@ -1,4 +1,6 @@
-//! TUN interfaces (the kernel's Documentation/networking/tuntap.rst).
+//! TUN interfaces (the kernel's Documentation/networking/tuntap.rst). An interface belongs to the
+//! network namespace of the thread that created it and can be read and written from any thread.
+//! Reading never blocks. The kernel removes the interface when the [`Tun`] is dropped.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Seek};

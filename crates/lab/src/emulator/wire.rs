@@ -1,4 +1,6 @@
-//! Packets that have left the link: the delay line behind it.
+//! Packets that have left the link: the delay line behind it. Packets normally arrive in the order
+//! of sending; packets that were selected for reordering are kept apart and arrive at their own
+//! time. Times are virtual.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,4 +1,6 @@
-//! Programs as templates: how to run the server and the client.
+//! Programs as templates: how to run the server and the client, and which of their options stand
+//! for which variable. A template is a TOML file, built in or named by the user. A [`Call`] is a
+//! template with the arguments that the user wrote after its name.
 
 use std::collections::BTreeMap;
 use std::env;

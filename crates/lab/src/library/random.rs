@@ -3,13 +3,13 @@
 //! - Round trip time: 5 to 300 ms, uniform over its logarithm, as are all ranges below.
 //! - Rate: 20 Mbit/s to 1 Gbit/s in both directions.
 //! - Queue: drop-tail, 0.05 to 2 bandwidth-delay products, at least [`LEAST_QUEUE`] packets.
-//! - Loss: none on two paths of five, otherwise 1e-6 to 5e-3; in bursts of 2 to 8 packets on a third
-//!   of the paths with loss.
+//! - Loss: none on two paths of five, otherwise 1e-6 to 5e-3; in bursts of 2 to 8 packets on a
+//!   third of the paths with loss.
 //! - Cross traffic: none on two paths of three. Of the others, half have 1 to 4 flows in each
 //!   direction, and half have 2 to 8 flows with busy and idle periods.
 //! - Congestion control: cubic on half of the paths, reno and bbr on a quarter each.
-//! - Buffers: Linux's own limits on three paths of four, otherwise 128 KiB to 2 MiB at the sender, the
-//!   receiver or both.
+//! - Buffers: Linux's own limits on three paths of four, otherwise 128 KiB to 2 MiB at the sender,
+//!   the receiver or both.
 //!
 //! Each quantity has random numbers of its own, made of the seed and its name, so that a range that
 //! is added or changed later leaves the other quantities as they were.

@@ -1,4 +1,5 @@
-//! The built-in scenarios.
+//! The built-in scenarios. Each is a TOML file in `scenarios`, with the hosts `left` and `right`
+//! and without commands.
 
 use std::path::Path;
 

@@ -1,4 +1,6 @@
-//! Attaches a program and the data that it transfers to a scenario.
+//! Attaches a program and the data that it transfers to a scenario. The result is a complete
+//! scenario: with the servers and files of the program, a source to read from, and one timed
+//! command named [`COMMAND`]. It passes the same checks as a scenario file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

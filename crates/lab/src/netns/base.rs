@@ -1,4 +1,6 @@
-//! The namespaces that all hosts of a lab share.
+//! The namespaces that all hosts of a lab share: mount, PID and IPC. [`Base`] owns them and the
+//! first process of the PID namespace. When that process ends, the kernel kills all other processes
+//! in it, so that dropping `Base`, or killing this process, ends the programs of the lab.
 
 use super::{aside, enter, root, unshare};
 use rustix::{

@@ -1,4 +1,6 @@
-//! The namespaces of one host.
+//! The namespaces of one host: network, mounts and host name. They are held by descriptors only.
+//! Functions run in them on a thread of their own, because a thread that has entered a namespace is
+//! not used for anything else.
 
 use super::{Base, LAB_DIR, aside, base, enter, link::set_up, root, unshare};
 use ropewalk_netlink::Netlink;

@@ -1,4 +1,6 @@
-//! Addresses and routes of a host.
+//! Addresses and routes of a host, set through netlink. The interfaces must exist already.
+//! Addresses have no automatic prefix routes; all routes are set here, because a route can also set
+//! the congestion control.
 
 use crate::scenario::{Interface, Route, V4_PREFIX, V6_PREFIX, networks};
 use ropewalk_netlink::{Netlink, Request};

@@ -1,5 +1,6 @@
 //! A lab's view of the file system: that of the machine, with one more directory, which is in
-//! memory.
+//! memory. The view is a new root of the lab's mount namespace, with bind mounts of all entries of
+//! the machine's root. Mounts in the lab are not visible outside.
 
 use super::LAB_DIR;
 use rustix::{

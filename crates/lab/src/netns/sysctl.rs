@@ -1,4 +1,6 @@
-//! Kernel settings of a host.
+//! Kernel settings of a host. They are written to `/proc/sys` in the network namespace of the host.
+//! The lab never changes a setting of the whole machine: such a setting is an error, unless it has
+//! the wanted value already.
 
 use crate::scenario::{Kernel, Size, Value};
 use std::{

@@ -1,4 +1,4 @@
-//! CPU time of processes and of the machine, from proc(5).
+//! CPU time of processes and of the machine, from proc(5). Values that cannot be read are `None`.
 
 use std::fs;
 

@@ -1,4 +1,6 @@
-//! TCP connections of a host of the lab.
+//! TCP connections of a host of the lab, from the kernel's socket diagnostics (netlink).
+//! Connections that end between two samples are reported with their final counters, so that no
+//! bytes are missed.
 
 use crate::results::TcpSample;
 use ropewalk_netlink::{Connections, Destroyed, List, States};

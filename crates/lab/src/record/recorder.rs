@@ -1,4 +1,7 @@
-//! The thread that records the lab at regular times.
+//! The thread that records the lab at regular times. It samples the connections and disks of all
+//! hosts, the CPU time of the programs and of the machine. Other threads read the current values
+//! through [`Recorder::live`]. If the connections of a host cannot be listed, the series still get
+//! a value for each time, and the result gets a warning.
 
 use super::{
     cpu::{self, Cpu},

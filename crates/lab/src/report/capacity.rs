@@ -1,4 +1,5 @@
-//! The capacity of a scenario.
+//! The capacity of a scenario: the payload rate that its links and disks could carry. Reports show
+//! goodput as a share of it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! The chart of a run over time.
+//! The chart of a run over time, with one panel for each of rate, streams, round trip time, losses,
+//! queues and disks. It is drawn from the time series of the result alone; the scenario adds marks
+//! for its events.
 
 use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
 

@@ -1,4 +1,5 @@
-//! The chart of a sweep.
+//! The chart of a sweep: goodput over the first parameter. Parameters whose values are words have
+//! an axis in the order given.
 
 use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Unit};
 

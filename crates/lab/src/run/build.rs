@@ -1,4 +1,6 @@
-//! Creates the hosts and links of a lab.
+//! Creates the hosts and links of a lab, in the order that they need: name, namespaces, disks,
+//! hosts, settings, links, addresses, files. No program of the scenario is started. If a step
+//! fails, the values created so far are dropped, which removes everything again.
 
 use super::{
     Context, Event, RunError, RunOptions, files,

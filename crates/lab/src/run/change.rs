@@ -1,4 +1,6 @@
-//! Changes the paths of a running lab.
+//! Changes the paths of a running lab. [`change`] runs in another process and sends its changes to
+//! the lab's control socket. The lab applies each and adds a warning to its result, because the
+//! result no longer shows the scenario alone.
 
 use super::{Event, RunError, lab::Lab, registry};
 use crate::{

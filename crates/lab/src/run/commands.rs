@@ -1,4 +1,6 @@
-//! Runs the timed commands.
+//! Runs the timed commands. The calling thread starts them, enforces their limits and reports
+//! progress; the end of a program is a message from the thread that waits for it. A failing command
+//! ends the run with an error, unless the scenario permits it.
 
 use super::{Event, Message, Program as Which, RunError, lab::Lab, process::Ended, servers::describe};
 use crate::{results::End, scenario::Command};

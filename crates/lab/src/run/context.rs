@@ -1,4 +1,5 @@
 //! The values of the placeholders `{...}` in a running lab, and the environment of its programs.
+//! The addresses come from the topology, and ports are assigned in the order of their first use.
 
 use super::RunError;
 use crate::{

@@ -1,4 +1,6 @@
-//! Creates the files that exist before any program runs.
+//! Creates the files that exist before any program runs. They are in memory, in the lab's view of
+//! the file system, and must be below the directory of their host. Their random content depends
+//! only on the scenario's seed.
 
 use super::{Context, RunError};
 use crate::{

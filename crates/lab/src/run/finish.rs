@@ -1,4 +1,6 @@
-//! Ends a lab and makes its result.
+//! Ends a lab and makes its result. First the recorder ends, then the programs and the cross
+//! traffic are stopped, then the emulators report. Everything that makes the result doubtful
+//! becomes a warning.
 
 use super::lab::{Lab, Program};
 use crate::{

@@ -1,4 +1,6 @@
-//! A lab, step by step.
+//! A lab, step by step: it is built and started, runs its commands or waits, and is removed.
+//! [`Lab`] owns all threads, programs, interfaces and namespaces. They are shut down in a fixed
+//! order, so that no program or disk waits for another part that is gone already.
 
 use super::{
     Context, Event, Message, RunError, RunOptions, build, change,

@@ -1,4 +1,6 @@
-//! The output of a program.
+//! The output of a program. A thread for each of standard output and standard error reads it, keeps
+//! the last part, and looks for a line for which the lab waits. Long output does not block the
+//! program, and is not kept completely.
 
 use std::{
     io::{ErrorKind, Read},

@@ -1,4 +1,6 @@
-//! Programs on hosts.
+//! Programs on hosts. Each runs in the namespaces of its host and in a process group of its own,
+//! without standard input. A thread waits for its end and reports it with the exit code and the CPU
+//! time.
 
 use super::output::Output;
 use crate::{

@@ -1,4 +1,7 @@
-//! The steps before the commands: preparation, servers, cross traffic.
+//! The steps before the commands: preparation, servers, cross traffic. Servers are started one
+//! after the other, and each must be ready within its timeout. Then comes time zero, at which
+//! recorder, cross traffic and scheduled changes start. A server that fails at any time ends the
+//! run.
 
 use super::{
     Context, Event, Message, Program as Which, RunError,

@@ -1,5 +1,6 @@
 //! Cross traffic: TCP flows between hosts. Each flow has a thread of this process on the network of
-//! the sending host.
+//! the sending host, and each received connection has a thread that discards its data. The first
+//! error of an entry is kept and becomes a warning of the result.
 
 use super::RunError;
 use crate::{

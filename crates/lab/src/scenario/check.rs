@@ -1,4 +1,6 @@
-//! Checks of a scenario that its types cannot express. An error has the field and a message.
+//! Checks of a scenario that its types cannot express: names refer to existing hosts, links form a
+//! tree, placeholders are known, values are within their bounds. An error has the field and a
+//! message; the caller finds the line of the field.
 
 use super::{Command, File, FileKind, Host, Ready, Run, Scenario, Time, Topology, Value, template, topology};
 use crate::emulator;

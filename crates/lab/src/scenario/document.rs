@@ -1,4 +1,6 @@
-//! Reads a scenario file, and finds the lines of its fields.
+//! Reads a scenario file, changes single values of it, and finds the lines of its fields. A
+//! [`Document`] keeps the text and the TOML table. It is interpreted and checked only when
+//! [`Document::scenario`] is called, so that several changes can be made first.
 
 use super::{Scenario, Value, check};
 use std::{

@@ -1,4 +1,5 @@
-//! The data model of a scenario: hosts, links, cross traffic, commands.
+//! The data model of a scenario: hosts, links, cross traffic, files, programs, and the recorded
+//! data. The types follow the TOML file field by field; unknown fields are errors.
 
 use super::units::{ByteRate, Size, Time};
 use crate::emulator::{Change, Path};

@@ -1,4 +1,6 @@
-//! Interfaces, addresses and routes of a scenario's hosts.
+//! Interfaces, addresses and routes of a scenario's hosts. They follow from the order of the links
+//! alone, so a scenario always has the same addresses. Hosts and links must form a tree, so there
+//! is exactly one way between two hosts.
 
 use super::Scenario;
 use std::{

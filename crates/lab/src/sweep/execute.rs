@@ -1,4 +1,7 @@
-//! Runs trials, several at a time.
+//! Runs trials, several at a time. Each of the `jobs` worker threads takes the next trial that fits
+//! into the budget. The calling thread stores the results and reports progress. A trial that fails
+//! is a result; the sweep ends early only if the store fails, if no trial can run at all, or if the
+//! caller stops it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

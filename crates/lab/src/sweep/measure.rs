@@ -1,4 +1,5 @@
-//! The figures of a run that a sweep stores.
+//! The figures of a run that a sweep stores. They are computed from the result of the run and its
+//! time series, and are small enough to be kept for thousands of trials.
 
 use std::collections::BTreeMap;
 

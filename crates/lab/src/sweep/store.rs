@@ -1,4 +1,6 @@
-//! The result file: one JSON object per line, written when a trial has ended.
+//! The result file: one JSON object per line, written when a trial has ended. The file is locked,
+//! so that only one sweep writes to it. After an interruption the incomplete last line is cut off,
+//! and the sweep continues with the trials that have no figures.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,5 @@
-//! Summarises the repetitions of trials.
+//! Summarises the repetitions of trials: medians and bounds of their figures, and the numbers of
+//! failed and doubtful trials.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! The trials of a sweep.
+//! The trials of a sweep. A trial is a complete scenario with an identity and a fingerprint. The
+//! identity says which combination of values it is, and the fingerprint tells results of different
+//! versions of a scenario apart.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,4 +1,7 @@
-//! Reads paths from TOML and JSON: the short forms in addition to the full tables.
+//! Reads paths from TOML and JSON. Some values have a short form in addition to the full table: a
+//! loss may be a probability, a queue may be a number of packets, and `both` and `round_trip`
+//! describe two directions at once. A path is checked after it is read, so a file with values out
+//! of bounds is an error.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,6 @@
-//! The results of programs on random paths.
+//! The results of programs on random paths. A row has the measurements on one path, and a score
+//! summarises one program over all paths. Shares are relative to the best static setting in a whole
+//! transfer on the same path.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! Compares the results with the bounds that the tuner should keep.
+//! Compares the results with the bounds that the tuner should keep, and writes the sentences below
+//! the table. All values are shares of the capacity or ratios of such shares.
 
 use std::fmt::Write;
 
