@@ -13,7 +13,7 @@ use ropewalk_tests::{peers, process};
 #[test]
 fn tests_that_the_table_of_bad_input_names() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let text = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let text = fs::read_to_string(root.join("docs/evaluation/security.md")).unwrap();
     let (_, table) = text.split_once("\n## Bad input\n").unwrap();
     let mut files: HashMap<String, String> = HashMap::new();
     let (mut rows, mut named) = (0, 0);
