@@ -1,14 +1,15 @@
-//! TYPE A: lines end with CR LF on the wire and with LF here (RFC 959 section 3.1.1.1).
+//! TYPE A: lines end with CR LF on the wire and with LF in local text (RFC 959 section 3.1.1.1).
 //!
-//! Both ways work on a stream cut anywhere. As GCT does, sending puts a CR before every LF, and receiving drops a CR
-//! only where an LF follows it.
+//! Both directions work on a stream that is cut into chunks at any byte. Like GCT, the sender puts
+//! a CR before every LF, and the receiver drops a CR only if an LF follows it.
 
-/// From local text to the wire. Keeps nothing between chunks: every LF gets its CR.
+/// Converts local text to the wire form. It keeps no state between chunks, because every LF gets
+/// its CR.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToWire;
 
 impl ToWire {
-    /// Appends `chunk` as it goes on the wire: at most twice as long.
+    /// Appends the wire form of `chunk` to `out`: at most twice the length of `chunk`.
     pub fn convert(self, chunk: &[u8], out: &mut Vec<u8>) {
         for line in chunk.split_inclusive(|b| *b == b'\n') {
             match line.split_last() {
@@ -22,14 +23,15 @@ impl ToWire {
     }
 }
 
-/// From the wire to local text. A CR at the end of a chunk waits for what follows.
+/// Converts the wire form to local text. A CR at the end of a chunk is held until the next byte is
+/// known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FromWire {
     pending_cr: bool,
 }
 
 impl FromWire {
-    /// Appends `chunk` as local text: at most one byte longer.
+    /// Appends the local form of `chunk` to `out`: at most one byte longer than `chunk`.
     pub fn convert(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
         for piece in chunk.split_inclusive(|b| *b == b'\r') {
             if self.pending_cr && piece[0] != b'\n' {
@@ -40,7 +42,7 @@ impl FromWire {
         }
     }
 
-    /// The stream has ended: a CR that waited was text.
+    /// Ends the stream. A CR that was held belongs to the text, so it is appended to `out`.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.pending_cr) {
             out.push(b'\r');
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn sending() {
+    fn to_wire_any_chunks_adds_cr_before_each_lf() {
         let mut out = Vec::new();
         for chunk in [&b"a\nb\r"[..], b"\n\n", b"", b"c"] {
             ToWire.convert(chunk, &mut out);
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn receiving() {
+    fn from_wire_any_chunks_drops_cr_only_before_lf() {
         assert_eq!(receive([&b"a\r\nb\r"[..], b"\nc\r", b"", b"\r", b"\n\rd\r"]), b"a\nb\nc\r\n\rd\r");
         assert_eq!(receive([&b"\n\r\r"[..]]), b"\n\r\r");
         assert_eq!(receive([]), b"");
@@ -85,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_do_not_matter(wire in text(), size in 1usize..5) {
+        fn from_wire_any_chunk_size_converts_alike(wire in text(), size in 1usize..5) {
             let expected = {
                 let mut expected: Vec<u8> = Vec::new();
                 for (i, b) in wire.iter().enumerate() {
@@ -99,7 +101,7 @@ mod tests {
         }
 
         #[test]
-        fn there_and_back(text in text(), size in 1usize..5) {
+        fn from_wire_after_to_wire_restores_text(text in text(), size in 1usize..5) {
             let mut wire = Vec::new();
             for chunk in text.chunks(size) {
                 ToWire.convert(chunk, &mut wire);

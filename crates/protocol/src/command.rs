@@ -1,6 +1,7 @@
-//! Commands of the control channel (RFC 959, 2228, 2389, 2428, 3659; GFD.20 and GCT's additions).
+//! Commands of the control connection (RFC 959, 2228, 2389, 2428, 3659; GFD.20 and the additions of
+//! GCT).
 //!
-//! A command is parsed from one line without its end of line, and printed to one.
+//! A command is parsed from one line without its line end, and printed to such a line.
 
 pub(crate) mod arguments;
 mod error;
@@ -21,7 +22,7 @@ use crate::range::RangeSet;
 use crate::server::{Family, Mode, RepresentationType, Window};
 use crate::site::SiteCommand;
 
-/// A checksum algorithm, by the name that it has in FEAT, CKSM and SCKS.
+/// A checksum algorithm, with the name that FEAT, CKSM and SCKS use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChecksumAlgorithm {
     Adler32,
@@ -63,12 +64,13 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// Whether sums of adjacent pieces can be joined, so that data may be summed out of order.
+    /// Whether the sums of adjacent chunks can be combined, so that chunks may be summed out of
+    /// order.
     pub fn is_combinable(self) -> bool {
         matches!(self, Self::Adler32 | Self::Crc32 | Self::Crc32c)
     }
 
-    /// Number of hexadecimal digits of a sum.
+    /// Number of hexadecimal digits of a checksum.
     pub fn digits(self) -> usize {
         match self {
             Self::Adler32 | Self::Crc32 | Self::Crc32c => 8,
@@ -86,12 +88,12 @@ impl fmt::Display for ChecksumAlgorithm {
     }
 }
 
-/// A name that stands for no checksum algorithm.
+/// The name is not that of a checksum algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown checksum algorithm {0:?}; known are {known}", known = ChecksumAlgorithm::ALL.map(ChecksumAlgorithm::name).join(", "))]
 pub struct UnknownAlgorithm(pub String);
 
-/// Names in any case; `-` and `_` do not count (`sha-256`).
+/// Accepts names in any case, with or without `-` and `_` (`sha-256`).
 impl FromStr for ChecksumAlgorithm {
     type Err = UnknownAlgorithm;
 
@@ -107,7 +109,7 @@ impl FromStr for ChecksumAlgorithm {
     }
 }
 
-/// What followed PASS. It is never shown by `Debug`, and its memory is cleared.
+/// The argument of PASS. `Debug` never shows it, and its memory is cleared on drop.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Password(BString);
 
@@ -116,7 +118,7 @@ impl Password {
         Self(password.into())
     }
 
-    /// The password itself: for checking it or sending it only.
+    /// The password itself. Use it only to check or to send it.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -141,12 +143,13 @@ pub enum EpsvArgument {
     All,
 }
 
-/// REST: what the destination has already (RFC 3659 section 5, GFD.20 section 3.6).
+/// The argument of REST: the ranges that the destination already has (RFC 3659 section 5, GFD.20
+/// section 3.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Everything before this byte: `REST 100`.
+    /// All bytes before this offset: `REST 100`.
     Offset(u64),
-    /// `REST 0-100,200-300`, ends exclusive; never empty.
+    /// `REST 0-100,200-300`, where the ends are exclusive. Never empty.
     Ranges(RangeSet),
 }
 
@@ -164,7 +167,7 @@ impl Restart {
 pub enum DataAuthentication {
     None,
     SelfAuthentication,
-    /// The peer must have this subject.
+    /// The peer must have this subject name.
     Subject(BString),
 }
 
@@ -176,7 +179,7 @@ pub enum Protection {
     Private,
 }
 
-/// Which markers TREV is about.
+/// The kind of markers whose interval TREV sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerKind {
     Restart,
@@ -191,7 +194,7 @@ pub enum Wrapping {
     Enc,
 }
 
-/// The part of a file that ERET names.
+/// The part of a file that ERET requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retrieval {
     /// `P offset length`
@@ -200,7 +203,7 @@ pub enum Retrieval {
     Module { name: BString, parameters: BString },
 }
 
-/// Where ESTO puts data.
+/// The place to which ESTO writes data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// `A offset`
@@ -209,7 +212,7 @@ pub enum Placement {
     Module { name: BString, parameters: BString },
 }
 
-/// One command. Paths are raw bytes, as they were written.
+/// One command. Paths are raw bytes, as the client sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Abor,
@@ -219,7 +222,7 @@ pub enum Command {
     Appe(BString),
     Auth(BString),
     Cdup,
-    /// `length` `None`: to the end of the file (-1 on the wire).
+    /// If `length` is `None`, the sum covers the rest of the file (-1 on the wire).
     Cksm {
         algorithm: ChecksumAlgorithm,
         offset: u64,
@@ -228,7 +231,7 @@ pub enum Command {
     },
     Cwd(BString),
     Dcau(DataAuthentication),
-    /// Credential for the data channel: type letter and blob, which has a private key in it.
+    /// A credential for the data channel: a type letter, and a blob that includes a private key.
     Dcsc {
         kind: u8,
         blob: Option<Password>,
@@ -246,7 +249,7 @@ pub enum Command {
     },
     Feat,
     Help(Option<BString>),
-    /// Only EN is known.
+    /// Only EN is supported.
     Lang(Option<BString>),
     List(Option<BString>),
     Mdtm(BString),
@@ -269,7 +272,7 @@ pub enum Command {
     Pbsz(u64),
     Port(SocketAddrV4),
     Prot(Protection),
-    /// MIC, CONF or ENC with base64.
+    /// MIC, CONF or ENC, with its argument in base64.
     Protected(Wrapping, BString),
     Pwd,
     Quit,
@@ -292,7 +295,7 @@ pub enum Command {
     Stor(BString),
     Stru,
     Syst,
-    /// `seconds` 0: never.
+    /// `seconds` 0 disables these markers.
     Trev {
         markers: MarkerKind,
         seconds: u32,
@@ -306,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_in_any_case() {
+    fn checksum_algorithm_names_in_any_case_are_parsed() {
         for algorithm in ChecksumAlgorithm::ALL {
             assert_eq!(algorithm.name().parse(), Ok(algorithm));
             assert_eq!(algorithm.name().to_lowercase().parse(), Ok(algorithm));
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_known_ones() {
+    fn checksum_algorithm_unknown_name_lists_known_names() {
         let text = "md6".parse::<ChecksumAlgorithm>().map_err(|e| e.to_string());
         assert!(text.is_err_and(|text| text.contains("\"md6\"") && text.contains("MD5")));
     }

@@ -1,23 +1,24 @@
-//! Names of congestion controls, for `OPTS RETR Congestion=`: an extension of ours.
+//! Names of congestion control algorithms, for `OPTS RETR Congestion=`. This is a Ropewalk
+//! extension.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest name in the kernel: TCP_CA_NAME_MAX with its final NUL (linux/tcp.h).
+/// Longest name in the kernel: TCP_CA_NAME_MAX without the final NUL (linux/tcp.h).
 const MAX: usize = 15;
 
-/// The word that takes the choice back, and so no name.
+/// The word that resets the choice. It is therefore not a valid name.
 pub(crate) const DEFAULT: &[u8] = b"default";
 
-/// The name of a congestion control (`bbr`), as tcp(7) takes it for TCP_CONGESTION: lower case letters, digits, `_` and
-/// `-`. Whether a host has it is another question.
+/// The name of a congestion control algorithm (`bbr`), as tcp(7) takes it for TCP_CONGESTION: lower
+/// case letters, digits, `_` and `-`. The type does not ensure that a host supports the algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CongestionName {
     bytes: [u8; MAX],
     length: u8,
 }
 
-/// This cannot be the name of a congestion control.
+/// The text cannot be the name of a congestion control algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a congestion control has a name of 1 to {MAX} letters, digits, _ and -, and not \"default\"")]
 pub struct NotACongestionName;
@@ -39,7 +40,7 @@ impl CongestionName {
     }
 
     pub fn as_str(&self) -> &str {
-        // ASCII, as `parse` has seen to.
+        // `parse` has checked that these bytes are ASCII.
         std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
     }
 }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn congestion_name_accepts_only_valid_names() {
         for name in ["bbr", "dctcp-reno", "a", "exactly_fifteen"] {
             assert_eq!(name.parse::<CongestionName>().map(|n| n.to_string()), Ok(name.to_owned()));
         }

@@ -1,9 +1,11 @@
-//! `SITE DATAKEY number secret`, an extension of ours: a one-time key for the next data channel, whose connections then prove
-//! to each other that they belong to it.
+//! `SITE DATAKEY number secret`, a Ropewalk extension: a one-time key for the next data channel.
+//! With it, the connections of the channel prove to each other that they belong to it.
 //!
-//! The command is taken on a protected control connection only, and a key serves one channel: that of the next PASV, EPSV,
-//! SPAS, PORT, EPRT or SPOR. Its number goes in clear over the data connections and says which channel is meant; it is above
-//! those of all earlier keys of the session, so that a server need remember only one to refuse a key that it has had.
+//! The server accepts the command only on a protected control connection. A key serves one channel:
+//! that of the next PASV, EPSV, SPAS, PORT, EPRT or SPOR. The key's number is sent in clear over
+//! the data connections and identifies the channel. It is higher than the numbers of all earlier
+//! keys of the session, so that a server has to remember only one number to refuse a key that was
+//! already used.
 
 use std::fmt;
 
@@ -11,46 +13,48 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::command::arguments::Arguments;
 
-/// Bytes of the secret.
+/// Length of the secret in bytes.
 pub const SECRET: usize = 32;
-/// Bytes of the number.
+/// Length of the number in bytes.
 const NUMBER: usize = 8;
 
-/// A one-time key for a data channel. Its secret is never shown by `Debug`, and cleared when it is dropped.
+/// A one-time key for a data channel. `Debug` never shows its secret, and the secret is cleared on
+/// drop.
 #[derive(Clone)]
 pub struct DataKey {
     number: u64,
-    /// Where it stays when the key moves.
+    /// On the heap, so that moving the key leaves no copy of the secret behind.
     secret: Box<Zeroizing<[u8; SECRET]>>,
 }
 
 impl DataKey {
-    /// `secret` has to be random.
+    /// Makes a key of a `secret`, which has to be random.
     pub fn new(number: u64, secret: &[u8; SECRET]) -> Self {
         Self { number, secret: Box::new(Zeroizing::new(*secret)) }
     }
 
-    /// `make` fills in the secret, where it stays, and says the number.
+    /// Makes a key whose secret `make` writes in place; `make` returns the number.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn made_by<E>(make: impl FnOnce(&mut [u8; SECRET]) -> Result<u64, E>) -> Result<Self, E> {
         let mut secret = Box::new(Zeroizing::new([0; SECRET]));
         let number = make(&mut secret)?;
         Ok(Self { number, secret })
     }
 
-    /// Public, and above the numbers of all earlier keys of the session.
+    /// The number of the key. It is public, and higher than the numbers of all earlier keys of the
+    /// session.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// For deriving what proves a connection.
+    /// The secret, from which the proof of a connection is derived.
     pub fn secret(&self) -> &[u8; SECRET] {
         &self.secret
     }
 
-    /// 16 hexadecimal digits, a space, 64 hexadecimal digits.
+    /// Parses 16 hexadecimal digits, a space, and 64 hexadecimal digits.
     pub(crate) fn parse(mut args: Arguments<'_>) -> Option<Self> {
         let number: [u8; NUMBER] = bytes(args.word().ok()?)?;
         let mut secret: [u8; SECRET] = bytes(args.word().ok()?)?;
@@ -59,9 +63,10 @@ impl DataKey {
         key
     }
 
-    /// What [`Self::parse`] reads.
+    /// Prints the form that [`Self::parse`] reads.
     pub(crate) fn print(&self) -> Zeroizing<String> {
-        // No growing: what it had been in would be left behind.
+        // The full capacity is reserved, because a string that grows would leave copies of the
+        // secret behind.
         let mut text = Zeroizing::new(String::with_capacity(2 * NUMBER + 1 + 2 * SECRET));
         push_hex(&mut text, &self.number.to_be_bytes());
         text.push(' ');
@@ -70,7 +75,7 @@ impl DataKey {
     }
 }
 
-/// In the same time whatever differs.
+/// Compares in constant time, wherever the keys differ.
 impl PartialEq for DataKey {
     fn eq(&self, other: &Self) -> bool {
         let differing = self.secret().iter().zip(other.secret()).fold(0, |all, (a, b)| all | (a ^ b));
@@ -91,7 +96,7 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
     text.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]));
 }
 
-/// Exactly as many bytes as there is room for, in hexadecimal.
+/// Decodes exactly `N` bytes from hexadecimal digits.
 fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.len() != 2 * N {
         return None;
@@ -119,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key() {
+    fn data_key_accepts_only_the_exact_form() {
         let secret = "5a".repeat(SECRET);
         let good = format!("00000000000000ff {secret}");
         assert_eq!(read(good.as_bytes()), Some(DataKey::new(255, &[0x5a; SECRET])));
@@ -141,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_the_secret() {
+    fn data_key_debug_hides_the_secret() {
         let key = DataKey::new(7, &[0xab; SECRET]);
         assert_eq!(format!("{key:?}"), "DataKey(0000000000000007 ***)");
     }
 
     #[test]
-    fn keys_differ_by_either_part() {
+    fn data_key_equality_compares_number_and_secret() {
         let key = DataKey::new(7, &[1; SECRET]);
         let mut other = [1; SECRET];
         other[31] = 2;
@@ -156,13 +161,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_come_back(number: u64, secret: [u8; SECRET]) {
+        fn data_key_printed_is_parsed_back(number: u64, secret: [u8; SECRET]) {
             let key = DataKey::new(number, &secret);
             prop_assert_eq!(read(key.print().as_bytes()), Some(key));
         }
 
         #[test]
-        fn anything(text: Vec<u8>) {
+        fn data_key_on_any_input_does_not_panic(text: Vec<u8>) {
             let _ = read(&text);
         }
     }

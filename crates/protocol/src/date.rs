@@ -1,6 +1,8 @@
-//! Dates as FTP writes them: `YYYYMMDDHHMMSS[.sss]` in UTC (RFC 3659 section 2.3), and the short form of listings.
+//! Dates in FTP: `YYYYMMDDHHMMSS[.sss]` in UTC (RFC 3659 section 2.3), and the short form in
+//! listings.
 //!
-//! Times are seconds since 1970-01-01T00:00:00Z, negative before it, in the proleptic Gregorian calendar.
+//! Times are seconds since 1970-01-01T00:00:00Z, negative before it, in the proleptic Gregorian
+//! calendar.
 
 use std::fmt;
 
@@ -12,12 +14,12 @@ const FIRST: i64 = -62_167_219_200;
 /// 9999-12-31T23:59:59.
 const LAST: i64 = 253_402_300_799;
 
-/// No date and time of RFC 3659 section 2.3.
+/// The text is not a date and time of RFC 3659 section 2.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a date and time of the form YYYYMMDDHHMMSS")]
 pub struct InvalidDate;
 
-/// A moment taken apart, in UTC.
+/// The date and time fields of a moment, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
     pub year: i64,
@@ -27,14 +29,15 @@ pub struct Civil {
     pub day: u8,
     pub hour: u8,
     pub minute: u8,
-    /// 60 is a leap second, counted as the next minute's first.
+    /// 0 to 60. A leap second, 60, counts as the first second of the next minute.
     pub second: u8,
 }
 
 impl Civil {
     pub fn from_seconds(seconds: i64) -> Self {
         let (days, rest) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
-        // Years here begin in March, so that the leap day is a year's last; eras of 400 years are all alike.
+        // Years in this computation begin in March, so that the leap day is the last day of a year.
+        // All eras of 400 years have the same length.
         let days = days + 719_468;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
         let year_of_era =
@@ -52,7 +55,7 @@ impl Civil {
         }
     }
 
-    /// `None` where a field is out of its range or the year is not in 0..=9999.
+    /// Returns `None` if a field is out of range, or if the year is not in 0..=9999.
     pub fn to_seconds(self) -> Option<i64> {
         let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
         let length = match self.month {
@@ -76,10 +79,10 @@ impl Civil {
     }
 }
 
-/// Parses `YYYYMMDDHHMMSS`, a fraction of a second may follow and is dropped.
+/// Parses `YYYYMMDDHHMMSS`. A fraction of a second may follow; it is dropped.
 ///
 /// # Errors
-/// It is written in another way, or there is no such day or time.
+/// The text has another form, or the day or time does not exist.
 pub fn parse(text: &[u8]) -> Result<i64, InvalidDate> {
     let (whole, fraction) = text.split_at_checked(14).ok_or(InvalidDate)?;
     let fraction_is_good = fraction.is_empty()
@@ -99,7 +102,8 @@ pub fn parse(text: &[u8]) -> Result<i64, InvalidDate> {
     civil.to_seconds().ok_or(InvalidDate)
 }
 
-/// Prints as `YYYYMMDDHHMMSS`. Years that do not fit are cut to 0000 and 9999.
+/// Prints as `YYYYMMDDHHMMSS`. Times before year 0 print as the first second of year 0, times after
+/// year 9999 as the last second of year 9999.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp(pub i64);
 
@@ -113,9 +117,10 @@ impl fmt::Display for Stamp {
 /// Half a mean Gregorian year, in seconds.
 const HALF_A_YEAR: i64 = 15_778_476;
 
-/// Prints as `Nov 21 19:17`, or, if that is more than half a year before `now` or after it, as `Nov 21  2001`: the form of
-/// `ls`. Without the year a client takes the last such day, and knows no 29 February in other years. Years that do not fit
-/// are cut to 0000 and 9999.
+/// Prints as `Nov 21 19:17`, or as `Nov 21  2001` if the time is after `now` or more than half a
+/// year before it. This is the form of `ls`. If the year is missing, a client assumes the last such
+/// day before now; 29 February would be invalid in most years. Times outside of the years 0 to 9999
+/// are clamped.
 #[derive(Clone, Copy, Debug)]
 pub struct ListStamp {
     /// In seconds since 1970.
@@ -137,7 +142,7 @@ impl fmt::Display for ListStamp {
     }
 }
 
-/// The month with this English abbreviation, in any case: 1 to 12.
+/// Returns the number (1 to 12) of the month with this English abbreviation, in any case.
 pub fn month(name: &[u8]) -> Option<u8> {
     let at = MONTHS.iter().position(|m| m.as_bytes().eq_ignore_ascii_case(name))?;
     Some(at as u8 + 1)
@@ -151,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments() {
+    fn date_known_moments_are_parsed_and_printed() {
         for (text, seconds) in [
             ("19700101000000", 0),
             ("20000229123456", 951_827_696),
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense() {
+    fn parse_invalid_date_fails() {
         for text in [
             "",
             "2001",
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn list_form() {
+    fn list_stamp_shows_time_only_within_half_a_year() {
         let listed = |seconds, now| ListStamp { seconds, now }.to_string();
         let now = 1_795_288_659;
         assert_eq!(listed(now, now), "Nov 21 19:17");
@@ -206,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_print() {
+    fn stamps_at_limits_of_i64_are_clamped() {
         assert_eq!(Stamp(i64::MAX).to_string(), "99991231235959");
         assert_eq!(Stamp(i64::MIN).to_string(), "00000101000000");
         for (seconds, now) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN), (i64::MIN, i64::MIN)] {
@@ -216,12 +221,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn seconds_come_back(seconds in -62_167_219_200i64..=253_402_300_799) {
+        fn stamp_printed_is_parsed_back(seconds in -62_167_219_200i64..=253_402_300_799) {
             prop_assert_eq!(parse(Stamp(seconds).to_string().as_bytes()), Ok(seconds));
         }
 
         #[test]
-        fn never_panics(bytes: Vec<u8>, seconds: i64) {
+        fn date_on_any_input_does_not_panic(bytes: Vec<u8>, seconds: i64) {
             let _ = parse(&bytes);
             let _ = Stamp(seconds).to_string();
         }

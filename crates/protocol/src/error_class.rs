@@ -1,10 +1,11 @@
-//! Structured errors, as GCT writes them: `GlobusError: v=1 c=CLASS` and lines `GridFTP-Key: value`.
+//! Structured errors in the form of GCT: `GlobusError: v=1 c=CLASS`, and lines `GridFTP-Key:
+//! value`.
 
 use std::io;
 
 use crate::reply::Reply;
 
-/// What went wrong, for programs.
+/// The machine-readable class of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     AmbiguousPath,
@@ -53,7 +54,7 @@ impl ErrorClass {
         Self::TooBusy,
     ];
 
-    /// The name after `c=`.
+    /// The name after `c=` in a reply.
     pub fn name(self) -> &'static str {
         match self {
             Self::AmbiguousPath => "AMBIGUOUS_PATH",
@@ -70,7 +71,7 @@ impl ErrorClass {
             Self::MultiPartUploadNotFound => "MULTI_PART_UPLOAD_NOT_FOUND",
             Self::NoSpaceLeft => "NO_SPACE_LEFT",
             Self::NotADirectory => "NOT_A_DIRECTORY",
-            // Spelled so by GCT.
+            // GCT spells it this way.
             Self::NotImplemented => "NOT_IMPLEMETED",
             Self::PathExists => "PATH_EXISTS",
             Self::PathNotFound => "PATH_NOT_FOUND",
@@ -84,7 +85,7 @@ impl ErrorClass {
         Self::ALL.into_iter().find(|class| class.name().as_bytes() == name)
     }
 
-    /// The reply code of an error of this class that has no errno.
+    /// The reply code for an error of this class that has no errno.
     pub fn code(self) -> u16 {
         match self {
             Self::DataChannelAuthenticationFailure => 425,
@@ -103,7 +104,7 @@ impl ErrorClass {
         }
     }
 
-    /// The structured error in a reply, where there is one.
+    /// Returns the class of the structured error in a reply, if there is one.
     pub fn of(reply: &Reply) -> Option<Self> {
         const MARK: &[u8] = b"GlobusError: v=1 c=";
         reply.lines().find_map(|line| {
@@ -114,7 +115,7 @@ impl ErrorClass {
     }
 }
 
-/// Reply code and class of a failed system call.
+/// Returns the reply code and the class of a failed system call.
 pub fn of_errno(errno: i32) -> (u16, ErrorClass) {
     use io::ErrorKind as Kind;
     match io::Error::from_raw_os_error(errno).kind() {
@@ -136,13 +137,14 @@ pub fn of_errno(errno: i32) -> (u16, ErrorClass) {
     }
 }
 
-/// EACCES, which has the same number everywhere; EPERM is of the same kind.
+/// Whether this is EACCES, which has the same number on every platform. EPERM has the same
+/// `ErrorKind`.
 fn is_access(errno: i32) -> bool {
     const EACCES: i32 = 13;
     errno == EACCES
 }
 
-/// The text of an errno: `No such file or directory`.
+/// Returns the text of an errno, such as `No such file or directory`.
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     match text.rfind(" (os error ") {
@@ -151,7 +153,7 @@ pub fn errno_text(errno: i32) -> String {
     }
 }
 
-/// The lines of a structured error: class, `details`, `End.`
+/// Returns the lines of a structured error: the class, `details`, and `End.`
 pub fn class_lines<T: AsRef<str>>(class: ErrorClass, details: &[T]) -> Vec<String> {
     let first = format!("GlobusError: v=1 c={}", class.name());
     let mut lines = vec![first];
@@ -160,7 +162,7 @@ pub fn class_lines<T: AsRef<str>>(class: ErrorClass, details: &[T]) -> Vec<Strin
     lines
 }
 
-/// The lines of a failed system call; `action` is its name, such as `mkdir`.
+/// Returns the lines for a failed system call; `action` is the name of the call, such as `mkdir`.
 pub fn system_lines(errno: i32, action: &str) -> Vec<String> {
     let (_, class) = of_errno(errno);
     class_lines(
@@ -173,12 +175,12 @@ pub fn system_lines(errno: i32, action: &str) -> Vec<String> {
     )
 }
 
-/// The reply to a failed system call.
+/// Returns the reply to a failed system call.
 pub fn system_reply(errno: i32, action: &str) -> Reply {
     Reply::coded(of_errno(errno).0, system_lines(errno, action))
 }
 
-/// The end of the older error chains: the system call and its meaning.
+/// Returns the end of an error chain in GCT's older form: the system call and its error text.
 pub fn chain_lines(errno: i32, action: &str) -> [String; 3] {
     let text = errno_text(errno);
     [
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back() {
+    fn error_class_names_are_parsed_back() {
         for class in ErrorClass::ALL {
             assert_eq!(ErrorClass::from_name(class.name().as_bytes()), Some(class));
             assert!((400..600).contains(&class.code()));
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn system_errors() {
+    fn errno_maps_to_code_and_class() {
         assert_eq!(
             system_reply(17, "mkdir").to_string(),
             "553-GlobusError: v=1 c=PATH_EXISTS|553-GridFTP-Errno: 17|553-GridFTP-Reason: System error in mkdir|\
@@ -230,7 +232,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn linux_errors() {
+    fn errno_of_linux_maps_to_code_and_class() {
         assert_eq!(of_errno(122), (552, ErrorClass::QuotaExceeded));
         assert_eq!(of_errno(111), (425, ErrorClass::DataChannelCommunicationFailure));
         assert_eq!(of_errno(104), (426, ErrorClass::DataChannelCommunicationFailure));
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn class_of_a_reply() {
+    fn error_class_of_a_reply_is_found() {
         assert_eq!(ErrorClass::of(&system_reply(2, "stat")), Some(ErrorClass::PathNotFound));
         let cwd = Reply::coded(
             550,

@@ -1,4 +1,4 @@
-//! Facts of files (MLST, MLSD, MLSR; RFC 3659 section 7), printed as GCT prints them.
+//! Facts of files (MLST, MLSD, MLSR; RFC 3659 section 7), in the form that GCT prints.
 
 mod parse;
 mod print;
@@ -7,7 +7,7 @@ use bstr::BString;
 
 use crate::listing::{has_line_end, on_one_line};
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     File,
@@ -20,33 +20,33 @@ pub enum EntryKind {
     CharacterDevice,
     Fifo,
     Socket,
-    /// Not known, or none of these.
+    /// Unknown, or of another type.
     Other,
 }
 
 impl EntryKind {
-    /// A directory of any of the three kinds.
+    /// Whether this is a directory of any of the three kinds.
     pub fn is_directory(self) -> bool {
         matches!(self, Self::Directory | Self::CurrentDirectory | Self::ParentDirectory)
     }
 }
 
-/// The [`Entry::error`] of an entry whose name has CR or LF: the name that is shown is not its own, and what has the shown
-/// name, if anything, is another entry.
+/// The [`Entry::error`] of an entry whose name contains CR or LF. The entry is listed under a
+/// changed name; if a file of that name exists, it is another file.
 pub const UNPRINTABLE_NAME: &str = "UnprintableName";
 
-/// The [`Entry::error`] of a symbolic link that leads nowhere.
+/// The [`Entry::error`] of a symbolic link whose target does not exist.
 pub const INVALID_LINK: &str = "InvalidLink";
 
-/// One entry of a listing. What a peer does not tell is `None`.
+/// One entry of a listing. A fact that the peer did not send is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As it stands in the listing, raw: one component, or a path relative to what was listed.
+    /// The raw name in the listing: one component, or a path relative to the listed directory.
     pub name: BString,
     pub kind: EntryKind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Seconds since 1970.
+    /// Time of modification in seconds since 1970.
     pub modified: Option<i64>,
     /// Permission bits, 0o7777.
     pub mode: Option<u32>,
@@ -57,7 +57,8 @@ pub struct Entry {
     pub device: Option<u64>,
     pub inode: Option<u64>,
     pub links: Option<u64>,
-    /// Where the symbolic link points to; the entry may be the link itself or, where links are followed, its target.
+    /// The target of the symbolic link. If the server follows links, the entry describes the
+    /// target, otherwise the link itself.
     pub target: Option<BString>,
     /// The user may read the file or list the directory.
     pub readable: bool,
@@ -65,14 +66,15 @@ pub struct Entry {
     pub writable: bool,
     /// The user may enter the directory.
     pub searchable: bool,
-    /// Entries of the directory that is being listed.
+    /// Number of entries in the listed directory.
     pub count: Option<u64>,
-    /// Why a part of the tree is missing (`OpenFailed`, [`INVALID_LINK`], [`UNPRINTABLE_NAME`]).
+    /// The reason for which a part of the tree is missing (`OpenFailed`, [`INVALID_LINK`],
+    /// [`UNPRINTABLE_NAME`]).
     pub error: Option<String>,
 }
 
 impl Entry {
-    /// An entry of which no more is known; nothing is forbidden.
+    /// Makes an entry with a name and a type only, and with all permissions.
     pub fn new(name: impl Into<BString>, kind: EntryKind) -> Self {
         Self {
             name: name.into(),
@@ -96,9 +98,10 @@ impl Entry {
         }
     }
 
-    /// The entry as MLSD, MLSR and MLSC show it. A name that would be several lines is shown with `?` for CR and LF; since nobody
-    /// can ask for it by that name, it is shown as neither file nor directory ([`EntryKind::Other`]), with
-    /// [`UNPRINTABLE_NAME`]: left out, it would be taken for missing.
+    /// The entry in the form that MLSD, MLSR and MLSC send. A name with line ends is sent with `?`
+    /// in place of CR and LF. No client can request the file by that name, so it is listed as
+    /// neither file nor directory ([`EntryKind::Other`]), with [`UNPRINTABLE_NAME`]. If the entry
+    /// were left out, the client would take the file for missing.
     #[must_use]
     pub fn shown(self) -> Self {
         if !has_line_end(&self.name) {
@@ -114,7 +117,7 @@ impl Entry {
     }
 }
 
-/// Facts that can be asked for with OPTS MLST, in the order in which they are printed.
+/// Facts that OPTS MLST can select, in the order in which they are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fact {
     Type,
@@ -167,13 +170,13 @@ impl Fact {
         }
     }
 
-    /// The fact of this name, in any case.
+    /// Returns the fact with this name, in any case.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|fact| fact.name().as_bytes().eq_ignore_ascii_case(name))
     }
 }
 
-/// The facts that a session prints. By default all but `Charset`.
+/// The facts that a session prints. The default is all facts but `Charset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FactSet(u16);
 
@@ -194,7 +197,8 @@ impl FactSet {
         self.0 & 1 << fact as u16 != 0
     }
 
-    /// What an OPTS MLST list selects; unknown names are ignored, as RFC 3659 section 7.9 wants.
+    /// Returns the facts that OPTS MLST selects. Unknown names are ignored, as RFC 3659 section 7.9
+    /// requires.
     pub fn from_names<N: AsRef<[u8]>>(names: impl IntoIterator<Item = N>) -> Self {
         names.into_iter().filter_map(|name| Fact::from_name(name.as_ref())).collect()
     }
@@ -203,7 +207,8 @@ impl FactSet {
         Fact::ALL.into_iter().filter(move |fact| self.contains(*fact))
     }
 
-    /// What follows `MLST ` in FEAT: every fact, selected ones with a star. As GCT does, `X.count` never has one.
+    /// Returns the text after `MLST ` in FEAT: all facts, with a star after each selected fact. As
+    /// in GCT, `X.count` never has a star.
     pub fn feature(self) -> String {
         use Fact::*;
         let order = [
@@ -239,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn feature_line_of_gct() {
+    fn fact_set_feature_matches_gct() {
         assert_eq!(
             FactSet::default().feature(),
             "Type*;Size*;Modify*;Perm*;Charset;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;Unique*;\
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_several_lines_is_an_entry_that_nobody_takes_for_a_file() {
+    fn entry_with_line_end_in_name_is_shown_as_other() {
         let lines = Entry {
             size: Some(5),
             target: Some("x".into()),
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn selection() {
+    fn fact_set_selects_only_known_names() {
         let set = FactSet::from_names(["SIZE", "type", "nonsense", ""]);
         assert_eq!(set.iter().collect::<Vec<_>>(), [Fact::Type, Fact::Size]);
         let mut set = FactSet::default();

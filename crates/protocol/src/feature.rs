@@ -1,11 +1,12 @@
-//! FEAT (RFC 2389): what the server offers, and what a client reads out of it.
+//! FEAT (RFC 2389): the lines that the server sends, and the features that a client reads from
+//! them.
 
 use bstr::{BStr, ByteSlice};
 
 use crate::command::ChecksumAlgorithm;
 use crate::reply::Reply;
 
-/// Lines of FEAT in GCT's order, with the command that each is about (empty: none).
+/// Lines of FEAT in GCT's order, each with the command that it needs (empty: none).
 const LINES: [(&str, &str); 20] = [
     ("STORATTR", "SITE STORATTR"),
     ("MFMT", "MFMT"),
@@ -33,7 +34,7 @@ const LINES: [(&str, &str); 20] = [
     ("ABUF", "ABUF"),
 ];
 
-/// Our own extensions, in the last line, each with the command that it is about.
+/// Ropewalk extensions, which are on the last line, each with the command that it needs.
 const EXTENSIONS: [(&str, &str); 5] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
@@ -42,43 +43,45 @@ const EXTENSIONS: [(&str, &str); 5] = [
     ("PathMarkers", ""),
 ];
 
-/// Offered where uploads are not written in place ([`Offer::replaces`]).
+/// Offered if uploads are not written in place ([`Offer::replaces`]).
 const REPLACE: (&str, &str) = ("Replace", "OPTS");
 
-/// Offered where the site allows any ([`Offer::congestion`]).
+/// Offered if the site allows at least one algorithm ([`Offer::congestion`]).
 const CONGESTION: &str = "Congestion";
 
 /// Offered on protected control connections ([`Offer::data_keys`]).
 const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
 
-/// Offered where the site has it, after log-in ([`Offer::profiling`]).
+/// Offered after log-in if the site enables it ([`Offer::profiling`]).
 const PROFILE: (&str, &str) = ("Profile", "SITE PROFILE");
 
-/// Offered where the site takes bearer tokens ([`Offer::tokens`]).
+/// Offered if the site accepts bearer tokens ([`Offer::tokens`]).
 const TOKENS: &str = "Tokens";
 
-/// What the lines of a server depend on.
+/// The state of the server and of the session on which the lines of FEAT depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// As in GCT, checksums are offered only after log-in.
+    /// The client has logged in. As in GCT, checksums are offered only after log-in.
     pub logged_in: bool,
-    /// A client may choose the congestion control of data connections.
+    /// A client may choose the congestion control algorithm of data connections.
     pub congestion: bool,
     /// AUTH GSSAPI is offered.
     pub gssapi: bool,
     /// AUTH TLS is offered (RFC 4217).
     pub tls: bool,
-    /// The control connection is protected, so that data connections can be bound to it ([`crate::data_key`]).
+    /// The control connection is protected, so data connections can be bound to it
+    /// ([`crate::data_key`]).
     pub data_keys: bool,
-    /// Bearer tokens are taken ([`crate::server::TOKEN_USER`]).
+    /// The server accepts bearer tokens ([`crate::server::TOKEN_USER`]).
     pub tokens: bool,
-    /// The server measures its host for those who may ask for it ([`crate::profiling`]).
+    /// The server profiles its host for clients that have the permission ([`crate::profiling`]).
     pub profiling: bool,
-    /// Uploads can take the place of what has their name.
+    /// An upload can replace an existing file when it is complete.
     pub replaces: bool,
 }
 
-/// Algorithms with their cost, the cheaper the lower: GCT's first, with its numbers.
+/// Checksum algorithms with their cost: the lower, the cheaper. Those of GCT come first, with GCT's
+/// costs.
 const CHECKSUMS: [(ChecksumAlgorithm, u32); 9] = [
     (ChecksumAlgorithm::Md5, 10),
     (ChecksumAlgorithm::Adler32, 10),
@@ -91,7 +94,7 @@ const CHECKSUMS: [(ChecksumAlgorithm, u32); 9] = [
     (ChecksumAlgorithm::Blake3, 9),
 ];
 
-/// The server's answer to FEAT. `allowed` is asked for `VERB` and `SITE VERB`.
+/// The server's reply to FEAT. `allowed` is called with `VERB` and `SITE VERB`.
 pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     let mut lines = Vec::with_capacity(LINES.len() + 6);
     if offer.logged_in && allowed("CKSM") {
@@ -128,22 +131,22 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     Reply::indented(211, "Extensions supported", lines, "End.")
 }
 
-/// What a server offers, from its answer to FEAT. `Default` is a server without FEAT.
+/// The features of a server, from its reply to FEAT. `Default` is a server without FEAT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// GridFTP: MODE E and parallel streams (`PARALLEL`).
     pub extended: bool,
-    /// Checksum algorithms, in the server's order, those that we know.
+    /// The supported checksum algorithms that this client knows, in the server's order.
     pub checksums: Vec<ChecksumAlgorithm>,
     /// `DCSC P`: credentials for data connections.
     pub data_credentials: bool,
     /// OPTS PASV AllowDelayed.
     pub delayed_passive: bool,
-    /// `DSI`: globus-gridftp-server.
+    /// `DSI`: the server is globus-gridftp-server.
     pub dsi: bool,
     /// MLST and MLSD (RFC 3659 section 7).
     pub facts: bool,
-    /// ERET and ESTO (GFD.20 section 3).
+    /// MLSR: a whole tree in one listing.
     pub partial: bool,
     /// MLSR: a whole tree in one listing.
     pub recursive: bool,
@@ -154,28 +157,28 @@ pub struct Features {
     pub size: bool,
     /// SPAS (GFD.20 section 3.4).
     pub striped: bool,
-    /// Ours: MODE E with the connecting client as receiver.
+    /// Ropewalk extension: MODE E in which the connecting client is the receiver.
     pub passive_sender: bool,
-    /// Ours: `OPTS RETR Checksum=`.
+    /// Ropewalk extension: `OPTS RETR Checksum=`.
     pub inline_checksum: bool,
-    /// Ours: `SITE RANGES`.
+    /// Ropewalk extension: `SITE RANGES`.
     pub ranges: bool,
-    /// Ours: `SITE STREAMS`, see [`crate::streams`].
+    /// Ropewalk extension: `SITE STREAMS`, see [`crate::streams`].
     pub streams: bool,
-    /// Ours: `OPTS RETR PathInfo=1;`, see [`crate::marker::PathMarker`].
+    /// Ropewalk extension: `OPTS RETR PathInfo=1;`, see [`crate::marker::PathMarker`].
     pub path_markers: bool,
-    /// Ours: `OPTS STOR Replace=1;`.
+    /// Ropewalk extension: `OPTS STOR Replace=1;`.
     pub replace: bool,
-    /// Ours: `OPTS RETR Congestion=`.
+    /// Ropewalk extension: `OPTS RETR Congestion=`.
     pub congestion: bool,
-    /// Ours: `SITE DATAKEY`, see [`crate::data_key`].
+    /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
     pub data_keys: bool,
-    /// Ours: `SITE PROFILE`, see [`crate::profiling`].
+    /// Ropewalk extension: `SITE PROFILE`, see [`crate::profiling`].
     pub profile: bool,
 }
 
 impl Features {
-    /// From the lines of FEAT between the first and the last, with or without the space before them.
+    /// Reads the lines of FEAT between the first and the last, with or without their leading space.
     pub fn new<'a>(lines: impl IntoIterator<Item = &'a BStr>) -> Self {
         let mut features = Self::default();
         for line in lines {
@@ -219,7 +222,7 @@ impl Features {
         }
     }
 
-    /// Whether the server is one of ours.
+    /// Whether the server is a Ropewalk server.
     pub fn is_ours(&self) -> bool {
         self.ranges
     }
@@ -228,14 +231,15 @@ impl Features {
         self.checksums.contains(&algorithm)
     }
 
-    /// SCKS before STOR: the server refuses what does not have this sum. FEAT does not tell; GridFTP servers with checksums
-    /// are asked.
+    /// Whether to send SCKS before STOR, so that the server refuses a file with another checksum.
+    /// FEAT has no line for SCKS; the client assumes it of GridFTP servers that offer checksums.
     pub fn may_expect_checksums(&self) -> bool {
         self.extended && !self.checksums.is_empty()
     }
 }
 
-/// `MD5:10;ADLER32:10;`: names, each with what it costs; other servers list names only, with spaces or commas.
+/// Parses `MD5:10;ADLER32:10;`: names with their costs. Other servers list only names, separated by
+/// spaces or commas.
 fn algorithms(list: &str) -> Vec<ChecksumAlgorithm> {
     list.split(|c: char| c == ';' || c == ',' || c.is_whitespace())
         .filter_map(|item| item.split(':').next()?.trim_end_matches('*').parse().ok())
@@ -251,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn offered_lines() {
+    fn feat_reply_lists_only_offered_lines() {
         let offer = |logged_in| Offer {
             logged_in,
             congestion: false,
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn own_features_come_back() {
+    fn features_of_own_reply_are_read_back() {
         let offer = Offer {
             logged_in: true,
             congestion: true,
@@ -336,9 +340,9 @@ mod tests {
         assert!(!of(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
     }
 
-    /// globus-gridftp-server 13.24.
+    /// The lines are those of globus-gridftp-server 13.24.
     #[test]
-    fn gct() {
+    fn features_of_gct_are_read() {
         let text = "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;\nDSI file-13.24\nMFMT\nMLSR\nMLSC\nUTF8\nDCAU\n\
                     PARALLEL\nSIZE\nMLST Type*;Size*;\nERET\nESTO\nSPAS\nSPOR\nREST STREAM\nMDTM\nPASV AllowDelayed;";
         let can = Features::new(text.lines().map(Into::into));
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn other_servers() {
+    fn features_of_other_servers_are_read() {
         let lines = [
             " rest stream",
             " MLST size*;",

@@ -4,7 +4,7 @@ use bstr::{BStr, ByteSlice};
 
 use crate::reply::Reply;
 
-/// Verbs in the order of GCT's list, with their syntax.
+/// Verbs with their syntax, in the order of GCT's list.
 const COMMANDS: [(&str, &str); 52] = [
     ("ALLO", "ALLO <sp> <size>"),
     ("APPE", "APPE <sp> pathname"),
@@ -60,7 +60,7 @@ const COMMANDS: [(&str, &str); 52] = [
     ("ABUF", "ABUF <sp> window-size"),
 ];
 
-/// SITE verbs and their lines in HELP SITE.
+/// SITE verbs with their lines in HELP SITE.
 const SITE_COMMANDS: [(&str, &str); 32] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
@@ -100,9 +100,9 @@ const SITE_COMMANDS: [(&str, &str); 32] = [
     ("TASKID", "SITE TASKID <sp> taskid"),
 ];
 
-/// The answer to HELP. `allowed` is asked for `VERB` and `SITE VERB`.
+/// The reply to HELP. `allowed` is called with `VERB` and `SITE VERB`.
 ///
-/// `subject` is what followed HELP: nothing for the list, SITE, or one verb in any case.
+/// `subject` is the argument of HELP: `None` for the list, or SITE or another verb in any case.
 pub fn reply(subject: Option<&BStr>, allowed: impl Fn(&str) -> bool) -> Reply {
     let Some(subject) = subject else {
         return general(allowed);
@@ -115,7 +115,7 @@ pub fn reply(subject: Option<&BStr>, allowed: impl Fn(&str) -> bool) -> Reply {
             .map(|(_, line)| *line)
             .collect(),
         Some((_, syntax)) => vec![syntax],
-        // ABOR and AUTH too, as GCT does.
+        // Like in GCT, this includes ABOR and AUTH.
         None => return Reply::new(502, format!("Unknown command '{}'.", verb.as_bstr())),
     };
     Reply::indented(214, format!("Help for {}:", verb.as_bstr()), lines, "End.")
@@ -123,7 +123,7 @@ pub fn reply(subject: Option<&BStr>, allowed: impl Fn(&str) -> bool) -> Reply {
 
 fn general(allowed: impl Fn(&str) -> bool) -> Reply {
     let verbs: Vec<&str> = COMMANDS.iter().map(|(verb, _)| *verb).filter(|verb| allowed(verb)).collect();
-    // Four columns before each verb; the reply itself adds the first one of the row.
+    // Each verb is indented by four columns; the reply itself adds the first column of the row.
     let rows = verbs.chunks(8).map(|row| {
         let row: String = row.iter().map(|verb| format!("    {verb:<4}")).collect();
         row[1..].to_owned()
@@ -131,12 +131,12 @@ fn general(allowed: impl Fn(&str) -> bool) -> Reply {
     Reply::indented(214, "The following commands are recognized:", rows, "End")
 }
 
-/// Whether this server knows the verb, as HELP says; upper case.
+/// Whether HELP lists this verb, which is in upper case.
 pub fn knows(verb: &str) -> bool {
     COMMANDS.iter().any(|(v, _)| *v == verb)
 }
 
-/// Whether this server knows SITE `verb`, as HELP SITE says; upper case.
+/// Whether HELP SITE lists this SITE verb, which is in upper case.
 pub fn knows_site(verb: &str) -> bool {
     SITE_COMMANDS.iter().any(|(v, _)| *v == verb)
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list() {
+    fn help_without_subject_lists_verbs() {
         let text = reply(None, |_| true).to_bytes();
         let lines: Vec<&[u8]> = text.lines().collect();
         assert_eq!(lines[0], b"214-The following commands are recognized:");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_command() {
+    fn help_with_subject_shows_its_syntax() {
         let help = |subject: &str| reply(Some(subject.into()), |_| true).to_string();
         assert_eq!(help("noop"), "214-Help for NOOP:| NOOP (no operation)|214 End.");
         assert_eq!(help("XX"), "502 Unknown command 'XX'.");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_not_there() {
+    fn help_leaves_out_commands_that_are_not_allowed() {
         let allowed = |verb: &str| verb != "ALLO" && verb != "SITE FAULT";
         assert_eq!(reply(Some("ALLO".into()), allowed).to_string(), "502 Unknown command 'ALLO'.");
         assert!(!reply(Some("SITE".into()), allowed).to_string().contains("FAULT"));

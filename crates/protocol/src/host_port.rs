@@ -1,4 +1,5 @@
-//! Addresses of data connections: PORT and PASV (RFC 959), EPRT and EPSV (RFC 2428), SPOR and SPAS (GFD.20 section 3.4).
+//! Addresses of data connections: PORT and PASV (RFC 959), EPRT and EPSV (RFC 2428), SPOR and SPAS
+//! (GFD.20 section 3.4).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -8,7 +9,7 @@ use bstr::{BString, ByteSlice};
 /// Most addresses in one SPOR or SPAS.
 pub const MAX_ADDRESSES: usize = 1024;
 
-/// An address that cannot be understood; `text` is what came.
+/// The text is not a valid address; `text` is the received text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostPortError {
     #[error("expected an address h,h,h,h,p,p of numbers up to 255, got {text:?}")]
@@ -27,7 +28,7 @@ pub enum HostPortError {
     TooMany,
 }
 
-/// Prints `h,h,h,h,p,p`, the argument of PORT and what is in the brackets of a 227 reply.
+/// Prints `h,h,h,h,p,p`: the argument of PORT, and the text in the brackets of a 227 reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classic(pub SocketAddrV4);
 
@@ -38,7 +39,8 @@ impl fmt::Display for Classic {
     }
 }
 
-/// Prints `|1|host|port|` or `|2|host|port|`, the argument of EPRT. Zones and flow labels are left out.
+/// Prints `|1|host|port|` or `|2|host|port|`, the argument of EPRT. Zones and flow labels are left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended(pub SocketAddr);
 
@@ -49,7 +51,7 @@ impl fmt::Display for Extended {
     }
 }
 
-/// One address of SPOR or SPAS: `h,h,h,h,p,p` for IPv4, `|2|host|port|` for IPv6.
+/// Prints one address of SPOR or SPAS: `h,h,h,h,p,p` for IPv4, `|2|host|port|` for IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striped(pub SocketAddr);
 
@@ -62,10 +64,10 @@ impl fmt::Display for Striped {
     }
 }
 
-/// Parses `h,h,h,h,p,p`. IPv6 cannot be written so.
+/// Parses `h,h,h,h,p,p`. This form has no IPv6.
 ///
 /// # Errors
-/// It is not six numbers up to 255 with commas between them, or the port is 0.
+/// The text does not consist of six numbers up to 255 with commas between them, or the port is 0.
 pub fn parse_classic(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
     let error = || HostPortError::NotClassic { text: text.into() };
     let mut numbers = [0u8; 6];
@@ -83,11 +85,11 @@ pub fn parse_classic(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
     }
 }
 
-/// Parses `|1|host|port|`, with any graphic character for `|`.
+/// Parses `|1|host|port|`, with any graphic character in place of `|`.
 ///
 /// # Errors
-/// It has not these three fields, the protocol is neither 1 nor 2, the host is no address of it, or the port is 0 or no
-/// number below 65536.
+/// The text does not have these three fields, the protocol is neither 1 nor 2, the host is not an
+/// address of this protocol, or the port is 0 or not a number below 65536.
 pub fn parse_extended(text: &[u8]) -> Result<SocketAddr, HostPortError> {
     let Fields { protocol, host, port } = extended_fields(text)?;
     let protocol = match protocol {
@@ -104,7 +106,8 @@ pub fn parse_extended(text: &[u8]) -> Result<SocketAddr, HostPortError> {
 /// Parses one address in either form.
 ///
 /// # Errors
-/// As [`parse_classic`] where it begins with a digit, otherwise as [`parse_extended`].
+/// The errors of [`parse_classic`] if the text begins with a digit, otherwise those of
+/// [`parse_extended`].
 pub fn parse_any(text: &[u8]) -> Result<SocketAddr, HostPortError> {
     if text.first().is_some_and(u8::is_ascii_digit) {
         parse_classic(text).map(SocketAddr::V4)
@@ -113,10 +116,10 @@ pub fn parse_any(text: &[u8]) -> Result<SocketAddr, HostPortError> {
     }
 }
 
-/// Parses the argument of SPOR: addresses in either form with spaces between them, at least one.
+/// Parses the argument of SPOR: one or more addresses in either form, separated by spaces.
 ///
 /// # Errors
-/// There is no address, one is wrong ([`parse_any`]), or there are more than [`MAX_ADDRESSES`].
+/// The text has no address, an invalid address ([`parse_any`]), or more than [`MAX_ADDRESSES`].
 pub fn parse_list(text: &[u8]) -> Result<Vec<SocketAddr>, HostPortError> {
     let mut addresses = Vec::new();
     for field in text.fields_with(|c| c == ' ') {
@@ -133,10 +136,12 @@ pub fn print_list(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(|a| Striped(*a).to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Finds the address in the text of a 227 (or 127) reply. The brackets may be missing (RFC 1123 section 4.1.2.6).
+/// Finds the address in the text of a 227 (or 127) reply. The brackets may be missing (RFC 1123
+/// section 4.1.2.6).
 ///
 /// # Errors
-/// It has no six numbers with commas between them, or the last such are no address ([`parse_classic`]).
+/// The text does not contain six numbers with commas between them, or the last six are not an
+/// address ([`parse_classic`]).
 pub fn parse_pasv_reply(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
     let is_part = |b: u8| b.is_ascii_digit() || b == b',';
     let candidates = text.split(|b| !is_part(*b)).map(|run| run.trim_end_with(|c| c == ','));
@@ -144,12 +149,13 @@ pub fn parse_pasv_reply(text: &[u8]) -> Result<SocketAddrV4, HostPortError> {
     candidates.next_back().map_or_else(|| Err(HostPortError::NotClassic { text: text.into() }), parse_classic)
 }
 
-/// Finds the address in the text of a 229 (or 129) reply to EPSV: `(|||port|)`, or `(|2|host|port|)` as some GCT
-/// servers answer. Without a host it is that of the control connection.
+/// Finds the address in the text of a 229 (or 129) reply to EPSV: `(|||port|)`, or
+/// `(|2|host|port|)` from some GCT servers. If the host is missing, it is that of the control
+/// connection.
 ///
 /// # Errors
-/// Its brackets are missing or hold other fields, the port is 0 or no number below 65536, or the host is no address of
-/// its protocol.
+/// The brackets are missing or contain other fields, the port is 0 or not a number below 65536, or
+/// the host is not an address of its protocol.
 pub fn parse_epsv_reply(text: &[u8]) -> Result<(Option<IpAddr>, u16), HostPortError> {
     let error = || HostPortError::NotExtended { text: text.into() };
     let (open, close) = (text.find_byte(b'(').ok_or_else(error)?, text.rfind_byte(b')').ok_or_else(error)?);
@@ -169,7 +175,7 @@ pub fn parse_epsv_reply(text: &[u8]) -> Result<(Option<IpAddr>, u16), HostPortEr
     }
 }
 
-/// Prints what a 229 reply to EPSV has in its brackets: `|||port|`.
+/// Prints the text in the brackets of a 229 reply to EPSV: `|||port|`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortOnly(pub u16);
 
@@ -179,10 +185,12 @@ impl fmt::Display for PortOnly {
     }
 }
 
-/// Parses the lines between the first and the last of a 229 (or 129) reply to SPAS: one address a line, in either form.
+/// Parses the lines between the first and the last of a 229 (or 129) reply to SPAS: one address per
+/// line, in either form.
 ///
 /// # Errors
-/// There is no line, one is no address ([`parse_any`]), or there are more than [`MAX_ADDRESSES`].
+/// There is no line, a line is not an address ([`parse_any`]), or there are more than
+/// [`MAX_ADDRESSES`].
 pub fn parse_spas_lines<L: AsRef<[u8]>>(
     lines: impl IntoIterator<Item = L>,
 ) -> Result<Vec<SocketAddr>, HostPortError> {
@@ -206,7 +214,7 @@ struct Fields<'a> {
     port: u16,
 }
 
-/// Takes `|protocol|host|port|` apart; the last delimiter may be missing.
+/// Splits `|protocol|host|port|` into its fields. The last delimiter may be missing.
 fn extended_fields(text: &[u8]) -> Result<Fields<'_>, HostPortError> {
     let error = || HostPortError::NotExtended { text: text.into() };
     let (&delimiter, rest) = text.split_first().ok_or_else(error)?;
@@ -231,7 +239,7 @@ fn parse_ip(host: &[u8]) -> Option<IpAddr> {
     host.to_str().ok()?.parse().ok()
 }
 
-/// A number of ASCII digits only, five at most.
+/// Parses a number of one to five ASCII digits.
 fn decimal(digits: &[u8]) -> Option<u32> {
     let digits = digits.to_str().ok()?;
     ((1..=5).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit()))

@@ -1,9 +1,10 @@
-//! The language of GridFTP (RFC 959, 2228, 2389, 2428, 3659; GFD.20), without I/O and without a clock.
+//! The GridFTP protocol (RFC 959, 2228, 2389, 2428, 3659; GFD.20), without I/O and without a clock.
 //!
-//! Everything that a peer can send is decided here: bytes come in, values and actions go out.
+//! Everything that a peer can send is parsed and judged in this crate: bytes come in, values and
+//! actions go out. The callers do the I/O, pass the time in, and carry out the actions.
 
 #![forbid(unsafe_code)]
-// What a peer sends must never end the program.
+// Bytes from a peer must never make the program panic.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 pub mod ascii;

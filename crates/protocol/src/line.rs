@@ -1,41 +1,42 @@
-//! Lines of the control channel (RFC 959 section 2.3; RFC 854 for the Telnet signals).
+//! Lines of the control connection (RFC 959 section 2.3; RFC 854 for the Telnet signals).
 
 use bstr::ByteSlice;
 use zeroize::Zeroize;
 
-/// What ends a line.
+/// The line end that a decoder accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Only CR LF: for commands. A lone CR or LF is part of the line, since a path may contain it.
+    /// CR LF only: for commands. A lone CR or LF is part of the line, because a path may contain
+    /// it.
     CrLf,
-    /// LF, with or without CR before it: for replies.
+    /// LF, with or without a preceding CR: for replies.
     Lf,
 }
 
-/// A line is longer than allowed. Nothing after it can be read.
+/// A line exceeds the limit. The rest of the stream cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of more than {limit} bytes")]
 pub struct LineTooLong {
     pub limit: usize,
 }
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 ///
-/// It holds what was pushed and not yet taken: push what one read gave, then take lines until there is none. What was taken is
-/// cleared from memory, since it may have been a password.
+/// Push the bytes of each read, then take lines until none is left. The decoder buffers bytes until
+/// they are taken, and then clears them from memory, because a line may have been a password.
 #[derive(Debug)]
 pub struct LineDecoder {
     ending: Ending,
     limit: usize,
     buffer: Vec<u8>,
-    /// Bytes at the front that were taken.
+    /// Number of bytes at the front of `buffer` that were taken.
     taken: usize,
-    /// Bytes at the front that hold no end of line.
+    /// Number of bytes at the front of `buffer` that contain no further line end.
     scanned: usize,
 }
 
 impl LineDecoder {
-    /// `limit`: bytes of a line, its end not counted.
+    /// `limit` is the longest line in bytes, without its line end.
     pub fn new(ending: Ending, limit: usize) -> Self {
         Self { ending, limit, buffer: Vec::new(), taken: 0, scanned: 0 }
     }
@@ -43,7 +44,8 @@ impl LineDecoder {
     pub fn push(&mut self, bytes: &[u8]) {
         let needed = self.buffer.len() + bytes.len();
         if needed > self.buffer.capacity() {
-            // Not left to `Vec`, which would leave the old bytes where they were.
+            // `Vec` would reallocate without clearing the old memory, so the buffer is replaced
+            // here.
             let mut larger = Vec::with_capacity(needed.max(2 * self.buffer.len()));
             larger.extend_from_slice(&self.buffer);
             self.buffer.zeroize();
@@ -52,22 +54,22 @@ impl LineDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes that were pushed and not taken.
+    /// Number of bytes that were pushed and not taken.
     pub fn buffered(&self) -> usize {
         self.buffer.len() - self.taken
     }
 
-    /// The next whole line without its end, `None` where there is none yet.
+    /// Returns the next complete line without its line end, or `None` if there is none yet.
     ///
     /// # Errors
-    /// A line, whole or not, is longer than the limit.
+    /// A line, complete or not, exceeds the limit.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let too_long = LineTooLong { limit: self.limit };
         loop {
             let Some(at) = self.buffer[self.scanned..].find_byte(b'\n') else {
                 self.scanned = self.buffer.len();
                 self.compact();
-                // A CR at the end may turn out to be part of the end of line.
+                // A CR at the end may be the first half of a line end.
                 return if self.buffered() > self.limit + 1 { Err(too_long) } else { Ok(None) };
             };
             let newline = self.scanned + at;
@@ -96,7 +98,8 @@ impl LineDecoder {
             self.scanned -= self.taken;
             self.taken = 0;
         }
-        // Ten thousand idle connections should not keep what their longest line needed.
+        // Ten thousand idle connections should not each keep the buffer that their longest line
+        // needed.
         if self.buffer.is_empty() && self.buffer.capacity() > 4096 {
             self.buffer = Vec::new();
         }
@@ -113,9 +116,11 @@ const IAC: u8 = 0xff;
 const DATA_MARK: u8 = 0xf2;
 const INTERRUPT: u8 = 0xf4;
 
-/// Cuts off the Telnet signals (`IAC IP IAC DM`) that clients send before ABOR (RFC 959 section 4.1.3).
+/// Removes the Telnet signals (`IAC IP IAC DM`) that clients send before ABOR (RFC 959 section
+/// 4.1.3).
 ///
-/// The bytes sent as urgent data may be missing, depending on how the socket is set up.
+/// A part of the signals may be missing: clients send some of the bytes as urgent data, which the
+/// socket options may keep out of the stream.
 pub fn strip_telnet(mut line: &[u8]) -> &[u8] {
     loop {
         line = match line {
@@ -143,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_crlf_ends_a_command() {
+    fn line_decoder_for_commands_ends_lines_at_crlf_only() {
         let mut decoder = LineDecoder::new(Ending::CrLf, 100);
         decoder.push(b"NOOP\nNOOP\r");
         assert!(lines(&mut decoder).is_empty());
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_cleared() {
+    fn line_decoder_clears_taken_bytes() {
         let mut decoder = LineDecoder::new(Ending::CrLf, 100);
         decoder.push(b"PASS secret\r\nNO");
         assert_eq!(lines(&mut decoder), [b"PASS secret"]);
@@ -167,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn lf_ends_a_reply() {
+    fn line_decoder_for_replies_ends_lines_at_lf() {
         let mut decoder = LineDecoder::new(Ending::Lf, 100);
         decoder.push(b"220 a\n221 b\r\n\n");
         assert_eq!(lines(&mut decoder), [&b"220 a"[..], b"221 b", b""]);
     }
 
     #[test]
-    fn limit() {
+    fn line_decoder_when_line_exceeds_limit_fails() {
         let mut decoder = LineDecoder::new(Ending::CrLf, 4);
         decoder.push(b"NOOP\r\nNOOP\r");
         assert_eq!(lines(&mut decoder), [b"NOOP"]);
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn telnet_signals() {
+    fn strip_telnet_removes_all_signals() {
         for signals in [&b"\xff\xf4\xff\xf2"[..], b"\xff\xf4\xf2", b"\xf2", b"\xff\xfb\x01", b"\xff", b""] {
             assert_eq!(strip_telnet(&[signals, b"ABOR"].concat()), b"ABOR");
         }
@@ -199,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fragments_do_not_matter(
+        fn line_decoder_with_any_fragmentation_returns_same_lines(
             bytes in prop::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), any::<u8>()], 0..200),
             cuts in prop::collection::vec(0usize..200, 0..10),
             lf in any::<bool>(),

@@ -1,6 +1,7 @@
-//! Listings for people: LIST, STAT and NLST (RFC 959 section 4.1.3).
+//! Human-readable listings: LIST, STAT and NLST (RFC 959 section 4.1.3).
 //!
-//! Lines are printed as GCT does, but for the year. There is no standard for them; what is parsed is the Unix form in its usual variants.
+//! Lines are printed like those of GCT, except for the year. There is no standard for such lines;
+//! the parser accepts the usual variants of the Unix form, and that of Windows servers.
 
 mod parse;
 
@@ -12,9 +13,10 @@ use bstr::{BStr, ByteSlice};
 use crate::date::ListStamp;
 use crate::facts::{Entry, EntryKind};
 
-/// Appends the line of LIST or STAT, without end of line: mode, links, owner, group, size, time (UTC; the year
-/// in place of hour and minute as [`ListStamp`] has it, by the clock `now` in seconds since 1970), name; for a symbolic link
-/// that is not followed also ` -> target`.
+/// Appends the line of LIST or STAT to `out`, without line end: mode, links, owner, group, size,
+/// time and name; for a symbolic link that is not followed also ` -> target`. The time is in UTC;
+/// [`ListStamp`] decides whether the time of day or the year is printed. `now` is the current time
+/// in seconds since 1970.
 pub fn print_long(entry: &Entry, now: i64, out: &mut Vec<u8>) {
     let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let owner = entry.owner.clone().unwrap_or_else(|| number(entry.uid));
@@ -32,12 +34,13 @@ pub fn print_long(entry: &Entry, now: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a name would be several lines of a listing.
+/// Whether a name would be printed as several lines of a listing.
 pub fn has_line_end(name: &[u8]) -> bool {
     name.find_byteset(b"\r\n").is_some()
 }
 
-/// A name as a listing shows it: `?` for CR and LF, as `ls` has it on a terminal.
+/// Returns the name in the form that a listing shows: with `?` for CR and LF, like `ls` on a
+/// terminal.
 pub fn on_one_line(name: &[u8]) -> Cow<'_, [u8]> {
     if !has_line_end(name) {
         return name.into();
@@ -45,15 +48,17 @@ pub fn on_one_line(name: &[u8]) -> Cow<'_, [u8]> {
     name.iter().map(|&b| if matches!(b, b'\r' | b'\n') { b'?' } else { b }).collect()
 }
 
-/// Parses a line of LIST or STAT. `None` where it is none (`total 12`, an empty line, another form).
+/// Parses a line of LIST or STAT. Returns `None` if it is not an entry (`total 12`, an empty line,
+/// another form).
 ///
-/// Lines often leave the year out: it is the one for which the time is not in the future of `now` (seconds since 1970;
-/// without it such times are `None`). Time zones are unknown and taken as UTC, so times may be wrong by hours.
+/// Many lines have no year. In this case it is the latest year for which the time is not in the
+/// future of `now` (seconds since 1970); if `now` is `None`, the entry has no time. The time zone
+/// is unknown and taken as UTC, so times may be wrong by hours.
 pub fn parse_long(line: &[u8], now: Option<i64>) -> Option<Entry> {
     parse::long(line, now)
 }
 
-/// The lines of a listing, which end with LF or CR LF.
+/// Splits a listing into its lines, which end with LF or CR LF.
 pub fn lines(data: &[u8]) -> impl Iterator<Item = &BStr> {
     data.lines().map(ByteSlice::as_bstr)
 }
@@ -118,9 +123,9 @@ mod tests {
         }
     }
 
-    /// Lines of globus-gridftp-server 13.24.
+    /// The lines are those of globus-gridftp-server 13.24.
     #[test]
-    fn as_gct() {
+    fn print_long_matches_gct() {
         assert_eq!(print(&entry()), "-rw-r--r--   1     root     root            6 Feb  3 04:05 a b");
         let dir = Entry {
             kind: EntryKind::Directory,
@@ -135,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn more_forms() {
+    fn print_long_with_missing_facts_prints_placeholders() {
         let link =
             Entry { kind: EntryKind::Symlink, target: Some("x y".into()), mode: Some(0o777), ..entry() };
         assert!(print(&link).starts_with("lrwxrwxrwx ") && print(&link).ends_with(" a b -> x y"));
@@ -150,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_lines_are_parsed(
+        fn print_long_line_is_parsed_back(
             kind in prop::sample::select(vec![EntryKind::File, EntryKind::Directory, EntryKind::Symlink, EntryKind::Fifo, EntryKind::Socket]),
             name in "[ -~]{1,12}", size: u64, mode in 0u32..0o10000, links in 0u64..10_000, owner in "[a-z0-9_]{1,12}",
             modified in 1_700_000_000i64..1_731_000_000,
@@ -169,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(line: Vec<u8>, text in "[-dl][rwx-]{9} [ -~]{0,50}", now: Option<i64>) {
+        fn parse_long_on_any_input_does_not_panic(line: Vec<u8>, text in "[-dl][rwx-]{9} [ -~]{0,50}", now: Option<i64>) {
             let _ = parse_long(&line, now);
             let _ = parse_long(text.as_bytes(), now);
         }

@@ -1,4 +1,5 @@
-//! Markers: 111 restart, 112 performance, 113 status (GFD.20 section 3.5), exactly as GCT prints them; 115, our own.
+//! Markers: 111 restart, 112 performance and 113 status (GFD.20 section 3.5), printed exactly like
+//! those of GCT; and 115, a Ropewalk extension.
 
 mod path;
 
@@ -10,29 +11,29 @@ pub use path::{LimitedBy, PathMarker};
 use crate::range::{RangeError, RangeSet};
 use crate::reply::Reply;
 
-/// What a preliminary reply says about a transfer or a checksum that goes on.
+/// A preliminary reply that reports the progress of a transfer or of a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// 111: ranges that the receiver has got since its last 111, on stable terms for a restart.
+    /// 111: ranges that the receiver has written since its last 111. A restart may rely on them.
     Range(RangeSet),
     /// 112
     Perf(PerfMarker),
-    /// 113: how far a checksum has come.
+    /// 113: progress of a checksum.
     Status(StatusMarker),
-    /// 115: what the sender sees of the path.
+    /// 115: state of the path as the sender sees it.
     Path(PathMarker),
     /// 115: how long the streams of this transfer have waited for the server's storage until now, summed over them; in whole
     /// microseconds on the wire: `115 Storage wait=2500000`.
     Storage(Duration),
 }
 
-/// 112: what one stripe has moved in this transfer.
+/// 112: progress of one stripe in this transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerfMarker {
-    /// Tenths of a second since 1970.
+    /// Time in tenths of a second since 1970.
     pub timestamp: u64,
     pub stripe: u32,
-    /// Since the transfer began.
+    /// Bytes since the transfer began.
     pub bytes: u64,
     pub stripes: u32,
 }
@@ -40,12 +41,12 @@ pub struct PerfMarker {
 /// 113: progress of CKSM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusMarker {
-    /// Tenths of a second since 1970.
+    /// Time in tenths of a second since 1970.
     pub timestamp: u64,
     pub bytes: u64,
 }
 
-/// A reply with the code of a marker that cannot be understood.
+/// The reply has the code of a marker, but it cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
     #[error("a {code} marker without {field}")]
@@ -59,12 +60,12 @@ pub enum MarkerError {
 }
 
 impl Marker {
-    /// The reply that carries it.
+    /// Returns the reply that transmits this marker.
     pub fn to_reply(&self) -> Reply {
         match self {
             Self::Range(ranges) => Reply::new(111, format!("Range Marker {ranges}")),
             Self::Perf(marker) => {
-                // Two spaces in the first line, as globus-gridftp-server 13.24 has them.
+                // The first line has two spaces, like that of globus-gridftp-server 13.24.
                 let body = [
                     format!("Timestamp:  {}", tenths(marker.timestamp)),
                     format!("Stripe Index: {}", marker.stripe),
@@ -85,11 +86,13 @@ impl Marker {
         }
     }
 
-    /// `None` where the reply is no marker. Spaces, case and order of lines do not matter, unknown lines are ignored,
-    /// stripe 0 of 1 is meant where nothing is said about stripes.
+    /// Returns `None` if the reply is not a marker. Spaces, case and the order of lines do not
+    /// matter, and unknown lines are ignored. If the reply does not mention stripes, it is stripe 0
+    /// of 1.
     pub fn from_reply(reply: &Reply) -> Option<Result<Self, MarkerError>> {
         match reply.code() {
-            // Other servers use 111 for other things, too (RFC 959: "restart marker reply" is 110).
+            // Other servers also use 111 for other purposes (in RFC 959 the "restart marker reply"
+            // is 110).
             111 => {
                 let text = after(reply.text(), b"Range Marker")?.trim();
                 let ranges = if text.is_empty() { Ok(RangeSet::new()) } else { RangeSet::parse(text) };
@@ -126,14 +129,14 @@ fn parse_status(reply: &Reply) -> Result<StatusMarker, MarkerError> {
     Ok(StatusMarker { timestamp: timestamp(reply)?, bytes: required(reply, "Bytes Processed")? })
 }
 
-/// The value of the line `name: value`.
+/// Returns the value of the line `name: value`.
 fn field<'a>(reply: &'a Reply, name: &str) -> Option<&'a BStr> {
     let value =
         |line: &'a BStr| after(line.trim().as_bstr(), name.as_bytes())?.trim_start().strip_prefix(b":");
     reply.body().find_map(value).map(|v| v.trim().as_bstr())
 }
 
-/// What follows `prefix`, which is matched in any case.
+/// Returns the text after `prefix`, which is matched in any case.
 fn after<'a>(text: &'a BStr, prefix: &[u8]) -> Option<&'a [u8]> {
     let (head, rest) = text.split_at_checked(prefix.len())?;
     head.eq_ignore_ascii_case(prefix).then_some(rest)
@@ -153,7 +156,7 @@ fn number(code: u16, field: &'static str, value: &BStr) -> Result<u64, MarkerErr
     })
 }
 
-/// Seconds with any number of decimals, or none.
+/// Parses seconds with any number of decimals.
 fn timestamp(reply: &Reply) -> Result<u64, MarkerError> {
     let (code, name) = (reply.code(), "Timestamp");
     let value = field(reply, name).ok_or(MarkerError::Missing { code, field: name })?;
@@ -182,9 +185,9 @@ mod tests {
         Marker::from_reply(reply).unwrap().unwrap()
     }
 
-    /// Lines of globus-gridftp-server 13.24.
+    /// The lines are those of globus-gridftp-server 13.24.
     #[test]
-    fn as_gct() {
+    fn marker_replies_match_gct() {
         let perf = PerfMarker { timestamp: 17_952_891_462, stripe: 0, bytes: 10_000_000, stripes: 1 };
         assert_eq!(
             Marker::Perf(perf).to_reply().to_bytes().as_bstr(),
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerant() {
+    fn marker_with_unusual_spacing_and_order_is_parsed() {
         let body = ["Total stripe count : 4", "foo", "stripe bytes transferred:7", "Timestamp:\t12", "x: y"];
         let marker = parse(&Reply::indented(112, "perf", body, "End"));
         assert_eq!(marker, Marker::Perf(PerfMarker { timestamp: 120, stripe: 0, bytes: 7, stripes: 4 }));
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn errors() {
+    fn marker_with_missing_or_bad_fields_fails() {
         let perf = |body: &[&str]| {
             Marker::from_reply(&Reply::indented(112, "x", body.iter().copied(), "End.")).unwrap().unwrap_err()
         };
@@ -246,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn markers_come_back(timestamp in 0..u64::MAX / 2, stripe: u32, bytes: u64, stripes: u32, ranges in prop::collection::vec(0u64..1000, 2..8)) {
+        fn marker_printed_is_parsed_back(timestamp in 0..u64::MAX / 2, stripe: u32, bytes: u64, stripes: u32, ranges in prop::collection::vec(0u64..1000, 2..8)) {
             let ranges = ranges.windows(2).map(|w| w[0].min(w[1])..w[0].max(w[1]) + 1).collect();
             for marker in [
                 Marker::Perf(PerfMarker { timestamp, stripe, bytes, stripes }),

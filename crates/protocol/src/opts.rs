@@ -1,4 +1,4 @@
-//! OPTS (RFC 2389 section 4, GFD.20 section 3.5).
+//! OPTS (RFC 2389 section 4, GFD.20 section 3.5): parsing and printing of its arguments.
 
 use bstr::ByteSlice;
 
@@ -8,46 +8,50 @@ use crate::command::{ChecksumAlgorithm, CommandError, parse};
 use crate::congestion::{self, CongestionName};
 use crate::facts::FactSet;
 
-/// What OPTS asks for.
+/// The request of an OPTS command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Options {
     Retr(RetrOptions),
-    /// OPTS PASV, EPSV or SPAS `AllowDelayed=0|1;`: they mean the same.
+    /// OPTS PASV, EPSV or SPAS `AllowDelayed=0|1;`, which are equivalent.
     Passive {
         delayed: bool,
     },
-    /// OPTS MLST, MLSD or MLSR `Type;Size;`: the facts wanted. They share one list. Unknown names are ignored.
+    /// OPTS MLST, MLSD or MLSR `Type;Size;`: the facts that listings show. The three commands share
+    /// one list. Unknown names are ignored.
     Facts(FactSet),
     Mlsr(RecursionOptions),
     /// OPTS CKSM `markers=n;`: seconds between 113 markers, 0 for none.
     Checksum {
         markers: u32,
     },
-    /// OPTS STOR `Replace=0|1;`, our extension: whether an upload takes the place of what has its name, as if it were renamed,
-    /// also of a symbolic link and of a file that may not be written to.
+    /// OPTS STOR `Replace=0|1;`, a Ropewalk extension: whether an upload replaces an existing file
+    /// when it is complete, as a rename does. This also replaces a symbolic link, or a file without
+    /// write permission.
     Store {
         replaces: bool,
     },
-    /// OPTS UTF8 ON: paths are bytes in any case, so it changes nothing. There is no OFF.
+    /// OPTS UTF8 ON. It has no effect, because paths are raw bytes. There is no OFF.
     Utf8,
 }
 
-/// OPTS RETR: only what is `Some` changes. At least one is.
+/// OPTS RETR. Fields that are `None` do not change; at least one field is `Some`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetrOptions {
     pub layout: Option<Layout>,
-    /// Block size of the blocked layout, bytes.
+    /// Block size of the blocked layout, in bytes.
     pub block_size: Option<u64>,
-    /// Starting number of streams, at least 1.
+    /// Number of streams at the start, at least 1.
     pub parallelism: Option<u32>,
     /// Seconds between 112 markers, 0 for none.
     pub markers: Option<u32>,
-    /// Our extension: `Checksum=CRC32C;`, and `Checksum=;` for off. Combinable algorithms only.
+    /// Ropewalk extension: `Checksum=CRC32C;`, or `Checksum=;` to disable it. Only combinable
+    /// algorithms are accepted.
     pub checksum: Option<Option<ChecksumAlgorithm>>,
-    /// Our extension: `Congestion=bbr;` for data connections made from now on, and `Congestion=default;` for the server's
-    /// own.
+    /// Ropewalk extension: `Congestion=bbr;` for later data connections, or `Congestion=default;`
+    /// for the server's default.
     pub congestion: Option<Option<CongestionName>>,
-    /// Our extension: `PathInfo=1;` for 115 markers beside the 112 ones of a server that sends in MODE E.
+    /// Ropewalk extension: `PathInfo=1;`. A server that sends in MODE E then sends 115 markers in
+    /// addition to 112 markers.
     pub path_info: Option<bool>,
 }
 
@@ -58,7 +62,7 @@ pub enum Layout {
     Blocked,
 }
 
-/// OPTS MLSR: only what is `Some` changes. At least one is.
+/// OPTS MLSR. Fields that are `None` do not change; at least one field is `Some`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecursionOptions {
     /// `onerror=continue` or `fail`.
@@ -100,7 +104,7 @@ impl Options {
             Self::Facts(facts) => {
                 line.word("MLST");
                 let names: String = facts.iter().flat_map(|fact| [fact.name(), ";"]).collect();
-                // Without any fact, `;` still has to be there.
+                // The `;` is required even if no fact is selected.
                 line.word(if names.is_empty() { ";" } else { &names });
             }
             Self::Mlsr(options) => {
@@ -168,7 +172,8 @@ impl RecursionOptions {
     }
 }
 
-/// `Key=value;...`: keys in lower case. Every assignment has to end with `;`.
+/// Parses `Key=value;...`, and returns the keys in lower case. Every assignment has to end with
+/// `;`.
 fn assignments(text: &[u8]) -> Option<Vec<(Vec<u8>, &[u8])>> {
     let text = text.trim().strip_suffix(b";")?;
     text.split_str(";")
@@ -184,7 +189,7 @@ fn retrieve(text: &[u8]) -> Option<RetrOptions> {
     for (key, value) in assignments(text)? {
         match key.as_slice() {
             b"parallelism" => {
-                // Start, minimum, maximum: only the start counts.
+                // The value is start, minimum, maximum. Only the start is used.
                 let mut numbers = value.split_str(",");
                 options.parallelism = Some(number32(numbers.next()?)?.max(1));
             }
@@ -213,8 +218,7 @@ fn retrieve(text: &[u8]) -> Option<RetrOptions> {
     Some(options)
 }
 
-/// Here GCT does not insist on the `;`.
-/// `NAME=0|1;`
+/// Parses `NAME=0|1;`. Like GCT, this accepts a missing `;`.
 fn switch(text: &[u8], name: &[u8]) -> Option<bool> {
     let text = text.trim();
     let (key, value) = text.strip_suffix(b";").unwrap_or(text).split_once_str("=")?;
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn retrieve_options() {
+    fn opts_retr_accepts_only_valid_assignments() {
         let parallel = RetrOptions { parallelism: Some(4), ..RetrOptions::default() };
         for line in
             ["OPTS RETR Parallelism=4,4,4;", "opts retr parallelism=4;", "OPTS RETR Parallelism=4,x,-1;"]
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn other_options() {
+    fn opts_other_than_retr_are_parsed() {
         assert_eq!(parse("OPTS UTF8 ON"), Ok(Command::Opts(Options::Utf8)));
         assert_eq!(parse("opts utf8 on"), Ok(Command::Opts(Options::Utf8)));
         let passive = |delayed| Ok(Command::Opts(Options::Passive { delayed }));

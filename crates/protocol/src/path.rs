@@ -1,15 +1,15 @@
-//! Absolute paths of a session: raw bytes, normalised lexically.
+//! Absolute paths of a session: raw bytes, normalised without access to the file system.
 
 use std::fmt;
 
 use bstr::{BStr, BString, ByteSlice};
 
-/// An absolute path: begins with `/`, no empty, `.` or `..` component, no trailing `/` but for the root itself.
-/// Bytes are raw: any but `/` and NUL may stand in a component.
+/// An absolute path: it begins with `/`, has no empty, `.` or `..` component, and ends with `/`
+/// only if it is the root. Components are raw bytes: any byte but `/` and NUL may occur.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VirtualPath(BString);
 
-/// A path that names nothing: it is empty or contains a NUL byte.
+/// The path is not valid: it is empty or contains a NUL byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the path is empty or contains a NUL byte")]
 pub struct InvalidPath;
@@ -19,10 +19,10 @@ impl VirtualPath {
         Self("/".into())
     }
 
-    /// What `given` means from this directory; `..` does not leave the root.
+    /// Resolves `given` relative to this directory. `..` does not leave the root.
     ///
     /// # Errors
-    /// `given` is empty or has a NUL byte.
+    /// `given` is empty or contains a NUL byte.
     pub fn join(&self, given: &[u8]) -> Result<Self, InvalidPath> {
         if given.is_empty() || given.contains(&0) {
             return Err(InvalidPath);
@@ -43,10 +43,10 @@ impl VirtualPath {
         Ok(Self(path))
     }
 
-    /// The path that `given` names from the root.
+    /// Resolves `given` relative to the root.
     ///
     /// # Errors
-    /// As [`Self::join`].
+    /// The errors of [`Self::join`].
     pub fn parse(given: &[u8]) -> Result<Self, InvalidPath> {
         Self::root().join(given)
     }
@@ -54,7 +54,7 @@ impl VirtualPath {
     /// The entry `name` of this directory; `name` must be one component.
     ///
     /// # Errors
-    /// `name` is empty, `.` or `..`, or has a slash or a NUL byte.
+    /// `name` is empty, `.` or `..`, or contains a slash or a NUL byte.
     pub fn child(&self, name: &[u8]) -> Result<Self, InvalidPath> {
         if name.contains(&b'/') || name == b"." || name == b".." {
             return Err(InvalidPath);
@@ -77,7 +77,7 @@ impl VirtualPath {
         (!name.is_empty()).then(|| name.as_bstr())
     }
 
-    /// `None` for the root.
+    /// The parent directory; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
             return None;
@@ -90,13 +90,14 @@ impl VirtualPath {
         self.0.split_str("/").filter(|c| !c.is_empty()).map(ByteSlice::as_bstr)
     }
 
-    /// True for the path itself and everything beneath it, by whole components.
+    /// Whether this path is `ancestor` or beneath it, by whole components.
     pub fn starts_with(&self, ancestor: &Self) -> bool {
         ancestor.is_root()
             || self.0.strip_prefix(ancestor.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
-    /// The path as seen from `ancestor`, which becomes the root; `None` where it is not beneath it.
+    /// The path relative to `ancestor`, which becomes the root; `None` if the path is not beneath
+    /// it.
     pub fn relative_to(&self, ancestor: &Self) -> Option<Self> {
         if !self.starts_with(ancestor) {
             return None;
@@ -108,7 +109,7 @@ impl VirtualPath {
         Some(Self(if rest.is_empty() { "/".into() } else { rest.into() }))
     }
 
-    /// The way here from a directory, as a relative symbolic link in it has it.
+    /// The path relative to `directory`, in the form of a relative symbolic link in that directory.
     pub fn way_from(&self, directory: &Self) -> BString {
         let (from, to): (Vec<_>, Vec<_>) = (directory.components().collect(), self.components().collect());
         let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -117,7 +118,7 @@ impl VirtualPath {
         if way.is_empty() { ".".into() } else { bstr::join("/", way).into() }
     }
 
-    /// This path beneath `root` (the inverse of [`Self::relative_to`]).
+    /// This path beneath `root`. This is the inverse of [`Self::relative_to`].
     pub fn beneath(&self, root: &Self) -> Self {
         if root.is_root() {
             return self.clone();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn joining() {
+    fn join_resolves_components_without_leaving_root() {
         let home = path("/home/user");
         for (given, meant) in [
             ("x", "/home/user/x"),
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn parts() {
+    fn path_parts_are_returned() {
         let file = path("/a/b c");
         assert_eq!((file.file_name().unwrap(), file.parent().unwrap()), ("b c".into(), path("/a")));
         assert_eq!(path("/a").parent().unwrap(), VirtualPath::root());
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ancestors() {
+    fn path_relation_to_ancestor_counts_whole_components() {
         let (root, a) = (VirtualPath::root(), path("/a"));
         assert!(path("/a/b").starts_with(&a) && a.starts_with(&a) && a.starts_with(&root));
         assert!(!path("/ab").starts_with(&a) && !root.starts_with(&a));
@@ -204,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn always_normal(base in texts(), given in texts()) {
+        fn join_of_any_paths_is_normalised(base in texts(), given in texts()) {
             let path = VirtualPath::parse(&base).unwrap().join(&given).unwrap();
             prop_assert!(path.as_bytes().starts_with(b"/"));
             prop_assert!(path.is_root() || !path.as_bytes().ends_with(b"/"));
@@ -217,7 +218,7 @@ mod tests {
         }
 
         #[test]
-        fn beneath_and_back(root in texts(), inner in texts()) {
+        fn beneath_is_reversed_by_relative_to(root in texts(), inner in texts()) {
             let (root, inner) = (VirtualPath::parse(&root).unwrap(), VirtualPath::parse(&inner).unwrap());
             let outer = inner.beneath(&root);
             prop_assert!(outer.starts_with(&root));
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn ways() {
+    fn way_from_directory_is_a_relative_link() {
         let path = |text: &str| VirtualPath::parse(text.as_bytes()).unwrap();
         for (directory, to, way) in [
             ("/a/b", "/a/b/c", "c"),

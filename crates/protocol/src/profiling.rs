@@ -1,47 +1,54 @@
-//! `SITE PROFILE`, an extension of ours: the server measures its host while a client's transfers run.
+//! `SITE PROFILE`, a Ropewalk extension: the server measures its host while a client's transfers
+//! run.
 //!
-//! `START [seconds]` begins, for so long at most; `CLOCK` tells the server's time, by which samples of two hosts are brought
-//! together; `STOP` ends; `FETCH` sends what was found over a data channel, as a listing is sent. With `START RAW` (or `START
-//! seconds RAW`) the files of the tools that measure are kept as well; the reply to `STOP` names them, and `FETCH name` sends one.
+//! `START [seconds]` starts a measurement, which ends after `seconds` at the latest. `CLOCK`
+//! returns the server's time, with which a client aligns the samples of two hosts. `STOP` ends the
+//! measurement. `FETCH` sends the result over a data channel, like a listing. With `START RAW` (or
+//! `START seconds RAW`) the server also keeps the output files of the measuring tools; the reply to
+//! `STOP` lists their names, and `FETCH name` sends one of them.
 //!
-//! `BASELINE` measures for a few seconds what a part of the server's host reaches by itself: `READ path` a file's disk,
-//! `WRITE path` that of a file that is to be made, `CPU` checksums and encryption on one processor; `IPERF` starts an iperf3 for
-//! one test, and tells its port. All replies are final and 250, but for those to `FETCH`, which are those to a transfer.
+//! `BASELINE` measures for a few seconds the performance of one component of the server's host:
+//! `READ path` the disk of a file, `WRITE path` the disk of a file that is to be created, and `CPU`
+//! checksums and encryption on one processor. `IPERF` starts an iperf3 server for one test, and
+//! returns its port. All replies are final replies with code 250, except for those to `FETCH`,
+//! which are like those to a transfer.
 
 use bstr::{BString, ByteSlice};
 
 use crate::command::arguments::{Arguments, number32};
 use crate::reply::Reply;
 
-/// What follows `SITE PROFILE`.
+/// The arguments of `SITE PROFILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileCommand {
-    /// `None`: for as long as the server allows. `raw`: the tools' own files are kept.
+    /// If `seconds` is `None`, the measurement runs for as long as the server allows. If `raw` is
+    /// true, the output files of the tools are kept.
     Start {
         seconds: Option<u32>,
         raw: bool,
     },
     Clock,
     Stop,
-    /// The profile, or one of the tools' files.
+    /// Fetches the profile, or one of the output files of the tools.
     Fetch(Option<BString>),
     Baseline(Baseline),
 }
 
-/// A part of the server's host that is measured by itself.
+/// A component of the server's host that is measured separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Baseline {
-    /// The disk of this file, read past the page cache.
+    /// The disk of this file: read without the page cache.
     Read(BString),
-    /// The disk on which this file would be, by one beside it that goes again.
+    /// The disk on which this file would be created: measured with a temporary file next to it.
     Write(BString),
     /// Checksums and encryption.
     Processor,
-    /// One test of iperf3, of which the server is the server.
+    /// One test of iperf3, in which the server runs the iperf3 server.
     Iperf,
 }
 
-/// Names of the tools' files: what may be part of a path, but leads nowhere.
+/// Whether this is a valid name of an output file. Such a name can be used in a path, and cannot
+/// lead to another directory.
 pub fn is_raw_name(name: &[u8]) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_".contains(byte);
     (1..=64).contains(&name.len()) && name.iter().all(plain) && name[0] != b'.'
@@ -50,20 +57,20 @@ pub fn is_raw_name(name: &[u8]) -> bool {
 /// Most names in one reply.
 const MOST_RAW: usize = 16;
 
-/// What the host answers to all but `FETCH`.
+/// The reply to any `SITE PROFILE` command but `FETCH`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProfileAnswer {
-    /// It ends by itself after so many seconds.
+    /// The measurement ends by itself after this time.
     Started { seconds: u32 },
-    /// Seconds since 1970.
+    /// The time in seconds since 1970.
     Clock(f64),
-    /// So many bytes are there to be fetched, and these files of tools.
+    /// The size of the profile that can be fetched, and the names of the output files.
     Stopped { bytes: u64, raw: Vec<String> },
-    /// Of a disk; whether past the page cache.
+    /// Throughput of a disk; `direct` if it was measured without the page cache.
     Disk { bytes_per_second: f64, direct: bool },
-    /// Bytes per second on one processor.
+    /// Throughput of one processor, in bytes per second.
     Processor { checksum: f64, encryption: f64 },
-    /// Where iperf3 listens.
+    /// The port on which iperf3 listens.
     Iperf { port: u16 },
 }
 
@@ -145,7 +152,7 @@ impl ProfileAnswer {
         Reply::new(Self::CODE, text)
     }
 
-    /// `None` where the reply is no such answer.
+    /// Returns `None` if the reply is not such an answer.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
         if reply.code() != Self::CODE {
             return None;
@@ -181,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands() {
+    fn profile_commands_are_parsed_and_printed() {
         let read = |text: &[u8]| ProfileCommand::parse(Arguments::new(text));
         let start = |seconds, raw| Some(ProfileCommand::Start { seconds, raw });
         assert_eq!(read(b"start 30"), start(Some(30), false));
@@ -213,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_back() {
+    fn profile_answers_printed_are_parsed_back() {
         for answer in [
             ProfileAnswer::Started { seconds: 30 },
             ProfileAnswer::Clock(1_732_263_165.25),

@@ -1,4 +1,4 @@
-//! Sets of byte ranges: restart markers, what is there, what is still to move.
+//! Sets of byte ranges: for restart markers, and for the received and the missing ranges of a file.
 
 mod starts;
 
@@ -9,16 +9,16 @@ use bstr::{BString, ByteSlice};
 
 use starts::Starts;
 
-/// So many ranges are put in or taken out one by one, and so is a small part of as many as there are. With more of them all
-/// are gone through instead.
+/// A set operation inserts or removes up to this number of ranges one by one, and also more if they
+/// are a small fraction of the existing ranges. Otherwise it merges both sets in one pass.
 const FEW: usize = 4;
-/// What part of the ranges that are there is small.
+/// The fraction that is small: at most one in this number of the existing ranges.
 const SMALL_PART: usize = 8;
 
-/// A set of bytes: disjoint, non-adjacent, non-empty half-open ranges, each by its start.
+/// A set of bytes: disjoint, non-adjacent, non-empty half-open ranges, ordered by start.
 ///
-/// Whoever sends them decides how many there are and in what order they come, so that no order may be slow: putting one in or
-/// taking it out takes a time that grows with the logarithm of their number.
+/// A peer decides the number and the order of the ranges, so no order may be slow: an insertion or
+/// a removal takes time in the order of the logarithm of their number.
 #[derive(Clone, Default)]
 pub struct RangeSet(Starts);
 
@@ -35,7 +35,7 @@ impl RangeSet {
         Self::default()
     }
 
-    /// All bytes of `range`.
+    /// The set of all bytes of `range`.
     pub fn from_range(range: Range<u64>) -> Self {
         let mut set = Self::new();
         set.insert(range);
@@ -60,12 +60,12 @@ impl RangeSet {
         self.0.iter().map(|(start, end)| start..end)
     }
 
-    /// The end of the last range, 0 where there is none.
+    /// The end of the last range, or 0 if the set is empty.
     pub fn end(&self) -> u64 {
         self.0.iter().next_back().map_or(0, |(_, end)| end)
     }
 
-    /// The bytes from 0 up to the first hole.
+    /// The length of the range that begins at 0, or 0 if there is none.
     pub fn prefix(&self) -> u64 {
         self.0.iter().next().filter(|(start, _)| *start == 0).map_or(0, |(_, end)| end)
     }
@@ -123,7 +123,7 @@ impl RangeSet {
                     left.push((start, hole.start));
                 }
                 start = hole.end;
-                // It may reach into the next range.
+                // The hole may extend into the next range.
                 if hole.end > range.end {
                     break;
                 }
@@ -139,7 +139,7 @@ impl RangeSet {
     /// The bytes of `within` that are not in the set.
     pub fn complement(&self, within: Range<u64>) -> Self {
         let mut set = Self::from_range(within);
-        // Most of the ranges may lie outside of it.
+        // Most of the ranges may be outside of `within`.
         let cut = set.iter().next();
         match cut {
             Some(within) if self.count() > FEW => set.subtract(&self.intersection(within)),
@@ -148,36 +148,36 @@ impl RangeSet {
         set
     }
 
-    /// The bytes that are in both.
+    /// The bytes of the set that are within `within`.
     pub fn intersection(&self, within: Range<u64>) -> Self {
         let ranges = self.from(within.start).take_while(|range| range.start < within.end);
         let cut = ranges.map(|range| (range.start.max(within.start), range.end.min(within.end)));
         Self(cut.filter(|(start, end)| start < end).collect::<Vec<_>>().into())
     }
 
-    /// The ranges from the last one on that begins nowhere behind `start`.
+    /// The ranges in order, beginning with the last one that starts at or before `start`.
     fn from(&self, start: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         self.0.from(start).map(|(start, end)| start..end)
     }
 
-    /// Few ranges, or few beside those that are here.
+    /// Whether `other` has few ranges, or few compared to this set.
     fn dwarfs(&self, other: &Self) -> bool {
         other.count() <= FEW.max(self.count() / SMALL_PART)
     }
 
-    /// Every range moved up by `by`; `None` where that overflows.
+    /// Moves every range up by `by`; `None` if that overflows.
     pub fn shift_up(&self, by: u64) -> Option<Self> {
         let moved = self.0.iter().map(|(start, end)| Some((start.checked_add(by)?, end.checked_add(by)?)));
         moved.collect::<Option<Vec<_>>>().map(|moved| Self(moved.into()))
     }
 
-    /// Every range moved down by `by`; what would be below 0 is cut off.
+    /// Moves every range down by `by`. Bytes that would be below 0 are dropped.
     pub fn shift_down(&self, by: u64) -> Self {
         self.iter().map(|range| range.start.saturating_sub(by)..range.end.saturating_sub(by)).collect()
     }
 }
 
-/// Ranges that are put together in the order of their starts.
+/// Builds a list of ranges that are appended in the order of their starts.
 struct Joined(Vec<(u64, u64)>);
 
 impl Joined {
@@ -185,7 +185,7 @@ impl Joined {
         Self(Vec::with_capacity(ranges))
     }
 
-    /// Adds one that begins nowhere before the last one does.
+    /// Appends a range that does not begin before the last one.
     fn append(&mut self, range: Range<u64>) {
         match self.0.last_mut() {
             Some((_, end)) if range.start <= *end => *end = range.end.max(*end),
@@ -200,7 +200,7 @@ impl From<Joined> for RangeSet {
     }
 }
 
-/// A text that is no list of ranges.
+/// The text is not a list of ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     #[error("expected a range a-b of two numbers below 2^64, got {text:?}")]
@@ -210,10 +210,11 @@ pub enum RangeError {
 }
 
 impl RangeSet {
-    /// Parses `a-b,c-d`, ends exclusive, in any order: the form of 111 markers. Empty ranges (`5-5`) are allowed.
+    /// Parses `a-b,c-d` with exclusive ends, in any order: the form of 111 markers. Empty ranges
+    /// (`5-5`) are allowed.
     ///
     /// # Errors
-    /// A part is not two numbers below 2^64 with `-` between them, or ends before it begins.
+    /// A part is not two numbers below 2^64 with `-` between them, or it ends before it begins.
     pub fn parse(text: &[u8]) -> Result<Self, RangeError> {
         text.split_str(",").map(parse_range).collect()
     }
@@ -234,7 +235,7 @@ fn parse_number(text: &[u8]) -> Option<u64> {
 impl FromIterator<Range<u64>> for RangeSet {
     fn from_iter<T: IntoIterator<Item = Range<u64>>>(iter: T) -> Self {
         let mut ranges: Vec<_> = iter.into_iter().filter(|r| r.start < r.end).collect();
-        // Putting them in in order is quick, whatever a peer sends.
+        // Sorting first makes the insertions fast, in whatever order a peer sends the ranges.
         ranges.sort_unstable_by_key(|r| r.start);
         let mut joined = Joined::with_capacity(ranges.len());
         ranges.into_iter().for_each(|range| joined.append(range));
@@ -248,7 +249,7 @@ impl fmt::Debug for RangeSet {
     }
 }
 
-/// The form of 111 markers and REST: `0-10,20-30`, ends exclusive (GFD.20 section 3.5).
+/// The form of 111 markers and REST: `0-10,20-30`, with exclusive ends (GFD.20 section 3.5).
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, r) in self.iter().enumerate() {

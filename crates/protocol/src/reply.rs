@@ -1,4 +1,4 @@
-//! Replies of the control channel (RFC 959 section 4.2).
+//! Replies on the control connection (RFC 959 section 4.2).
 
 mod parser;
 
@@ -9,8 +9,8 @@ pub use parser::{ParserLimits, ReplyError, ReplyParser};
 
 /// One reply: a code and one or more lines of text.
 ///
-/// Lines are without code and without end of line. A line never contains CR or LF: in a text that has them
-/// (a file name may) they become `?`, so that nobody can forge a reply with a file name.
+/// The lines have neither the code nor a line end. CR and LF in a text (a file name may contain
+/// them) are replaced with `?`, so that a file name cannot forge a reply.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
     code: u16,
@@ -19,27 +19,27 @@ pub struct Reply {
     lines: Vec<BString>,
 }
 
-/// How the lines between the first and the last begin.
+/// The prefix of the lines between the first and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// With `ddd-`.
+    /// `ddd-`.
     Coded,
-    /// With one space: FEAT, HELP, MLST, markers.
+    /// One space: FEAT, HELP, MLST, markers.
     Indented,
 }
 
-/// What the first digit of a code says (RFC 959 section 4.2.1).
+/// The meaning of the first digit of a code (RFC 959 section 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyClass {
     /// 1yz: more replies follow.
     Preliminary,
-    /// 2yz: done.
+    /// 2yz: the command is complete.
     Completion,
     /// 3yz: another command has to follow.
     Intermediate,
-    /// 4yz: failed, and may work later.
+    /// 4yz: the command failed, but may succeed later.
     TransientFailure,
-    /// 5yz: failed.
+    /// 5yz: the command failed.
     PermanentFailure,
     /// 6yz: a protected reply (RFC 2228 section 5).
     Protected,
@@ -62,12 +62,13 @@ impl Reply {
         Self { code, style: Style::Coded, lines: vec![clean(text.into())] }
     }
 
-    /// Lines `ddd-text`, and `ddd text` for the last one. No line at all makes one empty line.
+    /// Lines `ddd-text`, and `ddd text` for the last one. If `lines` is empty, the reply has one
+    /// empty line.
     pub fn coded<T: Into<BString>>(code: u16, lines: impl IntoIterator<Item = T>) -> Self {
         Self::with_lines(code, Style::Coded, lines.into_iter().map(|l| clean(l.into())).collect())
     }
 
-    /// `ddd-first`, lines of `body` after one space each, `ddd last`.
+    /// `ddd-first`, the lines of `body` each after one space, and `ddd last`.
     pub fn indented<T: Into<BString>>(
         code: u16,
         first: impl Into<BString>,
@@ -84,7 +85,8 @@ impl Reply {
         if lines.is_empty() {
             lines.push(BString::default());
         }
-        // Without lines in between there is no difference, and equal replies should be equal.
+        // Without lines in between the style makes no difference, and equal replies should be
+        // equal.
         let style = if lines.len() > 2 { style } else { Style::Coded };
         Self { code, style, lines }
     }
@@ -104,17 +106,17 @@ impl Reply {
         }
     }
 
-    /// More replies to the same command follow.
+    /// Whether more replies to the same command follow.
     pub fn is_preliminary(&self) -> bool {
         self.class() == ReplyClass::Preliminary
     }
 
-    /// 2yz.
+    /// Whether the code is 2yz.
     pub fn is_success(&self) -> bool {
         self.class() == ReplyClass::Completion
     }
 
-    /// 4yz or 5yz.
+    /// Whether the code is 4yz or 5yz.
     pub fn is_failure(&self) -> bool {
         matches!(self.class(), ReplyClass::TransientFailure | ReplyClass::PermanentFailure)
     }
@@ -128,7 +130,7 @@ impl Reply {
         self.lines[0].as_bstr()
     }
 
-    /// All lines, first and last included; never empty.
+    /// All lines, including the first and the last; never empty.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &BStr> + ExactSizeIterator {
         self.lines.iter().map(|l| l.as_bstr())
     }
@@ -139,7 +141,7 @@ impl Reply {
         self.lines[1..end].iter().map(|l| l.as_bstr())
     }
 
-    /// Appends the lines of the reply, each with its CR LF.
+    /// Appends the lines of the reply to `out`, each with CR LF.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let code = format!("{:03}", self.code);
         let last = self.lines.len() - 1;
@@ -165,7 +167,7 @@ impl Reply {
     }
 }
 
-/// As on the wire, with `|` between lines.
+/// The form on the wire, with `|` between lines.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.to_bytes();
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn reply_of_each_style_is_encoded() {
         assert_eq!(wire(&Reply::new(221, "Goodbye.")), "221 Goodbye.\r\n");
         assert_eq!(wire(&Reply::new(220, "")), "220 \r\n");
         assert_eq!(
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_name_cannot_forge_a_reply() {
+    fn reply_with_line_ends_in_text_replaces_them() {
         let reply = Reply::indented(250, "Contents of x", ["Type=file; a\r\n226 Transfer Complete."], "End.");
         assert_eq!(
             wire(&reply),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn parts() {
+    fn reply_parts_are_returned() {
         let reply = Reply::indented(211, "Extensions supported", ["MDTM", "SIZE"], "End.");
         assert_eq!(reply.text(), "Extensions supported");
         assert_eq!(reply.body().collect::<Vec<_>>(), ["MDTM", "SIZE"]);

@@ -1,4 +1,4 @@
-//! SITE sub-commands (RFC 959 section 4.1.3, GFD.20 and GCT's own).
+//! SITE sub-commands (RFC 959 section 4.1.3, GFD.20, and those of GCT and Ropewalk).
 
 use bstr::{BString, ByteSlice};
 
@@ -10,50 +10,54 @@ use crate::date::{self, Stamp};
 use crate::profiling::ProfileCommand;
 use crate::{facts, streams};
 
-/// A SITE sub-command of GCT, or of ours ([`SiteCommand::DataKey`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
+/// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
+/// [`SiteCommand::Profile`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
-    /// SBUF or BUFSIZE: send and receive buffer, bytes.
+    /// SBUF or BUFSIZE: size of the send and receive buffers in bytes.
     Buffers(u64),
     Chgrp {
         group: BString,
         path: BString,
     },
-    /// `mode`: permission bits, at most 0o7777.
+    /// `mode` are permission bits, at most 0o7777.
     Chmod {
         mode: u32,
         path: BString,
     },
     Chroot(BString),
-    /// `key="value";...` verbatim.
+    /// `key="value";...`, unparsed.
     ClientInfo(BString),
-    /// Our extension: the key of the next data channel; `None`: none after all. See [`crate::data_key`].
+    /// Ropewalk extension: the key of the next data channel; `None` removes the key. See
+    /// [`crate::data_key`].
     DataKey(Option<DataKey>),
     Dsi(BString),
     /// Test aid: this verb fails from now on.
     Fault(BString),
     Help(Option<BString>),
     Http(BString),
-    /// Our extension: the server measures its host. See [`crate::profiling`].
+    /// Ropewalk extension: measurements on the server's host. See [`crate::profiling`].
     Profile(ProfileCommand),
-    /// Our extension: what an interrupted upload to this path left on disk.
+    /// Ropewalk extension: the ranges that an interrupted upload to this path left on disk.
     Ranges(BString),
     Rdel(BString),
-    /// RETRBUFSIZE, RBUFSZ, RBUFSIZ: bytes.
+    /// RETRBUFSIZE, RBUFSZ, RBUFSIZ: size in bytes.
     ReceiveBuffer(u64),
     Restrict(BString),
-    /// STORBUFSIZE, SBUFSZ, SBUFSIZ: bytes.
+    /// STORBUFSIZE, SBUFSZ, SBUFSIZ: size in bytes.
     SendBuffer(u64),
     SetDiskStack(BString),
     SetNetStack(BString),
     Sharing(BString),
     /// Attributes of the next upload.
     StorAttr(StoreAttributes),
-    /// Our extension: streams of the session's transfers, at most [`MAX_STREAMS`](crate::streams::MAX_STREAMS), also of
-    /// the one under way. See [`crate::streams`].
+    /// Ropewalk extension: number of streams of the session's transfers, at most
+    /// [`MAX_STREAMS`](crate::streams::MAX_STREAMS), also of the transfer in progress. See
+    /// [`crate::streams`].
     Streams(u32),
-    /// `SITE SYMLINK target link`; a target with a space is in double quotes (ours alone know that).
+    /// `SITE SYMLINK target link`. A target with a space is in double quotes, which only Ropewalk
+    /// servers support.
     Symlink {
         target: BString,
         link: BString,
@@ -61,14 +65,14 @@ pub enum SiteCommand {
     SymlinkFrom(BString),
     SymlinkTo(BString),
     TaskId(BString),
-    /// TRNC: the length comes first.
+    /// TRNC: the length precedes the path.
     Truncate {
         length: u64,
         path: BString,
     },
     Upas(BString),
     Uprt(BString),
-    /// `modified`: seconds since 1970.
+    /// `modified` is in seconds since 1970.
     Utime {
         modified: i64,
         path: BString,
@@ -77,12 +81,12 @@ pub enum SiteCommand {
     WhoAmI,
 }
 
-/// SITE STORATTR: only what is `Some` changes.
+/// SITE STORATTR. Fields that are `None` do not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreAttributes {
-    /// `modify`: modification time to set, in seconds since 1970.
+    /// `modify`: the modification time to set, in seconds since 1970.
     pub modified: Option<i64>,
-    /// `checksum.ALGORITHM`: what the file should sum up to, as it was written.
+    /// `checksum.ALGORITHM`: the expected checksum of the file, as the client wrote it.
     pub checksum: Option<(ChecksumAlgorithm, BString)>,
 }
 
@@ -200,7 +204,7 @@ impl SiteCommand {
         }
     }
 
-    /// The word after SITE.
+    /// The sub-command after SITE.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::AuthzAssert(_) => "AUTHZ_ASSERT",
@@ -243,7 +247,7 @@ fn buffer(args: Arguments<'_>) -> Result<u64, CommandError> {
     number(args.last_word()?).ok_or(CommandError::Syntax)
 }
 
-/// The one word NONE.
+/// Whether the only argument is NONE.
 fn none(mut args: Arguments<'_>) -> bool {
     args.word().is_ok_and(|word| word.eq_ignore_ascii_case(b"NONE")) && args.is_empty()
 }
@@ -268,7 +272,7 @@ impl StoreAttributes {
             } else if let Some(name) = key.strip_prefix(b"x.").unwrap_or(&key).strip_prefix(b"checksum.") {
                 attributes.checksum = Some((parse::algorithm(name)?, value));
             }
-            // Others are ignored, as GCT does.
+            // Like GCT, the server ignores other attributes.
         }
         Ok(attributes)
     }

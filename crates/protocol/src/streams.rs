@@ -1,23 +1,25 @@
-//! `SITE STREAMS n`, an extension of ours: another number of streams, also for the transfer under way.
+//! `SITE STREAMS n`, a Ropewalk extension: changes the number of streams, also of the transfer in
+//! progress.
 //!
-//! The command travels out of band, as ABOR does (RFC 959 section 4.1.3): a server acts on it when it reads it, whatever it
-//! is doing and whatever commands wait, and answers 114 alone. A preliminary reply leaves the final replies to other
-//! commands where they are.
+//! Like ABOR (RFC 959 section 4.1.3), the command is out of band: the server executes it when it
+//! reads it, regardless of the transfer in progress and of pending commands, and replies with one
+//! 114. A preliminary reply does not disturb the order of the final replies to other commands.
 
 use bstr::ByteSlice;
 
 use crate::command::arguments::{Arguments, number32};
 use crate::reply::Reply;
 
-/// Most streams that can be asked for.
+/// The highest number of streams that can be requested.
 pub const MAX_STREAMS: u32 = 1024;
 
 /// The answer to `SITE STREAMS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamsAnswer {
-    /// So many streams hold from now on: what was asked for, or as many as the server allows.
+    /// The number of streams from now on: the requested number, or the highest that the server
+    /// allows.
     Set(u32),
-    /// Nothing has changed, for this reason.
+    /// The number was not changed, for this reason.
     Refused(String),
 }
 
@@ -32,7 +34,7 @@ impl StreamsAnswer {
         Reply::new(Self::CODE, text)
     }
 
-    /// `None` where the reply is no such answer.
+    /// Returns `None` if the reply is not such an answer.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
         if reply.code() != Self::CODE {
             return None;
@@ -45,13 +47,13 @@ impl StreamsAnswer {
     }
 }
 
-/// The number in `SITE STREAMS n`.
+/// Parses the number in `SITE STREAMS n`.
 pub(crate) fn number(mut args: Arguments<'_>) -> Option<u32> {
     let n = number32(args.word().ok()?).filter(|n| (1..=MAX_STREAMS).contains(n))?;
     args.is_empty().then_some(n)
 }
 
-/// Whether a line is `SITE STREAMS`, with what follows it: right or wrong.
+/// If the line is `SITE STREAMS`, returns its arguments, valid or not.
 pub(crate) fn recognize<'a>(verb: &str, rest: &'a [u8]) -> Option<Arguments<'a>> {
     let mut args = Arguments::new(rest);
     let streams = verb == "SITE" && args.word().is_ok_and(|word| word.eq_ignore_ascii_case(b"STREAMS"));
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers() {
+    fn streams_answer_accepts_only_valid_replies() {
         let read = |code, text: &str| StreamsAnswer::from_reply(&Reply::new(code, text));
         assert_eq!(read(114, "Streams 8"), Some(StreamsAnswer::Set(8)));
         assert_eq!(
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn streams_number_out_of_range_is_refused() {
         let read = |text: &[u8]| number(Arguments::new(text));
         assert_eq!((read(b"1"), read(b" 1024 ")), (Some(1), Some(1024)));
         for wrong in [&b""[..], b"0", b"1025", b"-1", b"4x", b"4 5", b"99999999999999999999"] {
@@ -89,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn answers_come_back(n: u32, reason in "[!-~]([ -~]{0,20}[!-~])?") {
+        fn streams_answer_printed_is_parsed_back(n: u32, reason in "[!-~]([ -~]{0,20}[!-~])?") {
             for answer in [StreamsAnswer::Set(n), StreamsAnswer::Refused(reason)] {
                 prop_assert_eq!(StreamsAnswer::from_reply(&answer.to_reply()), Some(answer));
             }

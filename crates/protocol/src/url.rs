@@ -1,4 +1,5 @@
-//! URLs of files and directories: `gsiftp://user:password@host:port/path` (RFC 1738, RFC 3986, RFC 6874) and `file:`.
+//! URLs of files and directories: `gsiftp://user:password@host:port/path` (RFC 1738, RFC 3986, RFC
+//! 6874) and `file:`.
 
 mod parse;
 mod print;
@@ -9,7 +10,7 @@ use bstr::{BStr, BString, ByteSlice};
 
 use crate::command::Password;
 
-/// A scheme that is known.
+/// A supported scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     Ftp,
@@ -33,7 +34,8 @@ impl Scheme {
         }
     }
 
-    /// The port where none is named; 0 where that is for another program to know: ssh has its own configuration.
+    /// The port if the URL has none; 0 if another program determines it: ssh has its own
+    /// configuration.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Ftp | Self::Ftpes => 21,
@@ -50,30 +52,31 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// A file or directory of a server.
+/// A file or directory on a server.
 ///
-/// `Debug` hides the password and `Display` leaves it out: both may go to logs.
+/// `Debug` hides the password and `Display` omits it, so both are safe for logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     pub scheme: Scheme,
     pub user: Option<BString>,
     pub password: Option<Password>,
-    /// A name in lower case, an IPv4 address, or an IPv6 address without brackets (a zone may follow: `fe80::1%eth0`).
+    /// A name in lower case, an IPv4 address, or an IPv6 address without brackets (a zone may
+    /// follow: `fe80::1%eth0`).
     pub host: String,
     pub port: u16,
-    /// Raw bytes, decoded; always begins with `/`, never contains NUL.
+    /// The decoded path in raw bytes. It always begins with `/`, and never contains NUL.
     pub path: BString,
 }
 
-/// What a text that looks like a URL names.
+/// The file that a URL refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The path of a `file:` URL: absolute, raw bytes.
+    /// The path of a `file:` URL: absolute, in raw bytes.
     File(BString),
     Remote(Url),
 }
 
-/// Why a text is no URL that can be used. `at` counts bytes from 0.
+/// The reason for which a text is not a supported URL. `at` is an offset in bytes, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     #[error("no scheme: expected gsiftp://, ftp://, ftpes://, ftps://, sshftp:// or file:")]
@@ -109,20 +112,21 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// The path below the log-in directory: without its first `/` (`%2F` after it makes it absolute, RFC 1738 section
-    /// 3.2.2). Empty for the log-in directory itself.
+    /// The path relative to the log-in directory, without its first `/` (a following `%2F` makes it
+    /// absolute, RFC 1738 section 3.2.2). Empty for the log-in directory itself.
     pub fn login_relative(&self) -> &BStr {
         self.path.strip_prefix(b"/").unwrap_or(&self.path).as_bstr()
     }
 
-    /// The same server with another path, which gets a `/` in front where it has none.
+    /// The URL of another path on the same server. If `path` does not begin with `/`, one is
+    /// prepended.
     pub fn with_path(&self, path: &[u8]) -> Self {
         let mut absolute = BString::from(if path.starts_with(b"/") { "" } else { "/" });
         absolute.extend_from_slice(path);
         Self { path: absolute, ..self.clone() }
     }
 
-    /// True where the URL ends with `/`: it names a directory.
+    /// Whether the URL ends with `/`, so that it refers to a directory.
     pub fn is_directory(&self) -> bool {
         self.path.ends_with(b"/")
     }

@@ -1,4 +1,4 @@
-//! What replies to commands say.
+//! Values that a client reads from the replies to its commands.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,17 +11,19 @@ use crate::host_port::{self, HostPortError};
 use crate::range::RangeSet;
 use crate::reply::Reply;
 
-/// Begins the line of a final reply that says how many bytes a listing has: an extension of ours.
+/// Begins the line of a final reply that states the length of a listing in bytes. This is a
+/// Ropewalk extension.
 pub(crate) const LISTING: &str = "Listing: ";
 
-/// The address in a reply to PASV or EPSV (227, 229), or in the preliminary one of a delayed passive (127, 129).
-/// `peer`: the address of the control connection, which EPSV leaves out.
+/// Returns the address in a reply to PASV or EPSV (227, 229), or in the preliminary reply of a
+/// delayed passive mode (127, 129). `peer` is the address of the control connection; a reply to
+/// EPSV has only the port.
 ///
 /// # Errors
-/// There is none, or it cannot be understood.
+/// The reply has no address, or its address cannot be parsed.
 pub fn address(reply: &Reply, peer: IpAddr) -> Result<SocketAddr, HostPortError> {
     if reply.code() % 100 == 27 {
-        // Some say it in the last of several lines.
+        // Some servers send the address in the last of several lines.
         let told = reply.lines().rev().find_map(|line| host_port::parse_pasv_reply(line).ok());
         return Ok(told.map_or_else(|| host_port::parse_pasv_reply(reply.text()), Ok)?.into());
     }
@@ -29,23 +31,25 @@ pub fn address(reply: &Reply, peer: IpAddr) -> Result<SocketAddr, HostPortError>
     Ok(SocketAddr::new(ip.unwrap_or(peer), port))
 }
 
-/// SIZE: bytes.
+/// SIZE: returns the size in bytes.
 pub fn size(reply: &Reply) -> Option<u64> {
     let digits = text(reply, 213)?.to_str().ok()?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// MDTM: seconds since 1970.
+/// MDTM: returns the time of modification in seconds since 1970.
 pub fn modified(reply: &Reply) -> Option<i64> {
     date::parse(text(reply, 213)?).ok()
 }
 
-/// CKSM: the sum in lower case. Some servers drop zeros in front, so that it may have any length.
+/// CKSM: returns the checksum in lower case. Some servers drop leading zeros, so its length is not
+/// checked.
 pub fn checksum(reply: &Reply) -> Option<String> {
     sum(reply.text()).filter(|_| reply.is_success())
 }
 
-/// PWD and MKD: the path between quotation marks (RFC 959 appendix II). RFC 959 doubles marks in the path, GCT does not.
+/// PWD and MKD: returns the path between quotation marks (RFC 959 appendix II). RFC 959 doubles the
+/// quotation marks in a path, GCT does not.
 pub fn path(reply: &Reply) -> Option<BString> {
     let text = text(reply, 257)?.strip_prefix(b"\"")?;
     let mut path = BString::default();
@@ -61,12 +65,13 @@ pub fn path(reply: &Reply) -> Option<BString> {
     }
 }
 
-/// MLST: the entry, whose name is the path as the server has it.
+/// MLST: returns the entry; its name is the path as the server sent it.
 pub fn entry(reply: &Reply) -> Option<Entry> {
     Entry::parse(reply.body().next()?.trim_start().as_bstr()).ok()
 }
 
-/// The sum in the final reply of a transfer, where the server computed it in passing: an extension of ours.
+/// Returns the checksum in the final reply of a transfer, if the server computed it during the
+/// transfer. This is a Ropewalk extension.
 pub fn inline_checksum(reply: &Reply) -> Option<(ChecksumAlgorithm, String)> {
     reply.lines().find_map(|line| {
         let (algorithm, value) = line.strip_prefix(b"Checksum: ")?.split_once_str(" ")?;
@@ -75,12 +80,13 @@ pub fn inline_checksum(reply: &Reply) -> Option<(ChecksumAlgorithm, String)> {
     })
 }
 
-/// Words in the final reply of a listing that say that it is not all of the directory.
+/// Words in the final reply of a listing that mean that the listing is not complete.
 const CUT: [&str; 8] =
     ["truncated", "incomplete", "not complete", "partial", "too many", "limit reached", "exceed", "aborted"];
 
-/// LIST, MLSD and MLSR: why what has come (`bytes` in so many `lines`) is not all of the directory, as far as the final
-/// reply tells. Our servers tell how many bytes they have sent, others how many lines, or say that they stopped.
+/// LIST, MLSD and MLSR: returns why the listing that was received (`bytes` bytes in `lines` lines)
+/// is not complete, as far as the final reply shows it. Ropewalk servers state how many bytes they
+/// sent, other servers state the number of lines, or that they stopped early.
 pub fn cut_off(reply: &Reply, bytes: u64, lines: u64) -> Option<String> {
     let differs = |what: &str, came: u64, told: u64| {
         (came != told).then(|| format!("{came} of {told} {what} have come"))
@@ -91,7 +97,7 @@ pub fn cut_off(reply: &Reply, bytes: u64, lines: u64) -> Option<String> {
         if let Some(told) = told.and_then(number) {
             return differs("bytes", bytes, told);
         }
-        // As pure-ftpd counts.
+        // pure-ftpd counts lines.
         if let Some(told) = line.trim().strip_suffix(b" matches total").and_then(number) {
             return differs("lines", lines, told);
         }
@@ -100,7 +106,8 @@ pub fn cut_off(reply: &Reply, bytes: u64, lines: u64) -> Option<String> {
     })
 }
 
-/// SITE RANGES: what an interrupted upload left on disk: an extension of ours.
+/// SITE RANGES: returns the ranges that an interrupted upload left on disk. This is a Ropewalk
+/// extension.
 pub fn ranges(reply: &Reply) -> Option<RangeSet> {
     if !reply.is_success() {
         return None;
@@ -131,7 +138,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
-    fn all_kinds_of_addresses() {
+    fn address_in_each_reply_form_is_found() {
         let one = "127.0.0.1:45953".parse().unwrap();
         let pasv = "Entering Passive Mode (127,0,0,1,179,129)";
         assert_eq!(address(&Reply::new(227, pasv), PEER).unwrap(), one);
@@ -145,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn listings_that_are_not_whole() {
+    fn cut_off_reports_only_incomplete_listings() {
         let cut = |lines: &[&str]| cut_off(&Reply::coded(226, lines.iter().copied()), 100, 5);
         for whole in [
             &["Transfer Complete."][..],
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn size_modified_and_checksum_read_only_valid_replies() {
         assert_eq!(size(&Reply::new(213, " 5 ")), Some(5));
         assert_eq!((size(&Reply::new(213, "+5")), size(&Reply::new(550, "5"))), (None, None));
         assert_eq!(modified(&Reply::new(213, "19700101000001")), Some(1));
@@ -174,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn path_with_or_without_doubled_quotes_is_read() {
         let path = |text: &str| path(&Reply::new(257, text)).map(|p| p.to_string());
         assert_eq!(path("\"/a b\" is current directory."), Some("/a b".into()));
         assert_eq!(path("\"/a\"\"b\" is"), Some("/a\"b".into()));
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_replies() {
+    fn entry_of_mlst_reply_is_read() {
         let reply = Reply::indented(250, "status of x", ["Type=file;Size=5; /d/a b"], "End.");
         let found = entry(&reply).unwrap();
         assert_eq!((found.kind, found.size, found.name), (EntryKind::File, Some(5), "/d/a b".into()));
@@ -192,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn our_extensions() {
+    fn inline_checksum_and_ranges_are_read() {
         let reply = Reply::coded(226, ["Checksum: CRC32C 0a1b2c3d", "Transfer Complete."]);
         assert_eq!(inline_checksum(&reply), Some((ChecksumAlgorithm::Crc32c, "0a1b2c3d".into())));
         assert_eq!(inline_checksum(&Reply::new(226, "Transfer Complete.")), None);

@@ -1,4 +1,5 @@
-//! The client's side of a control connection: commands and bytes in, bytes and [`Event`]s out.
+//! The client's side of a control connection: it takes commands and received bytes, and returns
+//! bytes to send and [`Event`]s.
 
 pub mod answer;
 mod session;

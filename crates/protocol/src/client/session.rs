@@ -1,3 +1,11 @@
+//! The state machine of a client's control connection, without I/O.
+//!
+//! [`Session`] owns the queue of pending commands. It assigns each reply to its command, and
+//! reports replies and markers as [`Event`]s. Servers answer in order; the exceptions are ABOR,
+//! whose replies may be missing or early, and SITE STREAMS, which is answered by a preliminary
+//! reply at any time. An input that is not FTP, or that exceeds the [`Limits`], ends the session
+//! with a [`SessionError`].
+
 use std::collections::VecDeque;
 
 use bstr::BString;
@@ -11,17 +19,17 @@ use crate::reply::{ParserLimits, Reply, ReplyError, ReplyParser};
 use crate::site::SiteCommand;
 use crate::streams::{MAX_STREAMS, StreamsAnswer};
 
-/// Names a command that was submitted.
+/// Identifies a submitted command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// What a peer may make this side keep.
+/// Limits of the memory that a peer can make this side use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one line.
+    /// Longest line, in bytes.
     pub line: usize,
     pub reply: ParserLimits,
-    /// Replies in a row that no command waits for.
+    /// Most replies in a row for which no command waits.
     pub unsolicited: usize,
 }
 
@@ -31,36 +39,37 @@ impl Default for Limits {
     }
 }
 
-/// What came over the control connection.
+/// An event on the control connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The first reply: 220, or why the server will not talk.
+    /// The first reply: 220, or the reason for which the server refuses the connection.
     Greeting(Reply),
-    /// A 1yz reply that is no marker: 150, 125, 127, a part of MLSC.
+    /// A 1yz reply that is not a marker: 150, 125, 127, or a part of MLSC.
     Preliminary { ticket: Ticket, reply: Reply },
-    /// A 111, 112, 113 or 115.
+    /// A marker: 111, 112, 113 or 115.
     Marker { ticket: Ticket, marker: Marker },
-    /// The answer to [`Session::set_streams`]. It comes whenever it likes, between the replies to other commands.
+    /// The answer to [`Session::set_streams`]. The server may send it at any time between the
+    /// replies to other commands.
     Streams(StreamsAnswer),
-    /// The last reply to a command, of any class but 1yz.
+    /// The last reply to a command: any reply but 1yz.
     Finished { ticket: Ticket, reply: Reply },
-    /// The answer to [`Session::abort`], or the transfer that it broke off, was left out by the server.
+    /// The server sent no reply to [`Session::abort`], or none to the transfer that was aborted.
     Unanswered { ticket: Ticket },
     /// A reply for which no command waits.
     Unsolicited(Reply),
-    /// 421: the server closes the connection. Commands that wait for a reply are finished with it.
+    /// 421: the server closes the connection. This reply also finishes all pending commands.
     Closing(Reply),
 }
 
-/// A line of the dialogue, for people. Passwords are left out.
+/// A line of the dialogue, for display. It has no passwords or keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceLine {
-    /// By us; otherwise received.
+    /// Whether this side sent the line; otherwise it was received.
     pub sent: bool,
     pub line: BString,
 }
 
-/// The peer does not speak FTP; the connection is of no use any more.
+/// The peer does not follow the protocol, so the connection can no longer be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     #[error("the control connection: {0}")]
@@ -80,7 +89,7 @@ pub enum SubmitError {
     Unprintable(#[from] UnprintableCommand),
     #[error("the server closes the control connection: {0}")]
     Closing(Reply),
-    /// SITE STREAMS has no last reply to wait for: [`Session::set_streams`] is for it.
+    /// SITE STREAMS has no final reply to wait for. Use [`Session::set_streams`].
     #[error("SITE STREAMS is no command of the pipeline")]
     OutOfBand,
 }
@@ -88,12 +97,13 @@ pub enum SubmitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Command,
-    /// Moves data, so that ABOR may end it in odd ways.
+    /// Moves data: the replies to an ABOR may replace its own final reply.
     Transfer {
         begun: bool,
     },
     Abort,
-    /// The NOOP behind an ABOR: its 200 says that nothing more comes for the commands before it.
+    /// The NOOP after an ABOR. Its reply (200) shows that no more replies come for the commands
+    /// before it.
     Sync,
 }
 
@@ -105,8 +115,8 @@ struct Outstanding {
 
 /// A control connection as its client sees it, without I/O.
 ///
-/// Commands may be submitted before earlier ones are answered; servers answer in order (RFC 959 section 5.4; how many may
-/// be outstanding is up to the server, GCT allows 1000).
+/// Commands may be submitted before earlier commands are answered, because servers answer in order
+/// (RFC 959 section 5.4). The server decides how many commands may be pending; GCT allows 1000.
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
@@ -120,7 +130,7 @@ pub struct Session {
     greeted: bool,
     closing: Option<Reply>,
     unsolicited: usize,
-    /// SITE STREAMS that were not answered yet.
+    /// Number of SITE STREAMS commands without an answer.
     streams_asked: usize,
 }
 
@@ -142,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Keeps every line for [`Self::poll_trace`] from now on.
+    /// Keeps every further line for [`Self::poll_trace`].
     pub fn enable_trace(&mut self) {
         self.trace.get_or_insert_default();
     }
@@ -151,10 +161,10 @@ impl Session {
         self.trace.as_mut()?.pop_front()
     }
 
-    /// Bytes came.
+    /// Takes bytes that were received.
     ///
     /// # Errors
-    /// A line is longer than its limit; or as [`Self::line`].
+    /// A line is longer than its limit; or the errors of [`Self::line`].
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.lines.push(bytes);
         while let Some(line) = self.lines.next_line()?.map(<[u8]>::to_vec) {
@@ -163,11 +173,12 @@ impl Session {
         Ok(())
     }
 
-    /// One line came, without its end: for control connections where lines arrive wrapped (RFC 2228).
+    /// Takes one line without its end. This serves control connections whose lines arrive wrapped
+    /// (RFC 2228).
     ///
     /// # Errors
-    /// Too many lines in a row belong to no reply, a reply passes its limits, or too many come that no command waits
-    /// for.
+    /// Too many lines in a row belong to no reply, a reply exceeds its limits, or too many replies
+    /// come for which no command waits.
     pub fn line(&mut self, line: &[u8]) -> Result<(), SessionError> {
         if let Some(trace) = &mut self.trace {
             trace.push_back(TraceLine { sent: false, line: line.into() });
@@ -178,8 +189,9 @@ impl Session {
         }
     }
 
-    /// True where nothing of what came is left over or half a reply. What is not so when a security context begins came in
-    /// clear, perhaps from somebody else.
+    /// Whether no bytes, no partial reply, no events and no pending commands are left. Anything
+    /// that is left when a security context begins was received in clear, so another host may have
+    /// injected it.
     pub fn is_at_rest(&self) -> bool {
         self.lines.buffered() == 0
             && !self.replies.is_within_reply()
@@ -187,7 +199,8 @@ impl Session {
             && self.outstanding.is_empty()
     }
 
-    /// The server closed the connection. An error where something was expected of it and it had not said 421.
+    /// The server closed the connection. This is no error if no reply was due, or if the server had
+    /// sent 421.
     ///
     /// # Errors
     /// A command waits for its reply, or the greeting has not come.
@@ -202,10 +215,11 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// Queues a command. Its replies come as events with this ticket.
+    /// Queues a command. Its replies come as events with the returned ticket.
     ///
     /// # Errors
-    /// An argument has a byte that cannot travel, the server has said 421, or it is SITE STREAMS.
+    /// An argument has a byte that cannot be sent, the server has sent 421, or the command is SITE
+    /// STREAMS.
     pub fn submit(&mut self, command: &Command) -> Result<Ticket, SubmitError> {
         let role = match command {
             Command::Site(SiteCommand::Streams(_)) => return Err(SubmitError::OutOfBand),
@@ -227,40 +241,42 @@ impl Session {
         self.enqueue(command, role)
     }
 
-    /// Breaks off what the server is doing. Servers answer with one reply or two, or let the transfer end; the ticket
-    /// is finished (or unanswered) once the session is in step again. A NOOP is sent along to know when that is.
+    /// Aborts the transfer that the server is executing. Servers answer with one reply or two, or
+    /// let the transfer end. The session sends a NOOP after the ABOR; when that is answered, the
+    /// ticket is finished or reported as unanswered.
     ///
     /// # Errors
-    /// The server has said 421.
+    /// The server has sent 421.
     pub fn abort(&mut self) -> Result<Ticket, SubmitError> {
         let ticket = self.enqueue(&Command::Abor, Role::Abort)?;
         self.enqueue(&Command::Noop, Role::Sync)?;
         Ok(ticket)
     }
 
-    /// Asks for so many streams (from 1 to [`MAX_STREAMS`]), also in the transfer under way, of a
-    /// server that offers it ([`Features::streams`](crate::feature::Features::streams)). No other command has to wait for
-    /// it, nor it for them: the answer comes as [`Event::Streams`].
+    /// Requests `n` streams (from 1 to [`MAX_STREAMS`]), also for the transfer in progress. The
+    /// server has to offer this ([`Features::streams`](crate::feature::Features::streams)). The
+    /// request does not wait for other commands, nor do they wait for it: the answer comes as
+    /// [`Event::Streams`].
     ///
     /// # Errors
-    /// The server has said 421.
+    /// The server has sent 421.
     pub fn set_streams(&mut self, n: u32) -> Result<(), SubmitError> {
         self.write(&Command::Site(SiteCommand::Streams(n.clamp(1, MAX_STREAMS))))?;
         self.streams_asked += 1;
         Ok(())
     }
 
-    /// Bytes to send, all that there are.
+    /// Returns all bytes that are to be sent.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         (!self.transmit.is_empty()).then(|| std::mem::take(&mut self.transmit))
     }
 
-    /// Commands that wait for their last reply.
+    /// Number of commands that wait for their last reply.
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// The 421 with which the server closes.
+    /// The 421 with which the server closes the connection.
     pub fn closing(&self) -> Option<&Reply> {
         self.closing.as_ref()
     }
@@ -325,7 +341,7 @@ impl Session {
     }
 
     fn preliminary(&mut self, reply: Reply) -> Result<(), SessionError> {
-        // It answers nothing that waits in the pipeline, wherever it comes.
+        // This reply answers no pending command, wherever it comes in the pipeline.
         if self.streams_asked > 0
             && let Some(answer) = StreamsAnswer::from_reply(&reply)
         {
@@ -334,7 +350,7 @@ impl Session {
             return Ok(());
         }
         let Some(front) = self.outstanding.front_mut().filter(|_| self.greeted) else {
-            // 120 before the greeting, too: there is nothing to do about it but wait.
+            // This includes a 120 before the greeting: the client can only wait.
             return self.unsolicited(reply);
         };
         if let Role::Transfer { begun } = &mut front.role {
@@ -360,8 +376,9 @@ impl Session {
         Ok(())
     }
 
-    /// Which of the outstanding commands a reply answers: the first, except that 225 and 226 are the answer to an ABOR
-    /// that overtook commands which had not begun (RFC 959 section 5.4 has no other use for them).
+    /// The index of the pending command that a reply answers. This is the first command, except
+    /// that 225 and 226 answer an ABOR that overtook commands which had not begun (RFC 959 section
+    /// 5.4 has no other use for these codes).
     fn addressee(&self, reply: &Reply) -> usize {
         let answers_abort = matches!(reply.code(), 225 | 226);
         let abort = self.outstanding.iter().position(|o| o.role == Role::Abort);
@@ -372,7 +389,8 @@ impl Session {
         }
     }
 
-    /// A 200 where an aborted transfer or its ABOR is due can only be the answer to the NOOP behind them.
+    /// If an aborted transfer or its ABOR is to be answered next, a 200 can only be the reply to
+    /// the NOOP after them, so these commands are reported as unanswered.
     fn skip_unanswered(&mut self, reply: &Reply) {
         if reply.code() != 200 {
             return;

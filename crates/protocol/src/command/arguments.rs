@@ -1,13 +1,13 @@
-//! Cutting the arguments of a command apart.
+//! Splits the arguments of a command.
 
 use bstr::{BString, ByteSlice};
 
 use super::error::CommandError;
 
-/// What follows a verb and its space.
+/// The rest of a line after the verb and one space.
 ///
-/// Single words may have more than one space before them. A path is everything that is left after one space, so that
-/// names may begin and end with spaces.
+/// Several spaces may precede a single word. A path is everything that follows one space, so that
+/// file names may begin and end with spaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arguments<'a>(&'a [u8]);
 
@@ -16,7 +16,7 @@ impl<'a> Arguments<'a> {
         Self(rest)
     }
 
-    /// The next word; the space after it is taken too.
+    /// Takes the next word, and the space after it.
     pub(crate) fn word(&mut self) -> Result<&'a [u8], CommandError> {
         let rest = self.0.trim_start_with(|c| c == ' ');
         if rest.is_empty() {
@@ -27,7 +27,8 @@ impl<'a> Arguments<'a> {
         Ok(word)
     }
 
-    /// The next word, or what is in double quotes, in which two of them stand for one; the space after it is taken too.
+    /// Takes the next word, or a text in double quotes, in which two quotes stand for one. The
+    /// space after it is taken too.
     pub(crate) fn quoted(&mut self) -> Result<BString, CommandError> {
         let rest = self.0.trim_start_with(|c| c == ' ');
         let Some(mut left) = rest.strip_prefix(b"\"") else { return self.word().map(Into::into) };
@@ -45,27 +46,27 @@ impl<'a> Arguments<'a> {
                 break;
             }
         }
-        // It is a word that begins with one.
+        // The closing quote is missing, so this is a plain word that begins with a quote.
         self.word().map(Into::into)
     }
 
-    /// The one word that is left.
+    /// Takes the only word that is left.
     pub(crate) fn last_word(mut self) -> Result<&'a [u8], CommandError> {
         let word = self.word()?;
         if self.is_empty() { Ok(word) } else { Err(CommandError::Syntax) }
     }
 
-    /// Everything that is left, exactly.
+    /// Takes everything that is left, unchanged.
     pub(crate) fn path(self) -> Result<BString, CommandError> {
         self.optional_path().ok_or(CommandError::Syntax)
     }
 
-    /// Everything that is left, exactly; `None` where nothing is.
+    /// Takes everything that is left, unchanged; `None` if nothing is left.
     pub(crate) fn optional_path(self) -> Option<BString> {
         (!self.0.is_empty()).then(|| self.0.into())
     }
 
-    /// Everything that is left, without the spaces before it.
+    /// Takes everything that is left, without leading spaces.
     pub(crate) fn text(self) -> Result<BString, CommandError> {
         self.optional_text().ok_or(CommandError::Syntax)
     }
@@ -80,7 +81,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A decimal number: digits only.
+/// Parses a decimal number that consists of digits only.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -91,7 +92,7 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A decimal number of 32 bits.
+/// Parses a decimal number that fits into 32 bits.
 pub(crate) fn number32(digits: &[u8]) -> Option<u32> {
     number(digits).and_then(|n| u32::try_from(n).ok())
 }

@@ -1,10 +1,11 @@
-//! Why a line is not a command, with the reply that says so.
+//! The reasons for which a line is not a valid command, and the replies that report them.
 
 use bstr::BString;
 
 use crate::reply::Reply;
 
-/// A line that is no command, or a command with arguments that make no sense. `Display` is the text of GCT's reply.
+/// The line is not a command, or it is a command with invalid arguments. `Display` is the text of
+/// GCT's reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The verb is not a word of one to four letters, or arguments are missing.
@@ -17,7 +18,7 @@ pub enum CommandError {
     UnknownSite,
     #[error("Invalid command arguments.")]
     InvalidArguments,
-    /// STRU with anything but F.
+    /// STRU with another argument than F.
     #[error("Syntax error in parameter.")]
     Structure,
     /// TYPE: the whole line.
@@ -32,7 +33,7 @@ pub enum CommandError {
     /// REST, or ERET and ESTO without a path.
     #[error("bad parameter.")]
     BadParameter,
-    /// ERET and ESTO with an unknown form or numbers that are none.
+    /// ERET and ESTO with an unknown form, or with an offset or a length that is not a number.
     #[error("command failed.")]
     Partial,
     /// PORT and SPOR.
@@ -41,10 +42,10 @@ pub enum CommandError {
     /// EPRT.
     #[error("Malformed argument.")]
     MalformedAddress,
-    /// EPRT with another family than 1 and 2.
+    /// EPRT with an address family other than 1 and 2.
     #[error("Network protocol not supported, use (1,2).")]
     UnknownProtocol,
-    /// EPSV with another number than 1 and 2.
+    /// EPSV with an address family other than 1 and 2.
     #[error("Invalid protocol.")]
     InvalidProtocol,
     /// EPSV with neither a number nor ALL.
@@ -76,10 +77,10 @@ pub enum CommandError {
     DcauParameter,
     #[error("OPTS failed.")]
     Options,
-    /// A new name has CR or LF in it.
+    /// The name of a new file or directory contains CR or LF.
     #[error("A name must have neither CR nor LF in it: listings could not tell it.")]
     NameWithLineEnd,
-    /// A transfer or listing without a data channel.
+    /// A transfer or a listing without a data channel.
     #[error("Command failed")]
     NoDataChannel,
 }
@@ -103,7 +104,7 @@ impl CommandError {
         }
     }
 
-    /// The reply to such a line.
+    /// The reply to this line.
     pub fn reply(&self) -> Reply {
         Reply::new(self.code(), self.to_string())
     }

@@ -1,4 +1,4 @@
-//! Parsing commands.
+//! Parses commands.
 
 use std::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use crate::range::RangeSet;
 use crate::server::{Family, Mode, RepresentationType, Window};
 use crate::site::SiteCommand;
 
-/// The verb of a line in upper case, and what follows it and one space.
+/// Splits a line into its verb in upper case and the text after the verb and one space.
 ///
 /// # Errors
-/// The verb is not a word of at most four letters.
+/// The verb is not a word of at most four letters, or the rest of the line contains NUL.
 pub(crate) fn split_verb(line: &[u8]) -> Result<(String, &[u8]), CommandError> {
     let (verb, rest) = line.split_once_str(" ").unwrap_or((line, b""));
     if verb.is_empty() && !line.is_empty() {
@@ -32,10 +32,10 @@ pub(crate) fn split_verb(line: &[u8]) -> Result<(String, &[u8]), CommandError> {
 }
 
 impl Command {
-    /// Parses a line without its end. No bytes make it panic.
+    /// Parses a line without its line end. No input makes it panic.
     ///
     /// # Errors
-    /// What is wrong, as GCT would say it.
+    /// The error with which GCT replies to such a line.
     pub fn parse(line: &[u8]) -> Result<Self, CommandError> {
         let (verb, rest) = split_verb(line)?;
         let mut args = Arguments::new(rest);
@@ -73,7 +73,7 @@ impl Command {
             "MLSD" => Self::Mlsd(args.optional_path()),
             "MLSR" => Self::Mlsr(args.optional_path()),
             "MLST" => Self::Mlst(args.optional_path()),
-            // Only the first letter is looked at, as GCT does.
+            // Like GCT, only the first letter counts.
             "MODE" => Self::Mode(match args.word()?[0].to_ascii_uppercase() {
                 b'S' => Mode::Stream,
                 b'E' => Mode::ExtendedBlock,
@@ -82,7 +82,7 @@ impl Command {
             "NLST" => Self::Nlst(args.optional_path()),
             "NOOP" => Self::Noop,
             "OPTS" => Self::Opts(Options::parse(args)?),
-            // An empty password is a password.
+            // An empty password is valid.
             "PASS" => Self::Pass(Password::new(rest)),
             "PASV" => Self::Pasv,
             "PBSZ" => {
@@ -200,7 +200,7 @@ fn extended_passive(mut args: Arguments<'_>) -> Result<Option<EpsvArgument>, Com
     Ok(Some(EpsvArgument::Family(family(word)?)))
 }
 
-/// `name="parameters" path`, where the parameters may contain spaces.
+/// Parses `name="parameters" path`; the parameters may contain spaces.
 fn module(text: &[u8]) -> Option<(BString, BString, &[u8])> {
     let (name, rest) = text.split_once_str("=\"")?;
     let (parameters, path) = rest.split_once_str("\" ")?;
@@ -257,7 +257,7 @@ fn protection(mut args: Arguments<'_>) -> Result<Protection, CommandError> {
     }
 }
 
-/// `n`, or `a-b,c-d` with ends exclusive.
+/// Parses `n`, or `a-b,c-d` with exclusive ends.
 fn restart(text: &[u8]) -> Option<Restart> {
     if let Some(offset) = number(text.trim()) {
         return Some(Restart::Offset(offset));

@@ -1,4 +1,4 @@
-//! Printing commands.
+//! Prints commands.
 
 use bstr::BString;
 
@@ -10,17 +10,17 @@ use crate::date::Stamp;
 use crate::host_port::{self, Classic, Extended};
 use crate::server::{Family, Mode, RepresentationType};
 
-/// An argument holds a byte that would end the line, or make the peer read it differently.
+/// An argument has a byte that would end the line or change how the peer parses it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a command cannot contain the byte {byte:#04x}, which is in {line:?}")]
 pub struct UnprintableCommand {
     pub byte: u8,
-    /// The line; for PASS only the verb.
+    /// The line; for PASS only its verb.
     pub line: BString,
 }
 
 impl Command {
-    /// The line of this command, without its end. [`Command::parse`] is the inverse.
+    /// Returns the line of this command, without its line end. [`Command::parse`] is the inverse.
     ///
     /// # Errors
     /// An argument contains LF or NUL.
@@ -153,7 +153,7 @@ impl Command {
         }
     }
 
-    /// The word that this command begins with.
+    /// The verb of this command.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Abor => "ABOR",
@@ -220,7 +220,7 @@ impl Command {
 }
 
 impl Protection {
-    /// The letter of PROT.
+    /// The argument of PROT.
     pub fn letter(self) -> &'static str {
         match self {
             Self::Clear => "C",
@@ -230,7 +230,7 @@ impl Protection {
     }
 }
 
-/// A line that grows by words, one space between them.
+/// A line of words, separated by one space.
 pub(crate) struct Line(Vec<u8>);
 
 impl Line {

@@ -4,7 +4,7 @@ use crate::command::arguments::{number, number32};
 use crate::date;
 use crate::facts::{Entry, EntryKind, decode};
 
-/// A line that is no entry of MLST, MLSD or MLSR.
+/// The line is not an entry of MLST, MLSD or MLSR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
     #[error("no space between facts and name in {line:?}")]
@@ -14,13 +14,15 @@ pub enum FactError {
 }
 
 impl Entry {
-    /// Parses `Fact=value;... name`, without end of line (RFC 3659 section 7.2). Names of facts are accepted in any
-    /// case, unknown facts are ignored, and what a known one says is not known where it makes no sense. Facts end with the
-    /// first semicolon that a space follows, so that values with blanks in them (`UNIX.groupname=domain users`) are no
-    /// part of the name; without one, at the first space. Everything behind that is the name.
+    /// Parses `Fact=value;... name`, without line end (RFC 3659 section 7.2). Fact names are
+    /// accepted in any case. Unknown facts are ignored, and a known fact with an invalid value is
+    /// treated as absent. The facts end at the first semicolon that is followed by a space, so that
+    /// values with spaces (`UNIX.groupname=domain users`) do not become part of the name. Without
+    /// such a semicolon they end at the first space. The rest of the line is the name.
     ///
     /// # Errors
-    /// There is no name, or a size that is none: with another one, or without, less or more would be copied than there is.
+    /// The line has no name, or its size is not a number. A size cannot be treated as absent or
+    /// guessed, because then a client would copy less or more than the file has.
     pub fn parse(line: &[u8]) -> Result<Self, FactError> {
         let end = match line.first() {
             Some(b' ') => Some(0),
@@ -28,7 +30,7 @@ impl Entry {
         };
         let at = end.filter(|at| at + 1 < line.len());
         let at = at.ok_or_else(|| FactError::NoName { line: line.into() })?;
-        // Without a type it may well be a file.
+        // An entry without a type is probably a file.
         let mut entry = Self::new(&line[at + 1..], EntryKind::File);
         for fact in line[..at].split_str(";") {
             if let Some((name, value)) = fact.split_once_str("=") {
@@ -66,7 +68,7 @@ impl Entry {
     }
 
     fn set_type(&mut self, value: &BStr) {
-        // Some write the target of a link behind a colon (RFC 3659 section 7.7.4).
+        // Some servers write the target of a link after a colon (RFC 3659 section 7.7.4).
         let (kind, target) = match value.split_once_str(":") {
             Some((kind, target)) => (kind, Some(target)),
             None => (value.as_bytes(), None),
@@ -82,9 +84,11 @@ impl Entry {
             b"os.unix=reg" => EntryKind::File,
             other if other.starts_with(b"os.unix=chr") => EntryKind::CharacterDevice,
             other if other.starts_with(b"os.unix=blk") => EntryKind::BlockDevice,
-            // As servers tell of sockets, and ours of what they cannot name.
+            // Servers use this type for sockets; Ropewalk also uses it for entries whose names it
+            // cannot print.
             b"os.unix=other" => EntryKind::Other,
-            // Whether it can be read will show.
+            // The type is unknown. Treat it as a file: an attempt to read it will show whether it
+            // is one.
             _ => EntryKind::File,
         };
         if self.kind == EntryKind::Symlink
@@ -94,7 +98,8 @@ impl Entry {
         }
     }
 
-    /// `Type` may come after `Perm`; the letters of files and directories do not collide.
+    /// `Type` may come after `Perm`, so the letters of both types are accepted: they do not
+    /// collide.
     fn set_permissions(&mut self, value: &BStr) {
         let has = |letters: &[u8]| value.iter().any(|b| letters.contains(&b.to_ascii_lowercase()));
         self.readable = has(b"rl");
@@ -102,8 +107,8 @@ impl Entry {
         self.searchable = has(b"e");
     }
 
-    /// Opaque by RFC 3659; where it is two hexadecimal numbers they are device and inode (`-`: GCT, `g` and `u`:
-    /// others).
+    /// Opaque by RFC 3659. If it consists of two hexadecimal numbers, they are device and inode
+    /// (GCT separates them with `-`, other servers with `g` or `u`).
     fn set_unique(&mut self, value: &BStr) {
         let hex = |digits: &[u8]| u64::from_str_radix(digits.to_str().ok()?, 16).ok();
         let parts = value.find_byteset("-gGuU").map(|at| (hex(&value[..at]), hex(&value[at + 1..])));
@@ -122,7 +127,7 @@ mod tests {
     use crate::facts::FactSet;
 
     #[test]
-    fn line_of_gct() {
+    fn entry_line_of_gct_is_parsed() {
         let line =
             b"Type=file;Modify=20261121191739;Size=12;Perm=r;UNIX.mode=0644;UNIX.owner=root;UNIX.uid=0;\
             UNIX.group=root;UNIX.gid=0;Unique=fe00-99c50d; a b;c=d%.txt";
@@ -136,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_others() {
+    fn entry_lines_of_other_servers_are_parsed() {
         let entry = Entry::parse(
             b"modify=20010203040506.5;perm=flcdmpe;type=dir;unique=FD01U1A;UNIX.group=0;x.y=z; \xff\xfe x",
         )
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_in_values_are_no_part_of_the_name() {
+    fn entry_with_spaces_in_values_keeps_its_name() {
         let entry = Entry::parse(
             b"type=file;size=3;UNIX.group=513;UNIX.groupname=domain users;UNIX.mode=0644;UNIX.ownername=bob lee; a; b c",
         )
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn errors() {
+    fn entry_without_name_or_with_bad_size_fails() {
         assert!(matches!(Entry::parse(b"Type=file;"), Err(FactError::NoName { .. })));
         assert!(matches!(Entry::parse(b"Type=file; "), Err(FactError::NoName { .. })));
         assert!(matches!(Entry::parse(b""), Err(FactError::NoName { .. })));
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_known() {
+    fn entry_with_invalid_facts_leaves_them_out() {
         for line in [
             &b"Modify=2001;UNIX.mode=9;UNIX.uid=4294967296;UNIX.gid=4294967296;X.count=-1;Type=dir;Size=7; x"[..],
             b"Modify=20011341000000;UNIX.mode=40000000000;UNIX.uid=;UNIX.gid=root;X.count=18446744073709551616;\
@@ -216,17 +221,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_come_back(entry in entries()) {
+        fn entry_printed_is_parsed_back(entry in entries()) {
             let mut line = Vec::new();
             entry.print(FactSet::default(), &mut line);
             let parsed = Entry::parse(&line).unwrap();
-            // What a kind has no letters for is not said.
+            // Entries that are neither files nor directories have no letters for permissions.
             let parsed = Entry { readable: true, writable: true, searchable: true, ..parsed };
             prop_assert_eq!(parsed, entry);
         }
 
         #[test]
-        fn never_panics(line: Vec<u8>) {
+        fn entry_parse_on_any_input_does_not_panic(line: Vec<u8>) {
             let _ = Entry::parse(&line);
         }
     }

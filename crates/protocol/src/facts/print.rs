@@ -7,7 +7,8 @@ use crate::date::Stamp;
 use crate::facts::{Entry, EntryKind, Fact, FactSet};
 
 impl Entry {
-    /// Appends `Fact=value;... name`, without leading space and end of line. The name is raw.
+    /// Appends `Fact=value;... name` to `out`, without a leading space and without line end. The
+    /// name is printed raw.
     pub fn print(&self, facts: FactSet, out: &mut Vec<u8>) {
         for fact in facts.iter() {
             if let Some(value) = self.value(fact) {
@@ -21,7 +22,7 @@ impl Entry {
         out.extend_from_slice(&self.name);
     }
 
-    /// `None` where this entry has no such fact.
+    /// Returns `None` if this entry does not have this fact.
     fn value(&self, fact: Fact) -> Option<Cow<'_, str>> {
         let value = match fact {
             Fact::Type => return Some(self.kind.type_value().into()),
@@ -42,7 +43,7 @@ impl Entry {
         Some(value.into())
     }
 
-    /// The letters in GCT's order; other kinds than files and directories have none.
+    /// Returns the letters in GCT's order. Types other than files and directories have none.
     fn permissions(&self) -> String {
         let letters: &[(bool, &str)] = if self.kind.is_directory() {
             &[
@@ -81,7 +82,7 @@ fn append(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// `%XX` for what is not graphic ASCII and for `%`, `=`, `;`, as GCT does in values.
+/// Encodes all bytes but graphic ASCII, and `%`, `=` and `;`, as `%XX`, like GCT does in values.
 pub fn encode(value: &[u8]) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'%' | b'=' | b';');
     if let Ok(text) = str::from_utf8(value)
@@ -100,7 +101,8 @@ pub fn encode(value: &[u8]) -> Cow<'_, str> {
     text.into()
 }
 
-/// Undoes [`encode`]. A `%` without two hexadecimal digits stays: some servers do not encode.
+/// Reverses [`encode`]. A `%` without two hexadecimal digits is kept, because some servers do not
+/// encode.
 pub fn decode(value: &[u8]) -> BString {
     let digit = |at: usize| value.get(at).and_then(|b| char::from(*b).to_digit(16));
     let mut bytes = BString::default();
@@ -131,9 +133,9 @@ mod tests {
         out.into()
     }
 
-    /// A line of globus-gridftp-server 13.24.
+    /// This is a line of globus-gridftp-server 13.24.
     #[test]
-    fn file_as_gct() {
+    fn entry_of_file_is_printed_as_gct_does() {
         let entry = Entry {
             size: Some(12),
             modified: Some(1_795_288_659),
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn link_directory_and_count() {
+    fn entry_of_link_and_directory_is_printed() {
         let facts = FactSet::from_names(["Type", "Perm", "UNIX.slink", "X.count"]);
         let entry = Entry {
             target: Some("/d/sub dir;=%".into()),
@@ -181,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_come_back(value: Vec<u8>) {
+        fn encoded_value_is_decoded_back(value: Vec<u8>) {
             let text = encode(&value);
             prop_assert!(text.bytes().all(|b| b.is_ascii_graphic() && b != b';' && b != b'='));
             prop_assert_eq!(decode(text.as_bytes()), value);

@@ -10,7 +10,7 @@ fn v4(port: u16) -> SocketAddrV4 {
 }
 
 #[test]
-fn classic() {
+fn classic_address_accepts_only_six_numbers() {
     assert_eq!(parse_classic(b"127,0,0,1,179,129"), Ok(v4(45_953)));
     assert_eq!(Classic(v4(45_953)).to_string(), "127,0,0,1,179,129");
     assert_eq!(parse_classic(b"127,0,0,1,0,0"), Err(HostPortError::PortZero));
@@ -31,7 +31,7 @@ fn classic() {
 }
 
 #[test]
-fn extended() {
+fn extended_address_accepts_any_delimiter() {
     let six = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 6446);
     assert_eq!(parse_extended(b"|2|::1|6446|"), Ok(six));
     assert_eq!(parse_extended(b"!2!::1!6446!"), Ok(six));
@@ -52,7 +52,7 @@ fn extended() {
 }
 
 #[test]
-fn pasv_replies() {
+fn pasv_reply_in_any_form_is_parsed() {
     for text in [
         "Entering Passive Mode (127,0,0,1,179,129)",
         "Entering Passive Mode (127,0,0,1,179,129).",
@@ -69,7 +69,7 @@ fn pasv_replies() {
 }
 
 #[test]
-fn epsv_replies() {
+fn epsv_reply_with_or_without_host_is_parsed() {
     let parse = |text: &str| parse_epsv_reply(text.as_bytes());
     assert_eq!(parse("Entering Extended Passive Mode (|||6446|)"), Ok((None, 6446)));
     assert_eq!(parse("Entering Extended Passive Mode (!!!6446!)."), Ok((None, 6446)));
@@ -83,7 +83,7 @@ fn epsv_replies() {
 }
 
 #[test]
-fn lists() {
+fn address_lists_of_spor_and_spas_are_parsed() {
     let addresses = parse_list(b"127,0,0,1,168,209  |2|::1|5|").unwrap();
     assert_eq!(print_list(&addresses), "127,0,0,1,168,209 |2|::1|5|");
     assert!(matches!(parse_list(b" "), Err(HostPortError::NoAddress { .. })));
@@ -95,7 +95,7 @@ fn lists() {
 
 proptest! {
     #[test]
-    fn addresses_come_back(four: u32, six: u128, port in 1u16..) {
+    fn address_printed_is_parsed_back(four: u32, six: u128, port in 1u16..) {
         let four = SocketAddrV4::new(four.into(), port);
         let six = SocketAddr::new(Ipv6Addr::from(six).into(), port);
         prop_assert_eq!(parse_classic(Classic(four).to_string().as_bytes()), Ok(four));
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics(text: Vec<u8>) {
+    fn address_parsers_on_any_input_do_not_panic(text: Vec<u8>) {
         let _ = parse_any(&text);
         let _ = parse_list(&text);
         let _ = parse_pasv_reply(&text);

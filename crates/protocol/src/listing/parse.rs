@@ -5,18 +5,19 @@ use crate::facts::{Entry, EntryKind};
 
 const DAY: i64 = 86_400;
 
-/// A field and where it ends in the line.
+/// A field, and the offset of its end in the line.
 type Field<'a> = (&'a [u8], usize);
 
 pub(super) fn long(line: &[u8], now: Option<i64>) -> Option<Entry> {
     let fields: Vec<Field<'_>> = fields(line).take(24).collect();
     let Some((kind, mode)) = parse_mode(fields.first()?.0) else { return dos(line, &fields) };
-    // Owners and groups are free text, so the date is what the rest is found by: size before it, name behind it.
+    // Owners and groups are free text, so the date is located first: the size is before it, the
+    // name after it.
     let (at, date) = (2..fields.len()).find_map(|at| {
         number(fields[at - 1].0)?;
         Some((at, parse_date(&fields[at..], now)?))
     })?;
-    // Exactly one space separates the name, which may begin with further ones.
+    // Exactly one space separates the name, because the name may begin with spaces.
     let name = line.get(date.end + 1..).filter(|name| !name.is_empty())?;
     let (name, target) = match name.split_once_str(" -> ") {
         Some((name, target)) if kind == EntryKind::Symlink => (name, Some(target.into())),
@@ -48,7 +49,8 @@ pub(super) fn long(line: &[u8], now: Option<i64>) -> Option<Entry> {
     })
 }
 
-/// `01-10-26  12:34PM  <DIR>  name`, or bytes in the place of `<DIR>`, as servers on Windows print it.
+/// Parses `01-10-26  12:34PM  <DIR>  name` of Windows servers. A file has its size in place of
+/// `<DIR>`.
 fn dos(line: &[u8], fields: &[Field<'_>]) -> Option<Entry> {
     let &[(date, _), (time, _), (size, end), ..] = fields else { return None };
     let [month, day, year] = date.split(|b| matches!(b, b'-' | b'/')).collect::<Vec<_>>()[..] else {
@@ -67,14 +69,14 @@ fn dos(line: &[u8], fields: &[Field<'_>]) -> Option<Entry> {
         b"<DIR>" => (EntryKind::Directory, None),
         size => (EntryKind::File, Some(number(size)?)),
     };
-    // Names begin in one column: right behind a size and a space, and further behind `<DIR>`.
+    // All names begin in the same column: one space after a size, and several spaces after `<DIR>`.
     let name = line.get(end + 1..)?;
     let name = if kind == EntryKind::File { name } else { name.trim_start_with(|c| c == ' ') };
     let seconds = Some(seconds).filter(|_| !name.is_empty())?;
     Some(Entry { size, modified: Some(seconds), ..Entry::new(name, kind) })
 }
 
-/// `12:34PM`, or `23:59` of servers that count to 24.
+/// Parses `12:34PM`, or `23:59` of servers that use the 24-hour clock.
 fn half_day(text: &[u8]) -> Option<(u8, u8)> {
     let (clock, half) = text.split_at_checked(text.len().checked_sub(2)?)?;
     let afternoon = match half.to_ascii_uppercase().as_slice() {
@@ -86,7 +88,7 @@ fn half_day(text: &[u8]) -> Option<(u8, u8)> {
     Some((hour % 12 + if afternoon { 12 } else { 0 }, minute))
 }
 
-/// Fields of a line, separated by spaces or tabs.
+/// Splits a line into fields, which are separated by spaces or tabs.
 fn fields(line: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -96,7 +98,7 @@ fn fields(line: &[u8]) -> impl Iterator<Item = Field<'_>> {
     })
 }
 
-/// `drwxr-xr-x`; a sign of access lists (`+`, `.`, `@`) may follow.
+/// Parses `drwxr-xr-x`. The sign of an access control list or similar (`+`, `.`, `@`) may follow.
 fn parse_mode(text: &[u8]) -> Option<(EntryKind, u32)> {
     let kind = match text.first()? {
         b'-' => EntryKind::File,
@@ -128,13 +130,14 @@ fn parse_mode(text: &[u8]) -> Option<(EntryKind, u32)> {
 }
 
 struct Date {
-    /// `None` where the year is not known.
+    /// `None` if the year is unknown.
     seconds: Option<i64>,
-    /// Where its last field ends in the line.
+    /// Offset of the end of the last field of the date in the line.
     end: usize,
 }
 
-/// `Nov 21 19:17`, `Nov 21 2001`, `21 Nov 2001` or `2001-11-21 19:17[:05]` at the beginning of `fields`.
+/// Parses `Nov 21 19:17`, `Nov 21 2001`, `21 Nov 2001` or `2001-11-21 19:17[:05]` at the beginning
+/// of `fields`.
 fn parse_date(fields: &[Field<'_>], now: Option<i64>) -> Option<Date> {
     let &[(a, _), (b, end_of_second), ref rest @ ..] = fields else {
         return None;
@@ -161,16 +164,17 @@ fn parse_date(fields: &[Field<'_>], now: Option<i64>) -> Option<Date> {
     Some(Date { seconds: Some(seconds), end })
 }
 
-/// The latest year that does not put the time more than a day (a time zone) into the future.
+/// Returns the time in the latest year that does not put it more than a day (for time zones) into
+/// the future.
 fn latest(civil: Civil, now: i64) -> Option<i64> {
     let this_year = Civil::from_seconds(now.checked_add(DAY)?).year;
-    // A leap day may be up to eight years ago.
+    // The last leap day may be up to eight years ago.
     (0..=8)
         .filter_map(|back| Civil { year: this_year - back, ..civil }.to_seconds())
         .find(|t| *t <= now + DAY)
 }
 
-/// `2001-11-21`
+/// Parses `2001-11-21`.
 fn iso_date(text: &[u8]) -> Option<(i64, u8, u8)> {
     if text.len() != 10 || text[4] != b'-' || text[7] != b'-' {
         return None;
@@ -178,7 +182,7 @@ fn iso_date(text: &[u8]) -> Option<(i64, u8, u8)> {
     Some((number(&text[..4])? as i64, number(&text[5..7])? as u8, number(&text[8..])? as u8))
 }
 
-/// `19:17`, seconds and fractions are dropped.
+/// Parses `19:17`. Seconds and fractions are dropped.
 fn time(text: &[u8]) -> Option<(u8, u8)> {
     let (hour, rest) = text.split_once_str(":")?;
     let (minute, _) = rest.split_at_checked(2)?;
@@ -209,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_vsftpd() {
+    fn parse_long_reads_lines_of_vsftpd() {
         let entry = parse("-rw-r--r--    1 0        0               6 Nov 21 21:59 a b");
         assert_eq!((entry.kind, entry.name.as_slice()), (EntryKind::File, &b"a b"[..]));
-        // A few hours ahead: another time zone, not last year.
+        // The time is a few hours in the future: this is another time zone, not last year.
         assert_eq!(stamp(&entry), "20261121215900");
         assert_eq!((entry.size, entry.links, entry.uid, entry.gid), (Some(6), Some(1), Some(0), Some(0)));
         let entry = parse("drwxr-xr-x    2 1000     1000         4096 Feb 03  2001  sp ");
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_others() {
+    fn parse_long_reads_lines_of_other_servers() {
         let entry = parse("-rw-rw-r--+  1 John Doe domain users 18446744073709551615 Jan  1 00:00 x -> y");
         assert_eq!((entry.owner.as_deref(), entry.group.as_deref()), (Some("John"), Some("users")));
         assert_eq!((entry.size, entry.name.as_slice()), (Some(u64::MAX), &b"x -> y"[..]));
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_windows() {
+    fn parse_long_reads_lines_of_windows() {
         let entry = parse("01-10-26  12:34PM                   23 hello  there.txt");
         assert_eq!((entry.kind, entry.size), (EntryKind::File, Some(23)));
         assert_eq!(
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn no_entries() {
+    fn parse_long_of_other_lines_returns_none() {
         for line in [
             "",
             "total 12",

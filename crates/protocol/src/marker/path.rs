@@ -1,5 +1,5 @@
-//! 115 markers: what the sender's kernel sees of the path, for a receiver that tunes a download. An extension of ours,
-//! asked for with `OPTS RETR PathInfo=1;`.
+//! 115 markers: TCP statistics from the sender's kernel, with which a receiver can tune a download.
+//! They are a Ropewalk extension, requested with `OPTS RETR PathInfo=1;`.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use crate::reply::Reply;
 
 pub(super) const CODE: u16 = 115;
 
-/// 115: the path as the sender's connections see it. Times are whole microseconds on the wire.
+/// 115: the path as the sender's connections see it. On the wire, times are whole microseconds.
 ///
 /// `115 Path rtt=40180 minrtt=40003 retrans=10 sent=72415 cwnd=5242880 streams=4 limited=cwnd`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMarker {
-    /// Smoothed round-trip time, the mean of the connections now open.
+    /// Smoothed round-trip time: the mean of the open connections.
     pub rtt: Duration,
-    /// The least round-trip time that any connection saw.
+    /// The lowest round-trip time that any connection measured.
     pub min_rtt: Duration,
-    /// Segments sent again, of all connections since the transfer began.
+    /// Retransmitted segments of all connections since the transfer began.
     pub retransmitted: u64,
-    /// Segments sent with data, those sent again included, of all connections since the transfer began.
+    /// Data segments sent, including retransmissions, by all connections since the transfer began.
     pub sent: u64,
-    /// Congestion windows of the connections now open together, in bytes.
+    /// Sum of the congestion windows of the open connections, in bytes.
     pub congestion_window: u64,
-    /// Connections now open.
+    /// Number of open connections.
     pub streams: u32,
-    /// What held the sender back for most of the time since the last marker.
+    /// The limit that applied to the sender for most of the time since the last marker.
     pub limited: LimitedBy,
 }
 
-/// What a sender waits for (RFC 4898, `tcpEStatsPerfSndLimState`).
+/// The reason for which a sender waits (RFC 4898, `tcpEStatsPerfSndLimState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitedBy {
     CongestionWindow,
     ReceiveWindow,
     SendBuffer,
-    /// There was nothing to send.
+    /// There was no data to send.
     Application,
 }
 
@@ -46,7 +46,7 @@ impl LimitedBy {
     pub const ALL: [Self; 4] =
         [Self::CongestionWindow, Self::ReceiveWindow, Self::SendBuffer, Self::Application];
 
-    /// The word of the marker.
+    /// The word in the marker.
     pub fn name(self) -> &'static str {
         match self {
             Self::CongestionWindow => "cwnd",
@@ -77,7 +77,7 @@ pub(super) fn to_reply(marker: &PathMarker) -> Reply {
     Reply::new(CODE, text)
 }
 
-/// What follows `115 Path `. Words that are not known are ignored, so that more of them can come.
+/// Parses the text after `115 Path `. Unknown words are ignored, so that words can be added later.
 pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
     let number = |field| number(text, field);
     let micros = |field| micros(text, field);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one() {
+    fn path_marker_is_printed_and_parsed() {
         let marker = PathMarker {
             rtt: Duration::from_micros(40_180),
             min_rtt: Duration::from_millis(40),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn errors() {
+    fn path_marker_with_missing_or_bad_fields_fails() {
         let good = "Path rtt=1 minrtt=1 retrans=0 sent=1 cwnd=1 streams=1 limited=app";
         assert!(read(good).is_ok());
         assert_eq!(
@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn markers_come_back(
+        fn path_marker_printed_is_parsed_back(
             rtt: u64, min_rtt: u64, retransmitted: u64, sent: u64, congestion_window: u64, streams: u32,
             limited in prop::sample::select(LimitedBy::ALL.to_vec()),
         ) {
@@ -191,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "[Pp]ath( ?(rtt|minrtt|retrans|sent|cwnd|streams|limited)=[0-9a-z=-]{0,21}){0,8}") {
+        fn path_marker_on_any_text_does_not_panic(text in "[Pp]ath( ?(rtt|minrtt|retrans|sent|cwnd|streams|limited)=[0-9a-z=-]{0,21}){0,8}") {
             let _ = Marker::from_reply(&Reply::new(CODE, text));
         }
     }

@@ -1,21 +1,24 @@
+//! The block header of MODE E (GFD.20 section 3.4.1).
+
 use std::fmt;
 
-/// The first byte of a header: what the block is (GFD.20 section 3.4.1).
+/// The first byte of a header: flags of the block (GFD.20 section 3.4.1).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Descriptor(u8);
 
 impl Descriptor {
-    /// End of record; means nothing here.
+    /// End of record. It has no meaning here.
     pub const END_OF_RECORD: Self = Self(0x80);
-    /// The offset field is the number of connections, that is of EODs to expect; there is no payload.
+    /// EOF: the offset field is the number of connections, and so of the EODs to expect; there is
+    /// no payload.
     pub const END_OF_FILE: Self = Self(0x40);
-    /// The sender suspects errors in the payload. Nobody sends it.
+    /// The sender suspects errors in the payload. No known program sends this.
     pub const SUSPECTED_ERRORS: Self = Self(0x20);
-    /// A restart marker. Nobody sends it.
+    /// A restart marker. No known program sends this.
     pub const RESTART: Self = Self(0x10);
-    /// Nothing more comes over this connection for this file.
+    /// EOD: this connection carries no more data for this file.
     pub const END_OF_DATA: Self = Self(0x08);
-    /// The sender will close the connection: do not keep it.
+    /// The sender will close the connection, so the receiver must not keep it.
     pub const CLOSE: Self = Self(0x04);
 
     pub const fn from_bits(bits: u8) -> Self {
@@ -26,7 +29,7 @@ impl Descriptor {
         self.0
     }
 
-    /// True where all bits of `other` are set.
+    /// Whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -42,18 +45,18 @@ impl fmt::Debug for Descriptor {
     }
 }
 
-/// What precedes each block: 17 bytes on the wire, numbers big-endian.
+/// The header of each block: 17 bytes on the wire, with big-endian numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Header {
     pub descriptor: Descriptor,
-    /// Bytes of payload that follow.
+    /// Number of payload bytes that follow.
     pub count: u64,
-    /// Where the payload belongs, in bytes; with EOF the number of EODs to expect.
+    /// Position of the payload, in bytes; with EOF, the number of EODs to expect.
     pub offset: u64,
 }
 
 impl Header {
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     pub const LEN: usize = 17;
 
     /// A block of data.
@@ -66,12 +69,13 @@ impl Header {
         Self { descriptor: Descriptor::END_OF_DATA, count: 0, offset: 0 }
     }
 
-    /// EOF and EOD in one: this connection is done, and there are `streams` connections in all, this one included.
+    /// EOF and EOD in one header: this connection is done, and the transfer has `streams`
+    /// connections, including this one.
     pub const fn end_of_file(streams: u64) -> Self {
         Self { descriptor: Descriptor::END_OF_FILE.union(Descriptor::END_OF_DATA), count: 0, offset: streams }
     }
 
-    /// CLOSE alone: what retires a connection that was kept from an earlier transfer.
+    /// CLOSE alone: retires a connection that was kept from an earlier transfer.
     pub const fn close() -> Self {
         Self { descriptor: Descriptor::CLOSE, count: 0, offset: 0 }
     }
@@ -109,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_bytes() {
+    fn header_is_encoded_as_specified() {
         let header = Header::data(0x0102_0304_0506_0708, 262_144);
         assert_eq!(header.to_bytes(), *b"\x00\0\0\0\0\0\x04\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
         assert_eq!(Header::end_of_file(4).to_bytes(), *b"\x48\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04");
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bits() {
+    fn header_flags_are_read_from_descriptor() {
         let header = Header { descriptor: Descriptor::from_bits(0x4c), ..Header::default() };
         assert!(header.is_end_of_file() && header.is_end_of_data() && header.is_close());
         assert!(!Header::data(0, 1).is_end_of_file());
@@ -127,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_bytes_come_back(bytes: [u8; 17]) {
+        fn header_decoded_is_encoded_back(bytes: [u8; 17]) {
             prop_assert_eq!(Header::from_bytes(bytes).to_bytes(), bytes);
         }
     }

@@ -1,7 +1,9 @@
-//! Extended block mode, MODE E (GFD.20 section 3.4): the header, and both sides of a transfer without I/O.
+//! Extended block mode, MODE E (GFD.20 section 3.4): the block header, and both sides of a transfer
+//! without I/O.
 //!
-//! Every block says where its payload belongs, so blocks may travel over any number of connections in any order.
-//! A connection ends its part with EOD; one EOF, on any of them, says how many EODs there are in all.
+//! Every block states the position of its payload, so blocks may travel over any number of
+//! connections in any order. Each connection ends with EOD. One EOF, on any of the connections,
+//! states the total number of EODs.
 
 mod header;
 mod receiver;

@@ -1,14 +1,23 @@
+//! The receiving side of a MODE E transfer, without I/O.
+//!
+//! A [`Receiver`] is the state of one transfer, a [`StreamReceiver`] that of one of its
+//! connections. The caller reads from the connections and passes the header bytes in; it moves the
+//! payload itself, to the position that [`Want::Payload`] states. A [`ReceiveError`] means that the
+//! sender violated the protocol, so the transfer cannot be completed.
+
 use std::ops::Range;
 
 use crate::mode_e::Header;
 use crate::range::RangeSet;
 
-/// What a sender did wrong. Offsets and counts are those of the wire unless said otherwise, in bytes.
+/// A violation of the protocol by the sender. Offsets and counts are in bytes, and are those on the
+/// wire unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
     #[error("a block of {count} bytes at offset {offset} (origin {origin}) ends beyond 2^64")]
     Overflow { offset: u64, count: u64, origin: u64 },
-    /// `nearest` is the accepted range of the file that begins last before the block, where there is one.
+    /// `nearest` is the last accepted range of the file that begins before the block, if there is
+    /// one.
     #[error(
         "a block of {count} bytes at offset {offset} (origin {origin}) is outside of what was asked for; \
          the nearest range of the file that was: {}",
@@ -17,7 +26,8 @@ pub enum ReceiveError {
     OutsideAccepted { offset: u64, count: u64, origin: u64, nearest: Option<Range<u64>> },
     #[error("EOF announces no stream at all")]
     NoStreams,
-    /// GFD.20 section 3.4 gives the offset of such a header another meaning, so that its payload would belong nowhere.
+    /// In such a header the offset has another meaning (GFD.20 section 3.4), so its payload would
+    /// have no position.
     #[error("EOF with {count} bytes of payload, for which it has no offset")]
     EndWithPayload { count: u64 },
     #[error("EOF announces {announced} streams, EOF before announced {before}")]
@@ -34,7 +44,8 @@ pub enum ReceiveError {
     Lost { left: u64, header: usize },
 }
 
-/// One transfer as its receiver sees it: how many streams have ended, how many will, what is acceptable.
+/// One transfer as its receiver sees it: the number of streams that have ended, the number that
+/// will end, and the accepted ranges.
 #[derive(Debug)]
 pub struct Receiver {
     accept: RangeSet,
@@ -46,9 +57,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// `accept`: the ranges of the file that blocks may touch (open at the end: up to `u64::MAX`). The place in the file
-    /// is the offset on the wire plus `origin`. More than `most_streams` streams are an error; those that have ended with
-    /// CLOSE do not count, nor those that were removed.
+    /// `accept` are the ranges of the file that blocks may touch (up to `u64::MAX` if the length is
+    /// unknown). The position in the file is the offset on the wire plus `origin`. More than
+    /// `most_streams` streams are an error; streams that ended with CLOSE, and streams that were
+    /// removed, do not count.
     pub fn new(accept: RangeSet, origin: u64, most_streams: u32) -> Self {
         Self { accept, origin, most_streams: most_streams.into(), joined: 0, ended: 0, announced: None }
     }
@@ -56,7 +68,7 @@ impl Receiver {
     /// A connection joins the transfer.
     ///
     /// # Errors
-    /// There are as many streams as there may be.
+    /// The maximum number of streams is reached.
     pub fn add_stream(&mut self) -> Result<StreamReceiver, ReceiveError> {
         if self.joined >= self.most_streams {
             return Err(ReceiveError::TooManyStreams { most: self.most_streams });
@@ -69,26 +81,26 @@ impl Receiver {
         })
     }
 
-    /// A connection is gone without the end of its stream, and the transfer goes on without it: it had brought nothing, or
-    /// nothing that made sense.
+    /// Removes a connection that was lost before the end of its stream. The caller may do so, and
+    /// continue the transfer, if the connection had sent no data or no valid header.
     pub fn remove_stream(&mut self, stream: &StreamReceiver) {
-        // Those that have ended with CLOSE do not count any more, others stay.
+        // Streams that ended with CLOSE no longer count; streams that ended otherwise stay counted.
         if !matches!(stream.state, State::Ended(_)) {
             self.joined = self.joined.saturating_sub(1);
         }
     }
 
-    /// Everything has come: EOF, and as many EODs as it announced.
+    /// Whether the transfer is complete: EOF has come, and as many EODs as it announced.
     pub fn is_complete(&self) -> bool {
         self.announced == Some(self.ended)
     }
 
-    /// Streams that have ended with EOD.
+    /// Number of streams that ended with EOD.
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// How many streams EOF announced, once it has come.
+    /// The number of streams that EOF announced, once it has come.
     pub fn announced(&self) -> Option<u64> {
         self.announced
     }
@@ -97,7 +109,7 @@ impl Receiver {
         match self.announced {
             _ if announced == 0 => Err(ReceiveError::NoStreams),
             Some(before) if before != announced => Err(ReceiveError::Inconsistent { announced, before }),
-            // Those that have ended may have made room for others.
+            // Streams that have ended may have made room for others.
             _ if announced.saturating_sub(self.ended) > self.most_streams => {
                 Err(ReceiveError::TooManyAnnounced { announced, most: self.most_streams })
             }
@@ -122,7 +134,7 @@ impl Receiver {
         }
     }
 
-    /// Where a block belongs in the file.
+    /// Returns the position of a block in the file.
     fn place(&self, header: &Header) -> Result<u64, ReceiveError> {
         let Header { offset, count, .. } = *header;
         let origin = self.origin;
@@ -139,30 +151,30 @@ impl Receiver {
     }
 }
 
-/// How a stream ended.
+/// The way in which a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With EOD: the connection may serve the next transfer, whose blocks may be in it already.
+    /// With EOD. The connection may serve the next transfer, whose blocks may already be on it.
     Reusable,
     /// With EOD, and the sender closes the connection.
     Closing,
-    /// CLOSE before anything else: the connection took no part in this transfer.
+    /// CLOSE was the first header: the connection took no part in this transfer.
     Retired,
 }
 
-/// What a connection has to bring next.
+/// The bytes that a connection expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// That many bytes of a header.
+    /// `missing` bytes of a header.
     Header { missing: usize },
-    /// Payload. After it comes another header, unless it is the `last` of this connection.
+    /// Payload. Another header follows, unless this is the `last` block of the connection.
     Payload {
-        /// Where it belongs in the file (the origin is in it).
+        /// Position in the file (the origin is included).
         file_offset: u64,
         left: u64,
         last: bool,
     },
-    /// Nothing: bytes that follow belong to another transfer.
+    /// No bytes: those that follow belong to another transfer.
     Nothing(End),
 }
 
@@ -173,7 +185,8 @@ enum State {
     Ended(End),
 }
 
-/// One connection of a [`Receiver`]. It never sees payload, so payload may go past it with `splice`.
+/// One connection of a [`Receiver`]. It does not see payload, so the caller may move payload with
+/// `splice`.
 #[derive(Debug)]
 pub struct StreamReceiver {
     state: State,
@@ -190,11 +203,12 @@ impl StreamReceiver {
         }
     }
 
-    /// Takes bytes of a header where one is wanted, at most as many as are missing; says how many it took.
+    /// Takes bytes of a header if a header is wanted, at most as many as are missing. Returns the
+    /// number of bytes taken.
     ///
     /// # Errors
-    /// A block is outside of what is accepted; EOF has payload, announces none or too many streams, or contradicts an
-    /// earlier one; or more streams have ended than it announced.
+    /// A block is outside of the accepted ranges; EOF has payload, announces no streams or too
+    /// many, or contradicts an earlier EOF; or more streams have ended than EOF announced.
     pub fn header_bytes(&mut self, bytes: &[u8], transfer: &mut Receiver) -> Result<usize, ReceiveError> {
         let State::Header { bytes: header, filled } = &mut self.state else {
             return Ok(0);
@@ -209,14 +223,14 @@ impl StreamReceiver {
         Ok(n)
     }
 
-    /// `n` bytes of the payload wanted have come and are where they belong: a stream that ends with them ends now, and
-    /// the transfer may be complete.
+    /// Records that `n` bytes of the expected payload were received and stored. If they are the
+    /// last of the stream, the stream ends, and the transfer may be complete.
     ///
     /// # Errors
-    /// The stream ends, and with it more than EOF announced.
+    /// The stream ends, and more streams have ended than EOF announced.
     ///
     /// # Panics
-    /// Where `n` is more than was wanted.
+    /// If `n` exceeds the expected number of bytes.
     pub fn payload(&mut self, n: u64, transfer: &mut Receiver) -> Result<(), ReceiveError> {
         let State::Payload { file_offset, left, last } = self.state else {
             assert_eq!(n, 0, "no payload was wanted");
@@ -227,7 +241,7 @@ impl StreamReceiver {
         if n == left { self.block_ended(last, transfer) } else { Ok(()) }
     }
 
-    /// The connection has ended (end of file or an error when reading). An error unless the stream had ended before.
+    /// Records that the connection ended, with an end of file or a read error.
     ///
     /// # Errors
     /// The stream had not ended.
@@ -239,12 +253,13 @@ impl StreamReceiver {
         }
     }
 
-    /// True where no header of this transfer is complete.
+    /// Whether no header of this transfer is complete.
     pub fn has_no_header(&self) -> bool {
         self.headers == 0
     }
 
-    /// True where the connection has brought nothing at all in this transfer: a kept connection may be closed so.
+    /// Whether the connection has sent no byte in this transfer. Such a connection, kept from an
+    /// earlier transfer, may be closed without an error.
     pub fn is_untouched(&self) -> bool {
         self.headers == 0 && matches!(self.state, State::Header { filled: 0, .. })
     }
@@ -255,7 +270,7 @@ impl StreamReceiver {
         self.closing |= header.is_close();
         let last = header.is_end_of_data();
         if header.is_end_of_file() {
-            // No program is known to send it. GCT's would take the payload for the next header.
+            // No program is known to send this. GCT would take the payload for the next header.
             if header.count > 0 {
                 return Err(ReceiveError::EndWithPayload { count: header.count });
             }

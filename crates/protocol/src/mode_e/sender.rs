@@ -1,3 +1,10 @@
+//! The sending side of a MODE E transfer, without I/O.
+//!
+//! A [`Sender`] divides the ranges of one file into blocks, and assigns the next block to whichever
+//! stream asks for it. The caller owns the connections, and sends the blocks and the final headers
+//! that [`Sender::next`] returns. Near the end of the file, blocks become smaller and depend on the
+//! rates of the streams, so that all streams finish at about the same time.
+
 use crate::mode_e::{Descriptor, Header};
 use crate::range::RangeSet;
 
@@ -12,11 +19,11 @@ pub struct Block {
     pub file_offset: u64,
 }
 
-/// What a stream sends next.
+/// The next block or header that a stream sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Block(Block),
-    /// This header, and then nothing more for this file.
+    /// This header, and then no more data for this file.
     End(Header),
 }
 
@@ -26,7 +33,7 @@ pub enum SendError {
     BeforeOrigin { start: u64, end: u64, origin: u64 },
     #[error("EOF with {streams} streams has been sent already: no stream can be added")]
     Finished { streams: u64 },
-    /// What was sent before may or may not have arrived, so the transfer cannot go on.
+    /// Blocks before the last one may or may not have arrived, so the transfer cannot continue.
     #[error("a stream was lost after it had carried {bytes} bytes")]
     Lost { bytes: u64 },
 }
@@ -34,32 +41,36 @@ pub enum SendError {
 /// The sending rate of a stream, as far as the caller knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
-    /// The connection has no way to measure it: the stream is taken to be as fast as the others.
+    /// The rate cannot be measured on this connection. The stream is assumed to be as fast as the
+    /// average.
     #[default]
     Unmeasured,
-    /// The connection can measure it, but too little has been sent.
+    /// The rate can be measured, but too little data has been sent.
     Pending,
     /// Bytes per second that the peer has acknowledged lately.
     Measured(u64),
 }
 
-/// Blocks get smaller towards the end of a file, down to so many bytes.
+/// Lower limit, in bytes, of the block size near the end of a file.
 const LEAST_BLOCK: u64 = 64 << 10;
-/// The same for a stream whose rate is known.
+/// Lower limit, in bytes, of the block size for a stream whose rate is known.
 const LEAST_MEASURED_BLOCK: u64 = 16 << 10;
-/// A stream that is so many times slower than the others on average does not hold up the end.
+/// A stream that is slower than the average by up to this factor does not delay the end of the
+/// transfer.
 const SLOWNESS: u64 = 4;
-/// The first blocks of a stream whose rate will be known soon, in bytes.
+/// Size limit, in bytes, of the first blocks of a stream whose rate will be known soon.
 const PENDING_BLOCK: u64 = 256 << 10;
-/// A measured stream gets this part of what it would carry until the end of the file, so that it asks again before the
-/// end even if it becomes slower.
+/// A block of a measured stream has at most this fraction of the bytes that the stream would carry
+/// until the end of the file. The stream thus asks for another block before the end, even if it
+/// becomes slower.
 const PART_OF_REST: f64 = 0.5;
-/// A block keeps a measured stream busy no longer than this, in seconds: the stream can be asked to leave after it.
+/// Longest time, in seconds, for which one block keeps a measured stream busy. A stream can be
+/// closed only after its current block.
 const LONGEST_BLOCK: f64 = 1.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
-    /// `carried`: payload bytes of the blocks before `block`.
+    /// `carried` is the number of payload bytes in the blocks before `block`.
     Active {
         block: Option<Block>,
         carried: u64,
@@ -69,11 +80,12 @@ enum Stream {
     Removed,
 }
 
-/// Deals the ranges of one file out to streams that come and ask for the next block.
+/// Assigns the ranges of one file to streams; each stream asks for its next block.
 ///
-/// Streams may be added until the last one has ended. The last to end sends EOF with the number of streams and its own
-/// EOD; the others send EOD. A stream that has nothing to carry (an empty file, a slow start) still ends with EOD.
-/// A stream may leave before the end, with EOD and CLOSE, as long as another one stays.
+/// Streams may be added until the last one has ended. The last stream to end sends EOF, with the
+/// number of streams, together with its own EOD; the others send EOD. A stream that carried no data
+/// (an empty file, a slow start) also ends with EOD. A stream may end early, with EOD and CLOSE, as
+/// long as another stream stays.
 #[derive(Debug)]
 pub struct Sender {
     todo: RangeSet,
@@ -82,18 +94,19 @@ pub struct Sender {
     streams: Vec<Stream>,
     promised: u64,
     active: u64,
-    /// Active streams whose rate is measured, and the sum of their rates in bytes per second.
+    /// Number of active streams with a measured rate; below it the sum of these rates in bytes per
+    /// second.
     measured: u64,
     measured_rate: u128,
     ended: u64,
-    /// Of those that ended.
+    /// Number of ended streams that ended early, by [`Sender::leave`].
     left: u64,
     finished: bool,
 }
 
 impl Sender {
-    /// `ranges` are file offsets; offsets on the wire count from `origin` (GFD.20, ERET). `block_size` is the most
-    /// payload of a block, in bytes; 0 is taken as 1.
+    /// `ranges` are file offsets; offsets on the wire are relative to `origin` (GFD.20, ERET).
+    /// `block_size` is the maximum payload of a block, in bytes; 0 is taken as 1.
     ///
     /// # Errors
     /// A range begins before `origin`.
@@ -118,8 +131,8 @@ impl Sender {
         })
     }
 
-    /// EOF is not sent before this many streams have been added and ended: for peers that connect to us and were told
-    /// how many connections to make.
+    /// Delays EOF until this many streams were added and have ended. This is for peers that make
+    /// the connections, and that were asked for this number.
     pub fn promise_streams(&mut self, streams: u64) {
         self.promised = streams;
     }
@@ -127,7 +140,7 @@ impl Sender {
     /// A connection joins the transfer.
     ///
     /// # Errors
-    /// EOF has been handed out.
+    /// EOF has been returned to a stream.
     pub fn add_stream(&mut self) -> Result<StreamId, SendError> {
         if self.finished {
             return Err(SendError::Finished { streams: self.ended });
@@ -137,7 +150,8 @@ impl Sender {
         Ok(StreamId(self.streams.len() - 1))
     }
 
-    /// Sets the rate of `stream`, which decides how large its next blocks are. Ignored after its end.
+    /// Sets the rate of `stream`, which determines the size of its next blocks. Ignored after the
+    /// end of the stream.
     pub fn set_rate(&mut self, stream: StreamId, new: Rate) {
         let Stream::Active { rate, .. } = &mut self.streams[stream.0] else { return };
         let old = std::mem::replace(rate, new);
@@ -155,7 +169,7 @@ impl Sender {
         }
     }
 
-    /// `stream` is no longer active.
+    /// Marks `stream` as no longer active.
     fn retire(&mut self, stream: StreamId, as_: Stream) {
         if let Stream::Active { rate, .. } = std::mem::replace(&mut self.streams[stream.0], as_) {
             self.forget_rate(rate);
@@ -163,7 +177,8 @@ impl Sender {
         }
     }
 
-    /// What `stream` sends next; to ask says that its last block is with the kernel. `None` after its end.
+    /// Returns the next block or header for `stream`, or `None` after its end. The caller may call
+    /// this only when the last block of the stream has been written to the socket.
     pub fn next(&mut self, stream: StreamId) -> Option<Next> {
         let Stream::Active { block, carried, rate } = self.streams[stream.0] else {
             return None;
@@ -179,9 +194,11 @@ impl Sender {
         Some(Next::End(if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() }))
     }
 
-    /// `stream` ends now, before the others do: what it sends is EOD and CLOSE, and then nothing more for any file. To
-    /// ask says that its last block is with the kernel. It is counted like every other. `None` where it has to stay:
-    /// because it is the only one, because all is dealt out and it ends anyway, or because it has ended.
+    /// Ends `stream` before the others: returns the header with EOD and CLOSE, after which the
+    /// connection carries no more data for any file. The stream still counts in EOF. The caller may
+    /// call this only when the last block of the stream has been written to the socket. Returns
+    /// `None` if the stream has to stay because it is the only one, if all data is assigned so that
+    /// it ends anyway, or if it has ended.
     pub fn leave(&mut self, stream: StreamId) -> Option<Header> {
         let stays = self.active <= 1 || self.todo.is_empty();
         if stays || !matches!(self.streams[stream.0], Stream::Active { .. }) {
@@ -194,11 +211,13 @@ impl Sender {
         Some(Header { descriptor: end.descriptor.union(Descriptor::CLOSE), ..end })
     }
 
-    /// The connection failed: others take over the block it had. Only where it had carried nothing before that block,
-    /// because nobody knows what of earlier blocks has arrived. A receiver never saw the stream, so it is not counted.
+    /// Removes a stream whose connection failed; its block is assigned to other streams. This is
+    /// possible only if the stream carried no data before that block, because it is unknown which
+    /// earlier blocks arrived. A removed stream is not counted in EOF, because the receiver did not
+    /// see it.
     ///
     /// # Errors
-    /// The stream had ended, or carried blocks before its last one.
+    /// The stream had ended, or it carried blocks before its last one.
     pub fn remove_stream(&mut self, stream: StreamId) -> Result<(), SendError> {
         match self.streams[stream.0] {
             Stream::Removed => Ok(()),
@@ -214,37 +233,39 @@ impl Sender {
         }
     }
 
-    /// No stream is left that could send what has to be sent: add one, or give up.
+    /// Whether data or EOF is still to be sent, but no stream is left to send it. The caller has to
+    /// add a stream or abandon the transfer.
     pub fn needs_stream(&self) -> bool {
         !self.finished && self.active == 0
     }
 
-    /// EOF has been handed out: every stream has its end.
+    /// Whether EOF has been returned, so that every stream has ended.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Bytes that no stream has taken yet.
+    /// Number of bytes that are not yet assigned to a stream.
     pub fn remaining(&self) -> u64 {
         self.todo.len()
     }
 
-    /// Streams that have not ended.
+    /// Number of streams that have not ended.
     pub fn active(&self) -> u64 {
         self.active
     }
 
-    /// Streams that have ended with [`Sender::leave`].
+    /// Number of streams that ended with [`Sender::leave`].
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Streams that joined and were not removed.
+    /// Number of streams that joined and were not removed.
     pub fn streams(&self) -> u64 {
         self.active + self.ended
     }
 
-    /// The most payload of the next block of a stream with this rate, and the least that blocks shrink to, in bytes.
+    /// Returns the maximum payload of the next block of a stream with this rate, and the minimum to
+    /// which blocks shrink, in bytes.
     fn block_limit(&self, rate: Rate) -> (u64, u64) {
         if self.active <= 1 {
             return (self.block_size, self.block_size);
@@ -255,7 +276,7 @@ impl Sender {
             Rate::Unmeasured => (fair, LEAST_BLOCK),
             Rate::Pending => (fair.min(PENDING_BLOCK), LEAST_BLOCK),
             Rate::Measured(rate) => {
-                // Streams without a measured rate are taken to be like the average of the others.
+                // Streams without a measured rate are assumed to have the average rate.
                 let sum = self.measured_rate as f64 * self.active as f64 / self.measured.max(1) as f64;
                 let share = rate as f64 / sum.max(1.0);
                 let limit = (rest as f64 * share * PART_OF_REST).min(rate as f64 * LONGEST_BLOCK);
@@ -265,9 +286,10 @@ impl Sender {
         (limit.min(self.block_size), least.min(self.block_size))
     }
 
-    /// Blocks end at multiples of the block size in the file, which suits page caches and disks. Towards the end several
-    /// streams get smaller ones, slow streams smaller ones than fast streams: none is to be at its last block for long
-    /// when the others have nothing left to send.
+    /// Takes the next block from the ranges. Blocks end at multiples of the block size in the file,
+    /// which suits page caches and disks. Near the end, if there are several streams, blocks become
+    /// smaller, those of slow streams more so than those of fast streams, so that no stream is
+    /// still sending its last block long after the others have finished.
     fn take_block(&mut self, rate: Rate) -> Option<Block> {
         let range = self.todo.iter().next()?;
         let boundary = |size: u64| (range.start / size).checked_add(1).and_then(|n| n.checked_mul(size));

@@ -24,7 +24,8 @@ fn feed(
     Ok(stream.want())
 }
 
-/// Drives one connection as an engine does: what comes is a queue of bytes, read in pieces of at most `piece`.
+/// Drives one connection as an engine does: received bytes are in a queue, which is read in chunks
+/// of at most `piece` bytes.
 fn drain(
     stream: &mut StreamReceiver,
     transfer: &mut Receiver,
@@ -59,7 +60,7 @@ fn drain(
 }
 
 #[test]
-fn one_stream() {
+fn sender_with_one_stream_ends_blocks_at_block_boundaries() {
     let mut sender = Sender::new([0..5, 7..12].into_iter().collect(), 0, 4).unwrap();
     let s = sender.add_stream().unwrap();
     let mut blocks = Vec::new();
@@ -67,14 +68,14 @@ fn one_stream() {
         assert_eq!(block.file_offset, block.header.offset);
         blocks.push(block.header.offset..block.header.offset + block.header.count);
     }
-    // They end at multiples of the block size.
+    // Blocks end at multiples of the block size.
     assert_eq!(blocks, [0..4, 4..5, 7..8, 8..12]);
     assert!(sender.is_finished() && sender.next(s).is_none());
     assert_eq!(sender.add_stream(), Err(SendError::Finished { streams: 1 }));
 }
 
 #[test]
-fn blocks_get_smaller_towards_the_end() {
+fn sender_near_end_of_file_shrinks_blocks() {
     const K: u64 = 1 << 10;
     let size = 8192 * K + 100;
     let deal = |streams: usize| {
@@ -96,12 +97,12 @@ fn blocks_get_smaller_towards_the_end() {
     assert_eq!(two[..3], [1024 * K, 896 * K, 128 * K]);
     assert!(two[3..].iter().all(|count| *count <= 768 * K));
     assert_eq!(two.iter().rev().take(2).collect::<Vec<_>>(), [&100, &(64 * K)]);
-    // Each gets several.
+    // Each stream gets several blocks.
     assert!(deal(16).iter().all(|count| *count <= 128 * K));
 }
 
-/// Deals `size` bytes out to streams with these rates (bytes per second), each of which asks again when it has sent its
-/// block, and returns when each of them was done, in seconds.
+/// Assigns `size` bytes to streams with these rates (bytes per second), each of which asks for
+/// another block when it has sent one. Returns the time at which each stream finished, in seconds.
 fn ends_of_streams(size: u64, rates: &[u64], told: bool) -> Vec<f64> {
     let mut sender = Sender::new(RangeSet::from_range(0..size), 0, 1 << 20).unwrap();
     let ids: Vec<_> = rates.iter().map(|_| sender.add_stream().unwrap()).collect();
@@ -125,19 +126,19 @@ fn ends_of_streams(size: u64, rates: &[u64], told: bool) -> Vec<f64> {
 }
 
 #[test]
-fn sender_that_knows_slow_streams_ends_all_streams_together() {
+fn sender_with_known_rates_ends_all_streams_together() {
     let slow = 30_000;
     let rates = [slow, 2_000_000, 500_000, 250_000, 1_000_000, 700_000];
     let size = 60 << 20;
     let ideal = size as f64 / rates.iter().sum::<u64>() as f64;
     let end = |told| ends_of_streams(size, &rates, told).into_iter().fold(0.0, f64::max);
-    // The least block takes the slowest stream half a second.
+    // The smallest block takes the slowest stream half a second.
     assert!(end(true) < ideal + 0.6, "{} of {ideal}", end(true));
     assert!(end(false) > ideal + 1.5);
 }
 
 #[test]
-fn stream_without_measured_rate_gets_an_average_share() {
+fn sender_without_measured_rate_assigns_average_share() {
     let mut sender = Sender::new(RangeSet::from_range(0..64 << 20), 0, 1 << 20).unwrap();
     let [a, b, c] = [(); 3].map(|()| sender.add_stream().unwrap());
     sender.set_rate(a, Rate::Measured(100_000_000));
@@ -152,21 +153,22 @@ fn stream_without_measured_rate_gets_an_average_share() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn streams_of_any_rates_end_together(
+    fn sender_with_any_rates_ends_all_streams_together(
         rates in proptest::collection::vec(20_000_u64..5_000_000, 1..40),
         size in 0_u64..100 << 20,
     ) {
         let slowest = *rates.iter().min().unwrap_or(&1);
         let last = ends_of_streams(size, &rates, true).into_iter().fold(0.0, f64::max);
         let ideal = size as f64 / rates.iter().sum::<u64>() as f64;
-        // One stream alone gets whole blocks; of several, the slowest may have one least block more than its share.
+        // A single stream gets blocks of full size; of several streams, the slowest may have one
+        // smallest block more than its share.
         let block = if rates.len() == 1 { 0.0 } else { (32 << 10) as f64 / slowest as f64 };
         prop_assert!(last <= ideal * 1.02 + block, "{last} instead of {ideal}");
     }
 }
 
 #[test]
-fn empty_file_over_four_streams() {
+fn sender_of_empty_file_ends_all_streams() {
     let mut sender = Sender::new(RangeSet::new(), 0, 1 << 20).unwrap();
     let streams: Vec<_> = (0..4).map(|_| sender.add_stream().unwrap()).collect();
     let ends: Vec<_> = streams.iter().map(|s| sender.next(*s).unwrap()).collect();
@@ -176,7 +178,7 @@ fn empty_file_over_four_streams() {
 }
 
 #[test]
-fn origin_of_the_sender() {
+fn sender_with_origin_sends_relative_offsets() {
     let mut sender = Sender::new(RangeSet::from_range(100..105), 100, 4).unwrap();
     let s = sender.add_stream().unwrap();
     assert_eq!(sender.next(s), Some(Next::Block(Block { header: Header::data(0, 4), file_offset: 100 })));
@@ -193,7 +195,7 @@ fn origin_of_the_sender() {
 }
 
 #[test]
-fn a_lost_stream_gives_its_block_back() {
+fn sender_when_stream_is_lost_reassigns_its_block() {
     let mut sender = Sender::new(RangeSet::from_range(0..6), 0, 4).unwrap();
     let (a, b) = (sender.add_stream().unwrap(), sender.add_stream().unwrap());
     let first = sender.next(a).unwrap();
@@ -203,13 +205,13 @@ fn a_lost_stream_gives_its_block_back() {
     assert_eq!((sender.remaining(), sender.streams()), (4, 1));
     assert_eq!(sender.next(a), None);
     assert_eq!(sender.next(b), Some(first));
-    // Nobody knows whether what b sent before has arrived.
+    // It is unknown whether the earlier block of `b` has arrived.
     assert_eq!(sender.remove_stream(b), Err(SendError::Lost { bytes: 2 }));
     assert_eq!(sender.next(b), Some(Next::End(Header::end_of_file(1))));
 }
 
 #[test]
-fn the_last_stream_may_be_lost() {
+fn sender_when_last_stream_is_lost_needs_another() {
     let mut sender = Sender::new(RangeSet::from_range(0..4), 0, 4).unwrap();
     let (a, b) = (sender.add_stream().unwrap(), sender.add_stream().unwrap());
     sender.next(a).unwrap();
@@ -223,7 +225,7 @@ fn the_last_stream_may_be_lost() {
 }
 
 #[test]
-fn a_stream_may_leave_early() {
+fn sender_stream_may_leave_while_others_stay() {
     let mut sender = Sender::new(RangeSet::from_range(0..12), 0, 4).unwrap();
     let a = sender.add_stream().unwrap();
     assert_eq!(sender.leave(a), None);
@@ -233,19 +235,19 @@ fn a_stream_may_leave_early() {
     assert!(left.is_end_of_data() && left.is_close() && !left.is_end_of_file());
     assert_eq!((sender.leave(b), sender.next(b)), (None, None));
     assert_eq!((sender.active(), sender.left(), sender.streams()), (1, 1, 2));
-    // Nobody is left to take it over.
+    // `a` is the only stream left, so it cannot leave.
     assert_eq!(sender.leave(a), None);
     let c = sender.add_stream().unwrap();
     sender.next(c).unwrap();
     sender.next(a).unwrap();
-    // All is dealt out: they end as usual.
+    // All data is assigned: both streams end as usual.
     assert_eq!(sender.leave(c), None);
     assert_eq!(sender.next(c), Some(Next::End(Header::end_of_data())));
     assert_eq!(sender.next(a), Some(Next::End(Header::end_of_file(3))));
 }
 
 #[test]
-fn streams_that_left_make_room_for_others() {
+fn receiver_when_streams_left_accepts_others() {
     let mut transfer = Receiver::new(everything(), 0, 2);
     let _stays = transfer.add_stream().unwrap();
     for _ in 0..10 {
@@ -264,7 +266,7 @@ fn streams_that_left_make_room_for_others() {
 }
 
 #[test]
-fn promised_streams_are_waited_for() {
+fn sender_waits_for_promised_streams() {
     let mut sender = Sender::new(RangeSet::new(), 0, 4).unwrap();
     sender.promise_streams(2);
     let a = sender.add_stream().unwrap();
@@ -275,8 +277,9 @@ fn promised_streams_are_waited_for() {
 }
 
 #[test]
-fn ends_in_any_order() {
-    // EOF alone before everything, EOD with payload, EOD with CLOSE, bits without meaning.
+fn receiver_accepts_ends_in_any_order() {
+    // The headers are: EOF alone before everything else, EOD with payload, EOD with CLOSE, and
+    // flags without meaning.
     let mut transfer = Receiver::new(everything(), 0, 8);
     let (mut a, mut b) = (transfer.add_stream().unwrap(), transfer.add_stream().unwrap());
     assert_eq!(feed(&mut a, &mut transfer, header(0x40, 0, 2)), Ok(Want::Header { missing: 17 }));
@@ -292,12 +295,12 @@ fn ends_in_any_order() {
     assert_eq!(feed(&mut b, &mut transfer, header(0x4c, 0, 2)), Ok(Want::Nothing(End::Closing)));
     assert!(transfer.is_complete());
     assert_eq!((a.disconnected(), b.disconnected()), (Ok(()), Ok(())));
-    // What follows belongs to the next transfer.
+    // Further bytes belong to the next transfer.
     assert_eq!(a.header_bytes(&[0; 17], &mut transfer), Ok(0));
 }
 
 #[test]
-fn connections_that_are_lost_make_room_for_others() {
+fn receiver_when_streams_are_removed_accepts_others() {
     let mut transfer = Receiver::new(everything(), 0, 2);
     for _ in 0..5 {
         let passer_by = transfer.add_stream().unwrap();
@@ -306,21 +309,21 @@ fn connections_that_are_lost_make_room_for_others() {
     }
     let mut ended = transfer.add_stream().unwrap();
     feed(&mut ended, &mut transfer, header(8, 0, 0)).unwrap();
-    // It may serve the next transfer.
+    // The connection may serve the next transfer, so it still counts.
     transfer.remove_stream(&ended);
     transfer.add_stream().unwrap();
     assert_eq!(transfer.add_stream().unwrap_err(), ReceiveError::TooManyStreams { most: 2 });
 }
 
 #[test]
-fn a_leading_close_retires() {
+fn receiver_on_leading_close_retires_stream() {
     let mut transfer = Receiver::new(everything(), 0, 1);
     let mut a = transfer.add_stream().unwrap();
     assert_eq!(transfer.add_stream().unwrap_err(), ReceiveError::TooManyStreams { most: 1 });
     assert!(a.is_untouched());
     assert_eq!(feed(&mut a, &mut transfer, Header::close().to_bytes()), Ok(Want::Nothing(End::Retired)));
     assert!(!a.is_untouched() && transfer.ended() == 0);
-    // Another takes its place.
+    // Another stream takes its place.
     let mut b = transfer.add_stream().unwrap();
     feed(&mut b, &mut transfer, header(0, 0, 0)).unwrap();
     assert_eq!(feed(&mut b, &mut transfer, Header::close().to_bytes()), Ok(Want::Header { missing: 17 }));
@@ -331,7 +334,7 @@ fn a_leading_close_retires() {
 }
 
 #[test]
-fn lies() {
+fn receiver_on_invalid_header_fails() {
     let lie = |headers: &[[u8; Header::LEN]]| {
         let mut transfer = Receiver::new([10..20, 30..40].into_iter().collect(), 10, 4);
         for h in headers {
@@ -385,7 +388,7 @@ fn lies() {
 }
 
 #[test]
-fn lost_connections() {
+fn receiver_when_connection_is_lost_reports_missing_bytes() {
     let mut transfer = Receiver::new(everything(), 0, 4);
     let mut stream = transfer.add_stream().unwrap();
     assert_eq!(stream.disconnected(), Err(ReceiveError::Lost { left: 0, header: 17 }));
@@ -400,7 +403,7 @@ fn lost_connections() {
 
 #[test]
 #[should_panic(expected = "where 3 were wanted")]
-fn more_payload_than_wanted() {
+fn receiver_with_more_payload_than_wanted_panics() {
     let mut transfer = Receiver::new(everything(), 0, 4);
     let mut stream = transfer.add_stream().unwrap();
     feed(&mut stream, &mut transfer, header(0, 3, 0)).unwrap();
@@ -410,12 +413,12 @@ fn more_payload_than_wanted() {
 /// One step of a random schedule.
 #[derive(Clone, Debug)]
 enum Step {
-    /// This stream (modulo their number) sends its next block.
+    /// This stream (modulo the number of streams) sends its next block.
     Send(usize),
     Add,
-    /// The stream fails, where it has carried nothing.
+    /// The stream fails, if it has carried no data.
     Remove(usize),
-    /// The stream ends before the others, where it may.
+    /// The stream ends before the others, if it may.
     Leave(usize),
     /// The receiver reads from this stream.
     Receive(usize, usize),
@@ -477,9 +480,10 @@ impl World {
 }
 
 proptest! {
-    /// Whatever the schedule, what arrives is what was sent, and the transfer is complete exactly at the end.
+    /// With any schedule, the received file is the sent file, and the transfer is complete exactly
+    /// at the end.
     #[test]
-    fn sender_to_receiver(
+    fn sender_and_receiver_with_any_schedule_transfer_the_file(
         steps in steps(),
         length in 0usize..200,
         block_size in 1u64..50,
@@ -521,7 +525,7 @@ proptest! {
             }
             prop_assert!(!world.transfer.is_complete() || world.sender.is_finished());
         }
-        // In the end everybody gets a turn until nothing is left.
+        // At the end, each stream sends until no data is left.
         if world.sender.needs_stream() {
             world.add();
         }
@@ -546,9 +550,10 @@ proptest! {
         }
     }
 
-    /// Blocks that a foreign sender makes: any cut of the file, dealt to any stream, in any order, read in any pieces.
+    /// Blocks of another implementation: any division of the file, assigned to any streams in any
+    /// order, and read in chunks of any size.
     #[test]
-    fn any_interleaving(
+    fn receiver_with_any_interleaving_restores_file(
         cuts in prop::collection::vec((1usize..20, 0usize..4, any::<u8>()), 0..20),
         order in any::<prop::sample::Index>(),
         eod_with_payload: bool,
@@ -575,14 +580,14 @@ proptest! {
                 wire.extend(header(0x08, 0, 0));
             }
         }
-        // EOF comes first of all on one of them.
+        // EOF comes first on one of the streams.
         for b in header(0x40, 0, 4).iter().rev() {
             wires[order.index(4)].push_front(*b);
         }
         let mut transfer = Receiver::new(RangeSet::from_range(0..source.len() as u64), 0, 4);
         let mut streams: Vec<_> = (0..4).map(|_| transfer.add_stream().unwrap()).collect();
         let mut file = Vec::new();
-        // Round robin, a piece at a time.
+        // Read from the streams in turn, one chunk at a time.
         while wires.iter().any(|w| !w.is_empty()) {
             for (stream, wire) in streams.iter_mut().zip(&mut wires) {
                 let mut part: VecDeque<u8> = wire.drain(..piece.min(wire.len())).collect();
@@ -595,9 +600,9 @@ proptest! {
         prop_assert_eq!(file, source);
     }
 
-    /// Lying headers are errors; what is wanted always lies within what was accepted.
+    /// Invalid headers are errors; the wanted payload is always within the accepted ranges.
     #[test]
-    fn any_bytes(bytes: Vec<u8>, mut wild: Vec<(u8, u64, u64)>, origin in 0u64..10, piece in 1usize..30) {
+    fn receiver_on_any_bytes_accepts_only_valid_ranges(bytes: Vec<u8>, mut wild: Vec<(u8, u64, u64)>, origin in 0u64..10, piece in 1usize..30) {
         let accept: RangeSet = [5..20, 30..1000].into_iter().collect();
         let mut transfer = Receiver::new(accept.clone(), origin, 3);
         let mut stream = transfer.add_stream().unwrap();
@@ -627,9 +632,10 @@ proptest! {
     }
 }
 
-/// However it comes, who has sent no header is a stranger.
+/// A connection that sent no complete header is not a peer of the transfer, however its bytes are
+/// split.
 #[test]
-fn a_header_in_pieces_is_none_until_it_is_whole() {
+fn receiver_with_partial_header_has_no_header() {
     let mut transfer = Receiver::new(RangeSet::from_range(0..100), 0, 4);
     let mut stream = transfer.add_stream().unwrap();
     assert_eq!(stream.header_bytes(b"GET /", &mut transfer).unwrap(), 5);

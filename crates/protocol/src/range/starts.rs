@@ -1,14 +1,16 @@
-//! Ranges by their starts: a short list, as almost always, or a tree where somebody makes many of them.
+//! Storage of the ranges of a set, ordered by start: a short list in almost all cases, or a tree if
+//! a peer creates many ranges.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound::{Excluded, Included};
 use std::ops::Range;
 use std::slice;
 
-/// So many are a list: what stands behind one that is put in is moved in no time. Tests have trees of a few, too.
+/// Up to this number of ranges are kept in a list: moving the ranges after an inserted one is then
+/// cheap. In tests the limit is low, so that they also cover trees.
 const SHORT: usize = if cfg!(test) { 3 } else { 64 };
 
-/// Starts and ends, in order; disjoint, non-adjacent, not empty.
+/// Starts and ends, in order. The ranges are disjoint, non-adjacent and non-empty.
 #[derive(Clone)]
 pub(super) enum Starts {
     List(Vec<(u64, u64)>),
@@ -36,7 +38,7 @@ impl Starts {
         }
     }
 
-    /// From the last one on that begins nowhere behind `start`.
+    /// The ranges in order, beginning with the last one that starts at or before `start`.
     pub(super) fn from(&self, start: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         match self {
             Self::List(list) => {
@@ -50,7 +52,7 @@ impl Starts {
         }
     }
 
-    /// Whether there is one with all of `range` in it, which is not empty.
+    /// Whether one range contains all of `range`, which is not empty.
     pub(super) fn contains(&self, range: &Range<u64>) -> bool {
         match self {
             Self::List(list) => {
@@ -63,7 +65,8 @@ impl Starts {
         }
     }
 
-    /// Puts one in; those that it meets become a part of it. It is not empty.
+    /// Inserts `range`, which is not empty. It is joined with the ranges that it overlaps or
+    /// touches.
     pub(super) fn insert(&mut self, range: Range<u64>) {
         match self {
             Self::List(list) => {
@@ -74,7 +77,7 @@ impl Starts {
         }
     }
 
-    /// Takes one out, which is not empty.
+    /// Removes the bytes of `range`, which is not empty.
     pub(super) fn remove(&mut self, range: Range<u64>) {
         match self {
             Self::List(list) => {
@@ -95,7 +98,7 @@ impl Starts {
 }
 
 fn insert(list: &mut Vec<(u64, u64)>, range: Range<u64>) {
-    // The common case: blocks that come in order.
+    // The common case: blocks arrive in order.
     if let Some(last) = list.last_mut()
         && range.start >= last.0
     {
@@ -127,7 +130,7 @@ fn remove(list: &mut Vec<(u64, u64)>, range: Range<u64>) {
     let left = (list[first].0, range.start);
     let right = (range.end, list[after - 1].1);
     match (left.0 < left.1, right.0 < right.1) {
-        // A part of one goes at one of its ends.
+        // Only the start or the end of one range is removed.
         (true, false) if after - first == 1 => list[first] = left,
         (false, true) if after - first == 1 => list[first] = right,
         _ => drop(list.splice(first..after, [left, right].into_iter().filter(|one| one.0 < one.1))),
@@ -148,7 +151,7 @@ fn grow(tree: &mut BTreeMap<u64, u64>, range: Range<u64>) {
             range.start
         }
     };
-    // What follows within it, or at its end, becomes a part of it.
+    // Ranges that begin within the new range, or at its end, are joined with it.
     while let Some((&start, &end)) = tree.range((Excluded(joined), Included(range.end))).next() {
         tree.remove(&start);
         if end > range.end {
@@ -177,7 +180,7 @@ fn shrink(tree: &mut BTreeMap<u64, u64>, range: Range<u64>) {
     }
 }
 
-/// From ranges in their order.
+/// Takes ranges in order.
 impl From<Vec<(u64, u64)>> for Starts {
     fn from(sorted: Vec<(u64, u64)>) -> Self {
         if sorted.len() > SHORT { Self::Tree(sorted.into_iter().collect()) } else { Self::List(sorted) }

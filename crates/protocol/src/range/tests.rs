@@ -8,7 +8,7 @@ fn set(text: &str) -> RangeSet {
 }
 
 #[test]
-fn parse_and_print() {
+fn range_set_is_parsed_and_printed() {
     assert_eq!(set("0-10,20-30").to_string(), "0-10,20-30");
     assert_eq!(set("20-30, 0-10,10-12,25-40,7-7").to_string(), "0-12,20-40");
     assert_eq!(set("0-18446744073709551615").len(), u64::MAX);
@@ -23,7 +23,7 @@ fn parse_and_print() {
 }
 
 #[test]
-fn shape() {
+fn range_set_queries_return_expected_ranges() {
     let ranges = set("0-10,20-30");
     assert_eq!((ranges.len(), ranges.count(), ranges.end(), ranges.prefix()), (20, 2, 30, 10));
     assert_eq!((RangeSet::new().end(), set("1-2").prefix()), (0, 0));
@@ -38,7 +38,7 @@ fn shape() {
 }
 
 #[test]
-fn shifts() {
+fn range_set_shifts_saturate_or_fail_on_overflow() {
     assert_eq!(set("0-10,20-30").shift_up(5), Some(set("5-15,25-35")));
     assert_eq!(set("1-2").shift_up(u64::MAX), None);
     assert_eq!(set("0-10,20-30").shift_down(5), set("0-5,15-25"));
@@ -55,7 +55,7 @@ enum Step {
 
 const SIZE: u64 = 40;
 
-/// A few, or so many that they are merged; short ones stay apart.
+/// Either a few ranges, or so many short ones that the sets are merged.
 fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let short = (0..=SIZE, 0..3_u64).prop_map(|(at, length)| (at, (at + length).min(SIZE)));
     prop_oneof![prop::collection::vec((0..=SIZE, 0..=SIZE), 0..4), prop::collection::vec(short, 0..20),]
@@ -77,9 +77,9 @@ fn collect(ranges: &[(u64, u64)]) -> RangeSet {
 }
 
 proptest! {
-    /// The set behaves as one flag per byte does.
+    /// The set behaves like an array of one flag per byte.
     #[test]
-    fn as_flags(steps in steps(), (start, end) in (0..=SIZE, 0..=SIZE)) {
+    fn range_set_behaves_like_one_flag_per_byte(steps in steps(), (start, end) in (0..=SIZE, 0..=SIZE)) {
         let (mut set, mut flags) = (RangeSet::new(), vec![false; SIZE as usize]);
         for step in &steps {
             let (ranges, value) = match step {
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics(text: Vec<u8>, a: u64, b: u64) {
+    fn range_set_on_any_input_does_not_panic(text: Vec<u8>, a: u64, b: u64) {
         let _ = RangeSet::parse(&text);
         let mut set = RangeSet::from_range(a..b);
         set.insert(b..a);
@@ -128,10 +128,10 @@ proptest! {
     }
 }
 
-/// A peer decides how many there are, and in what order they come: each of these would take minutes if every fragment
-/// moved those behind it.
+/// A peer decides the number and the order of the ranges. Each of these operations would take
+/// minutes if every range moved the ranges after it.
 #[test]
-fn a_million_fragments() {
+fn range_set_of_a_million_ranges_is_fast() {
     const MANY: u64 = 1 << 20;
     let every = |step: u64, from: u64| (0..MANY).map(move |i| from + step * i..from + step * i + 1);
     let (even, odd): (RangeSet, RangeSet) = (every(4, 0).collect(), every(4, 2).rev().collect());
@@ -144,7 +144,7 @@ fn a_million_fragments() {
     assert_eq!(left, odd);
     left.subtract(&odd);
     assert!(left.is_empty());
-    // What has been told is taken out, over and over.
+    // As with markers, the ranges reported before are removed again and again.
     let mut told = RangeSet::new();
     for _ in 0..4 {
         let mut news = both.clone();
@@ -158,10 +158,10 @@ fn a_million_fragments() {
     assert_eq!(both.count(), 1);
 }
 
-/// From the last to the first, and from both ends to the middle: each of these would take minutes if every fragment moved those
-/// behind it.
+/// Ranges from the last to the first, and from both ends to the middle: each of these would take
+/// minutes if every range moved the ranges after it.
 #[test]
-fn many_fragments_one_by_one() {
+fn range_set_insertions_in_any_order_are_fast() {
     const MANY: u64 = 1 << 19;
     let at = |i: u64| 2 * i..2 * i + 1;
     let all: RangeSet = (0..MANY).map(at).collect();
@@ -171,7 +171,7 @@ fn many_fragments_one_by_one() {
     let mut inwards = RangeSet::new();
     (0..MANY / 2).flat_map(|i| [i, MANY - 1 - i]).for_each(|i| inwards.insert(at(i)));
     assert!(inwards == all);
-    // Nor are all of them gone through for a few.
+    // An operation with a few ranges does not visit all ranges.
     for i in (0..MANY).step_by(16) {
         assert_eq!(all.intersection(2 * i..2 * i + 2).len(), 1);
         assert_eq!(all.complement(2 * i..2 * i + 2).len(), 1);

@@ -1,17 +1,17 @@
-//! Replies from lines, for the client.
+//! Parses replies from lines, for the client.
 
 use bstr::{BString, ByteSlice};
 
 use super::{Reply, Style};
 
-/// What a server may send at most.
+/// Limits of the replies that a server may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParserLimits {
-    /// Lines of one reply.
+    /// Most lines in one reply.
     pub lines: usize,
-    /// Bytes of all lines of one reply.
+    /// Most bytes in all lines of one reply.
     pub bytes: usize,
-    /// Lines in a row that belong to no reply.
+    /// Most consecutive lines that belong to no reply.
     pub stray: usize,
 }
 
@@ -21,7 +21,7 @@ impl Default for ParserLimits {
     }
 }
 
-/// The server does not speak FTP, or too much of it.
+/// The server does not follow the protocol, or it exceeds the limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     #[error("a reply of more than {limit} lines (code {code})")]
@@ -32,10 +32,10 @@ pub enum ReplyError {
     NotAReply { line: BString },
 }
 
-/// Puts replies together from lines.
+/// Assembles replies from lines.
 ///
-/// Some replies of GCT are malformed: a refused TYPE or LANG is quoted with its CR LF, which makes a second line
-/// without a code. Such stray lines are skipped, up to a limit.
+/// Some replies of GCT are malformed: it quotes a refused TYPE or LANG with its CR LF, which makes
+/// a second line without a code. The parser skips such lines, up to a limit.
 #[derive(Debug, Default)]
 pub struct ReplyParser {
     limits: ParserLimits,
@@ -52,7 +52,7 @@ struct Open {
     bytes: usize,
 }
 
-/// The code at the beginning of a line, what separates it from the text, and the text.
+/// Splits a line into the code, the separator and the text.
 fn split_code(line: &[u8]) -> Option<(u16, u8, &[u8])> {
     let (digits, rest) = line.split_at_checked(3)?;
     if !digits.iter().all(u8::is_ascii_digit) || !(b'1'..=b'6').contains(&digits[0]) {
@@ -71,15 +71,15 @@ impl ReplyParser {
         Self { limits, open: None, stray: 0 }
     }
 
-    /// True between the first and the last line of a reply.
+    /// Whether a reply has begun whose last line has not come.
     pub fn is_within_reply(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Takes one line, without its end of line; gives the reply that it ends.
+    /// Takes one line, without its line end. Returns the reply if this is its last line.
     ///
     /// # Errors
-    /// Where a limit is passed. The connection is of no use then.
+    /// A limit is exceeded. The connection can no longer be used.
     pub fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, ReplyError> {
         let Some(mut open) = self.open.take() else {
             return self.first(line);
@@ -101,7 +101,7 @@ impl ReplyParser {
         if open.bytes > self.limits.bytes {
             return Err(ReplyError::TooLong { code: open.code, limit: self.limits.bytes });
         }
-        // The last line is still to come.
+        // Space for the last line is reserved.
         if open.lines.len() + 2 > self.limits.lines {
             return Err(ReplyError::TooManyLines { code: open.code, limit: self.limits.lines });
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn single_and_multi() {
+    fn parser_reads_single_and_multi_line_replies() {
         let replies = parse(
             b"220 vm ready.\r\n211-Extensions supported\r\n MDTM\r\n 220 no end\r\n211 End.\r\n\
               500-a\r\n500-b\r\n500 End.\r\n200\r\n",
@@ -165,20 +165,20 @@ mod tests {
     }
 
     #[test]
-    fn another_code_does_not_end_a_reply() {
+    fn parser_on_line_with_another_code_continues_reply() {
         let replies = parse(b"250-x\r\n226 y\r\n250-z\r\n250 End.\r\n");
         assert_eq!(replies.len(), 1);
         assert_eq!(replies[0].body().collect::<Vec<_>>(), ["226 y", "z"]);
     }
 
     #[test]
-    fn resyncs_after_malformed_replies_of_gct() {
+    fn parser_after_malformed_reply_of_gct_resyncs() {
         let replies = parse(b"501 'TYPE L 8\r\n' unrecognized type.\r\n200 Type set to I.\r\n");
         assert_eq!(replies, [Reply::new(501, "'TYPE L 8"), Reply::new(200, "Type set to I.")]);
     }
 
     #[test]
-    fn limits() {
+    fn parser_when_limits_are_exceeded_fails() {
         let mut parser = ReplyParser::new(ParserLimits { lines: 3, bytes: 10, stray: 2 });
         assert_eq!(parser.line(b"211-a"), Ok(None));
         assert_eq!(parser.line(b" b"), Ok(None));
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoded_replies_come_back(
+        fn parser_reads_encoded_replies_back(
             code in 100u16..660,
             style in prop_oneof![Just(Style::Coded), Just(Style::Indented)],
             lines in prop::collection::vec("[ -~]{0,12}", 1..6),
@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..50)) {
+        fn parser_on_any_bytes_does_not_panic(lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..50)) {
             let mut parser = ReplyParser::default();
             for line in lines {
                 let _ = parser.line(&line);

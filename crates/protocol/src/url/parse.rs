@@ -5,18 +5,19 @@ use bstr::{BString, ByteSlice};
 use crate::command::Password;
 use crate::url::{Scheme, Target, Url, UrlError};
 
-/// What a scheme name stands for.
+/// The meaning of a scheme name.
 enum Known {
     File,
     Remote(Scheme),
 }
 
 impl Target {
-    /// Parses a URL of any scheme that is known.
+    /// Parses a URL of any supported scheme.
     ///
     /// # Errors
-    /// The scheme is missing or unknown, the host, the port or an escape is wrong, or something holds a NUL byte, or a
-    /// line end that would be sent; a `file:` URL has no absolute path, or names another host.
+    /// The scheme is missing or unknown; the host, the port or an escape is invalid; a part
+    /// contains a NUL byte, or a line end that would be sent to the server; or a `file:` URL has no
+    /// absolute path, or refers to another host.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         match scheme(text)? {
             (Known::File, at) => file_path(text, at).map(Self::File),
@@ -24,17 +25,17 @@ impl Target {
         }
     }
 
-    /// True where the text begins as a URL does (`name:/`), so that it is no local path.
+    /// Whether the text begins like a URL (`name:/`), so that it is not a local path.
     pub fn looks_like_url(text: &str) -> bool {
         scheme_end(text).is_some_and(|end| text[end..].starts_with(":/"))
     }
 }
 
 impl Url {
-    /// Parses the URL of a file or directory of a server.
+    /// Parses the URL of a file or directory on a server.
     ///
     /// # Errors
-    /// As [`Target::parse`]; or it is a `file:` URL.
+    /// The errors of [`Target::parse`]; or the scheme is `file:`.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         match scheme(text)? {
             (Known::File, _) => Err(UrlError::FileNotRemote),
@@ -51,7 +52,7 @@ impl std::str::FromStr for Url {
     }
 }
 
-/// The scheme of `text`, and where what follows its colon begins.
+/// The scheme of `text`, and the offset after its colon.
 fn scheme(text: &str) -> Result<(Known, usize), UrlError> {
     let end = scheme_end(text).filter(|end| text[*end..].starts_with(':')).ok_or(UrlError::NoScheme)?;
     let known = match text[..end].to_ascii_lowercase().as_str() {
@@ -66,7 +67,7 @@ fn scheme(text: &str) -> Result<(Known, usize), UrlError> {
     Ok((known, end + 1))
 }
 
-/// Where the characters of a scheme end (RFC 3986 section 3.1).
+/// The offset of the end of a scheme (RFC 3986 section 3.1).
 fn scheme_end(text: &str) -> Option<usize> {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).unwrap_or(text.len());
     text.starts_with(|c: char| c.is_ascii_alphabetic()).then_some(end)
@@ -77,7 +78,7 @@ fn remote(scheme: Scheme, text: &str, at: usize) -> Result<Url, UrlError> {
     let start = at + 2;
     let end = rest.find('/').map_or(text.len(), |n| start + n);
     let authority = &text[start..end];
-    // The last @: a password may have been written with a bare one.
+    // The last @ separates the host, because a password may contain an unescaped @.
     let (user_info, host_at) = match authority.rfind('@') {
         Some(n) => (Some(&authority[..n]), start + n + 1),
         None => (None, start),
@@ -123,7 +124,7 @@ fn host_and_port(text: &str, at: usize) -> Result<(String, Option<u16>), UrlErro
     Ok((host, port))
 }
 
-/// An IPv6 address, with a zone after `%25` (RFC 6874) or, as many write it, a bare `%`.
+/// Parses an IPv6 address. A zone follows `%25` (RFC 6874), or, as many users write it, a bare `%`.
 fn ipv6(text: &str) -> Result<String, UrlError> {
     let bad = || UrlError::BadIpv6 { address: text.into() };
     let (address, zone) = match text.split_once('%') {
@@ -145,7 +146,7 @@ fn ipv6(text: &str) -> Result<String, UrlError> {
     }
 }
 
-/// `file:///path`, `file://localhost/path`, `file:/path`.
+/// Parses `file:///path`, `file://localhost/path` or `file:/path`.
 fn file_path(text: &str, at: usize) -> Result<BString, UrlError> {
     let Some(rest) = text[at..].strip_prefix("//") else {
         return if text[at..].starts_with('/') {
@@ -165,7 +166,7 @@ fn file_path(text: &str, at: usize) -> Result<BString, UrlError> {
     decode(&rest[slash..], at + 2 + slash)
 }
 
-/// Undoes `%XX`; `at` is where `text` stands in the URL.
+/// Decodes `%XX`; `at` is the offset of `text` in the URL.
 fn decode(text: &str, at: usize) -> Result<BString, UrlError> {
     let text = text.as_bytes();
     let mut bytes = BString::from(Vec::with_capacity(text.len()));
@@ -191,7 +192,8 @@ fn decode(text: &str, at: usize) -> Result<BString, UrlError> {
     Ok(bytes)
 }
 
-/// What goes into commands must not end their line: a URL could smuggle in commands.
+/// Refuses line ends in text that becomes part of a command, because a URL could otherwise inject
+/// commands.
 fn one_line(bytes: BString, at: usize) -> Result<BString, UrlError> {
     if bytes.contains_str("\r") || bytes.contains_str("\n") {
         Err(UrlError::LineEnd { at })

@@ -2,7 +2,7 @@ use std::fmt::{self, Write};
 
 use crate::url::Url;
 
-/// The canonical form without the password: what a person or a log may see.
+/// The canonical form without the password, which is safe to show and to log.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.print(false, f)
@@ -10,7 +10,7 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// The canonical form with the password: parsing it gives the same URL again.
+    /// The canonical form with the password. Parsing it returns the same URL.
     pub fn to_string_with_password(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -38,7 +38,7 @@ impl Url {
         if self.port != self.scheme.default_port() {
             write!(f, ":{}", self.port)?;
         }
-        // A path that is absolute for the server (RFC 1738 section 3.2.2) shows it.
+        // A path that is absolute on the server (RFC 1738 section 3.2.2) is printed with `%2F`.
         let (start, rest) = match self.path.strip_prefix(b"//") {
             Some(rest) => ("/%2F", rest),
             None => ("", self.path.as_slice()),
@@ -48,7 +48,8 @@ impl Url {
     }
 }
 
-/// Writes unreserved characters (RFC 3986 section 2.3) and those in `also` as they are, `%XX` for others.
+/// Writes unreserved characters (RFC 3986 section 2.3) and those in `also` unchanged, and all
+/// others as `%XX`.
 fn encode(bytes: &[u8], also: &[u8], f: &mut impl Write) -> fmt::Result {
     for &b in bytes {
         if b.is_ascii_alphanumeric() || b"-._~".contains(&b) || also.contains(&b) {
@@ -71,7 +72,7 @@ mod tests {
     use crate::url::Scheme;
 
     #[test]
-    fn canonical() {
+    fn url_is_printed_in_canonical_form() {
         for (text, printed) in [
             ("GSIFTP://H", "gsiftp://h/"),
             ("gsiftp://h:2811/a", "gsiftp://h/a"),
@@ -108,19 +109,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_undoes_printing(url in urls()) {
+        fn url_printed_is_parsed_back(url in urls()) {
             prop_assert_eq!(Url::parse(&url.to_string_with_password()), Ok(url));
         }
 
         #[test]
-        fn printing_undoes_parsing(text in "(ftp|gsiftp)://([a-z%0-9:]{0,6}@)?[a-z0-9]{1,4}(:[0-9]{1,4})?/[ -~]{0,20}") {
+        fn url_parsed_and_printed_is_parsed_back(text in "(ftp|gsiftp)://([a-z%0-9:]{0,6}@)?[a-z0-9]{1,4}(:[0-9]{1,4})?/[ -~]{0,20}") {
             if let Ok(url) = Url::parse(&text) {
                 prop_assert_eq!(Url::parse(&url.to_string_with_password()), Ok(url));
             }
         }
 
         #[test]
-        fn never_panics(text: String) {
+        fn url_parse_on_any_text_does_not_panic(text: String) {
             let _ = crate::url::Target::parse(&text);
             let _ = crate::url::Target::parse(&format!("ftp://{text}"));
         }

@@ -26,7 +26,7 @@ fn stor() -> Command {
 }
 
 #[test]
-fn pipelined_replies_in_order() {
+fn session_with_pipelined_commands_assigns_replies_in_order() {
     let mut session = greeted();
     let a = session.submit(&Command::Size("a b".into())).unwrap();
     let b = session.submit(&Command::Feat).unwrap();
@@ -42,7 +42,7 @@ fn pipelined_replies_in_order() {
 }
 
 #[test]
-fn markers_and_preliminary_replies() {
+fn session_during_transfer_reports_markers_and_preliminary_replies() {
     let mut session = greeted();
     let t = session.submit(&stor()).unwrap();
     session
@@ -65,9 +65,9 @@ fn markers_and_preliminary_replies() {
     );
 }
 
-/// Every way in which servers were seen to answer ABOR.
+/// Each way in which servers were seen to answer ABOR.
 #[test]
-fn aborts() {
+fn abort_with_any_server_answer_finishes_all_commands() {
     for (replies, transfer, abort) in [
         ("426 Aborted.|226 Abort successful|200 ok", Some(426), Some(226)),
         ("226 Transfer Complete.|226 Abort successful|200 ok", Some(226), Some(226)),
@@ -96,7 +96,7 @@ fn aborts() {
 }
 
 #[test]
-fn abort_of_a_transfer_that_has_not_begun() {
+fn abort_before_transfer_begins_is_assigned_226() {
     let mut session = greeted();
     let t = session.submit(&stor()).unwrap();
     let a = session.abort().unwrap();
@@ -114,9 +114,9 @@ fn abort_of_a_transfer_that_has_not_begun() {
 }
 
 #[test]
-fn streams_answers_are_in_nobodys_way() {
+fn streams_answer_in_pipeline_takes_no_reply_of_a_command() {
     let mut session = greeted();
-    // Nothing outstanding.
+    // No command is pending.
     session.set_streams(8).unwrap();
     assert_eq!(
         (session.poll_transmit().unwrap().as_slice(), session.outstanding()),
@@ -125,7 +125,7 @@ fn streams_answers_are_in_nobodys_way() {
     session.input(b"114 Streams 8\r\n").unwrap();
     let set = |n| Event::Streams(StreamsAnswer::Set(n));
     assert_eq!(events(&mut session), [set(8)]);
-    // Between the replies to pipelined transfers, and before the first of them.
+    // The answers come between the replies to pipelined transfers, and before the first of them.
     let a = session.submit(&Command::Retr("a".into())).unwrap();
     session.set_streams(0).unwrap();
     session.set_streams(5000).unwrap();
@@ -146,7 +146,7 @@ fn streams_answers_are_in_nobodys_way() {
             finished(b, 226, "z"),
         ]
     );
-    // One that was not asked for is like any other preliminary reply.
+    // An answer without a request is like any other preliminary reply.
     session.input(b"114 Streams 8\r\n").unwrap();
     assert_eq!(events(&mut session), [Event::Unsolicited(Reply::new(114, "Streams 8"))]);
     assert_eq!(session.submit(&Command::Site(SiteCommand::Streams(2))), Err(SubmitError::OutOfBand));
@@ -154,12 +154,12 @@ fn streams_answers_are_in_nobodys_way() {
 }
 
 #[test]
-fn streams_do_not_disturb_aborts() {
+fn streams_answer_before_abort_does_not_begin_transfer() {
     let mut session = greeted();
     let t = session.submit(&stor()).unwrap();
     session.set_streams(2).unwrap();
     let a = session.abort().unwrap();
-    // The transfer had not begun, for all that 114 says.
+    // The 114 does not mean that the transfer has begun.
     session.input(b"114 Streams 2\r\n226 Abort successful\r\n200 ok\r\n").unwrap();
     assert_eq!(
         events(&mut session),
@@ -172,7 +172,7 @@ fn streams_do_not_disturb_aborts() {
 }
 
 #[test]
-fn closing_finishes_everything() {
+fn session_on_421_finishes_all_commands() {
     let mut session = greeted();
     let a = session.submit(&stor()).unwrap();
     let b = session.submit(&Command::Quit).unwrap();
@@ -189,7 +189,7 @@ fn closing_finishes_everything() {
 }
 
 #[test]
-fn closing_instead_of_a_greeting() {
+fn session_on_421_as_greeting_reports_both() {
     let mut session = Session::new(Limits::default());
     assert_eq!(session.disconnected(), Err(SessionError::Disconnected { outstanding: 0 }));
     session.input(b"421 Service busy\r\n").unwrap();
@@ -198,14 +198,14 @@ fn closing_instead_of_a_greeting() {
 }
 
 #[test]
-fn disconnected_too_early() {
+fn disconnected_while_command_pending_fails() {
     let mut session = greeted();
     session.submit(&stor()).unwrap();
     assert_eq!(session.disconnected(), Err(SessionError::Disconnected { outstanding: 1 }));
 }
 
 #[test]
-fn limits_hold() {
+fn session_when_limits_are_exceeded_fails() {
     let limits = Limits { line: 20, unsolicited: 3, ..Limits::default() };
     let mut session = Session::new(limits);
     session.input(b"220 x\r\n").unwrap();
@@ -218,16 +218,17 @@ fn limits_hold() {
 }
 
 #[test]
-fn line_ends_cannot_be_smuggled_in() {
+fn submit_with_line_end_in_path_is_refused() {
     let mut session = greeted();
     assert!(matches!(session.submit(&Command::Dele("a\nDELE b".into())), Err(SubmitError::Unprintable(_))));
     assert_eq!((session.poll_transmit(), session.outstanding()), (None, 0));
 }
 
 proptest! {
-    /// Replies reach their commands however the bytes are cut, and however commands and replies interleave.
+    /// Replies are assigned to their commands however the bytes are cut, and however commands and
+    /// replies interleave.
     #[test]
-    fn any_fragmentation(codes in prop::collection::vec((200u16..600, 0u8..3), 1..20), cut in 1usize..12, ahead in 1usize..5) {
+    fn session_with_any_fragmentation_assigns_replies(codes in prop::collection::vec((200u16..600, 0u8..3), 1..20), cut in 1usize..12, ahead in 1usize..5) {
         let mut session = greeted();
         let (mut tickets, mut expected, mut got) = (Vec::new(), Vec::new(), Vec::new());
         let mut asked = 0;
@@ -237,7 +238,7 @@ proptest! {
                 tickets.push(session.submit(&stor()).unwrap());
             }
             let mut wire = "150 x\r\n".repeat((*preliminaries).into());
-            // Answers to SITE STREAMS come anywhere.
+            // Answers to SITE STREAMS may come anywhere.
             if i % 3 == 0 {
                 session.set_streams(4).unwrap();
                 session.set_streams(5).unwrap();
@@ -267,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_panics(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20)) {
+    fn session_on_any_input_does_not_panic(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20)) {
         let mut session = Session::new(Limits::default());
         for chunk in chunks {
             let _ = session.submit(&stor());

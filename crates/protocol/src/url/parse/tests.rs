@@ -7,7 +7,7 @@ fn url(text: &str) -> Url {
 }
 
 #[test]
-fn plain() {
+fn url_parse_reads_host_port_and_path() {
     let u = url("gsiftp://dtn.example/data/x");
     assert_eq!((u.scheme, u.host.as_str(), u.port), (Scheme::Gsiftp, "dtn.example", 2811));
     assert_eq!((u.user.as_ref(), u.password.as_ref(), u.path.as_slice()), (None, None, &b"/data/x"[..]));
@@ -23,7 +23,7 @@ fn plain() {
 }
 
 #[test]
-fn escapes() {
+fn url_parse_decodes_escapes() {
     assert_eq!(url("ftp://h/%20%ff%41%2f%25").path, &b"/ \xffA/%"[..]);
     let u = url("ftp://h/%2Fetc/x");
     assert_eq!((u.path.as_slice(), u.login_relative().as_bytes()), (&b"//etc/x"[..], &b"/etc/x"[..]));
@@ -40,7 +40,7 @@ fn escapes() {
 }
 
 #[test]
-fn user_info() {
+fn url_parse_reads_user_and_password() {
     let u = url("gsiftp://us%40er:p%3Aw%2f@h:99/x");
     assert_eq!(u.user.unwrap(), "us@er");
     assert_eq!((u.password.unwrap().expose(), u.port), (&b"p:w/"[..], 99));
@@ -53,7 +53,7 @@ fn user_info() {
 }
 
 #[test]
-fn ipv6_hosts() {
+fn url_parse_reads_ipv6_hosts_and_zones() {
     let u = url("gsiftp://[2001:DB8::0:1]:1/");
     assert_eq!((u.host.as_str(), u.port), ("2001:db8::1", 1));
     assert_eq!(url("gsiftp://[fe80::1%25eth0]/").host, "fe80::1%eth0");
@@ -67,7 +67,7 @@ fn ipv6_hosts() {
 }
 
 #[test]
-fn errors() {
+fn url_parse_of_invalid_url_fails() {
     for (text, error) in [
         ("/a/b", UrlError::NoScheme),
         ("a b://c", UrlError::NoScheme),
@@ -92,7 +92,7 @@ fn errors() {
 }
 
 #[test]
-fn files() {
+fn target_parse_reads_file_urls() {
     let file = |text| match Target::parse(text) {
         Ok(Target::File(path)) => Ok(path),
         Ok(other) => panic!("{other:?}"),
@@ -117,7 +117,7 @@ fn files() {
 }
 
 #[test]
-fn what_looks_like_one() {
+fn looks_like_url_requires_scheme_and_slash() {
     for (text, is) in [
         ("ftp://h", true),
         ("file:/x", true),
