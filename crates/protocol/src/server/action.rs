@@ -1,7 +1,8 @@
-//! What a server session asks of its host, and what the host answers.
+//! The interface between a server session and its host: the actions that a session requests, and
+//! the results that the host reports.
 //!
-//! The session decides everything that can be decided from the bytes a client sent; the host owns sockets,
-//! files, users and the clock. One operation is under way at a time.
+//! The session decides everything that can be decided from the bytes that a client sent. The host
+//! owns the sockets, the files, the users and the clock. A session runs one operation at a time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,41 +20,43 @@ use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
 
-/// One step that the host has to take, in order.
+/// A step for the host. The host takes the steps in order.
 #[derive(Debug)]
 pub enum Action {
-    /// Write this reply to the control connection.
+    /// Send this reply on the control connection.
     Send(Reply),
-    /// Carry this out, then call [`Session::completed`](super::Session::completed) once.
+    /// Carry out this operation, then call [`Session::completed`](super::Session::completed) once.
     Perform(Operation),
-    /// Break off the operation under way, which still has to be completed, with [`Failure::Aborted`] if it had not ended.
-    /// It is asked for at most once an operation, and only for those that may take long.
+    /// Abort the running operation. The host still has to complete it, with [`Failure::Aborted`] if
+    /// it had not ended. The session requests this at most once per operation, and only for
+    /// operations that may take long.
     Abort,
-    /// SITE STREAMS (our extension): the data channel, where there is one, has so many streams from now on when it sends in
-    /// MODE E, and the transfer under way too. Already within the limits of the configuration, and answered.
+    /// SITE STREAMS (Ropewalk extension): the data channel, if there is one, uses this number of
+    /// streams from now on when it sends in MODE E, also in the transfer in progress. The number is
+    /// within the limits of the configuration, and the session has sent the reply.
     Streams(u32),
-    /// What is sent and received from here on is protected by the context that [`Outcome::Secured`] told of, or by TLS,
-    /// which begins now: replies before this leave in clear.
+    /// Protect all further input and output with the context that [`Outcome::Secured`] reported, or
+    /// with TLS, which starts now. Replies before this action are sent in clear.
     Protect,
-    /// Close the control connection once everything before has been written.
+    /// Close the control connection after all earlier output has been written.
     Close,
 }
 
-/// A log-in that was refused because of what the settings ask of its connection, before there was a password or token
-/// ([`Session::refused_login`](super::Session::refused_login)).
+/// A log-in that was refused before a password or token was received, because the settings require
+/// another kind of connection ([`Session::refused_login`](super::Session::refused_login)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedLogin {
-    /// The name behind USER.
+    /// The argument of USER.
     pub user: BString,
     pub reason: String,
 }
 
-/// How a control connection is secured.
+/// The mechanism that secures a control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// RFC 2228: tokens in ADAT, then each line protected by itself.
+    /// RFC 2228: tokens in ADAT, after which each line is protected separately.
     Gssapi,
-    /// RFC 4217: all bytes travel in TLS.
+    /// RFC 4217: all bytes are sent through TLS.
     Tls,
 }
 
@@ -73,7 +76,7 @@ pub enum RepresentationType {
     Image,
 }
 
-/// How blocks are dealt to stripes (GFD.20 section 3.4.2.4).
+/// The way in which blocks are distributed to stripes (GFD.20 section 3.4.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum StripeLayout {
     #[default]
@@ -84,31 +87,34 @@ pub enum StripeLayout {
     },
 }
 
-/// The session's options at the moment in which a data channel is made; later changes do not reach it.
+/// The session's options at the time at which a data channel is created. Later changes do not
+/// affect the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelOptions {
     pub mode: Mode,
     pub representation: RepresentationType,
-    /// Streams that a sending server opens for each address, at least 1.
+    /// Number of streams that a sending server opens for each address, at least 1.
     pub parallelism: u32,
     pub layout: StripeLayout,
-    /// SO_SNDBUF in bytes, where the client asked for one.
+    /// SO_SNDBUF in bytes, if the client requested a size.
     pub send_buffer: Option<u64>,
-    /// SO_RCVBUF in bytes, where the client asked for one.
+    /// SO_RCVBUF in bytes, if the client requested a size.
     pub receive_buffer: Option<u64>,
-    /// ABUF: both buffers are to be sized by what is known of the path, to so many bytes at most. Never together with one
-    /// of the fixed sizes.
+    /// ABUF: the host determines both buffer sizes from its knowledge of the path, up to this
+    /// number of bytes. Never set together with one of the fixed sizes.
     pub automatic_buffers: Option<u64>,
-    /// The congestion control that the client chose, among those allowed.
+    /// The congestion control algorithm that the client chose, which is one of those allowed.
     pub congestion: Option<CongestionName>,
     /// DCAU: always none on a control connection without security.
     pub authentication: DataAuthentication,
-    /// PROT. Where only authentication could give it (GSI) and there is none, the channel is to be refused.
+    /// PROT. If this protection requires authentication (GSI) and there is none, the host has to
+    /// refuse the channel.
     pub protection: Protection,
-    /// PBSZ under [`Outcome::Wrapped`]: the longest message on a protected data connection, in bytes.
+    /// PBSZ with [`Outcome::Wrapped`]: the longest message on a protected data connection, in
+    /// bytes.
     pub protection_buffer: u32,
-    /// SITE DATAKEY (our extension): the channel's connections are to prove that they have it. Never together with DCAU or
-    /// PROT.
+    /// SITE DATAKEY (Ropewalk extension): the connections of the channel have to prove that they
+    /// know this key. Never set together with DCAU or PROT.
     pub key: Option<DataKey>,
 }
 
@@ -118,20 +124,22 @@ pub enum Family {
     V6,
 }
 
-/// Make a passive data channel: answer [`Outcome::Addresses`]. The one before it goes, whatever comes of this.
+/// Create a passive data channel, and report [`Outcome::Addresses`]. The previous channel is
+/// closed, even if this fails.
 ///
-/// In stream mode a channel is used up by one transfer or listing that reported [`Event::Begun`].
+/// In stream mode, one transfer or listing that reported [`Event::Begun`] uses the channel up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// `None`: the family of the control connection.
+    /// `None` stands for the family of the control connection.
     pub family: Option<Family>,
-    /// SPAS: one address for each stripe.
+    /// SPAS: one address per stripe.
     pub striped: bool,
     pub channel: ChannelOptions,
 }
 
-/// Make an active data channel; nothing is connected yet. Answer [`Outcome::Done`], or a failure where the
-/// user may not send data to these addresses. The channel before it goes, whatever comes of this.
+/// Create an active data channel, without connecting yet. Report [`Outcome::Done`], or a failure if
+/// the user must not send data to these addresses. The previous channel is closed, even if this
+/// fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
     pub addresses: Vec<SocketAddr>,
@@ -146,39 +154,43 @@ pub enum Direction {
     Store,
 }
 
-/// An expected checksum of the whole file (SCKS, STORATTR).
+/// The expected checksum of the whole file (SCKS, STORATTR).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedChecksum {
     pub algorithm: ChecksumAlgorithm,
-    /// Lower case hexadecimal.
+    /// In lower case hexadecimal digits.
     pub value: String,
 }
 
-/// One file transfer over the data channel last made.
+/// One file transfer over the last data channel that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     pub direction: Direction,
     pub path: VirtualPath,
-    /// Retrieve: `ERET P offset length`; wire offsets count from `offset`.
+    /// Retrieve: `ERET P offset length`; offsets on the wire are relative to `offset`.
     pub window: Option<Window>,
-    /// Store: `ESTO A offset`; wire offsets are added to it and the file is not truncated.
+    /// Store: `ESTO A offset`; offsets on the wire are relative to it, and the file is not
+    /// truncated.
     pub adjust: Option<u64>,
     /// Store: APPE.
     pub append: bool,
-    /// REST was given: `present` is what the destination has already, relative to window or adjust.
+    /// REST was received: `present` are the ranges that the destination already has, relative to
+    /// `window` or `adjust`.
     pub restarted: bool,
     pub present: RangeSet,
-    /// Store: the file takes the place of what has its name, as if it were renamed, also of a symbolic link and of a file
-    /// that may not be written to (our extension, `OPTS STOR Replace=1;`). Not what goes on with a file, or adds to it.
+    /// Store: the complete file replaces an existing file, as a rename does. This also replaces a
+    /// symbolic link, or a file without write permission (Ropewalk extension, `OPTS STOR
+    /// Replace=1;`). Never set for an upload that resumes or extends a file.
     pub replaces: bool,
-    /// Store: the size that ALLO announced.
+    /// Store: the size that ALLO announced, in bytes.
     pub allocated: Option<u64>,
     pub expected: Option<ExpectedChecksum>,
-    /// Store: modification time to set, in seconds since 1970 (SITE STORATTR modify).
+    /// Store: the modification time to set, in seconds since 1970 (SITE STORATTR modify).
     pub modified: Option<i64>,
     pub mode: Mode,
     pub representation: RepresentationType,
-    /// Checksum to compute while the data passes (our extension, `OPTS RETR Checksum=ALG;`).
+    /// Algorithm of the checksum to compute during the transfer (Ropewalk extension, `OPTS RETR
+    /// Checksum=ALG;`).
     pub inline_checksum: Option<ChecksumAlgorithm>,
     /// Seconds between 112 markers, 0 for none.
     pub perf_interval: u32,
@@ -188,13 +200,14 @@ pub struct Transfer {
     pub path_info: bool,
     /// Report [`Event::Storage`] with each [`Event::Perf`].
     pub storage_info: bool,
-    /// The congestion control of connections made from now on, as in [`ChannelOptions`].
+    /// The congestion control algorithm for further connections, as in [`ChannelOptions`].
     pub congestion: Option<CongestionName>,
-    /// Tell the address only now (delayed passive): report [`Event::Listening`] first.
+    /// Delayed passive: create this channel, and report its addresses with [`Event::Listening`]
+    /// first.
     pub delayed: Option<Listen>,
 }
 
-/// A part of a file, in bytes.
+/// A range of a file: offset and length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub offset: u64,
@@ -213,89 +226,94 @@ pub enum ListForm {
     Recursive,
 }
 
-/// A listing over the data channel: rows are formatted by `listing` and `facts`.
+/// A listing over the data channel. The host formats the lines with `listing` and `facts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
     pub form: ListForm,
     pub path: VirtualPath,
     pub facts: FactSet,
-    /// MLSR: go on after an entry that cannot be read.
+    /// MLSR: continue after an entry that cannot be read.
     pub continue_on_error: bool,
-    /// MLSR: descend into directories that symbolic links lead to.
+    /// MLSR: descend into directories through symbolic links.
     pub traverse_links: bool,
     pub mode: Mode,
     pub representation: RepresentationType,
     pub delayed: Option<Listen>,
 }
 
-/// SITE PROFILE but for FETCH.
+/// SITE PROFILE, except FETCH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileRequest {
-    /// Measure this host, for so many seconds at most; `raw`: and keep the tools' own files.
+    /// Measure this host for at most this time; if `raw` is true, keep the output files of the
+    /// tools.
     Start {
         seconds: Option<u32>,
         raw: bool,
     },
     Clock,
     Stop,
-    /// Reads this file past the page cache.
+    /// Measure reading this file without the page cache.
     ReadDisk(VirtualPath),
-    /// Writes a file beside this one, which need not exist, and removes it.
+    /// Measure writing a file next to this one, which need not exist, and remove it.
     WriteDisk(VirtualPath),
-    /// Checksums and encryption.
+    /// Measure checksums and encryption.
     Processor,
-    /// One test of iperf3.
+    /// Start an iperf3 server for one test.
     Iperf,
 }
 
-/// A profile over the data channel: bytes as they are, whatever the representation type.
+/// A profile over the data channel: raw bytes, regardless of the representation type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchProfile {
-    /// A file of a tool in place of the profile.
+    /// Send this output file of a tool instead of the profile.
     pub raw: Option<BString>,
     pub mode: Mode,
     pub delayed: Option<Listen>,
 }
 
-/// What the host is asked to carry out.
+/// An operation that the host has to carry out.
 #[derive(Debug)]
 pub enum Operation {
-    /// AUTH: a handshake begins, in place of any that was under way. With [`Mechanism::Tls`] it follows
-    /// [`Action::Protect`]: answer [`Outcome::Done`] where it can begin.
+    /// AUTH: start the security mechanism, in place of a security exchange in progress. With
+    /// [`Mechanism::Tls`] the TLS handshake follows [`Action::Protect`]; report [`Outcome::Done`]
+    /// if it can start.
     SecurityBegin(Mechanism),
-    /// ADAT, base64: answer [`Outcome::SecurityToken`] or [`Outcome::Secured`]. After a failure the handshake is over.
+    /// ADAT, in base64: report [`Outcome::SecurityToken`] or [`Outcome::Secured`]. A failure ends
+    /// the exchange of tokens.
     SecurityToken(BString),
-    /// DCSC P: the credential for data connections, base64 of PEM; `None`: the usual one again.
+    /// DCSC P: use this credential for data connections, in base64 of PEM; `None` restores the
+    /// usual one.
     DataCredential(Option<Password>),
-    /// Answer [`Outcome::LoggedIn`]. Where the session is secured, the name is to be one that the authenticated client may
-    /// have, or `:globus-mapping:` for its usual one.
+    /// Report [`Outcome::LoggedIn`]. If the session is secured, the name has to be one that is
+    /// allowed for the authenticated client, or `:globus-mapping:` for its usual name.
     Login {
         user: BString,
         password: Password,
     },
     Listen(Listen),
     Connect(Connect),
-    /// ABUF: say which buffers, of at most so many bytes, suit the path to this client (0: the system is to choose). Answer
-    /// [`Outcome::Advice`]. It holds for channels made from now on ([`ChannelOptions::automatic_buffers`]).
+    /// ABUF: describe the buffer sizes, up to `ceiling` bytes, that suit the path to this client
+    /// (0: the system chooses). Report [`Outcome::Advice`]. It applies to channels that are created
+    /// later ([`ChannelOptions::automatic_buffers`]).
     AdviseBuffers {
         ceiling: u64,
     },
-    /// The data channel and its cached connections go (MODE, DCAU or PROT changed).
+    /// Close the data channel and its cached connections (MODE, DCAU or PROT changed).
     CloseChannel,
     Transfer(Box<Transfer>),
     List(Box<List>),
-    /// Must be a directory that may be entered.
+    /// The path has to be a directory that the user may enter.
     ChangeDirectory(VirtualPath),
-    /// Answer [`Outcome::Entry`]; `follow` symbolic links or not.
+    /// Report [`Outcome::Entry`]; `follow` decides whether symbolic links are followed.
     Stat {
         path: VirtualPath,
         follow: bool,
     },
-    /// MLSC: report [`Event::Entries`] in chunks, then complete.
+    /// MLSC: report [`Event::Entries`] in chunks, then complete the operation.
     ListHere {
         path: VirtualPath,
     },
-    /// SIZE: answer [`Outcome::Size`]. A directory has none (RFC 3659 section 4.2).
+    /// SIZE: report [`Outcome::Size`]. A directory has no size (RFC 3659 section 4.2).
     Size(VirtualPath),
     MakeDirectory(VirtualPath),
     RemoveDirectory(VirtualPath),
@@ -326,7 +344,8 @@ pub enum Operation {
         target: BString,
         link: VirtualPath,
     },
-    /// CKSM: `length` `None` is to the end of the file. Report [`Event::Checksummed`]; answer [`Outcome::Checksum`].
+    /// CKSM: if `length` is `None`, sum to the end of the file. Report [`Event::Checksummed`], then
+    /// [`Outcome::Checksum`].
     Checksum {
         algorithm: ChecksumAlgorithm,
         offset: u64,
@@ -335,46 +354,48 @@ pub enum Operation {
         /// Seconds between 113 markers, 0 for none.
         marker_interval: u32,
     },
-    /// What an interrupted upload to this path left on disk (our extension, SITE RANGES): answer [`Outcome::Ranges`].
+    /// SITE RANGES (Ropewalk extension): report the ranges that an interrupted upload to this path
+    /// left on disk, as [`Outcome::Ranges`].
     Ranges(VirtualPath),
-    /// SITE PROFILE (our extension): answer [`Outcome::Profile`]. Whether this user may, the host decides.
+    /// SITE PROFILE (Ropewalk extension): report [`Outcome::Profile`]. The host decides whether the
+    /// user may do this.
     Profile(ProfileRequest),
-    /// SITE PROFILE FETCH: sends over the data channel what the last STOP told of.
+    /// SITE PROFILE FETCH: send the result of the last STOP over the data channel.
     FetchProfile(Box<FetchProfile>),
-    /// SITE CHROOT: the path becomes the session's root. The data channel goes: its connections belong to a session that may
-    /// see more.
+    /// SITE CHROOT: the path becomes the session's root. The data channel is closed, because its
+    /// connections belong to a session that may see more files.
     ChangeRoot(VirtualPath),
-    /// SITE RESTRICT: a path rule list (GCT syntax), relative to the session's root.
+    /// SITE RESTRICT: a list of path rules (GCT syntax), relative to the session's root.
     Restrict(BString),
-    /// SITE CLIENTINFO, verbatim, for the log.
+    /// SITE CLIENTINFO, unparsed, for the log.
     ClientInfo(BString),
     /// SITE TASKID, for the log.
     TaskId(BString),
 }
 
-/// Progress of the operation under way.
+/// Progress of the running operation.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Delayed passive: here are the addresses.
+    /// Delayed passive: the addresses of the channel.
     Listening(Vec<SocketAddr>),
-    /// A data connection is up.
+    /// A data connection was made; `reused` if it existed before.
     Begun { reused: bool },
-    /// Time for a 112 marker. `timestamp` is in tenths of a second since 1970.
+    /// A 112 marker is due. `timestamp` is in tenths of a second since 1970.
     Perf { timestamp: u64, stripe: u32, stripes: u32, bytes: u64 },
-    /// Time for a 111 marker: what was received since the last one.
+    /// A 111 marker is due: the ranges received since the last one.
     Received(RangeSet),
-    /// Time for a 115 marker.
+    /// A 115 marker is due.
     Path(PathMarker),
-    /// The streams of the transfer have waited so long for storage until now, summed over them; sent as a 115 marker if
-    /// [`Transfer::storage_info`].
+    /// The time for which the streams of the transfer have waited for storage until now, summed
+    /// over the streams. It is sent as a 115 marker if [`Transfer::storage_info`] is set.
     Storage(Duration),
-    /// Time for a 113 marker. `timestamp` is in tenths of a second since 1970.
+    /// A 113 marker is due. `timestamp` is in tenths of a second since 1970.
     Checksummed { timestamp: u64, bytes: u64 },
     /// A chunk of the listing of [`Operation::ListHere`].
     Entries(Vec<Entry>),
 }
 
-/// How an operation ended well.
+/// The result of a successful operation.
 #[derive(Debug)]
 pub enum Outcome {
     Done,
@@ -383,27 +404,28 @@ pub enum Outcome {
         home: VirtualPath,
         message: Option<String>,
     },
-    /// The handshake goes on: the token to send, base64.
+    /// The exchange of tokens continues with this token for the client, in base64.
     SecurityToken(String),
-    /// The client is authenticated. With a last token, base64, where there is one.
+    /// The client is authenticated. The last token for the client, if there is one, is in base64.
     Secured(Option<String>),
-    /// As `Secured`, by a mechanism whose context protects data connections too (RFC 2228 section 3; Kerberos): there is no
-    /// DCAU, and PROT holds by itself.
+    /// Like `Secured`, but the context of the mechanism also protects data connections (RFC 2228
+    /// section 3; Kerberos): there is no DCAU, and PROT works without it.
     Wrapped(Option<String>),
     Addresses(Vec<SocketAddr>),
-    /// Text for the reply to ABUF.
+    /// The text for the reply to ABUF.
     Advice(String),
-    /// `checksum` where one was computed in passing.
+    /// `checksum` is set if it was computed during the transfer.
     Transferred {
         checksum: Option<(ChecksumAlgorithm, String)>,
     },
-    /// Bytes of a listing that were sent.
+    /// Number of bytes of the listing that were sent.
     Listed {
         bytes: u64,
     },
     Entry {
         entry: Box<Entry>,
-        /// The host's clock, in seconds since 1970: STAT tells by it whether a time needs its year.
+        /// The host's time, in seconds since 1970. STAT uses it to decide whether to print the year
+        /// of a time.
         now: i64,
     },
     Size(u64),
@@ -412,41 +434,43 @@ pub enum Outcome {
     Profile(ProfileAnswer),
 }
 
-/// How an operation failed; the session turns it into GCT's replies (`error_class`).
+/// The reason for which an operation failed. The session translates it into GCT's replies
+/// (`error_class`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A file operation failed: errno, and the name of the call that failed, such as `mkdir` (which makes GCT's
-    /// `System error in mkdir`). Where a file cannot be opened it is `open`: that has replies of its own.
+    /// A file operation failed with this errno. `action` is the name of the failed call, such as
+    /// `mkdir` (GCT's text is then `System error in mkdir`). If a file cannot be opened it is
+    /// `open`, for which there are special replies.
     System {
         errno: i32,
         action: String,
     },
-    /// A class of GCT's with text lines.
+    /// One of GCT's error classes, with lines of text.
     Class {
         class: ErrorClass,
         lines: Vec<String>,
     },
-    /// The path is outside of what the user may reach, or the right is missing.
+    /// The path is outside of the user's directories, or the user has no permission.
     NotAllowed,
-    /// Log-in refused, with the reason.
+    /// The log-in was refused for this reason.
     LoginDenied(String),
-    /// Data connection could not be made.
+    /// The data connection could not be made.
     DataConnection(String),
-    /// Data connection broke or carried nonsense, after it was made.
+    /// The data connection was made, but it broke or carried invalid data.
     DataBroken(String),
-    /// RETR/STOR before PASV/PORT, or a direction that the channel cannot carry.
+    /// RETR or STOR before PASV or PORT, or a direction for which the channel cannot be used.
     NoDataChannel(String),
     ChecksumMismatch {
         computed: String,
         expected: String,
     },
-    /// The server will not: 5xx with this text.
+    /// The server refuses: a failure code (5xx) with this text.
     Refused {
         code: u16,
         text: String,
     },
-    /// Broken off by ABOR.
+    /// Aborted by ABOR.
     Aborted,
-    /// Too busy or shutting down: 451 or 421 with this text.
+    /// The server is too busy or is shutting down: 451 or 421 with this text.
     Busy(String),
 }

@@ -1,4 +1,4 @@
-//! What all sessions of a server have in common.
+//! Settings that all sessions of a server share.
 
 use std::collections::BTreeSet;
 
@@ -7,57 +7,58 @@ use crate::help;
 use crate::reply::Reply;
 use crate::streams::MAX_STREAMS;
 
-/// Settings of a server's sessions, made once and shared.
+/// Settings of a server's sessions, which are created once and shared.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// In the banner.
+    /// Host name in the banner.
     pub hostname: String,
-    /// In the banner and in SITE VERSION: `0.1.0`.
+    /// Version in the banner and in SITE VERSION: `0.1.0`.
     pub version: String,
     pub banner: Banner,
-    /// SITE FAULT, a test aid.
+    /// Whether to enable SITE FAULT, a test aid.
     pub faults: bool,
-    /// Commands that do not exist, in upper case: `RETR`, `SITE RDEL`.
+    /// Disabled commands, in upper case: `RETR`, `SITE RDEL`.
     pub disabled: BTreeSet<String>,
-    /// Put the address, not only the port, into the reply to EPSV.
+    /// Whether the reply to EPSV contains the address in addition to the port.
     pub epsv_address: bool,
-    /// Bytes of a command line. A longer one ends the session.
+    /// Longest command line in bytes. A longer line ends the session.
     pub max_line: usize,
-    /// Commands that may wait for the one under way. More end the session.
+    /// Most commands that may wait for the running operation. More commands end the session.
     pub max_queue: usize,
-    /// Bytes of all commands that wait.
+    /// Most bytes in all waiting commands.
     pub max_queue_bytes: usize,
-    /// Most streams that SITE STREAMS sets.
+    /// Highest number of streams that SITE STREAMS can set.
     pub max_streams: u32,
-    /// Congestion controls that a client may choose for data connections.
+    /// Congestion control algorithms that a client may choose for data connections.
     pub congestion: Vec<CongestionName>,
-    /// AUTH GSSAPI is offered (RFC 2228).
+    /// Whether AUTH GSSAPI is offered (RFC 2228).
     pub gssapi: bool,
-    /// Nobody may log in without it.
+    /// Whether every log-in requires AUTH GSSAPI.
     pub security_required: bool,
-    /// AUTH TLS is offered (RFC 4217).
+    /// Whether AUTH TLS is offered (RFC 4217).
     pub tls: bool,
-    /// What has to be protected, whoever by.
+    /// The protection that is required, by any mechanism.
     pub required: RequiredProtection,
-    /// An upload can take the place of what has its name (our extension, `OPTS STOR Replace=1;`).
+    /// Whether an upload can replace an existing file (Ropewalk extension, `OPTS STOR Replace=1;`).
     pub replaces: bool,
-    /// SITE PROFILE is known (our extension, [`crate::profiling`]).
+    /// Whether SITE PROFILE is enabled (Ropewalk extension, [`crate::profiling`]).
     pub profiling: bool,
-    /// Bearer tokens are taken, as the password of [`TOKEN_USER`], on protected control connections.
+    /// Whether bearer tokens are accepted, as the password of [`TOKEN_USER`], on protected control
+    /// connections.
     pub tokens: bool,
 }
 
-/// The user whose password is a bearer token.
+/// The user name whose password is a bearer token.
 pub const TOKEN_USER: &[u8] = b":token:";
 
-/// What a server does not do in clear.
+/// The protection without which a server refuses log-ins or transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequiredProtection {
     #[default]
     None,
-    /// Log-ins: names and passwords are refused before they are sent.
+    /// Protection is required for log-ins. A client is refused before it sends a password.
     Control,
-    /// Log-ins, transfers and listings.
+    /// Protection is required for log-ins, transfers and listings.
     Data,
 }
 
@@ -68,9 +69,9 @@ pub enum Banner {
     Standard,
     /// The code only.
     Terse,
-    /// These lines in place of the standard one.
+    /// These lines replace the standard line.
     Text(String),
-    /// These lines after the standard one.
+    /// These lines follow the standard line.
     Appended(String),
 }
 
@@ -111,7 +112,7 @@ impl SessionConfig {
         }
     }
 
-    /// Whether `VERB` or `SITE VERB` is not switched off.
+    /// Whether `VERB` or `SITE VERB` is enabled.
     pub(super) fn allows(&self, name: &str) -> bool {
         let on = match name {
             "SITE FAULT" => self.faults,
@@ -121,13 +122,14 @@ impl SessionConfig {
         on && !self.disabled.contains(name)
     }
 
-    /// Whether sessions know the verb; AUTH is known in order to be refused.
+    /// Whether sessions recognize the verb. AUTH is always recognized, so that it can be refused.
     pub(super) fn knows(&self, verb: &str) -> bool {
         let secure = self.gssapi && matches!(verb, "ADAT" | "DCSC") || self.tls && verb == "CCC";
         (secure || matches!(verb, "ABOR" | "AUTH") || help::knows(verb)) && self.allows(verb)
     }
 
-    /// Whether sessions know the SITE sub-command; SHARING is known in order to be refused.
+    /// Whether sessions recognize the SITE sub-command. SHARING is recognized so that it can be
+    /// refused.
     pub(super) fn knows_site(&self, verb: &str) -> bool {
         (verb == "SHARING" || help::knows_site(verb)) && self.allows(&format!("SITE {verb}"))
     }

@@ -1,4 +1,4 @@
-//! Commands that make data channels, and those that use them.
+//! Commands that create data channels, and commands that use them.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::data_key::DataKey;
 use crate::path::VirtualPath;
 use crate::reply::Reply;
 
-/// What distinguishes RETR, STOR, APPE, ERET and ESTO.
+/// The differences between RETR, STOR, APPE, ERET and ESTO.
 #[derive(Debug)]
 pub(super) struct TransferKind {
     direction: Direction,
@@ -59,14 +59,14 @@ impl TransferKind {
 }
 
 impl Session {
-    /// PASV, EPSV, SPAS: `family` `None` is that of the control connection.
+    /// PASV, EPSV, SPAS. If `family` is `None`, it is that of the control connection.
     pub(super) fn passive(&mut self, kind: PassiveKind, family: Option<Family>) -> Step {
         if let Some(step) = self.only_epsv(kind == PassiveKind::Epsv) {
             return step;
         }
         let striped = matches!(kind, PassiveKind::Spas { .. });
         let listen = Listen { family, striped, channel: self.state.channel_options() };
-        // Whatever comes of it, the old channel is gone.
+        // The old channel is closed, even if the command fails.
         let before = mem::replace(&mut self.state.channel, Channel::None);
         if !self.state.options.delayed {
             return Step::Perform(Operation::Listen(listen), Pending::Listen(kind));
@@ -100,13 +100,14 @@ impl Session {
         Step::Perform(Operation::Connect(connect), Pending::Connect)
     }
 
-    /// After EPSV ALL, other ways to make a data channel are refused (RFC 2428 section 4).
+    /// Refuses other commands that create data channels after EPSV ALL (RFC 2428 section 4).
     fn only_epsv(&self, is_epsv: bool) -> Option<Step> {
         let refused = self.state.options.epsv_only && !is_epsv;
         refused.then(|| Step::Reply(Reply::new(503, "Only EPSV is allowed after EPSV ALL.")))
     }
 
-    /// Takes the data channel for a transfer or listing; what a delayed one was asked for with.
+    /// Takes the data channel for a transfer or listing. For a delayed channel, returns the request
+    /// that creates it.
     fn channel(&mut self) -> Result<Option<(Listen, PassiveKind)>, CommandError> {
         match mem::replace(&mut self.state.channel, Channel::Made) {
             Channel::Made => Ok(None),
@@ -128,7 +129,7 @@ impl Session {
         let restart = self.state.restart.take();
         let upload = if store { mem::take(&mut self.state.upload) } else { UploadAttributes::default() };
         let options = &self.state.options;
-        // GCT sends markers for uploads in MODE E, and where they were asked for with OPTS RETR.
+        // GCT sends markers for uploads in MODE E, and for downloads if OPTS RETR requested them.
         let (perf_interval, restart_interval) = match (store, self.state.mode) {
             (true, Mode::ExtendedBlock) => (options.perf_interval, options.restart_interval),
             (true, Mode::Stream) => (0, 0),
@@ -149,7 +150,7 @@ impl Session {
             checksum: options.checksum,
             begun: false,
         };
-        // `REST 0` takes an earlier one back.
+        // `REST 0` cancels an earlier REST.
         let restarted = restart.as_ref().is_some_and(|there| !there.is_empty());
         let transfer = Transfer {
             direction: kind.direction,
@@ -213,7 +214,7 @@ impl Session {
         Ok(Step::Perform(Operation::FetchProfile(Box::new(fetch)), Pending::Data(Box::new(pending))))
     }
 
-    /// MODE: cached connections of the other mode are of no use.
+    /// MODE. Cached connections of the other mode cannot be used any more.
     pub(super) fn set_mode(&mut self, mode: Mode) -> Step {
         let letter = match mode {
             Mode::Stream => 'S',
@@ -252,7 +253,8 @@ impl Session {
         self.leave_channel(reply)
     }
 
-    /// PBSZ where the context wraps data (RFC 2228 section 3): what was asked for, or the most that is taken here.
+    /// PBSZ if the context wraps data (RFC 2228 section 3): agrees on the requested size, or on the
+    /// largest supported size.
     pub(super) fn set_protection_buffer(&mut self, wanted: u64) -> Step {
         let size = u32::try_from(wanted).unwrap_or(u32::MAX).min(MAX_PROTECTION_BUFFER);
         if size < MIN_PROTECTION_BUFFER {
@@ -281,18 +283,19 @@ impl Session {
         }
     }
 
-    /// The refusal of a transfer or listing where data would travel in clear and must not.
+    /// Refuses a transfer or listing whose data would be sent in clear although protection is
+    /// required.
     fn refuse_clear(&self) -> Option<Step> {
         let clear = self.config.required == RequiredProtection::Data && !self.state.protects_data();
         clear.then(|| Step::Reply(Reply::new(521, "Data has to be protected here: send PROT P first.")))
     }
 
-    /// SITE DATAKEY: a key for the next data channel, or none after all.
+    /// SITE DATAKEY: sets or removes the key for the next data channel.
     pub(super) fn set_data_key(&mut self, key: Option<DataKey>) -> Step {
         let reply = |code, text: String| Step::Reply(Reply::new(code, text));
         let state = &mut self.state;
         if !state.is_private() {
-            // Anybody could have read it (RFC 2228 section 4 for the code).
+            // An eavesdropper could have read the key (RFC 2228 section 4 for the code).
             return reply(533, "SITE DATAKEY needs a protected control connection.".to_owned());
         }
         let Some(key) = key else {
@@ -306,7 +309,7 @@ impl Session {
                 format!("Data key {number:016x} is not new: its number has to be above {last:016x}."),
             );
         }
-        // Whatever comes of it, this one was had.
+        // The number counts as used, even if the key is refused below.
         state.last_data_key = Some(number);
         state.data_key = None;
         if state.authentication != DataAuthentication::None {
@@ -315,7 +318,8 @@ impl Session {
                 "Data connections are authenticated: send DCAU N before a data key.".to_owned(),
             );
         }
-        // Where the context of the control connection protects data, anybody can be the first at a port all the same.
+        // If the context of the control connection wraps data, a key is useful all the same: it
+        // refuses another host that is first to connect to a port.
         if state.protection != Protection::Clear && !state.wraps {
             return reply(503, "Data connections are protected: send PROT C before a data key.".to_owned());
         }
@@ -323,13 +327,13 @@ impl Session {
         reply(200, format!("Data key {number:016x} is for the next data channel."))
     }
 
-    /// DCSC: connections of another identity are of no use.
+    /// DCSC. Cached connections of another identity cannot be used any more.
     pub(super) fn set_data_credential(&mut self, credential: Option<Password>) -> Step {
         self.state.channel = Channel::None;
         Step::Perform(Operation::DataCredential(credential), Pending::DataCredential)
     }
 
-    /// The data channel was made with other settings.
+    /// Closes the data channel, because it was created with other settings.
     fn leave_channel(&mut self, reply: Reply) -> Step {
         match mem::replace(&mut self.state.channel, Channel::None) {
             Channel::Made => Step::Perform(Operation::CloseChannel, Pending::CloseChannel(reply)),
@@ -338,7 +342,7 @@ impl Session {
     }
 }
 
-/// The path of LIST and NLST: options of `ls` before it are ignored, with the spaces behind them.
+/// The path of LIST and NLST. Options of `ls` before it are ignored, with the spaces after them.
 fn without_flags(given: &[u8]) -> Option<BString> {
     let mut rest = given;
     while rest.starts_with(b"-") {

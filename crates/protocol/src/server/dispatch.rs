@@ -1,4 +1,4 @@
-//! From a line to what has to be done.
+//! Checks a command line, and translates it into the step that the session takes next.
 
 use std::net::SocketAddr;
 
@@ -21,16 +21,17 @@ use crate::opts::{Options, RetrOptions};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
 
-/// What may be sent before log-in.
+/// Commands that are accepted before the log-in.
 const BEFORE_LOGIN: [&str; 9] = ["ABOR", "ADAT", "AUTH", "FEAT", "HELP", "NOOP", "PASS", "QUIT", "USER"];
 
-/// What may be sent before log-in on a control connection with TLS (RFC 4217 section 12.2).
+/// Further commands that are accepted before the log-in on a control connection with TLS (RFC 4217
+/// section 12.2).
 const WITHIN_TLS: [&str; 3] = ["CCC", "PBSZ", "PROT"];
 
-/// Log-ins of one session that are refused before a password came.
+/// Number of log-ins, refused before a password was received, that end a session.
 const MAX_REFUSALS: u32 = 10;
 
-/// What an ABOR that came after it prevents from beginning.
+/// Commands that an ABOR received after them prevents from starting.
 const LONG: [&str; 13] = [
     "APPE",
     "CKSM",
@@ -58,13 +59,14 @@ fn simple(operation: Operation) -> Step {
 }
 
 impl Session {
-    /// What comes of a line; `abandoned`: an ABOR is in the queue behind it.
+    /// Determines the step for a line. `abandoned` is true if an ABOR follows it in the queue.
     pub(super) fn command(&mut self, line: &[u8], abandoned: bool) -> Step {
         let step = self.gate(line, abandoned).and_then(|step| match step {
             Some(step) => Ok(step),
             None => self.execute(Command::parse(line)?),
         });
-        // Without a channel it is no transfer: what was set for the next one stays.
+        // If there is no data channel, the transfer was not attempted, so the settings for the next
+        // transfer are kept.
         let stays = matches!(step, Err(CommandError::NoDataChannel));
         let step = step.unwrap_or_else(|error| Step::Reply(error.reply()));
         if matches!(&step, Step::Reply(reply) if reply.code() >= 400) && !stays {
@@ -73,7 +75,8 @@ impl Session {
         step
     }
 
-    /// What was said of a command that is refused is not about the next one.
+    /// Resets the settings for the next transfer or rename when the command to which they apply is
+    /// refused, so that they do not apply to a later command.
     fn forget(&mut self, line: &[u8]) {
         let state = &mut self.state;
         match &*name_of(line) {
@@ -89,7 +92,8 @@ impl Session {
         }
     }
 
-    /// What can be said about a line before its arguments are looked at.
+    /// Checks everything that does not depend on the command's arguments: whether it is known,
+    /// enabled and allowed in this state. Returns `None` if the command may be executed.
     fn gate(&mut self, line: &[u8], abandoned: bool) -> Result<Option<Step>, CommandError> {
         let (verb, rest) = split_verb(line)?;
         if !self.config.knows(&verb) {
@@ -134,7 +138,7 @@ impl Session {
                 let text = format!("Log-in in clear is refused here: send {how} first.");
                 Ok(Some(self.refuse_login(&name, rest, &text)))
             }
-            // Before the token itself is sent.
+            // Refused at USER, before the client sends the token itself.
             "USER" if rest == TOKEN_USER => Ok(self.refuse_token()),
             "AUTH" if self.state.is_logged_in() && self.config.tls => {
                 Ok(Some(reply(503, "AUTH has to come before the log-in.")))
@@ -151,9 +155,10 @@ impl Session {
         }
     }
 
-    /// What has to be said to whoever announces a bearer token; `None`: let it come.
+    /// Refuses the announcement of a bearer token. Returns `None` if the token may be sent.
     fn refuse_token(&mut self) -> Option<Step> {
-        // A password that comes all the same is not that of an earlier USER.
+        // A password that the client sends after all must not be used for the name in an earlier
+        // USER.
         self.state.user = None;
         if !self.config.tokens {
             return Some(self.refuse_login("USER", TOKEN_USER, "This server takes no bearer tokens."));
@@ -170,7 +175,8 @@ impl Session {
         Some(self.refuse_login("USER", TOKEN_USER, &text))
     }
 
-    /// 530 to USER or PASS, whoever it is; after some of them the session ends, since each is written down.
+    /// Replies 530 to USER or PASS, independently of the user. After [`MAX_REFUSALS`] refusals the
+    /// session ends, because each refusal is logged.
     fn refuse_login(&mut self, verb: &str, argument: &[u8], text: &str) -> Step {
         if verb == "USER" {
             self.state.refused = Some(RefusedLogin { user: argument.into(), reason: text.to_owned() });
@@ -185,8 +191,8 @@ impl Session {
         reply(530, text)
     }
 
-    /// What the argument of AUTH names, among what is offered. `SSL` and `TLS-P` would mean protected data without PROT
-    /// (RFC 4217 section 17), and are not.
+    /// The mechanism that the argument of AUTH selects, if it is offered. `SSL` and `TLS-P` would
+    /// imply protected data without PROT (RFC 4217 section 17), and are not supported.
     fn mechanism(&self, argument: &[u8]) -> Option<Mechanism> {
         match argument.trim().to_ascii_uppercase().as_slice() {
             b"GSSAPI" if self.config.gssapi => Some(Mechanism::Gssapi),
@@ -235,7 +241,7 @@ impl Session {
                 self.set_data_authentication(mode)
             }
             Command::Dcau(DataAuthentication::None) => reply(200, "DCAU N."),
-            // Without security there is nobody to authenticate.
+            // Without security there is no identity to authenticate.
             Command::Dcau(_) => reply(504, "Bad DCAU mode."),
             Command::Dcsc { kind, blob } if self.state.secured && !self.state.tls => {
                 match (kind.to_ascii_uppercase(), blob) {
@@ -297,7 +303,7 @@ impl Session {
             },
             Command::Pasv => self.passive(PassiveKind::Pasv, Some(Family::V4)),
             Command::Pbsz(_) if self.state.tls => {
-                // TLS has blocks of its own (RFC 4217 section 9).
+                // TLS has its own block size (RFC 4217 section 9).
                 self.state.sized = true;
                 reply(200, "PBSZ=0")
             }
@@ -378,15 +384,15 @@ impl Session {
                 self.state.user = Some(user);
                 Step::Reply(Reply::new(331, text))
             }
-            // Not in the table of HELP, which decides what is known.
+            // HELP does not list these commands, and it decides which commands are known.
             Command::Dcsc { .. } | Command::Protected(..) => {
                 return Err(CommandError::UnknownCommand);
             }
         })
     }
 
-    /// The path that the client means. `~` at its beginning is the directory of the log-in, as at GCT's servers; a file of that name
-    /// is `./~`.
+    /// Resolves a path of the client. A leading `~` is the directory of the log-in, as in GCT; a
+    /// file of that name is `./~`.
     pub(super) fn resolve(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
         let state = &self.state;
         let resolved = match given.strip_prefix(b"~") {
@@ -397,8 +403,8 @@ impl Session {
         resolved.map_err(|_| CommandError::InvalidArguments)
     }
 
-    /// The path that the client means, to which something is to be given as its name. What has CR or LF in its name already
-    /// can be read, renamed and removed only.
+    /// Resolves the path at which the client creates a new name. Names with CR or LF are refused:
+    /// files that already have such a name can only be read, renamed and removed.
     pub(super) fn resolve_new(&self, given: &[u8]) -> Result<VirtualPath, CommandError> {
         let path = self.resolve(given)?;
         match path.file_name() {
@@ -407,7 +413,8 @@ impl Session {
         }
     }
 
-    /// The path that the client means, by default the working directory, with the text for replies.
+    /// Resolves a path of the client, by default the working directory. Also returns the text of
+    /// the path for replies.
     pub(super) fn resolve_or_here(
         &self,
         given: Option<BString>,
@@ -466,12 +473,12 @@ impl Session {
     }
 }
 
-/// Whatever its arguments are.
+/// Whether this is an upload, regardless of its arguments.
 pub(super) fn is_upload(line: &[u8]) -> bool {
     matches!(&*name_of(line), b"STOR" | b"APPE" | b"ESTO")
 }
 
-/// What a line that need not make sense begins with, in upper case: its verb, with that of SITE.
+/// The verb of a line in upper case, with the sub-command of SITE. The line need not be valid.
 fn name_of(line: &[u8]) -> Vec<u8> {
     let mut words = line.split_str(" ").filter(|word| !word.is_empty());
     let mut name = words.next().unwrap_or_default().to_ascii_uppercase();

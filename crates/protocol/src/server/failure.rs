@@ -1,20 +1,20 @@
-//! Replies to operations that failed, with GCT's texts.
+//! Replies to failed operations, with GCT's texts.
 
 use super::action::Failure;
 use crate::error_class::{ErrorClass, chain_lines, class_lines, of_errno, system_lines};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
 
-/// What was tried, as far as the reply depends on it.
+/// The kind of an attempted operation, as far as the reply depends on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Attempt<'a> {
     Login,
     /// PORT, EPRT, SPOR.
     Connect,
-    /// Over the data channel.
+    /// A transfer or listing over the data channel.
     Transfer(&'a VirtualPath),
     ChangeDirectory(&'a VirtualPath),
-    /// RNFR, SITE SYMLINKFROM: 500 whatever happened.
+    /// RNFR, SITE SYMLINKFROM: the code is 500 for all errors.
     Source,
     DeleteTree,
     Truncate,
@@ -22,7 +22,7 @@ pub(super) enum Attempt<'a> {
     Other,
 }
 
-/// `text` over as many lines as it has, and `End.` where it has more than one.
+/// A reply with the lines of `text`, and `End.` if there are several.
 fn text_reply(code: u16, text: &str) -> Reply {
     let mut lines: Vec<&str> = text.lines().collect();
     if lines.len() > 1 {
@@ -35,13 +35,13 @@ fn class_reply<T: AsRef<str>>(code: u16, class: ErrorClass, details: &[T]) -> Re
     Reply::coded(code, class_lines(class, details))
 }
 
-/// `prefix` before the first line.
+/// Inserts `prefix` before the first line.
 fn prefixed(prefix: &str, mut lines: Vec<String>) -> Vec<String> {
     lines[0].insert_str(0, prefix);
     lines
 }
 
-/// Only failures have failure codes.
+/// Returns `code` if it is a failure code, otherwise 500.
 fn failure_code(code: u16) -> u16 {
     if (400..600).contains(&code) { code } else { 500 }
 }
@@ -79,7 +79,7 @@ impl Attempt<'_> {
             }
             Failure::Refused { code, text } => text_reply(failure_code(code), &text),
             Failure::Aborted => aborted(),
-            // Where the log-in cannot be had, the session is over.
+            // If the log-in fails for this reason, the session ends.
             Failure::Busy(text) if matches!(self, Self::Login) => text_reply(421, &text),
             Failure::Busy(text) => text_reply(451, &text),
         }
@@ -136,12 +136,12 @@ fn reasons(text: &str) -> Vec<String> {
     text.lines().map(|line| format!("GridFTP-Reason: {line}")).collect()
 }
 
-/// The reply to what ABOR broke off.
+/// The reply to a command that was aborted by ABOR.
 pub(super) fn aborted() -> Reply {
     Reply::new(426, "Command Aborted.")
 }
 
-/// The host answered an operation with the outcome of another one.
+/// The reply if the host reported the outcome of another kind of operation.
 pub(super) fn wrong_outcome() -> Reply {
     class_reply(451, ErrorClass::InternalError, &["GridFTP-Reason: unexpected outcome of the operation"])
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn system_calls() {
+    fn failed_system_call_is_answered_as_gct_does() {
         let path = VirtualPath::parse(b"/nope").unwrap_or_else(|_| VirtualPath::root());
         let chain = "500-globus_xio: System error in open: No such file or directory|\
                      500-globus_xio: A system call failed: No such file or directory|500 End.";
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn other_failures() {
+    fn other_failure_is_answered_as_gct_does() {
         let path = VirtualPath::root();
         let transfer = Attempt::Transfer(&path);
         let all = [

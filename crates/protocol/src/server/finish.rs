@@ -1,4 +1,4 @@
-//! The reply to a command whose operation has ended.
+//! Replies to commands whose operation has ended.
 
 use super::action::*;
 use super::failure::{Attempt, wrong_outcome};
@@ -14,7 +14,8 @@ use crate::path::VirtualPath;
 use crate::reply::Reply;
 
 impl Session {
-    /// The reply to the command whose operation has ended, and whether the connection ends with it.
+    /// Returns the reply to the command whose operation has ended, and whether the connection is to
+    /// be closed after it.
     pub(super) fn finish(&mut self, pending: Pending, result: Result<Outcome, Failure>) -> (Reply, bool) {
         let reply = match (pending, result) {
             (Pending::Login, result) => return self.logged_in(result),
@@ -22,7 +23,8 @@ impl Session {
             (Pending::Data(data), result) => self.data_ended(*data, result),
             (Pending::CloseChannel(reply), _) => reply,
             (Pending::SecurityBegin(Mechanism::Tls), Ok(Outcome::Done)) if self.has_input() => {
-                // Somebody on the way may have put it there, for us to take it for the client's (RFC 4217 section 15.3).
+                // A man in the middle may have injected these bytes, so that they are taken for the
+                // client's (RFC 4217 section 15.3).
                 let text = "Commands came in clear behind AUTH. Closing control connection.";
                 return (Reply::new(421, text), true);
             }
@@ -59,7 +61,7 @@ impl Session {
             }
             (Pending::Facts(given), Ok(Outcome::Entry { mut entry, .. })) => {
                 let first = [b"status of ", &given[..]].concat();
-                // The name is the path as it was asked for.
+                // The name is the path as the client sent it.
                 entry.name = given;
                 Reply::indented(250, first, [fact_line(&entry, &self.state)], "End.")
             }
@@ -74,7 +76,7 @@ impl Session {
                 None => Reply::new(550, "No modification time available."),
             },
             (Pending::SetModified { modified, given }, Ok(Outcome::Done)) => {
-                // draft-somers-ftp-mfxx section 3.1. GCT says 250, and takes any 2xx.
+                // draft-somers-ftp-mfxx section 3.1. GCT replies 250, and accepts any 2xx.
                 let set = format!("Modify={}; ", Stamp(modified));
                 Reply::new(213, [set.as_bytes(), &given[..]].concat())
             }
@@ -121,7 +123,7 @@ impl Session {
         if self.state.channel == Channel::Made {
             self.state.channel = Channel::None;
         }
-        // In the new root they would be other files.
+        // In the new root these paths would refer to other files.
         self.state.rename_from = None;
         self.state.symlink_from = None;
     }
@@ -138,7 +140,8 @@ impl Session {
                         token
                     }
                     Outcome::Secured(token) => {
-                        // What GridFTP clients take for granted once they are authenticated (GFD.20 section 3.1).
+                        // GridFTP clients assume this setting after the authentication (GFD.20
+                        // section 3.1).
                         self.state.authentication = DataAuthentication::SelfAuthentication;
                         token
                     }
@@ -178,8 +181,9 @@ impl Session {
     }
 
     fn data_ended(&mut self, data: DataPending, result: Result<Outcome, Failure>) -> Reply {
-        // In stream mode the end of the connection is the end of the data. That of an upload that was broken off, or waited
-        // for it in vain, may still come, and must not be taken for the next file.
+        // In stream mode the end of the connection is the end of the data. After an upload that was
+        // aborted, or whose connection did not come in time, a connection may still arrive; its
+        // data must not be taken for the next file.
         let late = data.receives && matches!(result, Err(Failure::Aborted | Failure::DataConnection(_)));
         if ((data.begun || late) && data.mode == Mode::Stream) || data.delayed.is_some() {
             self.state.channel = Channel::None;
@@ -191,7 +195,8 @@ impl Session {
                 let lines = [format!("Checksum: {algorithm} {value}"), "Transfer Complete.".to_owned()];
                 Reply::coded(226, lines)
             }
-            // Of a connection that somebody on the way closed in the middle, or after a line, nothing else tells.
+            // The number of bytes shows a client that the listing is complete: a connection that
+            // was closed by another host looks like the end of the listing.
             Ok(Outcome::Listed { bytes }) => {
                 Reply::coded(226, [format!("{LISTING}{bytes} bytes"), "Transfer Complete.".to_owned()])
             }

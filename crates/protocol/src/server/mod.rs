@@ -1,10 +1,12 @@
-//! The server's side of a control connection: bytes and events in, [`Action`]s out.
+//! The server's side of a control connection: it takes bytes and events, and returns [`Action`]s.
 //!
-//! [`Session`] neither reads a clock nor does any I/O. Its host
-//! 1. sends [`Session::banner`], and gives [`Session::input`] what the client sends,
-//! 2. takes [`Session::poll`] until there is nothing to do,
-//! 3. reports the progress of an operation with [`Session::event`], and its end with [`Session::completed`],
-//! 4. runs the idle timer of [`Session::phase`].
+//! [`Session`] has neither a clock nor I/O. Its host
+//!
+//! 1. sends [`Session::banner`], and passes the bytes of the client to [`Session::input`],
+//! 2. calls [`Session::poll`] until it returns `None`,
+//! 3. reports the progress of an operation with [`Session::event`], and its end with
+//!    [`Session::completed`],
+//! 4. runs the idle timer that [`Session::phase`] requires.
 
 mod action;
 mod config;

@@ -1,4 +1,4 @@
-//! The operation under way: what its progress and its end mean to the client.
+//! The running operation: its state, and the replies that its progress and its end cause.
 
 use std::mem;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -18,18 +18,19 @@ use crate::reply::Reply;
 /// Most entries in one reply of MLSC, as in GCT.
 const ENTRIES_PER_REPLY: usize = 1000;
 
-/// The command that made a passive channel, and so the form of its addresses.
+/// The command that created a passive channel. It determines the form of the addresses in the
+/// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassiveKind {
     Pasv,
     Epsv,
-    /// `extended`: with an argument.
+    /// `extended` is true if the command had an argument.
     Spas {
         extended: bool,
     },
 }
 
-/// An operation that has begun, with what is needed to answer its command.
+/// A running operation, with the data that is needed for the reply to its command.
 #[derive(Debug)]
 pub(super) enum Pending {
     SecurityBegin(Mechanism),
@@ -38,9 +39,9 @@ pub(super) enum Pending {
     Login,
     Listen(PassiveKind),
     Connect,
-    /// ABUF with this ceiling.
+    /// ABUF with this ceiling in bytes.
     AdviseBuffers(u64),
-    /// The data channel goes: whatever comes of it, this is the reply.
+    /// Closing the data channel. This reply is sent, even if closing fails.
     CloseChannel(Reply),
     Data(Box<DataPending>),
     ChangeDirectory(VirtualPath),
@@ -72,12 +73,12 @@ pub(super) enum Pending {
     Profile,
     ChangeRoot,
     Restrict,
-    /// Anything that ends with `250 OK.`
+    /// A command whose final reply is `250 OK.`
     Simple,
 }
 
 impl Pending {
-    /// What decides how a failure is answered.
+    /// The kind of attempt, which determines the reply to a failure.
     pub(super) fn attempt(&self) -> Attempt<'_> {
         match self {
             Self::Connect => Attempt::Connect,
@@ -96,25 +97,25 @@ impl Pending {
 pub(super) struct DataPending {
     pub(super) path: VirtualPath,
     pub(super) mode: Mode,
-    /// We are the receiver of a file.
+    /// The server is the receiver of a file.
     pub(super) receives: bool,
-    /// Delayed passive: the addresses have not been told.
+    /// Delayed passive: the addresses have not been sent.
     pub(super) delayed: Option<PassiveKind>,
-    /// 112 markers are wanted.
+    /// The client wants 112 markers.
     pub(super) perf: bool,
-    /// 111 markers are wanted.
+    /// The client wants 111 markers.
     pub(super) restart: bool,
-    /// 115 markers are wanted.
+    /// The client wants 115 markers.
     pub(super) path_info: bool,
-    /// 115 markers about storage are wanted.
+    /// The client wants 115 markers about storage.
     pub(super) storage_info: bool,
-    /// A checksum in passing is wanted.
+    /// The client wants this checksum, computed during the transfer.
     pub(super) checksum: Option<ChecksumAlgorithm>,
     pub(super) begun: bool,
 }
 
 impl DataPending {
-    /// What the server sends without markers and checksums: listings and the like.
+    /// Data that the server sends without markers and checksums: listings and profiles.
     pub(super) fn plain(path: VirtualPath, mode: Mode, delayed: Option<PassiveKind>) -> Self {
         Self {
             path,
@@ -135,7 +136,7 @@ impl DataPending {
 #[derive(Debug)]
 pub(super) struct ContentsPending {
     pub(super) given: BString,
-    /// Lines that were not sent yet.
+    /// Lines that were not yet sent.
     pub(super) lines: Vec<Vec<u8>>,
 }
 
@@ -152,7 +153,8 @@ pub(super) fn fact_line(entry: &Entry, state: &State) -> Vec<u8> {
     line
 }
 
-/// The reply with the addresses of a passive channel: 227 or 229, and 127 or 129 where it was delayed.
+/// The reply with the addresses of a passive channel: 227 or 229; 127 or 129 if the channel was
+/// delayed.
 pub(super) fn addresses(
     kind: PassiveKind,
     hundred: u16,
@@ -184,7 +186,7 @@ pub(super) fn addresses(
 }
 
 impl Pending {
-    /// Whether it may take so long that ABOR is worth it.
+    /// Whether the operation may take so long that an ABOR should reach the host.
     pub(super) fn is_long(&self) -> bool {
         matches!(
             self,
@@ -196,7 +198,7 @@ impl Pending {
         matches!(self, Self::Data(data) if data.receives)
     }
 
-    /// The replies that an event makes.
+    /// Returns the replies that an event causes.
     pub(super) fn progress(&mut self, event: Event, state: &State, full_epsv: bool) -> Vec<Reply> {
         match (self, event) {
             (Self::Data(data), event) => data.progress(event, full_epsv).into_iter().collect(),

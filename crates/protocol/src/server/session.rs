@@ -1,4 +1,4 @@
-//! The session: a queue of commands, worked off one after another.
+//! The server session: a queue of commands that are executed one after another.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -18,39 +18,40 @@ use crate::streams::{self, MAX_STREAMS, StreamsAnswer};
 
 /// One control connection.
 ///
-/// Commands are carried out one after another in the order in which they came, and answered in that order. While an
-/// operation is under way, only ABOR and SITE STREAMS are acted upon at once. ABOR:
-/// - the operation under way, where it may take long, is broken off and answered 426,
-/// - transfers, listings and checksums that were sent before the ABOR and have not begun are answered 426 and never
-///   begin; other commands sent before it are carried out,
-/// - the ABOR itself is answered 226 in its place.
+/// Commands are executed and answered in the order in which they were received. While an operation
+/// is running, only ABOR and SITE STREAMS are handled at once. ABOR has these effects:
 ///
-/// SITE STREAMS is answered 114 at once, and no more ([`crate::streams`]).
+/// - The running operation, if it may take long, is aborted and answered with 426.
+/// - Transfers, listings and checksums that were received before the ABOR and have not begun are
+///   answered with 426 and never begin. Other commands that were received before it are executed.
+/// - The ABOR itself is answered with 226 when its turn in the queue comes.
+///
+/// SITE STREAMS is answered at once, with 114 only ([`crate::streams`]).
 #[derive(Debug)]
 pub struct Session {
     pub(super) config: Arc<SessionConfig>,
     pub(super) state: State,
     decoder: LineDecoder,
     queue: VecDeque<Queued>,
-    /// Bytes that the queue takes.
+    /// Size of the queue in bytes.
     queued_bytes: usize,
-    /// Number of ABORs in the queue.
+    /// Number of ABOR commands in the queue.
     queued_aborts: usize,
     actions: VecDeque<Action>,
     running: Option<Box<Running>>,
     connection: Connection,
-    /// An upload was answered without having been asked of the host.
+    /// An upload was answered without an operation of the host.
     declined: bool,
 }
 
-/// What a place in the queue costs, besides its line.
+/// Size of an entry in the queue, without its line.
 const QUEUED_SIZE: usize = mem::size_of::<Queued>();
 
 #[derive(Debug)]
 enum Queued {
     Line(Box<[u8]>),
     Abort,
-    /// A line without anything: ends the session, as in GCT.
+    /// An empty line. As in GCT, it ends the session.
     Empty,
     TooLong,
 }
@@ -64,29 +65,29 @@ struct Running {
 #[derive(Debug, PartialEq, Eq)]
 enum Connection {
     Open,
-    /// Nothing that comes now is read, but what was read is worked off.
+    /// No more input is read, but the commands in the queue are executed.
     Deaf,
     Closed,
 }
 
-/// What the session is doing, for idle timers.
+/// The state of the session, for idle timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Waits for the client to log in.
+    /// Waiting for the client to log in.
     PreLogin,
-    /// Waits for a command.
+    /// Waiting for a command.
     Idle,
-    /// Carries out an operation: no idle timer.
+    /// Executing an operation: no idle timer applies.
     Busy,
-    /// Over; nothing will happen any more.
+    /// The session is over.
     Closed,
 }
 
-/// What comes of a command.
+/// The result of a command.
 pub(super) enum Step {
     Reply(Reply),
     Perform(Operation, Pending),
-    /// Reply and close.
+    /// Send the reply, then close the connection.
     Goodbye(Reply),
 }
 
@@ -107,22 +108,24 @@ impl Session {
         }
     }
 
-    /// The control connection has TLS from the beginning (implicit TLS).
+    /// Starts the session on a control connection that uses TLS from the beginning (implicit TLS).
     pub fn begin_within_tls(&mut self) {
         self.state = State::within_tls();
     }
 
-    /// The control connection is carried by ssh, so that nobody can listen. There is no AUTH in it, nor DCAU.
+    /// Starts the session on a control connection that ssh carries, so that it is protected. There
+    /// is no AUTH on it, and no DCAU.
     pub fn begin_within_ssh(&mut self) {
         self.state.within_ssh = true;
     }
 
-    /// The greeting, to be sent first.
+    /// The greeting, which has to be sent first.
     pub fn banner(&self) -> Reply {
         self.config.banner_reply()
     }
 
-    /// Takes what the client sent, at most 256 KiB at once. Call [`Session::poll`] afterwards, until it has nothing.
+    /// Takes bytes of the client, at most 256 KiB per call. After it, call [`Session::poll`] until
+    /// it returns `None`.
     pub fn input(&mut self, bytes: &[u8]) {
         if self.connection != Connection::Open {
             return;
@@ -145,7 +148,8 @@ impl Session {
         self.decoder = decoder;
     }
 
-    /// Takes one line without its end, for control connections where lines arrive wrapped (RFC 2228).
+    /// Takes one line without its line end. This serves control connections whose lines arrive
+    /// wrapped (RFC 2228).
     pub fn line(&mut self, line: &[u8]) {
         if self.connection != Connection::Open {
             return;
@@ -157,7 +161,7 @@ impl Session {
         }
         let line = strip_telnet(line);
         if line.is_empty() {
-            // Nothing but Telnet signals.
+            // The line consists of Telnet signals only.
             return;
         }
         let (verb, rest) = split_verb(line).unwrap_or_default();
@@ -180,7 +184,8 @@ impl Session {
         self.check_queue();
     }
 
-    /// The next thing to do; `None` when there is nothing to do before more input, an event or a completion.
+    /// Returns the next action; `None` if there is nothing to do until more input, an event or a
+    /// completion.
     pub fn poll(&mut self) -> Option<Action> {
         loop {
             if let Some(action) = self.actions.pop_front() {
@@ -201,7 +206,7 @@ impl Session {
                     self.queued_bytes -= QUEUED_SIZE + line.len();
                     let step = self.command(&line, self.queued_aborts > 0);
                     self.declined |= matches!(step, Step::Reply(_)) && is_upload(&line);
-                    // It may have had a password or a key in it.
+                    // The line may have contained a password or a key.
                     line.zeroize();
                     self.take(step);
                 }
@@ -219,14 +224,14 @@ impl Session {
         }
     }
 
-    /// SITE STREAMS; `None` where there is no number of streams in it.
+    /// SITE STREAMS; `n` is `None` if the argument is not a valid number.
     fn set_streams(&mut self, n: Option<u32>) {
         let most = self.config.max_streams.clamp(1, MAX_STREAMS);
         let receives = self.running.as_ref().is_some_and(|running| running.pending.receives());
         let answer = match n {
             _ if !self.state.is_logged_in() => StreamsAnswer::Refused("log in first.".to_owned()),
             None => StreamsAnswer::Refused(format!("expected a number from 1 to {most}.")),
-            // The sender alone decides.
+            // The sender alone determines the number.
             Some(_) if receives => StreamsAnswer::Set(self.state.options.parallelism.min(most)),
             Some(n) => {
                 let n = n.min(most);
@@ -236,7 +241,8 @@ impl Session {
             }
         };
         self.send(answer.to_reply());
-        // It does not wait in the queue; who never reads what it is told must not fill memory all the same.
+        // The answers do not wait in the queue. A client that does not read them must not fill the
+        // memory.
         if self.actions.len() > self.config.max_queue {
             self.close(Some(Reply::new(500, "Pipeline queue full.")));
         }
@@ -254,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Progress of the operation under way. What does not fit to it is ignored.
+    /// Takes progress of the running operation. An event that does not apply to it is ignored.
     pub fn event(&mut self, event: Event) {
         if self.connection == Connection::Closed {
             return;
@@ -265,7 +271,7 @@ impl Session {
         }
     }
 
-    /// The operation under way has ended. Without one, nothing happens.
+    /// Takes the end of the running operation. It has no effect if no operation is running.
     pub fn completed(&mut self, result: Result<Outcome, Failure>) {
         let Some(running) = self.running.take() else {
             return;
@@ -281,7 +287,7 @@ impl Session {
         }
         if mem::take(&mut self.state.protects) {
             self.actions.push_back(Action::Protect);
-            // What came in clear behind the last token may be anybody's.
+            // Bytes that follow the last token in clear may come from another host.
             if self.has_input() {
                 self.close(None);
             }
@@ -300,60 +306,63 @@ impl Session {
         }
     }
 
-    /// The client is authenticated and the control connection protected.
+    /// Whether the client is authenticated and the control connection protected.
     pub fn is_secured(&self) -> bool {
         self.state.secured
     }
 
-    /// Nobody else can read or write on the control connection: it is secured, or ssh carries it.
+    /// Whether no other host can read or write on the control connection, because it is secured, or
+    /// because ssh carries it.
     pub fn is_private(&self) -> bool {
         self.state.is_private()
     }
 
-    /// Whether the data channel that the host made is still of use. In stream mode one transfer uses it up.
+    /// Whether the data channel that the host created can still be used. In stream mode one
+    /// transfer uses it up.
     pub fn has_channel(&self) -> bool {
         self.state.channel == super::state::Channel::Made
     }
 
-    /// A log-in that was refused since this was last asked, without the host being asked for it. To be asked when there is
-    /// a reply to send.
+    /// Takes a log-in that was refused without an operation of the host since the last call. The
+    /// host should call this when it sends a reply.
     pub fn refused_login(&mut self) -> Option<RefusedLogin> {
         self.state.refused.take()
     }
 
-    /// Whether an upload was refused or broken off since this was last asked, without the host being asked for it: its data
-    /// may be under way. To be asked when there is a reply to send.
+    /// Whether an upload was refused or aborted without an operation of the host since the last
+    /// call, so that its data may be in transit. The host should call this when it sends a reply.
     pub fn declined_upload(&mut self) -> bool {
         mem::take(&mut self.declined)
     }
 
-    /// The local user, once logged in.
+    /// The local user, after the log-in.
     pub fn user(&self) -> Option<&str> {
         self.state.local_user.as_deref()
     }
 
-    /// Commands that wait for the one under way.
+    /// Number of commands that wait for the running operation.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// The client has broken off the operation under way (ABOR), which has not ended yet.
+    /// Whether the client aborted the running operation (ABOR), and the operation has not ended
+    /// yet.
     pub fn is_aborted(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.aborted)
     }
 
-    /// No command is carried out any more, whatever is under way.
+    /// Whether the session is closed, so that no more commands are executed.
     pub fn is_closed(&self) -> bool {
         self.connection == Connection::Closed
     }
 
-    /// QUIT is among the commands that wait.
+    /// Whether QUIT is in the queue.
     pub fn takes_leave(&self) -> bool {
         let is_quit = |line: &[u8]| split_verb(line).is_ok_and(|(verb, _)| verb == "QUIT");
         self.queue.iter().any(|queued| matches!(queued, Queued::Line(line) if is_quit(line)))
     }
 
-    /// More came behind the command under way.
+    /// Whether the client sent more bytes after the current command.
     pub(super) fn has_input(&self) -> bool {
         !self.queue.is_empty() || self.decoder.buffered() > 0
     }
@@ -362,7 +371,7 @@ impl Session {
         self.actions.push_back(Action::Send(reply));
     }
 
-    /// Nothing but what is in `actions` happens after this.
+    /// Closes the session: only the queued actions follow.
     fn close(&mut self, reply: Option<Reply>) {
         self.abort_running();
         self.actions.extend(reply.map(Action::Send));
@@ -378,7 +387,7 @@ impl Session {
         self.decoder = LineDecoder::new(Ending::CrLf, 0);
     }
 
-    /// Ten thousand idle sessions should not keep what their busiest moment needed.
+    /// Ten thousand idle sessions should not each keep the capacity that they once needed.
     fn shrink(&mut self) {
         const KEPT: usize = 16;
         if self.queue.capacity() > KEPT {
@@ -399,7 +408,8 @@ impl Session {
         }
     }
 
-    /// Only what waits for an operation counts: the rest is worked off before anything more is read.
+    /// Only commands that wait for an operation count. All other commands are executed before more
+    /// input is read.
     fn check_queue(&mut self) {
         let many = self.running.is_some() && self.queue.len() > self.config.max_queue;
         if many || self.queued_bytes > self.config.max_queue_bytes {

@@ -11,10 +11,10 @@ use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
 
-/// Most verbs that SITE FAULT remembers.
+/// Most verbs that SITE FAULT keeps.
 const MAX_FAULTS: usize = 100;
 
-/// A number of bytes of a buffer, where 0 means the system's own choice.
+/// Buffer size in bytes; 0 stands for the system's default, so it returns `None`.
 pub(super) fn buffer_size(bytes: u64) -> Option<u64> {
     (bytes > 0).then_some(bytes)
 }
@@ -43,7 +43,7 @@ fn bad_stack(what: &str, why: &str) -> Step {
     ))
 }
 
-/// SITE SETDISKSTACK: there is one.
+/// SITE SETDISKSTACK. The only disk stack is `file`.
 fn set_disk_stack(drivers: &[u8]) -> Step {
     if [&b"file"[..], b"default"].iter().any(|known| drivers.eq_ignore_ascii_case(known)) {
         return ok();
@@ -53,7 +53,7 @@ fn set_disk_stack(drivers: &[u8]) -> Step {
     bad_stack("filesystem", &format!("{name} driver not whitelisted"))
 }
 
-/// Options of one driver, `key=value;...`: those of TCP that sizes of buffers are set by.
+/// Options of the driver `tcp`, `key=value;...`: those that set buffer sizes.
 #[derive(Default)]
 struct TcpOptions {
     send: Option<u64>,
@@ -62,7 +62,7 @@ struct TcpOptions {
 
 impl TcpOptions {
     /// # Errors
-    /// The option that cannot be had.
+    /// Returns the option that is not supported.
     fn parse(text: &[u8]) -> Result<Self, String> {
         let mut options = Self::default();
         for assignment in text.split_str(";").filter(|assignment| !assignment.is_empty()) {
@@ -71,7 +71,7 @@ impl TcpOptions {
             match key.to_ascii_lowercase().as_slice() {
                 b"sndbuf" if bytes.is_some() => options.send = bytes,
                 b"rcvbuf" if bytes.is_some() => options.receive = bytes,
-                // They say nothing of what goes where.
+                // These options do not affect the destination or the data of a transfer.
                 b"keepalive" | b"nodelay" | b"oobinline" | b"reuse" => {}
                 key => return Err(String::from_utf8_lossy(key).into_owned()),
             }
@@ -164,7 +164,8 @@ impl Session {
             SiteCommand::SymlinkTo(link) => {
                 let from = self.state.symlink_from.take().ok_or(CommandError::InvalidArguments)?;
                 let link = self.resolve_new(&link)?;
-                // The whole path, as GCT does: what was given counts from the working directory, not from the link.
+                // Like in GCT, the target is the absolute path, because the client's path is
+                // relative to the working directory, not to the link.
                 simple(Operation::Symlink { target: from.as_bytes().into(), link })
             }
             SiteCommand::Truncate { length, path } => {
@@ -180,7 +181,7 @@ impl Session {
             SiteCommand::WhoAmI => {
                 Step::Reply(Reply::new(200, self.state.local_user.as_deref().unwrap_or_default()))
             }
-            // Taken out of the queue when it came, where it is known.
+            // If it is enabled, SITE STREAMS was handled on receipt, before the queue.
             SiteCommand::Streams(_)
             | SiteCommand::AuthzAssert(_)
             | SiteCommand::Http(_)
@@ -189,8 +190,8 @@ impl Session {
         })
     }
 
-    /// SITE SETNETSTACK: TCP, and GSI over it, if that is what DCAU and PROT make of the data channel anyway. The order says
-    /// nothing: GCT's own tests have both.
+    /// SITE SETNETSTACK accepts TCP, and GSI over it if DCAU and PROT already result in such data
+    /// connections. The order of the drivers is not significant: GCT's own tests use both orders.
     fn set_net_stack(&mut self, drivers: &[u8]) -> Step {
         const WHAT: &str = "data channel";
         if drivers.eq_ignore_ascii_case(b"default") {
@@ -225,7 +226,7 @@ impl Session {
     }
 
     /// # Errors
-    /// The option that asks for something else than DCAU and PROT do so far.
+    /// Returns the option that requires other settings than those of DCAU and PROT.
     fn check_gsi_options(&self, text: &[u8]) -> Result<(), String> {
         for option in text.split_str(";").filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once_str("=").unwrap_or((option, b""));
@@ -243,7 +244,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sizes that the client wants: they hold exactly, and in place of ABUF.
+    /// Sets the buffer sizes that the client requests. They apply exactly, and disable ABUF.
     pub(super) fn set_buffers(&mut self, send: Option<u64>, receive: Option<u64>) {
         let options = &mut self.state.options;
         if let Some(bytes) = send {
@@ -264,7 +265,7 @@ impl Session {
         }
     }
 
-    /// SCKS and STORATTR: the next upload has to have this sum.
+    /// SCKS and STORATTR: the next upload has to have this checksum.
     pub(super) fn expect_checksum(&mut self, algorithm: ChecksumAlgorithm, value: &[u8]) {
         let value = String::from_utf8_lossy(value).to_ascii_lowercase();
         self.state.upload.expected = Some(ExpectedChecksum { algorithm, value });

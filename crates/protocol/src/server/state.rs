@@ -1,4 +1,4 @@
-//! What a session remembers between commands.
+//! State that a session keeps between commands.
 
 use std::collections::BTreeSet;
 
@@ -14,27 +14,27 @@ use crate::opts::Layout;
 use crate::path::VirtualPath;
 use crate::range::RangeSet;
 
-/// Seconds between markers, unless TREV says otherwise.
+/// Seconds between markers, unless TREV sets another interval.
 const MARKER_INTERVAL: u32 = 5;
 
-/// The largest PBSZ that is agreed on where the context wraps data, in bytes.
+/// The largest PBSZ that is accepted if the context wraps data, in bytes.
 pub(super) const MAX_PROTECTION_BUFFER: u32 = 1 << 20;
-/// The smallest one: a message's own bytes are about a hundred.
+/// The smallest PBSZ, in bytes: the overhead of a message is about a hundred bytes.
 pub(super) const MIN_PROTECTION_BUFFER: u32 = 512;
 
-/// Everything that commands set.
+/// Everything that commands can set.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The name after USER.
+    /// The argument of USER.
     pub(super) user: Option<BString>,
-    /// A log-in that was refused before a password came, for the host to take note of.
+    /// A log-in that was refused before a password was received, to be reported to the host.
     pub(super) refused: Option<RefusedLogin>,
-    /// How many of them there were.
+    /// Number of such log-ins.
     pub(super) refusals: u32,
-    /// The local user, once logged in.
+    /// The local user, after the log-in.
     pub(super) local_user: Option<String>,
     pub(super) directory: VirtualPath,
-    /// Where it was after the log-in.
+    /// The directory after the log-in.
     pub(super) home: VirtualPath,
     pub(super) mode: Mode,
     pub(super) representation: RepresentationType,
@@ -45,9 +45,9 @@ pub(super) struct State {
     pub(super) traverse_links: bool,
     /// Seconds between 113 markers.
     pub(super) checksum_markers: u32,
-    /// SITE CHROOT was given.
+    /// SITE CHROOT was received.
     pub(super) rooted: bool,
-    /// SITE RESTRICT was given.
+    /// SITE RESTRICT was received.
     pub(super) restricted: bool,
     pub(super) faults: BTreeSet<String>,
     pub(super) rename_from: Option<VirtualPath>,
@@ -57,33 +57,34 @@ pub(super) struct State {
     pub(super) upload: UploadAttributes,
     /// The client is authenticated and the control connection protected.
     pub(super) secured: bool,
-    /// Nobody can listen to the control connection, which ssh carries.
+    /// The control connection is carried by ssh, so that no other host can read it.
     pub(super) within_ssh: bool,
-    /// By TLS (RFC 4217).
+    /// The control connection is secured by TLS (RFC 4217).
     pub(super) tls: bool,
-    /// By a context that protects data connections too ([`Outcome::Wrapped`]).
+    /// The control connection is secured by a context that also protects data connections
+    /// ([`Outcome::Wrapped`]).
     pub(super) wraps: bool,
-    /// PBSZ was given, without which PROT is refused under TLS and where the context wraps data.
+    /// PBSZ was received. Without it, PROT is refused with TLS, and if the context wraps data.
     pub(super) sized: bool,
-    /// What it agreed on, in bytes.
+    /// The agreed PBSZ, in bytes.
     pub(super) protection_buffer: u32,
-    /// [`Action::Protect`] is to follow the reply that is being made.
+    /// [`Action::Protect`] has to follow the current reply.
     pub(super) protects: bool,
     pub(super) authentication: DataAuthentication,
     pub(super) protection: Protection,
     /// SITE DATAKEY, for the next data channel.
     pub(super) data_key: Option<DataKey>,
-    /// The number of the last one.
+    /// The number of the last data key.
     pub(super) last_data_key: Option<u64>,
 }
 
-/// The data channel, as far as the session has to know.
+/// The data channel, as far as the session has to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     None,
-    /// The host has made one.
+    /// The host has created the channel.
     Made,
-    /// To be made by the next transfer (delayed passive).
+    /// The next transfer creates the channel (delayed passive).
     Delayed(Listen, PassiveKind),
 }
 
@@ -94,10 +95,10 @@ pub(super) struct DataOptions {
     pub(super) block_size: Option<u64>,
     pub(super) send_buffer: Option<u64>,
     pub(super) receive_buffer: Option<u64>,
-    /// ABUF.
+    /// ABUF, in bytes.
     pub(super) automatic_buffers: Option<u64>,
     pub(super) congestion: Option<CongestionName>,
-    /// 115 markers are wanted beside those of `send_markers`.
+    /// The client wants 115 markers in addition to those of `send_markers`.
     pub(super) path_info: bool,
     /// Seconds between 112 markers when sending.
     pub(super) send_markers: u32,
@@ -106,15 +107,15 @@ pub(super) struct DataOptions {
     /// Seconds between 111 markers when receiving in MODE E.
     pub(super) restart_interval: u32,
     pub(super) checksum: Option<ChecksumAlgorithm>,
-    /// Uploads take the place of what has their name.
+    /// Uploads replace existing files.
     pub(super) replaces: bool,
-    /// The next passive command may be delayed.
+    /// AllowDelayed=1 was received: the next transfer creates the passive channel.
     pub(super) delayed: bool,
-    /// EPSV ALL was given.
+    /// EPSV ALL was received.
     pub(super) epsv_only: bool,
 }
 
-/// For the next upload.
+/// Attributes for the next upload.
 #[derive(Debug, Default)]
 pub(super) struct UploadAttributes {
     pub(super) allocated: Option<u64>,
@@ -160,12 +161,13 @@ impl State {
         }
     }
 
-    /// That of a control connection that is protected by TLS from now on: whatever was said in clear is forgotten.
+    /// The state of a control connection that is protected by TLS from now on. All settings that
+    /// were made in clear are dropped.
     pub(super) fn within_tls() -> Self {
         Self { secured: true, tls: true, ..Self::new() }
     }
 
-    /// Data connections made now are protected.
+    /// Whether data connections that are made now are protected.
     pub(super) fn protects_data(&self) -> bool {
         (self.tls || self.wraps || self.authenticates_data()) && self.protection != Protection::Clear
     }
@@ -174,17 +176,18 @@ impl State {
         self.local_user.is_some()
     }
 
-    /// Nobody else reads or writes on the control connection.
+    /// Whether no other host can read or write on the control connection.
     pub(super) fn is_private(&self) -> bool {
         self.secured || self.within_ssh
     }
 
-    /// Data connections are authenticated by GSI (DCAU A or S).
+    /// Whether data connections are authenticated by GSI (DCAU A or S).
     pub(super) fn authenticates_data(&self) -> bool {
         self.secured && !self.tls && !self.wraps && self.authentication != DataAuthentication::None
     }
 
-    /// The options that a data channel made now gets. A key serves no other one.
+    /// Returns the options for a data channel that is created now. A key is used for this channel
+    /// only.
     pub(super) fn channel_options(&mut self) -> ChannelOptions {
         let layout = match (self.options.layout, self.options.block_size) {
             (Some(Layout::Partitioned), _) => StripeLayout::Partitioned,
