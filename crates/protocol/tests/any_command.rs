@@ -1,4 +1,4 @@
-//! Every command comes back from its line, and no line does harm.
+//! Every command is parsed back from its line, and no line makes the parser panic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn any_path() -> impl Strategy<Value = BString> {
     ]
 }
 
-/// One or more words.
+/// One to three words.
 fn any_text() -> impl Strategy<Value = BString> {
     "[!-~]{1,6}( [!-~]{1,6}){0,2}".prop_map(BString::from)
 }
@@ -43,7 +43,7 @@ fn any_algorithm() -> impl Strategy<Value = ChecksumAlgorithm> {
     prop::sample::select(ChecksumAlgorithm::ALL.to_vec())
 }
 
-/// Years 0000 to 9999.
+/// Times in the years 0000 to 9999.
 fn any_time() -> impl Strategy<Value = i64> {
     -62_167_219_200..=253_402_300_799i64
 }
@@ -273,20 +273,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn printed_commands_come_back(command in any_command()) {
+    fn command_printed_is_parsed_back(command in any_command()) {
         let line = command.to_line().unwrap();
         prop_assert_eq!(Command::parse(&line), Ok(command), "{:?}", BString::from(line));
     }
 
     #[test]
-    fn no_bytes_panic(line in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn command_parse_on_any_bytes_does_not_panic(line in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(command) = Command::parse(&line) {
             let _ = command.to_line();
         }
     }
 
     #[test]
-    fn no_arguments_panic(
+    fn command_parse_on_any_arguments_does_not_panic(
         verb in prop::sample::select(vec![
             "OPTS RETR", "OPTS MLST", "OPTS PASV", "OPTS CKSM", "OPTS MLSR", "REST", "PORT", "EPRT", "SPOR", "EPSV", "CKSM",
             "ERET", "ESTO", "MFMT", "SITE STORATTR", "SITE CHMOD", "SITE UTIME", "SITE STREAMS", "SITE", "SCKS", "TREV", "ALLO", "DCSC",
@@ -295,7 +295,7 @@ proptest! {
     ) {
         let line = format!("{verb} {arguments}");
         match Command::parse(line.as_bytes()) {
-            // What was understood can be said again.
+            // A command that was parsed can be printed and parsed again.
             Ok(command) => {
                 let printed = command.to_line().unwrap();
                 prop_assert_eq!(Command::parse(&printed), Ok(command));

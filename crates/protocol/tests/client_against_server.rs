@@ -1,4 +1,4 @@
-//! Both ends of a control connection, joined by bytes.
+//! Client and server sessions, connected by passing the bytes between them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,10 +25,10 @@ const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 struct Pair {
     client: Session,
     host: Host,
-    /// Carry out operations at once.
+    /// Whether to complete operations at once.
     prompt: bool,
     aborted: bool,
-    /// As the last SITE STREAMS had it.
+    /// The number in the last SITE STREAMS.
     streams: u32,
 }
 
@@ -51,7 +51,7 @@ impl Pair {
         Features::new(self.run(&Command::Feat).body())
     }
 
-    /// Moves bytes until nothing moves.
+    /// Moves bytes in both directions until neither side has more to send.
     fn pump(&mut self) {
         loop {
             if let Some(bytes) = self.client.poll_transmit() {
@@ -71,7 +71,7 @@ impl Pair {
         }
     }
 
-    /// Submits a command and gives its last reply.
+    /// Submits a command and returns its last reply.
     fn run(&mut self, command: &Command) -> Reply {
         let wanted = self.client.submit(command).unwrap();
         self.pump();
@@ -95,14 +95,14 @@ impl Pair {
 }
 
 #[test]
-fn features_are_understood() {
+fn client_reads_features_of_server() {
     let features = Pair::logged_in().features();
     assert!(features.is_ours() && features.passive_sender && features.inline_checksum && features.facts);
     assert!(features.knows(ChecksumAlgorithm::Crc32c) && features.delayed_passive && features.partial);
 }
 
 #[test]
-fn answers_are_understood() {
+fn client_reads_answers_of_server() {
     let mut pair = Pair::logged_in();
     let home = answer::path(&pair.run(&Command::Pwd));
     assert_eq!(home.unwrap(), "/home/alice");
@@ -125,7 +125,7 @@ fn answers_are_understood() {
 }
 
 #[test]
-fn restarted_upload_with_markers_and_checksum() {
+fn restarted_upload_reports_markers_and_checksum() {
     let mut pair = Pair::logged_in();
     pair.run(&Command::Mode(Mode::ExtendedBlock));
     let sum = RetrOptions { checksum: Some(Some(ChecksumAlgorithm::Crc32c)), ..RetrOptions::default() };
@@ -166,7 +166,7 @@ fn restarted_upload_with_markers_and_checksum() {
 }
 
 #[test]
-fn abort_keeps_both_in_step() {
+fn abort_during_pipeline_assigns_all_replies() {
     let mut pair = Pair::logged_in();
     pair.run(&Command::Pasv);
     pair.prompt = false;
@@ -188,7 +188,7 @@ fn abort_keeps_both_in_step() {
 }
 
 #[test]
-fn streams_change_while_others_wait() {
+fn set_streams_while_commands_wait_is_answered_at_once() {
     let mut pair = Pair::logged_in();
     let features = pair.features();
     assert!(features.streams && features.path_markers && !features.congestion);
@@ -222,7 +222,8 @@ fn streams_change_while_others_wait() {
     pair.host.session.completed(Ok(Outcome::Transferred { checksum: None }));
     pair.pump();
     assert_eq!(pair.finished(), [(running, 226), (size, 213)]);
-    // With nothing under way; before the next channel, which has them from the beginning.
+    // No transfer is running. The number is set before the next channel, which uses it from the
+    // beginning.
     pair.client.set_streams(3).unwrap();
     pair.pump();
     assert_eq!(pair.client.poll_event(), Some(Event::Streams(StreamsAnswer::Set(3))));
@@ -233,9 +234,10 @@ fn streams_change_while_others_wait() {
     assert_eq!(pair.client.submit(&Command::Site(SiteCommand::Streams(5))), Err(SubmitError::OutOfBand));
 }
 
-/// What does not wait in the queue is answered at once, and nobody need read the answers.
+/// SITE STREAMS does not wait in the queue and is answered at once, but a client need not read the
+/// answers.
 #[test]
-fn numbers_of_streams_do_not_fill_memory() {
+fn set_streams_without_reading_answers_ends_session() {
     let mut pair = Pair::logged_in();
     pair.run(&Command::Mode(Mode::ExtendedBlock));
     pair.run(&Command::Pasv);

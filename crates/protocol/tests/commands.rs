@@ -1,4 +1,4 @@
-//! Commands: every form on the wire, and what is none.
+//! Every form of a command on the wire, and lines that are not commands.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,9 +12,9 @@ fn text(command: &Command) -> String {
     String::from_utf8(command.to_line().unwrap()).unwrap()
 }
 
-/// Lines that print as they were parsed.
+/// Lines that are printed as they were parsed.
 #[test]
-fn canonical_lines() {
+fn command_in_canonical_form_is_printed_unchanged() {
     for line in [
         "ABOR",
         "ABUF 65536",
@@ -144,9 +144,9 @@ fn canonical_lines() {
     }
 }
 
-/// Lines that mean the same as another.
+/// Lines that are equivalent to another line.
 #[test]
-fn other_spellings() {
+fn command_in_other_spelling_is_printed_canonically() {
     for (line, canonical) in [
         ("noop", "NOOP"),
         ("NOOP x", "NOOP"),
@@ -185,9 +185,9 @@ fn other_spellings() {
     }
 }
 
-/// Replies to lines that cannot be understood, as GCT has them.
+/// GCT's replies to lines that are not valid commands.
 #[test]
-fn errors() {
+fn invalid_command_is_answered_as_gct_does() {
     const SYNTAX: &str = "501 Syntax error in parameters or arguments.";
     const ARGUMENTS: &str = "501 Invalid command arguments.";
     const PORT: &str = "501 Illegal PORT command.";
@@ -318,7 +318,7 @@ fn errors() {
 }
 
 #[test]
-fn a_command_cannot_hide_another_one() {
+fn command_with_line_end_in_argument_is_not_printed() {
     for path in ["a\r\nDELE b", "a\nDELE b", "a\0b"] {
         assert!(Command::Retr(path.into()).to_line().is_err());
     }
@@ -328,12 +328,12 @@ fn a_command_cannot_hide_another_one() {
 }
 
 #[test]
-fn passwords_are_not_shown() {
+fn password_command_debug_hides_the_password() {
     assert_eq!(format!("{:?}", parse("PASS secret").unwrap()), "Pass(Password(***))");
 }
 
 #[test]
-fn algorithms() {
+fn checksum_algorithm_names_are_parsed() {
     for algorithm in ChecksumAlgorithm::ALL {
         assert_eq!(algorithm.name().to_lowercase().parse(), Ok(algorithm));
     }

@@ -1,4 +1,5 @@
-//! Whatever a client sends and however an operation ends, a session goes on in order and stays small.
+//! With any input, and any results of operations, a session keeps the order of its replies and its
+//! limits of memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,11 +71,11 @@ const LINES: [&str; 53] = [
     "XYZZY",
 ];
 
-/// How the host ends an operation.
+/// The result with which the host ends an operation.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Good,
-    /// An outcome that may not fit.
+    /// An outcome that may belong to another kind of operation.
     Odd,
     Errno(i32),
     Refused,
@@ -107,10 +108,10 @@ fn result(ending: Ending, operation: &Operation) -> Result<Outcome, Failure> {
     }
 }
 
-/// One step of the world around a session.
+/// One step of a random schedule.
 #[derive(Clone, Debug)]
 enum Step {
-    /// This many bytes of the input arrive.
+    /// This number of bytes of the input arrives.
     Input(usize),
     Complete(Ending),
     Event(u8),
@@ -144,13 +145,13 @@ fn event(kind: u8) -> Event {
     }
 }
 
-/// A session and everything that it said.
+/// A session with all its output.
 struct World {
     session: Session,
     running: Option<Operation>,
-    /// Final replies.
+    /// Final replies, in order.
     finals: Vec<String>,
-    /// Answers to SITE STREAMS.
+    /// Number of answers to SITE STREAMS.
     streams: usize,
     closed: bool,
 }
@@ -204,7 +205,7 @@ impl World {
         self.poll();
     }
 
-    /// All input arrives and every operation ends.
+    /// Passes all remaining input, and ends every operation.
     fn finish(&mut self, input: &mut &[u8]) {
         self.step(Step::Input(input.len()), input);
         while self.running.is_some() {
@@ -219,12 +220,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_command_is_answered_in_order(
+    fn session_with_any_schedule_answers_in_order(
         lines in prop::collection::vec(prop::option::weighted(0.7, prop::sample::select(LINES.to_vec())), 0..40),
         steps in prop::collection::vec(any_step(), 0..80),
         logged_in in any::<bool>(),
     ) {
-        // Lines whose reply tells which one it answers, in between.
+        // Lines whose reply identifies them are mixed in.
         let lines: Vec<String> = lines
             .iter()
             .enumerate()
@@ -238,7 +239,7 @@ proptest! {
         }
         world.finish(&mut input);
         prop_assert!(!world.closed);
-        // SITE STREAMS is out of band: answered, but not in the row.
+        // SITE STREAMS is out of band: it is answered, but not in the order of the other commands.
         let (streams, lines): (Vec<String>, Vec<String>) =
             lines.into_iter().partition(|line| line.to_ascii_uppercase().starts_with("SITE STREAMS"));
         prop_assert_eq!(world.streams, streams.len());
@@ -254,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(
+    fn session_on_any_bytes_keeps_its_limits(
         pieces in prop::collection::vec(
             prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..30),

@@ -1,4 +1,4 @@
-//! Every command and its replies.
+//! All commands of a server session and their replies.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ const SYNTAX: &str = "501 Syntax error in parameters or arguments.";
 const OK: &str = "250 OK.";
 
 #[test]
-fn banners() {
+fn banner_of_each_kind_is_sent() {
     let banner = |banner| {
         let config = SessionConfig {
             hostname: "vm".to_owned(),
@@ -38,7 +38,7 @@ fn banners() {
 }
 
 #[test]
-fn before_login() {
+fn commands_before_login_are_refused() {
     let mut host = Host::new(SessionConfig::default());
     assert_eq!(host.session.phase(), Phase::PreLogin);
     for line in [
@@ -91,7 +91,7 @@ fn before_login() {
 }
 
 #[test]
-fn login() {
+fn login_sets_user_and_directory() {
     let mut host = Host::new(SessionConfig::default());
     assert!(host.run("SITE HELP").starts_with("214-The following commands are recognized:|    ALLO "));
     assert!(!host.run("FEAT").contains("CKSM"));
@@ -104,7 +104,7 @@ fn login() {
     assert_eq!(host.poll(), "530 Login incorrect. : Invalid user.");
     assert_eq!(host.session.phase(), Phase::PreLogin);
 
-    // The name stays.
+    // The user name is kept after a failed log-in.
     let Operation::Login { user, password } = host.ask("PASS  two words ") else { panic!() };
     assert_eq!((user.as_slice(), password.expose()), (&b"bob"[..], &b" two words "[..]));
     assert!(!format!("{:?}", Operation::Login { user, password }).contains("two"));
@@ -128,7 +128,7 @@ fn login() {
 }
 
 #[test]
-fn a_busy_server_ends_the_session_at_login() {
+fn login_on_busy_server_ends_session() {
     let mut host = Host::new(SessionConfig::default());
     host.run("USER bob");
     host.ask("PASS x");
@@ -137,7 +137,7 @@ fn a_busy_server_ends_the_session_at_login() {
 }
 
 #[test]
-fn settings() {
+fn settings_commands_are_answered() {
     Host::logged_in().check(&[
         ("SYST", "215 UNIX Type: L8"),
         ("TYPE I", "200 Type set to I."),
@@ -185,7 +185,7 @@ fn settings() {
 }
 
 #[test]
-fn directories() {
+fn directory_commands_are_answered() {
     let mut host = Host::logged_in();
     host.check(&[
         ("CWD data", "250 CWD command successful."),
@@ -196,7 +196,7 @@ fn directories() {
         ("CDUP", "250 CWD command successful."),
         ("PWD", "257 \"/\" is current directory."),
         ("CWD /a//b/./../c \"", "250 CWD command successful."),
-        // Quotes are not doubled.
+        // Quotation marks in the path are not doubled.
         ("PWD", "257 \"/a/c \"\" is current directory."),
         ("MKD x/", "257 Directory \"/a/c \"/x\" created successfully."),
         ("RMD x", OK),
@@ -230,7 +230,7 @@ const NOT_FOUND: &str = "550-GlobusError: v=1 c=PATH_NOT_FOUND|550-GridFTP-Errno
                          550-GridFTP-Error-String: No such file or directory|550 End.";
 
 #[test]
-fn attributes() {
+fn attribute_commands_are_answered() {
     let mut host = Host::logged_in();
     const FACTS: &str = "Type=file;Modify=20261121215703;Size=12;Perm=awr;UNIX.mode=0666;UNIX.owner=root;UNIX.uid=0;\
                          UNIX.group=root;UNIX.gid=0;Unique=fe00-98414f;";
@@ -260,7 +260,7 @@ fn attributes() {
 }
 
 #[test]
-fn changes() {
+fn change_commands_are_answered() {
     let mut host = Host::logged_in();
     host.check(&[
         ("DELE f", OK),
@@ -295,7 +295,7 @@ fn changes() {
 }
 
 #[test]
-fn rename() {
+fn rename_takes_source_of_last_rnfr() {
     let mut host = Host::logged_in();
     host.check(&[
         ("RNTO x", ARGUMENTS),
@@ -310,7 +310,7 @@ fn rename() {
 }
 
 #[test]
-fn symlinks() {
+fn symlink_commands_are_answered() {
     let mut host = Host::logged_in();
     host.check(&[
         ("SITE SYMLINKTO l", ARGUMENTS),
@@ -328,7 +328,7 @@ fn symlinks() {
 }
 
 #[test]
-fn site_settings() {
+fn site_settings_commands_are_answered() {
     let mut host =
         Host::logged_in_with(SessionConfig { version: "1.2.3".to_owned(), ..SessionConfig::default() });
     for verb in ["SBUF", "BUFSIZE", "RETRBUFSIZE", "RBUFSZ", "RBUFSIZ", "STORBUFSIZE", "SBUFSZ", "SBUFSIZ"] {
@@ -392,7 +392,7 @@ fn site_settings() {
 }
 
 #[test]
-fn faults() {
+fn site_fault_makes_commands_fail() {
     let mut host = Host::logged_in_with(SessionConfig { faults: true, ..SessionConfig::default() });
     host.check(&[
         ("SITE FAULT pwd", "200 Site Command Successful."),
@@ -404,7 +404,7 @@ fn faults() {
 }
 
 #[test]
-fn disabled_commands() {
+fn disabled_commands_are_unknown() {
     let disabled = BTreeSet::from(["DELE".to_owned(), "SITE RDEL".to_owned(), "MLST".to_owned()]);
     let mut host = Host::logged_in_with(SessionConfig { disabled, ..SessionConfig::default() });
     host.check(&[
@@ -418,7 +418,7 @@ fn disabled_commands() {
 }
 
 #[test]
-fn checksums() {
+fn cksm_is_answered_with_markers() {
     let mut host = Host::logged_in();
     host.check(&[
         ("CKSM md5 0 -1 f", "213 6f5902ac237024bdd0c176cb93063dc4"),
@@ -442,7 +442,7 @@ fn checksums() {
 }
 
 #[test]
-fn contents() {
+fn mlsc_sends_entries_in_chunks() {
     let mut host = Host::logged_in();
     host.run("OPTS MLST Type;");
     let Operation::ListHere { path } = host.ask("MLSC sub/") else { panic!() };
@@ -451,7 +451,7 @@ fn contents() {
     host.session.completed(Ok(Outcome::Done));
     assert_eq!(host.poll(), "250-Contents of sub/| Type=cdir; .| Type=file; f|250 End.");
 
-    // Long ones come in replies of a thousand.
+    // A long listing is sent in replies with up to a thousand entries each.
     host.ask("MLSC");
     for _ in 0..5 {
         host.session.event(Event::Entries(vec![entry(); 500]));
@@ -475,7 +475,7 @@ fn contents() {
 }
 
 #[test]
-fn nonsense_from_the_host() {
+fn session_on_unexpected_outcome_replies_with_failure() {
     let mut host = Host::logged_in();
     host.answer = |_| Ok(Outcome::Size(1));
     assert!(host.run("MLST f").starts_with("451-GlobusError: v=1 c=INTERNAL_ERROR|"));
@@ -487,7 +487,7 @@ fn nonsense_from_the_host() {
 }
 
 #[test]
-fn nothing_gets_a_name_of_several_lines() {
+fn new_name_with_line_end_is_refused() {
     const REFUSED: &str = "553 A name must have neither CR nor LF in it: listings could not tell it.";
     let mut host = Host::logged_in();
     host.check(&[
@@ -508,7 +508,7 @@ fn nothing_gets_a_name_of_several_lines() {
 }
 
 #[test]
-fn a_tilde_is_the_directory_of_the_log_in() {
+fn leading_tilde_resolves_to_login_directory() {
     let mut host = Host::logged_in();
     host.run("CWD /elsewhere");
     for (given, meant) in [

@@ -1,4 +1,4 @@
-//! The order of commands and replies, ABOR, and how sessions end.
+//! The order of commands and replies, ABOR, and the end of sessions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn done() -> Result<Outcome, Failure> {
     Ok(Outcome::Transferred { checksum: None })
 }
 
-/// A session in which a transfer runs.
+/// A session in which a transfer is running.
 fn busy() -> Host {
     let mut host = Host::logged_in();
     host.run("MODE E");
@@ -28,7 +28,7 @@ fn busy() -> Host {
 }
 
 #[test]
-fn commands_wait_for_the_one_under_way() {
+fn commands_during_operation_wait() {
     let mut host = busy();
     assert_eq!(host.session.phase(), Phase::Busy);
     assert_eq!(host.input(b"NOOP\r\nSTOR a\r\nPWD\r\n"), "");
@@ -40,7 +40,7 @@ fn commands_wait_for_the_one_under_way() {
 }
 
 #[test]
-fn fragments_do_not_matter() {
+fn commands_in_fragments_are_answered() {
     let mut host = Host::logged_in();
     for byte in b"NOO" {
         assert_eq!(host.input(&[*byte]), "");
@@ -53,14 +53,14 @@ fn fragments_do_not_matter() {
 }
 
 #[test]
-fn many_commands_at_once_are_worked_off() {
+fn many_short_commands_at_once_are_all_answered() {
     let mut host = Host::logged_in();
     let replies = host.input("NOOP\r\n".repeat(5000).as_bytes());
     assert_eq!(replies.lines().filter(|line| *line == NOOP).count(), 5000);
 }
 
 #[test]
-fn a_thousand_may_wait_and_no_more() {
+fn queue_with_more_than_a_thousand_commands_ends_session() {
     let mut host = busy();
     assert_eq!(host.input("NOOP\r\n".repeat(1000).as_bytes()), "");
     assert_eq!(host.session.queued(), 1000);
@@ -68,7 +68,7 @@ fn a_thousand_may_wait_and_no_more() {
     assert_eq!(host.complete(Err(Failure::Aborted)), "");
     assert_eq!(host.session.phase(), Phase::Closed);
 
-    // Also where the operation begins behind them.
+    // The limit also applies if the operation begins only after the commands were queued.
     let mut host = Host::logged_in();
     let mut input = b"CWD /\r\n".to_vec();
     input.extend(b"NOOP\r\n".repeat(1001));
@@ -76,7 +76,7 @@ fn a_thousand_may_wait_and_no_more() {
 }
 
 #[test]
-fn what_waits_is_bounded_in_bytes_too() {
+fn queue_with_too_many_bytes_ends_session() {
     let mut host =
         Host::logged_in_with(SessionConfig { max_queue_bytes: 10_000, ..SessionConfig::default() });
     host.ask("CWD /");
@@ -86,7 +86,7 @@ fn what_waits_is_bounded_in_bytes_too() {
 }
 
 #[test]
-fn abort_when_idle() {
+fn abort_without_operation_is_answered_226() {
     let mut host = Host::logged_in();
     for line in
         [&b"ABOR\r\n"[..], b"abor\r\n", b"\xff\xf4\xff\xf2ABOR\r\n", b"\xff\xf4\xf2ABOR\r\n", b"\xf2ABOR\r\n"]
@@ -97,24 +97,24 @@ fn abort_when_idle() {
 }
 
 #[test]
-fn abort_of_a_transfer() {
+fn abort_during_transfer_aborts_it() {
     let mut host = busy();
     assert_eq!(host.input(b"\xff\xf4\xff\xf2ABOR\r\n"), "ABORT");
     assert_eq!(host.complete(Err(Failure::Aborted)), [ABORTED, ABORT_DONE].join("\n"));
     assert_eq!(host.run("NOOP"), NOOP);
-    // The channel is still there.
+    // The channel can still be used.
     assert_eq!(host.run("RETR f"), COMPLETE);
 }
 
 #[test]
-fn abort_that_comes_too_late() {
+fn abort_after_end_of_transfer_keeps_its_reply() {
     let mut host = busy();
     assert_eq!(host.input(b"ABOR\r\nABOR\r\n"), "ABORT");
     assert_eq!(host.complete(done()), [COMPLETE, ABORT_DONE, ABORT_DONE].join("\n"));
 }
 
 #[test]
-fn abort_behind_other_commands() {
+fn abort_after_queued_commands_skips_only_long_ones() {
     let mut host = busy();
     assert_eq!(
         host.input(b"REST 5\r\nSTOR a\r\nNOOP\r\nCWD /x\r\nMLSD\r\nABOR\r\nPWD\r\nSTOR b\r\n"),
@@ -122,7 +122,7 @@ fn abort_behind_other_commands() {
     );
     let restarted = "350 Restart Marker OK. Send STORE or RETR to initiate transfer.";
     assert_eq!(host.complete(Err(Failure::Aborted)), [ABORTED, restarted, ABORTED, NOOP].join("\n"));
-    // Short ones before it are carried out, transfers after it too.
+    // Short commands before the ABOR are executed, and so are transfers after it.
     assert!(matches!(host.operation, Some(Operation::ChangeDirectory(_))));
     assert_eq!(
         host.complete(Ok(Outcome::Done)),
@@ -134,14 +134,14 @@ fn abort_behind_other_commands() {
 }
 
 #[test]
-fn abort_does_not_disturb_short_operations() {
+fn abort_during_short_operation_does_not_abort_it() {
     let mut host = Host::logged_in();
     assert_eq!(host.input(b"MKD x\r\nABOR\r\n"), "");
     assert_eq!(
         host.complete(Ok(Outcome::Done)),
         format!("257 Directory \"/home/alice/x\" created successfully.\n{ABORT_DONE}")
     );
-    // Long ones it does, data channel or not.
+    // Long operations are aborted, with or without a data channel.
     for line in ["CKSM MD5 0 -1 f", "MLSC", "SITE RDEL d"] {
         host.input(format!("{line}\r\n").as_bytes());
         assert_eq!(host.input(b"ABOR\r\n"), "ABORT", "{line}");
@@ -150,9 +150,10 @@ fn abort_does_not_disturb_short_operations() {
 }
 
 #[test]
-fn streams_are_set_at_once() {
+fn site_streams_during_transfer_is_executed_at_once() {
     let mut host = busy();
-    // In front of what waits, in pieces, with Telnet signals, in any case.
+    // SITE STREAMS overtakes the queue, also in several chunks, with Telnet signals, and in any
+    // case.
     assert_eq!(host.input(b"NOOP\r\nSITE STREAMS 8\r\nPWD\r\nsite  stre"), "STREAMS 8\n114 Streams 8");
     assert_eq!(host.input(b"ams 2 \r\n"), "STREAMS 2\n114 Streams 2");
     assert_eq!(host.input(b"\xff\xf4\xff\xf2SITE STREAMS 1024\r\n"), "STREAMS 1024\n114 Streams 1024");
@@ -161,25 +162,25 @@ fn streams_are_set_at_once() {
         host.complete(done()),
         format!("{COMPLETE}\n{NOOP}\n257 \"/home/alice\" is current directory.")
     );
-    // The transfer has just ended: for the next ones.
+    // The transfer has just ended, so the number applies to the next ones.
     assert_eq!(host.run("SITE STREAMS 5"), "STREAMS 5\n114 Streams 5");
     host.input(b"PASV\r\n");
     assert!(matches!(host.operation, Some(Operation::Listen(ref listen)) if listen.channel.parallelism == 5));
 }
 
 #[test]
-fn streams_that_cannot_be() {
+fn site_streams_with_invalid_number_is_refused() {
     let mut host = busy();
     for line in ["SITE STREAMS", "SITE STREAMS 0", "SITE STREAMS x", "SITE STREAMS 1025", "SITE STREAMS 4 5"]
     {
         let answer = host.input(format!("{line}\r\n").as_bytes());
         assert_eq!(answer, "114 Streams refused: expected a number from 1 to 1024.", "{line}");
     }
-    // Not more than the site allows.
+    // The number is at most that which the site allows.
     let mut host = Host::logged_in_with(SessionConfig { max_streams: 16, ..SessionConfig::default() });
     assert_eq!(host.run("SITE STREAMS 17"), "STREAMS 16\n114 Streams 16");
     assert_eq!(host.run("SITE STREAMS x"), "114 Streams refused: expected a number from 1 to 16.");
-    // A receiver has nothing to say about it.
+    // A receiver does not decide the number of streams.
     host.run("OPTS RETR Parallelism=3,3,3;");
     host.run("MODE E");
     host.run("PASV");
@@ -188,7 +189,8 @@ fn streams_that_cannot_be() {
     assert_eq!(host.complete(done()), COMPLETE);
     let mut host = Host::new(SessionConfig::default());
     assert_eq!(host.run("SITE STREAMS 4"), "114 Streams refused: log in first.");
-    // Where it is turned off, it is an unknown command like others, in the row.
+    // If SITE STREAMS is disabled, it is an unknown command, and answered in the order of the
+    // queue.
     for gone in ["SITE", "SITE STREAMS"] {
         let disabled = [gone.to_owned()].into();
         let mut host = Host::logged_in_with(SessionConfig { disabled, ..SessionConfig::default() });
@@ -197,7 +199,7 @@ fn streams_that_cannot_be() {
 }
 
 #[test]
-fn quit_waits_too() {
+fn quit_during_operation_waits() {
     let mut host = busy();
     assert_eq!(host.input(b"QUIT\r\nNOOP\r\n"), "");
     assert_eq!(host.complete(done()), format!("{COMPLETE}\n221 Goodbye.\nCLOSE"));
@@ -206,21 +208,21 @@ fn quit_waits_too() {
 }
 
 #[test]
-fn an_empty_line_ends_the_session() {
+fn empty_line_ends_session() {
     let mut host = Host::logged_in();
     assert_eq!(host.input(b"NOOP\r\n\r\nNOOP\r\n"), format!("{NOOP}\nCLOSE"));
     assert_eq!(host.input(b"NOOP\r\n"), "");
-    // In its turn.
+    // The empty line is handled in the order of the queue.
     let mut host = busy();
     assert_eq!(host.input(b"\r\n"), "");
     assert_eq!(host.complete(done()), format!("{COMPLETE}\nCLOSE"));
-    // Telnet signals alone are no line.
+    // Telnet signals alone are not a line.
     let mut host = Host::logged_in();
     assert_eq!(host.input(b"\xff\xf4\r\nNOOP\r\n"), NOOP);
 }
 
 #[test]
-fn a_long_line_ends_the_session() {
+fn too_long_line_ends_session() {
     let config = SessionConfig { max_line: 100, ..SessionConfig::default() };
     let mut host = Host::logged_in_with(config.clone());
     let line = format!("CWD /{}\r\n", "x".repeat(95));
@@ -236,7 +238,7 @@ fn a_long_line_ends_the_session() {
 }
 
 #[test]
-fn unwrapped_lines() {
+fn lines_without_line_ends_are_executed() {
     let mut host = Host::logged_in();
     host.session.line(b"NOOP");
     assert_eq!(host.poll(), NOOP);

@@ -1,4 +1,4 @@
-//! What was said of a transfer that is refused.
+//! The settings for the next transfer (REST, ALLO, SCKS and others) after a transfer was refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,8 @@ fn announce(host: &mut Host) {
     }
 }
 
-/// That nothing, or all, of [`ANNOUNCED`] holds for the next upload, after what `line` had.
+/// Checks whether the settings of [`ANNOUNCED`] apply to the next upload after `line` was refused:
+/// either none of them, or all.
 #[track_caller]
 fn check_next(host: &mut Host, line: &str, (restarted, announced): (bool, bool)) {
     if !host.session.has_channel() {
@@ -46,7 +47,7 @@ fn check_next(host: &mut Host, line: &str, (restarted, announced): (bool, bool))
 }
 
 #[test]
-fn is_not_about_the_next_one() {
+fn settings_after_refused_transfer_are_reset() {
     let mut host = Host::logged_in();
     host.run("MODE E");
     for (line, refusal) in [
@@ -74,7 +75,7 @@ fn is_not_about_the_next_one() {
 }
 
 #[test]
-fn is_not_about_the_next_one_where_a_site_forbids_it() {
+fn settings_after_disabled_transfer_are_reset() {
     let mut host = Host::logged_in_with(SessionConfig {
         disabled: BTreeSet::from(["APPE".to_owned()]),
         faults: true,
@@ -91,7 +92,7 @@ fn is_not_about_the_next_one_where_a_site_forbids_it() {
 }
 
 #[test]
-fn is_not_about_the_next_one_where_data_would_travel_in_clear() {
+fn settings_after_unprotected_transfer_are_reset() {
     let config = SessionConfig { tls: true, required: RequiredProtection::Data, ..SessionConfig::default() };
     let mut host = Host::new(config);
     host.session.begin_within_tls();
@@ -105,9 +106,10 @@ fn is_not_about_the_next_one_where_data_would_travel_in_clear() {
     check_next(&mut host, "STOR a", (false, false));
 }
 
-/// Nothing was refused but what stands before any transfer: clients make a channel and ask again.
+/// The transfer was not attempted, because there was no data channel. Clients then create a channel
+/// and repeat the command, so the settings are kept.
 #[test]
-fn stays_where_there_is_no_channel() {
+fn settings_without_data_channel_are_kept() {
     let mut host = Host::logged_in();
     for line in ["STOR a", "APPE a", "ESTO A 0 a", "RETR a", "ERET P 0 1 a", "MLSD"] {
         announce(&mut host);
@@ -119,7 +121,7 @@ fn stays_where_there_is_no_channel() {
 }
 
 #[test]
-fn is_not_about_the_next_one_where_the_name_is_refused() {
+fn settings_after_refused_name_are_reset() {
     const REFUSED: &str = "553 A name must have neither CR nor LF in it: listings could not tell it.";
     let mut host = Host::logged_in();
     assert_eq!(host.run("PASV"), PASSIVE);
@@ -137,9 +139,9 @@ fn is_not_about_the_next_one_where_the_name_is_refused() {
     transfer(&mut host, "RETR a\rb");
 }
 
-/// The host leaves it with the old root.
+/// The host closes the channel together with the old root.
 #[test]
-fn stays_where_a_new_root_took_the_channel() {
+fn settings_after_chroot_closed_channel_are_kept() {
     let mut host = Host::logged_in();
     host.run("MODE E");
     host.run("PASV");
@@ -150,7 +152,7 @@ fn stays_where_a_new_root_took_the_channel() {
 }
 
 #[test]
-fn the_source_of_a_refused_renaming_is_not_that_of_the_next_one() {
+fn rename_source_after_refused_rename_is_reset() {
     const FROM: (&str, &str) = ("RNFR a", "350 OK. Send RNTO with destination name.");
     const LINK: (&str, &str) = ("SITE SYMLINKFROM a", "350 OK. Send SITE SYMLINKTO with symlink name.");
     const SYNTAX: &str = "501 Syntax error in parameters or arguments.";
@@ -162,13 +164,13 @@ fn the_source_of_a_refused_renaming_is_not_that_of_the_next_one() {
     for refused in ["SITE SYMLINKFROM", "site  symlinkfrom b\0", "SITE SYMLINKTO", "site symlinkto "] {
         host.check(&[LINK, (refused, SYNTAX), ("SITE SYMLINKTO b", ARGUMENTS)]);
     }
-    // In the new root it would be another file.
+    // In the new root the path would refer to another file.
     host.check(&[FROM, LINK, ("SITE CHROOT d", "250 OK."), ("RNTO b", ARGUMENTS)]);
     host.check(&[("SITE SYMLINKTO b", ARGUMENTS)]);
 }
 
 #[test]
-fn a_password_after_a_refused_name_is_not_for_the_name_before_it() {
+fn password_after_refused_user_is_not_used_for_earlier_user() {
     Host::new(SessionConfig::default()).check(&[
         ("USER alice", "331 Password required for alice."),
         ("USER", "501 Syntax error in parameters or arguments."),

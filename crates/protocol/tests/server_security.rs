@@ -1,4 +1,4 @@
-//! AUTH, ADAT and what follows (RFC 2228, GFD.20 section 3.1).
+//! AUTH, ADAT and the commands that depend on them (RFC 2228, GFD.20 section 3.1).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -29,7 +29,7 @@ fn secured() -> Host {
 }
 
 #[test]
-fn the_handshake_comes_first_where_it_is_required() {
+fn login_without_required_gssapi_is_refused() {
     let mut host = host(true);
     host.check(&[
         ("USER alice", "530 Must perform GSSAPI authentication"),
@@ -47,7 +47,7 @@ fn the_handshake_comes_first_where_it_is_required() {
 }
 
 #[test]
-fn clear_commands_behind_the_last_token_end_the_session() {
+fn clear_input_after_last_token_ends_session() {
     for behind in ["USER alice\r\n", "US"] {
         let mut host = host(false);
         host.run("AUTH GSSAPI");
@@ -59,7 +59,7 @@ fn clear_commands_behind_the_last_token_end_the_session() {
 }
 
 #[test]
-fn data_channels_are_authenticated_unless_told_otherwise() {
+fn data_channels_after_gssapi_are_authenticated_by_default() {
     let mut host = secured();
     let channel = |host: &mut Host| match host.ask_and_do("PASV") {
         Operation::Listen(listen) => (listen.channel.authentication, listen.channel.protection),
@@ -71,7 +71,7 @@ fn data_channels_are_authenticated_unless_told_otherwise() {
         ("PROT P", "200 Protection level set to P."),
         ("DCAU S /O=Grid/CN=Other", "200 DCAU S."),
         ("AUTH GSSAPI", "500 Command not supported."),
-        // Without a channel there is no transfer: they closed it.
+        // DCAU and PROT closed the channel, and without a channel there is no transfer.
         ("RETR x", "500 Command failed"),
     ]);
     let subject = DataAuthentication::Subject("/O=Grid/CN=Other".into());
@@ -79,7 +79,7 @@ fn data_channels_are_authenticated_unless_told_otherwise() {
     assert!(
         matches!(host.ask_and_do("dcsc p Zm9v"), Operation::DataCredential(Some(blob)) if blob.expose() == b"Zm9v")
     );
-    // A private key is in it.
+    // The credential includes a private key.
     let asked = host.ask_and_do("DCSC P Zm9v");
     assert!(!format!("{asked:?}").contains("Zm9v"), "{asked:?}");
     assert!(matches!(host.ask_and_do("DCSC D"), Operation::DataCredential(None)));
@@ -88,7 +88,7 @@ fn data_channels_are_authenticated_unless_told_otherwise() {
 }
 
 #[test]
-fn without_security_nothing_of_it_is_known() {
+fn security_commands_without_gssapi_are_refused() {
     let mut host = Host::logged_in();
     host.check(&[
         ("DCAU A", "504 Bad DCAU mode."),
@@ -98,7 +98,7 @@ fn without_security_nothing_of_it_is_known() {
     ]);
 }
 
-/// The key with this number, as it is sent.
+/// The command that sends the key with this number.
 fn key(number: u64) -> String {
     format!("SITE DATAKEY {number:016x} {}", "5a".repeat(32))
 }
@@ -114,7 +114,7 @@ fn key_of_channel(host: &mut Host, line: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_data_key_is_for_one_channel() {
+fn data_key_is_used_for_one_channel() {
     let mut host = secured();
     host.check(&[("DCAU N", "200 DCAU N.")]);
     assert!(host.run("FEAT").contains("DataKey;"));
@@ -123,14 +123,14 @@ fn a_data_key_is_for_one_channel() {
         assert_eq!(key_of_channel(&mut host, channel), Some(n), "{channel}");
         assert_eq!(key_of_channel(&mut host, channel), None, "{channel}");
     }
-    // The last one holds; and none, where it is taken back.
+    // The last key applies. NONE removes it.
     host.run(&key(10));
     host.run(&key(11));
     assert_eq!(key_of_channel(&mut host, "SPOR 127,0,0,1,200,0 127,0,0,1,200,1"), Some(11));
     host.run(&key(12));
     host.check(&[("SITE DATAKEY none", "200 The next data channel has no key.")]);
     assert_eq!(key_of_channel(&mut host, "PASV"), None);
-    // A channel that is made late has the key of its PASV.
+    // A delayed channel has the key that was set before its PASV.
     host.run(&key(13));
     host.check(&[
         ("OPTS PASV AllowDelayed=1;", "200 OPTS Command Successful."),
@@ -141,7 +141,7 @@ fn a_data_key_is_for_one_channel() {
 }
 
 #[test]
-fn a_data_key_that_was_had_is_refused() {
+fn data_key_with_used_number_is_refused() {
     let mut host = secured();
     host.run("DCAU N");
     host.run(&key(7));
@@ -152,7 +152,7 @@ fn a_data_key_that_was_had_is_refused() {
         host.check(&[(&key(old), &text)]);
         assert_eq!(key_of_channel(&mut host, "PASV"), None);
     }
-    // Also one that was refused.
+    // The number of a refused key counts as used, too.
     host.run("DCAU A");
     host.check(&[(&key(8), "503 Data connections are authenticated: send DCAU N before a data key.")]);
     host.run("DCAU N");
@@ -162,7 +162,7 @@ fn a_data_key_that_was_had_is_refused() {
 }
 
 #[test]
-fn a_data_key_does_not_stand_beside_dcau_and_prot() {
+fn data_key_with_dcau_or_prot_is_refused() {
     let mut host = secured();
     host.run("DCAU N");
     host.run("PROT P");
@@ -177,7 +177,7 @@ fn a_data_key_does_not_stand_beside_dcau_and_prot() {
 }
 
 #[test]
-fn a_data_key_in_clear_is_refused() {
+fn data_key_on_clear_connection_is_refused() {
     let mut host = Host::logged_in();
     assert!(!host.run("FEAT").contains("DataKey"));
     for line in [&*key(1), "SITE DATAKEY NONE"] {
@@ -189,7 +189,7 @@ fn a_data_key_in_clear_is_refused() {
 }
 
 #[test]
-fn what_is_no_data_key_is_refused() {
+fn data_key_with_invalid_arguments_is_refused() {
     let mut host = secured();
     host.run("DCAU N");
     for wrong in ["SITE DATAKEY", "SITE DATAKEY x", "SITE DATAKEY 0000000000000001", "SITE DATAKEY NONE x"] {
@@ -206,7 +206,7 @@ fn what_is_no_data_key_is_refused() {
 }
 
 #[test]
-fn within_ssh_data_keys_are_taken() {
+fn data_key_over_ssh_is_accepted() {
     let mut host = Host::new(SessionConfig::default());
     host.session.begin_within_ssh();
     host.check(&[
@@ -221,7 +221,7 @@ fn within_ssh_data_keys_are_taken() {
 }
 
 #[test]
-fn net_stack_of_gsi_is_taken_as_far_as_data_connections_are_authenticated() {
+fn net_stack_with_gsi_requires_authenticated_data() {
     let mut host = secured();
     let refused = |why: &str| {
         format!("500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, {why}|500 End.")

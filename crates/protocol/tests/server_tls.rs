@@ -1,4 +1,4 @@
-//! AUTH TLS and what follows (RFC 4217).
+//! AUTH TLS and the commands that depend on it (RFC 4217).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,7 +20,7 @@ fn within_tls(required: RequiredProtection) -> Host {
 }
 
 #[test]
-fn what_auth_takes() {
+fn auth_accepts_only_offered_mechanisms() {
     let mut host = host(RequiredProtection::None);
     for wrong in ["AUTH SSL", "AUTH TLS-P", "AUTH GSSAPI", "AUTH KERBEROS_V4"] {
         host.check(&[(wrong, "504 Unknown authentication type.")]);
@@ -38,7 +38,7 @@ fn what_auth_takes() {
 }
 
 #[test]
-fn what_was_said_in_clear_is_forgotten() {
+fn auth_tls_resets_state_set_in_clear() {
     let mut host = host(RequiredProtection::None);
     host.check(&[("USER alice", "331 Password required for alice.")]);
     host.ask("AUTH TLS");
@@ -53,7 +53,7 @@ fn what_was_said_in_clear_is_forgotten() {
 }
 
 #[test]
-fn clear_commands_behind_auth_end_the_session() {
+fn clear_input_after_auth_tls_ends_session() {
     for behind in ["USER alice\r\n", "US"] {
         let mut host = host(RequiredProtection::None);
         assert_eq!(host.input(format!("AUTH TLS\r\n{behind}").as_bytes()), "");
@@ -65,7 +65,7 @@ fn clear_commands_behind_auth_end_the_session() {
 }
 
 #[test]
-fn levels_of_data_connections() {
+fn prot_over_tls_accepts_clear_and_private() {
     let mut host = within_tls(RequiredProtection::None);
     host.check(&[
         ("PROT P", "503 Send PBSZ 0 before PROT."),
@@ -87,7 +87,7 @@ fn levels_of_data_connections() {
 }
 
 #[test]
-fn passwords_are_not_taken_in_clear_where_tls_is_required() {
+fn login_in_clear_when_tls_is_required_is_refused() {
     let mut host = host(RequiredProtection::Control);
     host.check(&[
         ("USER alice", "530 Log-in in clear is refused here: send AUTH TLS first."),
@@ -102,7 +102,7 @@ fn passwords_are_not_taken_in_clear_where_tls_is_required() {
 }
 
 #[test]
-fn data_in_clear_is_refused_where_its_protection_is_required() {
+fn transfer_in_clear_when_protection_is_required_is_refused() {
     let mut host = within_tls(RequiredProtection::Data);
     let refused = "521 Data has to be protected here: send PROT P first.";
     host.check(&[
@@ -119,7 +119,7 @@ fn data_in_clear_is_refused_where_its_protection_is_required() {
 }
 
 #[test]
-fn implicit_tls() {
+fn implicit_tls_session_is_secured_from_the_start() {
     let mut host = host(RequiredProtection::Control);
     host.session.begin_within_tls();
     host.check(&[

@@ -1,4 +1,4 @@
-//! Data channels, transfers and listings.
+//! Data channels, transfers and listings of a server session.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,14 +45,14 @@ fn end(host: &mut Host) -> String {
     host.poll()
 }
 
-/// Makes a channel and starts a transfer.
+/// Creates a channel and starts a transfer.
 fn started(host: &mut Host, line: &str) -> Transfer {
     assert_eq!(host.run("PASV"), PASSIVE);
     transfer(host, line)
 }
 
 #[test]
-fn passive_replies() {
+fn passive_commands_return_addresses() {
     Host::logged_in().check(&[
         ("PASV", PASSIVE),
         ("EPSV", "229 Entering Extended Passive Mode (|||46041|)"),
@@ -82,7 +82,7 @@ fn passive_replies() {
 }
 
 #[test]
-fn active_replies() {
+fn active_commands_are_answered() {
     let mut host = Host::logged_in();
     host.check(&[
         ("PORT 127,0,0,1,172,43", ACTIVE),
@@ -100,7 +100,7 @@ fn active_replies() {
 }
 
 #[test]
-fn epsv_all() {
+fn epsv_all_refuses_other_commands() {
     const REFUSED: &str = "503 Only EPSV is allowed after EPSV ALL.";
     Host::logged_in().check(&[
         ("EPSV ALL", "229 EPSV ALL Successful."),
@@ -114,7 +114,7 @@ fn epsv_all() {
 }
 
 #[test]
-fn options_are_those_of_the_moment() {
+fn channel_options_are_those_at_its_creation() {
     let mut host = Host::logged_in();
     let before = listen(&mut host, "PASV");
     assert_eq!((before.family, before.striped), (Some(Family::V4), false));
@@ -155,7 +155,7 @@ fn options_are_those_of_the_moment() {
 }
 
 #[test]
-fn automatic_buffers_and_fixed_ones() {
+fn automatic_and_fixed_buffers_replace_each_other() {
     let mut host = Host::logged_in();
     let buffers = |host: &mut Host| {
         let channel = listen(host, "PASV").channel;
@@ -187,7 +187,7 @@ fn automatic_buffers_and_fixed_ones() {
 }
 
 #[test]
-fn congestion_control_of_the_clients_choice() {
+fn congestion_control_is_limited_to_allowed_names() {
     let congestion = ["bbr", "cubic"].map(|name| name.parse().unwrap()).to_vec();
     let mut host = Host::logged_in_with(SessionConfig { congestion, ..SessionConfig::default() });
     assert!(
@@ -199,12 +199,12 @@ fn congestion_control_of_the_clients_choice() {
     assert_eq!(host.run("OPTS RETR Congestion=BBR;"), "200 OPTS Command Successful.");
     let bbr = "bbr".parse().ok();
     assert_eq!(listen(&mut host, "PASV").channel.congestion, bbr);
-    // Nothing of what came with it holds either.
+    // The other settings of a refused OPTS are not applied either.
     let refused = "501 Congestion control reno is not allowed here, only bbr, cubic.";
     assert_eq!(host.run("OPTS RETR Parallelism=7;Congestion=reno;"), refused);
     let channel = listen(&mut host, "PASV").channel;
     assert_eq!((channel.congestion, channel.parallelism), (bbr, 1));
-    // A channel that was made before gets it with the next transfer.
+    // An existing channel uses the new setting for the next transfer.
     host.run("OPTS RETR Congestion=cubic;");
     assert_eq!(started(&mut host, "RETR f").congestion, "cubic".parse().ok());
     end(&mut host);
@@ -217,9 +217,9 @@ fn congestion_control_of_the_clients_choice() {
     assert!(!host.run("FEAT").contains("Congestion"));
 }
 
-/// What goes on with a file, or adds to it, takes the place of nothing.
+/// An upload that resumes or extends a file replaces nothing.
 #[test]
-fn only_a_plain_upload_replaces() {
+fn replace_applies_only_to_plain_uploads() {
     let mut host = Host::logged_in();
     let mut replaces = |before: &[&str], line: &str| {
         for before in before {
@@ -246,7 +246,7 @@ fn only_a_plain_upload_replaces() {
 }
 
 #[test]
-fn path_markers() {
+fn path_markers_are_sent_when_requested() {
     let marker = PathMarker {
         rtt: Duration::from_millis(40),
         min_rtt: Duration::from_millis(39),
@@ -281,7 +281,7 @@ fn path_markers() {
 }
 
 #[test]
-fn storage_markers_come_with_both_directions_if_asked_for() {
+fn storage_markers_are_sent_in_both_directions_when_requested() {
     let mut host = Host::logged_in();
     let mut wait = |lines: &[&str], transfer: &str| {
         for line in lines {
@@ -303,7 +303,7 @@ fn storage_markers_come_with_both_directions_if_asked_for() {
 }
 
 #[test]
-fn stream_get() {
+fn retrieve_in_stream_mode_uses_channel_up() {
     let mut host = Host::logged_in();
     host.run("TYPE I");
     let get = started(&mut host, "RETR /data/f10m");
@@ -334,17 +334,17 @@ fn stream_get() {
     );
     host.session.event(Event::Begun { reused: false });
     assert_eq!(host.poll(), "150 Beginning transfer.");
-    // Nobody asked for markers.
+    // The client did not request markers.
     host.session.event(Event::Perf { timestamp: 1, stripe: 0, stripes: 1, bytes: 5 });
     host.session.event(Event::Received(RangeSet::from_range(0..5)));
     assert_eq!(host.poll(), "");
     assert_eq!(end(&mut host), "226 Transfer Complete.");
-    // The connection was the data.
+    // In stream mode the transfer used the connection up.
     assert_eq!(host.run("RETR f"), NO_CHANNEL);
 }
 
 #[test]
-fn extended_put() {
+fn store_in_mode_e_sends_markers_and_keeps_channel() {
     let mut host = Host::logged_in();
     host.run("MODE E");
     host.run("ALLO 10000000");
@@ -367,7 +367,7 @@ fn extended_put() {
          111 Range Marker 0-10000000"
     );
     assert_eq!(end(&mut host), "226 Transfer Complete.");
-    // Again on the same connections; ALLO was for one.
+    // The next transfer uses the same connections; ALLO applied to the first one only.
     let again = transfer(&mut host, "STOR f2");
     assert_eq!(again.allocated, None);
     host.session.event(Event::Begun { reused: true });
@@ -387,21 +387,21 @@ fn extended_put() {
 }
 
 #[test]
-fn markers_when_sending() {
+fn retrieve_sends_requested_markers() {
     let mut host = Host::logged_in();
     host.run("OPTS RETR markers=7;");
     let get = started(&mut host, "RETR f");
     assert_eq!((get.perf_interval, get.restart_interval), (7, 0));
     host.session.event(Event::Perf { timestamp: 10, stripe: 1, stripes: 2, bytes: 5 });
     assert!(host.poll().starts_with("112-Perf Marker| Timestamp:  1.0| Stripe Index: 1| "));
-    // Uploads in stream mode have none.
+    // Uploads in stream mode have no markers.
     let mut host = Host::logged_in();
     let put = started(&mut host, "STOR f");
     assert_eq!((put.perf_interval, put.restart_interval), (0, 0));
 }
 
 #[test]
-fn partial() {
+fn eret_and_esto_set_window_and_offset() {
     let mut host = Host::logged_in();
     host.run("MODE E");
     host.run("PASV");
@@ -427,11 +427,11 @@ fn partial() {
 }
 
 #[test]
-fn restart() {
+fn rest_applies_to_next_transfer_only() {
     let mut host = Host::logged_in();
     let marker = "350 Restart Marker OK. Send STORE or RETR to initiate transfer.";
     host.check(&[("REST 3", marker), ("RETR f", NO_CHANNEL), ("REST a", "501 bad parameter.")]);
-    // Neither what failed before nor a listing uses it up.
+    // Neither a transfer that failed before nor a listing uses the restart marker up.
     host.run("PASV");
     list(&mut host, "NLST");
     end(&mut host);
@@ -444,7 +444,7 @@ fn restart() {
          500-globus_xio: System error in open: No such file or directory|\
          500-globus_xio: A system call failed: No such file or directory|500 End."
     );
-    // A transfer does, however it ends. The channel is still there.
+    // A transfer uses it up, regardless of its result. The channel still exists.
     assert!(!transfer(&mut host, "RETR f").restarted);
     end(&mut host);
     host.check(&[("REST 0-5,8-10", marker)]);
@@ -453,12 +453,12 @@ fn restart() {
     end(&mut host);
     host.check(&[("REST 0", marker)]);
     let put = transfer(&mut host, "STOR f");
-    // From the beginning is no restart: GCT's server replaces the file, too.
+    // A restart from the beginning is no restart: GCT's server also replaces the file.
     assert_eq!((put.restarted, put.present), (false, RangeSet::new()));
 }
 
 #[test]
-fn attributes_of_the_next_upload() {
+fn upload_attributes_apply_to_next_upload_only() {
     let mut host = Host::logged_in();
     host.run("MODE E");
     host.run("PASV");
@@ -491,14 +491,14 @@ fn attributes_of_the_next_upload() {
 }
 
 #[test]
-fn checksum_in_passing() {
+fn inline_checksum_is_sent_when_requested() {
     let mut host = Host::logged_in();
     host.run("OPTS RETR Checksum=CRC32C;");
     let sum = |algorithm| Ok(Outcome::Transferred { checksum: Some((algorithm, "e3069283".to_owned())) });
     assert_eq!(started(&mut host, "RETR f").inline_checksum, Some(ChecksumAlgorithm::Crc32c));
     host.session.completed(sum(ChecksumAlgorithm::Crc32c));
     assert_eq!(host.poll(), "226-Checksum: CRC32C e3069283|226 Transfer Complete.");
-    // Not this one, or none.
+    // The checksum is of another algorithm, or there is none.
     started(&mut host, "RETR f");
     host.session.completed(sum(ChecksumAlgorithm::Adler32));
     assert_eq!(host.poll(), "226 Transfer Complete.");
@@ -511,7 +511,7 @@ fn checksum_in_passing() {
 }
 
 #[test]
-fn no_channel() {
+fn transfer_without_channel_is_refused() {
     let mut host = Host::logged_in();
     for line in ["RETR f", "STOR f", "APPE f", "LIST", "NLST", "MLSD", "MLSR", "ERET P 0 1 f", "ESTO A 0 f"] {
         assert_eq!(host.run(line), NO_CHANNEL, "{line}");
@@ -523,20 +523,20 @@ fn no_channel() {
 }
 
 #[test]
-fn mode_change_closes_the_channel() {
+fn mode_change_closes_channel() {
     let mut host = Host::logged_in();
     host.check(&[("MODE S", "200 Mode set to S."), ("PASV", PASSIVE), ("MODE S", "200 Mode set to S.")]);
     assert!(matches!(host.ask("MODE E"), Operation::CloseChannel));
     host.session.completed(Ok(Outcome::Done));
     assert_eq!(host.poll(), "200 Mode set to E.");
     host.check(&[("STOR f", NO_CHANNEL), ("MODE S", "200 Mode set to S.")]);
-    // TYPE is that of the transfer.
+    // The TYPE is that at the time of the transfer.
     host.check(&[("PASV", PASSIVE), ("TYPE I", "200 Type set to I.")]);
     assert_eq!(transfer(&mut host, "RETR f").representation, RepresentationType::Image);
 }
 
 #[test]
-fn delayed_passive() {
+fn delayed_passive_sends_addresses_with_transfer() {
     let mut host = Host::logged_in();
     host.check(&[
         ("OPTS PASV AllowDelayed=1;", "200 OPTS Command Successful."),
@@ -555,11 +555,11 @@ fn delayed_passive() {
     host.session.event(Event::Begun { reused: false });
     assert_eq!(host.poll(), "150 Beginning transfer.");
     assert_eq!(end(&mut host), "226 Transfer Complete.");
-    // Now it is a channel like any other.
+    // After this transfer the channel is like any other channel.
     assert_eq!(transfer(&mut host, "STOR f").delayed, None);
     end(&mut host);
 
-    // The old channel goes with the new command.
+    // The new command closes the old channel.
     assert!(matches!(host.ask("EPSV"), Operation::CloseChannel));
     host.session.completed(Ok(Outcome::Done));
     assert_eq!(host.poll(), "200 Passive delayed.");
@@ -575,7 +575,7 @@ fn delayed_passive() {
     assert_eq!(host.poll(), "129-Entering Striped Passive Mode.| 127,0,0,1,148,253|129 End");
     end(&mut host);
 
-    // Never told: there is no channel.
+    // The addresses were never sent, so there is no channel.
     host.ask_and_do("PASV");
     transfer(&mut host, "STOR f");
     host.session.completed(Err(Failure::NotAllowed));
@@ -586,7 +586,7 @@ fn delayed_passive() {
 }
 
 #[test]
-fn listings() {
+fn listing_commands_set_form_and_path() {
     let mut host = Host::logged_in();
     host.run("MODE E");
     host.run("PASV");
@@ -619,7 +619,7 @@ fn listings() {
 }
 
 #[test]
-fn broken_data() {
+fn transfer_with_broken_data_connection_fails() {
     let mut host = Host::logged_in();
     started(&mut host, "RETR f");
     host.session.event(Event::Begun { reused: false });

@@ -1,4 +1,4 @@
-//! Mechanisms whose context protects data connections too (RFC 2228 section 3; Kerberos).
+//! Security mechanisms whose context also protects data connections (RFC 2228 section 3; Kerberos).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::server::{Operation, Outcome, SessionConfig};
 
 #[test]
-fn prot_holds_without_dcau() {
+fn prot_with_wrapping_context_works_without_dcau() {
     let mut host = Host::new(SessionConfig { gssapi: true, ..SessionConfig::default() });
     host.run("AUTH GSSAPI");
     host.ask("ADAT YA==");

@@ -1,3 +1,5 @@
+//! Parses entries of MLST, MLSD and MLSR (RFC 3659 section 7.2).
+
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::command::arguments::{number, number32};

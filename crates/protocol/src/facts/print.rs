@@ -1,3 +1,5 @@
+//! Prints entries of MLST, MLSD and MLSR in the form of GCT.
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 

@@ -1,3 +1,5 @@
+//! Parses lines of LIST in the forms of Unix and Windows servers.
+
 use bstr::ByteSlice;
 
 use crate::date::{Civil, month};

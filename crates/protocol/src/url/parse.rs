@@ -1,3 +1,5 @@
+//! Parses URLs.
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bstr::{BString, ByteSlice};

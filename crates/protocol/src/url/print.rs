@@ -1,3 +1,5 @@
+//! Prints URLs in their canonical form.
+
 use std::fmt::{self, Write};
 
 use crate::url::Url;

@@ -1,4 +1,4 @@
-//! A host for server sessions, which carries out nothing.
+//! A host for server sessions, which executes no operations.
 
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
@@ -8,17 +8,17 @@ use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, Session, SessionConfig};
 
-/// What the host says to an operation.
+/// Returns the host's result of an operation.
 pub type Answer = fn(&Operation) -> Result<Outcome, Failure>;
 
 pub struct Host {
     pub session: Session,
     pub answer: Answer,
-    /// The last operation that was asked for.
+    /// The last operation that the session requested.
     pub operation: Option<Operation>,
 }
 
-/// A minute after the entry was written.
+/// The host's time: a minute after the modification of `entry`.
 pub const NOW: i64 = 1_795_298_283;
 
 pub fn entry() -> Entry {
@@ -35,7 +35,7 @@ pub fn entry() -> Entry {
     entry
 }
 
-/// Everything works.
+/// Every operation succeeds.
 pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
     Ok(match operation {
         Operation::Login { .. } => Outcome::LoggedIn {
@@ -59,7 +59,7 @@ pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
     })
 }
 
-/// Nothing is there.
+/// Every operation fails: no such file.
 pub fn missing(_: &Operation) -> Result<Outcome, Failure> {
     Err(Failure::System { errno: 2, action: "stat".to_owned() })
 }
@@ -90,7 +90,8 @@ impl Host {
         host
     }
 
-    /// What the session wants now, up to and with the first operation: replies, one a line; `ABORT`, `CLOSE`.
+    /// Runs the session up to and including the next operation. Returns the replies, `ABORT` and
+    /// `CLOSE`, one per line.
     pub fn poll(&mut self) -> String {
         let mut out = Vec::new();
         while let Some(action) = self.session.poll() {
@@ -109,20 +110,20 @@ impl Host {
         out.join("\n")
     }
 
-    /// Gives bytes, and polls.
+    /// Passes bytes to the session, and polls.
     pub fn input(&mut self, bytes: &[u8]) -> String {
         self.session.input(bytes);
         self.poll()
     }
 
-    /// Ends the operation under way, and polls.
+    /// Completes the running operation, and polls.
     pub fn complete(&mut self, result: Result<Outcome, Failure>) -> String {
         assert!(self.operation.take().is_some(), "an operation is under way");
         self.session.completed(result);
         self.poll()
     }
 
-    /// Gives a line and carries out everything that it asks for.
+    /// Sends a line, and completes all operations that it causes.
     pub fn run(&mut self, line: &str) -> String {
         let mut out = vec![self.input(format!("{line}\r\n").as_bytes())];
         while let Some(operation) = self.operation.take() {
@@ -133,13 +134,13 @@ impl Host {
         out.join("\n")
     }
 
-    /// Gives a line, and takes the operation that it asks for.
+    /// Sends a line, and returns the operation that it causes.
     pub fn ask(&mut self, line: &str) -> Operation {
         assert_eq!(self.input(format!("{line}\r\n").as_bytes()), "", "{line}");
         self.operation.take().unwrap_or_else(|| panic!("{line} asks for nothing"))
     }
 
-    /// [`Self::ask`], and then ends it well.
+    /// Like [`Self::ask`], but also completes the operation.
     pub fn ask_and_do(&mut self, line: &str) -> Operation {
         let operation = self.ask(line);
         self.session.completed((self.answer)(&operation));
