@@ -1,8 +1,9 @@
-//! Files that somebody names by path: certificates, keys, lists, maps, tokens; and small ones that are written as a whole.
+//! Reads files whose paths are configured (certificates, keys, lists, maps, tokens), and writes
+//! small files atomically.
 //!
-//! All of the former are read here, in one way. A pipe without a writer, or a device, would keep a log-in or a whole server waiting
-//! when it is opened; one that never ends would take all memory. So nothing is waited for, only regular files are read (a
-//! symbolic link to one is one), and there is a bound for each.
+//! Opening a pipe without a writer, or a device, would block a log-in or the whole server, and a
+//! file without an end would exhaust the memory. The functions for reading therefore never block,
+//! accept only regular files (also through a symbolic link), and have a limit of length.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +19,8 @@ use zeroize::Zeroizing;
 
 pub use whole::{BESIDE, OnDisk, create, replace, replace_with};
 
-/// Inside of an [`io::Error`] of kind [`ErrorKind::InvalidInput`]: what was named is something else.
+/// The reason in an [`io::Error`] of kind [`ErrorKind::InvalidInput`]: the path does not refer to a
+/// regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is {found}; expected a regular file")]
 pub struct NotRegular {
@@ -26,30 +28,33 @@ pub struct NotRegular {
 }
 
 impl NotRegular {
-    /// Whether this is why.
+    /// Whether this is the reason for `error`.
     pub fn is_in(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
 
-/// Opens a regular file for reading. Its metadata are best asked of what this gives: the name may mean another one by then.
+/// Opens a regular file for reading. Callers should query the metadata of the returned file,
+/// because the path may refer to another file later.
 ///
 /// # Errors
-/// As for any file, and [`NotRegular`].
+/// The errors of opening any file, and [`NotRegular`].
 pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, OFlags::empty())
 }
 
-/// The same for directories that anybody may write into: a symbolic link is not followed.
+/// Like [`open`], but does not follow a symbolic link at the end of the path. This is for
+/// directories in which every user can create files.
 ///
 /// # Errors
-/// As for [`open`]; for a link that of `ELOOP`.
+/// The errors of [`open`]; for a link `ELOOP`.
 pub fn open_no_link(path: &Path) -> io::Result<File> {
     open_as(path, OFlags::NOFOLLOW)
 }
 
 fn open_as(path: &Path, flags: OFlags) -> io::Result<File> {
-    // A pipe without a writer would keep us waiting, and a terminal might become ours.
+    // Without `NONBLOCK`, opening a pipe without a writer would block; without `NOCTTY`, a terminal
+    // could become the controlling terminal.
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     let found = match FileType::from_raw_mode(fstat(&file)?.st_mode) {
@@ -62,10 +67,11 @@ fn open_as(path: &Path, flags: OFlags) -> io::Result<File> {
     Err(io::Error::new(ErrorKind::InvalidInput, NotRegular { found }))
 }
 
-/// The whole content of a file that was opened, `most` bytes at most. No part of it stays in other memory.
+/// Reads the whole content of an open file, at most `most` bytes. No other copy of the content
+/// stays in memory.
 ///
 /// # Errors
-/// It is longer, or cannot be read.
+/// The file is longer than `most`, or it cannot be read.
 pub fn content(file: &File, most: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     let long =
         || io::Error::new(ErrorKind::FileTooLarge, format!("it is too long; expected at most {most} bytes"));
@@ -75,7 +81,7 @@ pub fn content(file: &File, most: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     }
     let room = usize::try_from(length).map_err(|_| long())?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(room.saturating_add(1)));
-    // It may grow meanwhile.
+    // The file may grow during the read.
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(long());
@@ -83,34 +89,34 @@ pub fn content(file: &File, most: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// [`open`], and its [`content`].
+/// Opens a file and reads its [`content`].
 ///
 /// # Errors
-/// As theirs.
+/// The errors of [`open`] and [`content`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     content(&open(path)?, most).map(|mut bytes| std::mem::take(&mut *bytes))
 }
 
-/// The same as text.
+/// Opens a file and reads its content as text.
 ///
 /// # Errors
-/// As [`read`]; it is no UTF-8.
+/// The errors of [`read`]; or the content is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text(read(path, most)?)
 }
 
-/// The [`content`] of a file that was opened, as text.
+/// Reads the [`content`] of an open file as text.
 ///
 /// # Errors
-/// As [`content`]; it is no UTF-8.
+/// The errors of [`content`]; or the content is not UTF-8.
 pub fn content_text(file: &File, most: u64) -> io::Result<String> {
     text(std::mem::take(&mut *content(file, most)?))
 }
 
-/// The text of a map of people to accounts: one that anybody can write says nothing.
+/// Reads the text of a map from users to accounts. A map that every user can write is refused.
 ///
 /// # Errors
-/// As [`read`]; anybody can change it.
+/// The errors of [`read`]; or every user can change the file.
 pub fn read_map(path: &Path, most: u64) -> io::Result<String> {
     let file = open(path)?;
     let mode = file.metadata()?.mode();
@@ -118,7 +124,7 @@ pub fn read_map(path: &Path, most: u64) -> io::Result<String> {
         let text = format!("anybody can change it (mode {:04o}); `chmod o-w` mends it", mode & 0o7777);
         return Err(io::Error::other(text));
     }
-    // A name in a comment may be written in any way.
+    // A name in a comment may be in any encoding.
     content(&file, most).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -134,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regular_files_and_links_to_them() {
+    fn read_accepts_regular_files_and_links() {
         let directory = tempfile::tempdir().unwrap();
         let (file, link) = (directory.path().join("file"), directory.path().join("link"));
         std::fs::write(&file, "12345").unwrap();
@@ -151,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_anybody_can_write() {
+    fn read_map_of_world_writable_file_fails() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("map");
@@ -162,9 +168,9 @@ mod tests {
         assert!(refused.contains("mode 0646"), "{refused}");
     }
 
-    /// None of them is waited for.
+    /// None of these files blocks the caller.
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn open_of_other_than_regular_file_fails() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
@@ -182,9 +188,9 @@ mod tests {
         assert!(open(&socket).is_err());
     }
 
-    /// What the kernel gives without telling its length is bounded all the same.
+    /// Files of the kernel that report no length are limited, too.
     #[test]
-    fn files_without_a_length() {
+    fn read_of_file_without_length_is_limited() {
         assert!(read(Path::new("/proc/self/status"), 10).is_err());
         assert!(read_text(Path::new("/proc/self/status"), 1 << 20).unwrap().contains("Pid:"));
     }

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Writes files atomically: a file appears with its whole content, or not at all.
 
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -7,31 +7,33 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// How the names of files begin that are being written, or that a program has left which was killed meanwhile.
+/// Prefix of the names of temporary files. A program that was killed while writing may leave such a
+/// file behind.
 pub const BESIDE: &str = ".ropewalk-new-";
 
-/// When a file has to be on the disk.
+/// The time at which a file has to be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDisk {
-    /// Before it has its name, and its name before the call ends.
+    /// The content is on disk before the file gets its name, and the name before the call returns.
     Now,
-    /// When the system sees fit: after a crash of the machine it may be the old one, or empty.
+    /// The system decides. After a crash of the machine the file may be the old one, or empty.
     Later,
 }
 
-/// Puts `content` under `path`, with this mode whatever the umask is: into a new file beside it, which then takes its name.
-/// Nobody with other rights can have opened it before; a symbolic link of that name is replaced.
+/// Writes `content` to `path`, with this mode regardless of the umask. The content is written to a
+/// new file in the same directory, which then gets the name. No user without access through `mode`
+/// can open the file before that. A symbolic link at `path` is replaced.
 ///
 /// # Errors
-/// As of the system; the old file is still there.
+/// The errors of the system; the old file is then unchanged.
 pub fn replace(path: &Path, content: &[u8], mode: u32, on_disk: OnDisk) -> io::Result<()> {
     replace_with(path, mode, on_disk, |file| file.write_all(content))
 }
 
-/// The same with a file that `write` writes, and gives other owners or another mode.
+/// Like [`replace`], but `write` writes the content, and may change the owner and the mode.
 ///
 /// # Errors
-/// As of `write` and the system; the old file is still there.
+/// The errors of `write` and of the system; the old file is then unchanged.
 pub fn replace_with(
     path: &Path,
     mode: u32,
@@ -43,10 +45,10 @@ pub fn replace_with(
     settle(path, on_disk)
 }
 
-/// The same, only where nothing has the name. `false`: somebody else was faster.
+/// Like [`replace`], but only if the name does not exist. Returns `false` if it exists.
 ///
 /// # Errors
-/// As of the system.
+/// The errors of the system.
 pub fn create(path: &Path, content: &[u8], mode: u32, on_disk: OnDisk) -> io::Result<bool> {
     let file = beside(path, mode, on_disk, |file| file.write_all(content))?;
     match file.persist_noclobber(path) {
@@ -79,7 +81,8 @@ fn settle(path: &Path, on_disk: OnDisk) -> io::Result<()> {
     }
     match File::open(directory(path)?) {
         Ok(directory) => directory.sync_all(),
-        // One may be written to without being read.
+        // A directory may be writable but not readable; then it cannot be opened for the
+        // synchronisation.
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Ok(()),
         Err(e) => Err(e),
     }
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_or_not_at_all() {
+    fn replace_and_create_write_whole_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let read = || fs::read_to_string(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Questions to the kernel by netlink (RFC 3549): the TCP connections of a network namespace, and what whoever builds
-//! interfaces and routes needs.
+//! A netlink client (RFC 3549): lists the TCP connections of a network namespace, and sends the
+//! requests that set up interfaces and routes.
 
 #![forbid(unsafe_code)]
 

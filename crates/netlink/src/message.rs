@@ -1,4 +1,4 @@
-//! Messages and their attributes, in the kernel's own byte order.
+//! Netlink messages and their attributes, in the host's byte order.
 
 const HEADER: usize = 16;
 const NLM_F_REQUEST: u16 = 1;
@@ -9,7 +9,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request of a type, with its flags (`NLM_F_REQUEST` goes without saying) and its fixed part.
+    /// Begins a request of type `kind` with these flags and this fixed part. `NLM_F_REQUEST` is
+    /// added.
     pub fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
@@ -19,7 +20,7 @@ impl Request {
         Self { bytes }.padded()
     }
 
-    /// Appends an attribute; `value` is less than 64 KiB.
+    /// Appends an attribute. `value` has to be shorter than 64 KiB.
     #[must_use]
     pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
         debug_assert!(value.len() < usize::from(u16::MAX) - 4);
@@ -44,7 +45,7 @@ impl Request {
     }
 }
 
-/// A message of an answer.
+/// One message of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
@@ -53,7 +54,7 @@ pub(crate) struct Message<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// The messages of an answer, up to the first that is broken.
+/// Iterates over the messages of a reply, up to the first malformed one.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
@@ -68,7 +69,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The attributes of a message, type and value, up to the first that is broken.
+/// Iterates over the attributes of a message (type and value), up to the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_reads_back() {
+    fn request_built_is_parsed_back() {
         let bytes = Request::new(20, 0x400, &[1, 2, 3, 4]).with(1, &[9; 5]).with(2, b"ab").finish(4, 7);
         let mut all = messages(&bytes);
         let message = all.next().unwrap();
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_ends_the_list() {
+    fn messages_and_attributes_when_malformed_end() {
         assert_eq!(messages(&[]).count(), 0);
         assert_eq!(messages(&[1, 0, 0, 0]).count(), 0);
         assert_eq!(messages(&[255; 32]).count(), 0);

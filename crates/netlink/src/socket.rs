@@ -1,4 +1,4 @@
-//! A netlink socket.
+//! A netlink socket: sends requests and receives the kernel's replies.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,27 +16,28 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
-/// The kernel's answers come in pieces of at most 32 KiB.
+/// Size of the receive buffer: the kernel sends messages in chunks of at most 32 KiB.
 const BUFFER: usize = 64 << 10;
 
-/// A netlink socket. It stays in the network namespace in which it was made.
+/// A netlink socket. It belongs to the network namespace in which it was created.
 pub struct Netlink {
     socket: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
 }
 
-/// Whether a list is consistent.
+/// Whether a list is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// It is.
+    /// The list is complete and consistent.
     Whole,
-    /// Something changed while it was made; parts may be missing.
+    /// Entries changed while the kernel produced the list, so entries may be missing.
     Interrupted,
 }
 
 impl Netlink {
-    /// For interfaces, addresses and routes of the calling thread's network namespace.
+    /// Opens a socket for interfaces, addresses and routes of the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     /// A filter of system calls forbids it.
@@ -44,7 +45,8 @@ impl Netlink {
         Self::open(None, SocketFlags::CLOEXEC)
     }
 
-    /// For the state of sockets, sock_diag(7). The same.
+    /// Opens a socket for the state of sockets, sock_diag(7), in the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     /// A filter of system calls forbids it.
@@ -52,7 +54,8 @@ impl Netlink {
         Self::open(Some(netlink::SOCK_DIAG), SocketFlags::CLOEXEC)
     }
 
-    /// What the kernel tells about sockets without being asked, by groups (a bit mask). Reads never wait.
+    /// Opens a socket for the kernel's notifications about sockets, selected by `groups` (a bit
+    /// mask). Reads do not block.
     ///
     /// # Errors
     /// The caller has no `CAP_NET_ADMIN`.
@@ -71,16 +74,16 @@ impl Netlink {
     /// Sends a request and waits for its acknowledgement.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error that the kernel returns.
     pub fn ask(&mut self, request: Request) -> io::Result<()> {
         self.send(request, NLM_F_ACK)?;
         self.receive(|_, _| ()).map(drop)
     }
 
-    /// Sends a request for a list; `each` gets the type and body of every entry.
+    /// Sends a request for a list, and calls `each` with the type and the body of every entry.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error that the kernel returns.
     pub fn list(&mut self, request: Request, each: impl FnMut(u16, &[u8])) -> io::Result<List> {
         self.send(request, NLM_F_DUMP)?;
         self.receive(each)
@@ -102,7 +105,7 @@ impl Netlink {
                 Err(error) => return Err(error.into()),
             };
             for Message { kind, flags, sequence, body } in messages(&self.buffer[..length]) {
-                // Left over from a list that an error cut short.
+                // This message is left over from a list that an error ended early.
                 if sequence != self.sequence {
                     continue;
                 }
@@ -110,7 +113,7 @@ impl Netlink {
                     list = List::Interrupted;
                 }
                 match kind {
-                    // An error that cuts a list short comes with its end.
+                    // If an error ends a list early, the error code is in the last message.
                     NLMSG_DONE | NLMSG_ERROR => match u32_at(body, 0).unwrap_or(0) as i32 {
                         0.. => return Ok(list),
                         code => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
@@ -121,10 +124,11 @@ impl Netlink {
         }
     }
 
-    /// Takes what has come since, without waiting. `Interrupted` if some was lost.
+    /// Receives the notifications that have arrived, without waiting. Returns `Interrupted` if some
+    /// were lost.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error that the kernel returns.
     pub fn drain(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<List> {
         let mut list = List::Whole;
         loop {
@@ -156,7 +160,8 @@ mod tests {
 
     const ENTRY: u16 = 20;
 
-    /// A piece with an entry and the message that ends the list, as a kernel sends it.
+    /// Receives a chunk with one entry and the message that ends the list, in the form that a
+    /// kernel sends.
     fn answer(end: u16, flags: u16, body: &[u8]) -> io::Result<(List, usize)> {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
         let mut piece = Request::new(ENTRY, flags, &[0; 4]).finish(0, 0);
@@ -169,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_list_may_be_an_error() {
+    fn list_when_its_end_has_an_error_fails() {
         let enoent = (-2_i32).to_ne_bytes();
         for end in [NLMSG_DONE, NLMSG_ERROR] {
             assert_eq!(answer(end, 0, &[0; 4]).unwrap(), (List::Whole, 1));
             assert_eq!(answer(end, 0, &enoent).unwrap_err().kind(), io::ErrorKind::NotFound);
             assert!(answer(end, 0, &i32::MIN.to_ne_bytes()).is_err());
         }
-        // Older kernels may say nothing at the end, or how much there was.
+        // Older kernels may end a list with an empty message, or with its length.
         assert_eq!(answer(NLMSG_DONE, 0, &[]).unwrap(), (List::Whole, 1));
         assert_eq!(answer(NLMSG_DONE, 0, &20_i32.to_ne_bytes()).unwrap(), (List::Whole, 1));
         assert_eq!(answer(NLMSG_DONE, NLM_F_DUMP_INTR, &[0; 4]).unwrap(), (List::Interrupted, 1));

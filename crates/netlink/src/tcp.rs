@@ -1,4 +1,4 @@
-//! TCP connections, by sock_diag(7).
+//! Lists TCP connections, through sock_diag(7).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,44 +16,47 @@ const WANTED: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1) | 1 << 
 const IPPROTO_TCP: u8 = 6;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// `idiag_timer` of a remnant: what the kernel keeps of a socket in TIME-WAIT, or in FIN-WAIT-2 once nobody has it open.
+/// `idiag_timer` of a socket in TIME-WAIT, or in FIN-WAIT-2 after every process has closed it: the
+/// kernel keeps only a reduced form of it.
 const TIMER_REMNANT: u8 = 3;
 /// Length of `struct inet_diag_msg`.
 const FIXED: usize = 72;
 /// `SKNLGRP_INET_TCP_DESTROY` and `SKNLGRP_INET6_TCP_DESTROY` of linux/sock_diag.h.
 const DESTROYED: u32 = 1 | 1 << 2;
 
-/// States of TCP (RFC 9293, 3.3.2), a bit for each as linux/tcp_states.h numbers them.
+/// A set of TCP states (RFC 9293, section 3.3.2): a bit for each, as numbered in
+/// linux/tcp_states.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States(u32);
 
 impl States {
     pub const LISTEN: Self = Self(1 << 10);
-    /// ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 (which still receives), CLOSE-WAIT, LAST-ACK and CLOSING: those that may still
-    /// have data to move.
+    /// ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 (which still receives), CLOSE-WAIT, LAST-ACK and
+    /// CLOSING: the states in which data may still have to be transferred.
     pub const MOVING: Self = Self(1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11);
-    /// All that have been established and are not yet in TIME-WAIT.
+    /// All states from ESTABLISHED up to but not including TIME-WAIT.
     pub const CONNECTED: Self = Self::MOVING;
 }
 
-/// A connection, as it was at a moment.
+/// The state of a connection at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The socket's own number: a later socket with the same addresses has another.
+    /// The kernel's identifier of the socket. A later socket with the same addresses has another
+    /// one.
     pub cookie: u64,
-    /// By which /proc/PID/fd names it; 0 once no process has it open.
+    /// The inode that /proc/PID/fd shows; 0 after every process has closed the socket.
     pub inode: u32,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: String,
-    /// Bytes that arrived in order and were not read (`idiag_rqueue`).
+    /// Bytes that arrived in order and were not yet read (`idiag_rqueue`).
     pub unread: u32,
     pub memory: Option<Memory>,
     pub info: TcpInfo,
 }
 
-/// What the kernel charges for a socket, in its own bytes (payload and bookkeeping).
+/// The memory that the kernel charges for a socket, in bytes of payload and bookkeeping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub receive_queue: u32,
@@ -66,19 +69,20 @@ pub struct Memory {
 pub struct Connections(Netlink);
 
 impl Connections {
-    /// Of the calling thread's network namespace. Needs no privilege.
+    /// Opens a list of the connections in the calling thread's network namespace. This needs no
+    /// privilege.
     ///
     /// # Errors
-    /// There is no sock_diag(7), or a filter of system calls forbids it.
+    /// The kernel has no sock_diag(7), or a filter of system calls forbids it.
     pub fn open() -> io::Result<Self> {
         Netlink::diagnostics().map(Self)
     }
 
-    /// All sockets that are in one of `states`. What the kernel keeps of closed ones, so that late segments are answered, is
-    /// none.
+    /// Lists all sockets that are in one of `states`. Closed sockets, which the kernel keeps in
+    /// order to answer late segments, are left out.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error that the kernel returns.
     pub fn list(&mut self, states: States, mut each: impl FnMut(Seen)) -> io::Result<List> {
         let mut list = List::Whole;
         let mut entry = |_, body: &[u8]| {
@@ -90,7 +94,7 @@ impl Connections {
             match self.0.list(request(family, states), &mut entry) {
                 Ok(List::Whole) => {}
                 Ok(List::Interrupted) => list = List::Interrupted,
-                // A kernel without IPv6.
+                // The kernel has no IPv6.
                 Err(error) if family == AF_INET6 && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -98,10 +102,10 @@ impl Connections {
         Ok(list)
     }
 
-    /// Whether something listens at a port.
+    /// Whether a socket listens on this port.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error that the kernel returns.
     pub fn listens(&mut self, port: u16) -> io::Result<bool> {
         let mut found = false;
         self.list(States::LISTEN, |seen| found |= seen.local.port() == port)?;
@@ -109,11 +113,11 @@ impl Connections {
     }
 }
 
-/// Tells of sockets that have gone.
+/// Reports sockets that were destroyed.
 pub struct Destroyed(Netlink);
 
 impl Destroyed {
-    /// Of the calling thread's network namespace, from now on.
+    /// Begins to report the sockets that are destroyed in the calling thread's network namespace.
     ///
     /// # Errors
     /// The caller has no `CAP_NET_ADMIN`.
@@ -121,10 +125,11 @@ impl Destroyed {
         Netlink::diagnostics_of(DESTROYED).map(Self)
     }
 
-    /// Those that have gone since the last call, as they were at their end. `Interrupted` if some were missed.
+    /// Reports the sockets that were destroyed since the last call, with their last state. Returns
+    /// `Interrupted` if some were missed.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error that the kernel returns.
     pub fn drain(&mut self, mut each: impl FnMut(Seen)) -> io::Result<List> {
         self.0.drain(|kind, body| {
             if kind == SOCK_DIAG_BY_FAMILY {
@@ -134,7 +139,7 @@ impl Destroyed {
     }
 }
 
-/// `struct inet_diag_req_v2`
+/// Builds a `struct inet_diag_req_v2`.
 fn request(family: u8, States(states): States) -> Request {
     let mut fixed = vec![family, IPPROTO_TCP, WANTED, 0];
     fixed.extend(states.to_ne_bytes());
@@ -142,7 +147,7 @@ fn request(family: u8, States(states): States) -> Request {
     Request::new(SOCK_DIAG_BY_FAMILY, 0, &fixed)
 }
 
-/// `struct inet_diag_msg` and its attributes.
+/// Parses a `struct inet_diag_msg` and its attributes.
 fn read(body: &[u8]) -> Option<Seen> {
     let fixed: &[u8; FIXED] = body.get(..FIXED)?.try_into().ok()?;
     let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
@@ -150,13 +155,13 @@ fn read(body: &[u8]) -> Option<Seen> {
         let bytes: [u8; 16] = fixed[at..at + 16].try_into().ok()?;
         match fixed[0] {
             AF_INET => Some(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]])),
-            // A socket for both families may carry an IPv4 connection.
+            // A socket for both families may have an IPv4 connection.
             AF_INET6 => Some(IpAddr::from(bytes).to_canonical()),
             _ => None,
         }
     };
     let mut seen = Seen {
-        // Two words, the lower one first on every machine.
+        // The cookie consists of two words, of which the lower one is first on every machine.
         cookie: u64::from(u32_at(fixed, 44)?) | u64::from(u32_at(fixed, 48)?) << 32,
         inode: u32_at(fixed, 68)?,
         local: SocketAddr::new(address(8)?, port(4)),
@@ -200,7 +205,7 @@ mod tests {
     use super::*;
     use crate::message::messages;
 
-    /// What a kernel may have sent.
+    /// A message that a kernel may send.
     fn entry(cookie: u64) -> Vec<u8> {
         let mut bytes = vec![AF_INET, 1, 0, 0];
         bytes.extend([0x1f, 0x90, 0, 80]);
@@ -216,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry() {
+    fn entry_with_attributes_is_parsed() {
         let cookie = 7 << 32 | 5;
         let seen = read(&entry(cookie)).unwrap();
         assert_eq!((seen.cookie, seen.inode, seen.congestion.as_str()), (cookie, 77, "cubic"));
@@ -227,19 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn own_connections_are_seen_as_the_socket_itself_says() {
+    fn list_of_own_connections_matches_socket_options() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         client.write_all(&[7; 1000]).unwrap();
-        // It has arrived once it can be looked at.
+        // The data has arrived when it can be peeked at.
         assert_eq!(server.peek(&mut [0; 1000]).unwrap(), 1000);
         let mut kernel = Connections::open().unwrap();
         assert!(kernel.listens(listener.local_addr().unwrap().port()).unwrap());
         let mut found = Vec::new();
         kernel.list(States::MOVING, |seen| found.push(seen)).unwrap();
         let of = |local| found.iter().find(|seen| seen.local == local).unwrap();
-        // A listener on the same port is not connected.
+        // The listener on the same port is not connected, so it is not in the list.
         let receiver = of(server.local_addr().unwrap());
         assert_eq!((receiver.remote, receiver.unread), (client.local_addr().unwrap(), 1000));
         assert_eq!(receiver.info.bytes_received, Some(1000));
@@ -258,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_receives_is_seen_until_it_is_closed() {
+    fn list_in_fin_wait_2_includes_socket_until_closed() {
         const FIN_WAIT_2: States = States(1 << 5);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -271,7 +276,7 @@ mod tests {
             found
         };
         client.shutdown(Shutdown::Write).unwrap();
-        // The other side's acknowledgement may be delayed.
+        // The acknowledgement of the other side may be delayed.
         while !is_seen(FIN_WAIT_2) {
             std::thread::yield_now();
         }
@@ -282,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn parsers_on_any_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             for message in messages(&bytes) {
                 let _ = read(message.body);
             }
@@ -291,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn broken_entries(at in 0_usize..100, byte: u8, length in 0_usize..100) {
+        fn read_on_malformed_entry_does_not_panic(at in 0_usize..100, byte: u8, length in 0_usize..100) {
             let mut bytes = entry(1);
             let at = at % bytes.len();
             bytes[at] = byte;

@@ -1,4 +1,4 @@
-//! Draws one chart of each kind into the directory that is given (or the current one).
+//! Draws one chart of each kind into the given directory, or into the current one.
 
 use std::error::Error;
 use std::path::PathBuf;

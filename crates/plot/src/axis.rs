@@ -1,34 +1,34 @@
-//! Axes: what they are called, in which unit, on which scale.
+//! Axes: their labels, units and scales.
 
 use crate::PlotError;
 
-/// What the numbers of an axis are. The axis chooses the prefix that suits its range.
+/// The unit of an axis. The axis chooses the prefix that suits its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A number without unit (streams, files in flight).
+    /// A number without a unit (streams, files in flight).
     Plain,
-    /// A number of something, for example packets. No prefixes below 1.
+    /// A number of items, for example packets. It has no prefixes for values below 1.
     Count(&'static str),
-    /// Bits a second, with SI prefixes (powers of 1000).
+    /// Bits per second, with SI prefixes (powers of 1000).
     BitsPerSecond,
     /// Bytes, with IEC prefixes (powers of 1024).
     Bytes,
-    /// Bytes a second, with IEC prefixes.
+    /// Bytes per second, with IEC prefixes.
     BytesPerSecond,
     /// Seconds, shown as s, ms or us.
     Seconds,
-    /// A share of one, shown in per cent.
+    /// A fraction of one, shown in per cent.
     Share,
 }
 
-/// How values become distances.
+/// The mapping from values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Even.
+    /// Linear.
     Linear,
-    /// Logarithmic, with marks at 1, 2 and 5 or at powers of ten.
+    /// Logarithmic, with ticks at 1, 2 and 5 or at powers of ten.
     Log10,
-    /// Logarithmic, with marks at powers of two.
+    /// Logarithmic, with ticks at powers of two.
     Log2,
 }
 
@@ -43,33 +43,34 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Even distances. A vertical axis of values that are not negative starts at 0, unless it is [`tight`](Self::tight).
+    /// A linear axis. As a vertical axis it starts at 0 if no value is negative, unless it is
+    /// [`tight`](Self::tight).
     pub fn linear(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), unit, scale: Scale::Linear, range: None, tight: false }
     }
 
-    /// Logarithmic, marked in tens. Values that are not positive are not drawn.
+    /// A logarithmic axis with ticks at powers of ten. Values that are not positive are not drawn.
     pub fn log10(label: impl Into<String>, unit: Unit) -> Self {
         Self { scale: Scale::Log10, ..Self::linear(label, unit) }
     }
 
-    /// Logarithmic, marked in powers of two. Values that are not positive are not drawn.
+    /// A logarithmic axis with ticks at powers of two. Values that are not positive are not drawn.
     pub fn log2(label: impl Into<String>, unit: Unit) -> Self {
         Self { scale: Scale::Log2, ..Self::linear(label, unit) }
     }
 
-    /// Time in seconds since the beginning: the horizontal axis of time series.
+    /// The horizontal axis of time series: seconds since the beginning.
     pub fn time() -> Self {
         Self::linear("time", Unit::Seconds)
     }
 
-    /// Fixed ends instead of those of the data. What lies outside is not drawn.
+    /// Fixes the range, which otherwise is that of the data. Values outside of it are not drawn.
     #[must_use]
     pub fn range(self, from: f64, to: f64) -> Self {
         Self { range: Some((from, to)), ..self }
     }
 
-    /// The vertical axis need not start at zero.
+    /// Allows a vertical axis not to start at zero.
     #[must_use]
     pub fn tight(self) -> Self {
         Self { tight: true, ..self }
@@ -84,7 +85,7 @@ impl Axis {
         }
     }
 
-    /// Where a value stands on an even axis; `None` for what cannot be shown.
+    /// Maps a value to its position on a linear scale; `None` if the value cannot be shown.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.scale {
             Scale::Linear => value,
@@ -92,13 +93,14 @@ impl Axis {
             Scale::Log2 if value > 0.0 => value.log2(),
             Scale::Log10 | Scale::Log2 => return None,
         };
-        // Ranges are differences: beyond this they would not be finite.
+        // Ranges are differences of positions. Beyond this limit they could be infinite.
         (place.abs() <= 1e300).then_some(place)
     }
 }
 
 impl Unit {
-    /// Steps of the prefixes, the unit's own name, and prefixes upwards from none; then those downwards.
+    /// Returns the factor between prefixes, the name of the unit, the prefixes upwards from none,
+    /// and the prefixes downwards.
     pub(crate) fn prefixes(self) -> (f64, &'static str, &'static [&'static str], &'static [&'static str]) {
         const SI: &[&str] = &["", "k", "M", "G", "T"];
         const IEC: &[&str] = &["", "Ki", "Mi", "Gi", "Ti", "Pi"];
@@ -114,13 +116,13 @@ impl Unit {
         }
     }
 
-    /// Divisor and name of the unit that suits values up to `largest`.
+    /// Returns the divisor and the name of the unit that suit values up to `largest`.
     pub(crate) fn suited(self, largest: f64) -> (f64, String) {
         if self == Self::Share {
             return (0.01, "%".to_owned());
         }
         let (step, name, up, down) = self.prefixes();
-        // Numbers without unit are read as they are until they get long.
+        // Numbers without a unit get a prefix only when they become long.
         let enough = if matches!(self, Self::Plain | Self::Count(_)) { 100.0 } else { 1.0 };
         let mut factor = 1.0;
         if largest < 1.0 && largest > 0.0 && !down.is_empty() {
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_suit_their_range() {
+    fn unit_prefix_suits_largest_value() {
         for (unit, largest, factor, name) in [
             (Unit::BitsPerSecond, 100e6, 1e6, "Mbit/s"),
             (Unit::BitsPerSecond, 0.0, 1.0, "bit/s"),
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_checked() {
+    fn axis_with_invalid_range_is_refused() {
         let axis = |from, to| Axis::log10("x", Unit::Plain).range(from, to).check();
         assert!(axis(1.0, 10.0).is_ok());
         for (from, to) in [(0.0, 1.0), (2.0, 1.0), (1.0, f64::NAN), (1.0, f64::INFINITY), (1.0, 1.0)] {

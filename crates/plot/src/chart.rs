@@ -9,7 +9,7 @@ use crate::png::png;
 use crate::render;
 use crate::series::Series;
 
-/// Panels with a common horizontal axis.
+/// A chart: panels with a common horizontal axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     pub(crate) title: String,
@@ -21,7 +21,7 @@ pub struct Chart {
     pub(crate) panel_height: Option<u32>,
 }
 
-/// One vertical axis and the series on it.
+/// A panel: one vertical axis and the series on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
     pub(crate) y: Axis,
@@ -30,7 +30,7 @@ pub struct Panel {
 }
 
 impl Chart {
-    /// A chart without panels yet.
+    /// Makes a chart without panels.
     pub fn new(title: impl Into<String>, x: Axis) -> Self {
         Self {
             title: title.into(),
@@ -43,7 +43,7 @@ impl Chart {
         }
     }
 
-    /// A smaller line under the title: where the data comes from.
+    /// Sets a smaller line under the title, for example the source of the data.
     #[must_use]
     pub fn note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
@@ -56,29 +56,30 @@ impl Chart {
         self
     }
 
-    /// Marks something that happened at `x`, in every panel.
+    /// Marks an event at `x` in every panel.
     #[must_use]
     pub fn event(mut self, x: f64, label: impl Into<String>) -> Self {
         self.events.push((x, label.into()));
         self
     }
 
-    /// Width in pixels (880 unless set; 200 at least).
+    /// Sets the width in pixels (default 880, at least 200).
     #[must_use]
     pub fn width(self, pixels: u32) -> Self {
         Self { width: pixels.clamp(200, 10_000), ..self }
     }
 
-    /// Height of a panel's drawing area in pixels (340 for one, 150 where there are several; 40 at least).
+    /// Sets the height of a panel's drawing area in pixels (default 340 for one panel, 150 for each
+    /// of several; at least 40).
     #[must_use]
     pub fn panel_height(self, pixels: u32) -> Self {
         Self { panel_height: Some(pixels.clamp(40, 10_000)), ..self }
     }
 
-    /// The whole SVG document.
+    /// Returns the complete SVG document.
     ///
     /// # Errors
-    /// No panels, or a fixed range that is none.
+    /// The chart has no panels, or a fixed range is invalid.
     pub fn to_svg(&self) -> Result<String, PlotError> {
         if self.panels.is_empty() {
             return Err(PlotError::NoPanels { title: self.title.clone() });
@@ -90,18 +91,19 @@ impl Chart {
         render::svg(self)
     }
 
-    /// The chart as a PNG file, two dots a pixel.
+    /// Returns the chart as a PNG file, with two dots per pixel in each direction.
     ///
     /// # Errors
-    /// As [`to_svg`](Self::to_svg), and [`PlotError::Draw`] where the machine has no font.
+    /// The errors of [`to_svg`](Self::to_svg), and [`PlotError::Draw`] if the machine has no font.
     pub fn to_png(&self) -> Result<Vec<u8>, PlotError> {
         png(&self.to_svg()?).map_err(|reason| PlotError::Draw { title: self.title.clone(), reason })
     }
 
-    /// Writes it to a file: PNG where its name ends in `.png`, else SVG.
+    /// Writes the chart to a file: as PNG if the file name ends in `.png`, otherwise as SVG.
     ///
     /// # Errors
-    /// As [`to_svg`](Self::to_svg) or [`to_png`](Self::to_png), and [`PlotError::Write`].
+    /// The errors of [`to_svg`](Self::to_svg) or [`to_png`](Self::to_png), and
+    /// [`PlotError::Write`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), PlotError> {
         let path = path.as_ref();
         let bitmap = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
@@ -111,19 +113,19 @@ impl Chart {
 }
 
 impl Panel {
-    /// A panel without series yet.
+    /// Makes a panel without series.
     pub fn new(y: Axis) -> Self {
         Self { y, series: Vec::new(), levels: Vec::new() }
     }
 
-    /// Adds a series. It takes the next colour.
+    /// Adds a series. It gets the next colour.
     #[must_use]
     pub fn series(mut self, series: Series) -> Self {
         self.series.push(series);
         self
     }
 
-    /// A labelled horizontal line: a capacity, a limit.
+    /// Adds a labelled horizontal line, for example a capacity or a limit.
     #[must_use]
     pub fn level(mut self, y: f64, label: impl Into<String>) -> Self {
         self.levels.push((y, label.into()));

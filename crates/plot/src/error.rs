@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of drawing and writing a chart.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,22 +8,22 @@ use thiserror::Error;
 /// A chart could not be drawn or written.
 #[derive(Debug, Error)]
 pub enum PlotError {
-    /// Nothing to draw on.
+    /// The chart has no panels.
     #[error("the chart {title:?} has no panels: expected one at least")]
     NoPanels {
         /// The chart's title.
         title: String,
     },
-    /// [`Axis::range`](crate::Axis::range) was given what is no range on that axis.
+    /// [`Axis::range`](crate::Axis::range) was called with an invalid range for that axis.
     #[error(
         "axis {axis:?}: expected a range with from < to (positive on a logarithmic axis), came {from} to {to}"
     )]
     Range {
-        /// The axis' label.
+        /// The label of the axis.
         axis: String,
-        /// As given.
+        /// Start of the range.
         from: f64,
-        /// As given.
+        /// End of the range.
         to: f64,
     },
     /// The drawing library failed.
@@ -31,15 +31,15 @@ pub enum PlotError {
     Draw {
         /// The chart's title.
         title: String,
-        /// As the library says it.
+        /// The library's error message.
         reason: String,
     },
     /// The file could not be written.
     #[error("cannot write the chart to {}", path.display())]
     Write {
-        /// Where to.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! Charts of measurements and of curves, as SVG files that need nothing else, or as PNG.
+//! Charts of measurements and curves, as self-contained SVG files or as PNG.
 //!
-//! A [`Chart`] has one or more [`Panel`]s, one above the other, which share the horizontal [`Axis`]. A panel has
-//! [`Series`]. Colours are told apart by people who see colours differently; series beyond the eighth also differ in
-//! their strokes.
+//! A [`Chart`] has one or more [`Panel`]s, one above the other, which share the horizontal
+//! [`Axis`]. A panel has [`Series`]. The colours can be distinguished with colour vision
+//! deficiencies; series beyond the seventh repeat the colours, dashed.
 //!
 //! ```
 //! use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
@@ -18,8 +18,8 @@
 //! assert!(chart.to_svg().is_ok_and(|svg| svg.starts_with("<svg")));
 //! ```
 //!
-//! Values that are not finite, and values that are not positive on a logarithmic axis, are gaps in their line. A panel
-//! without any value says so.
+//! Values that are not finite, and values that are not positive on a logarithmic axis, leave gaps
+//! in their line. A panel without any value shows a note instead.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A chart's SVG document as a bitmap, for whom SVG is no use to: slides, word processors, old browsers.
+//! Converts the SVG document of a chart into a bitmap, for programs that cannot show SVG: slides,
+//! word processors, old browsers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,15 +7,16 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::fontdb::{Database, Family};
 use resvg::usvg::{Options, Tree};
 
-/// Dots for each pixel of the document: sharp on screens of today, and in print.
+/// Dots per pixel of the document: enough for high-resolution screens and for print.
 const DOTS: f32 = 2.0;
-/// What writes the texts, in this order; anything else with letters after them.
+/// Font families for text, in the order of preference. If none is installed, any font is used.
 const FONTS: [&str; 5] = ["DejaVu Sans", "Liberation Sans", "Noto Sans", "Helvetica", "Arial"];
 
-/// The document as a PNG file.
+/// Returns the document as a PNG file.
 ///
 /// # Errors
-/// The machine has no fonts, so that a chart would be without a word; or the document is larger than there is memory for.
+/// The machine has no fonts, so that the chart would have no text; or there is not enough memory
+/// for the bitmap.
 pub(crate) fn png(svg: &str) -> Result<Vec<u8>, String> {
     let fonts = fonts();
     if fonts.is_empty() {
@@ -30,7 +32,7 @@ pub(crate) fn png(svg: &str) -> Result<Vec<u8>, String> {
     picture.encode_png().map_err(|error| error.to_string())
 }
 
-/// The fonts of this machine, looked for once.
+/// The fonts of this machine, which are loaded once.
 fn fonts() -> &'static Arc<Database> {
     static FOUND: OnceLock<Arc<Database>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_is_there() {
+    fn png_contains_drawn_shapes() {
         let draw = |inside: &str| {
             let svg = format!(
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"60\" height=\"30\" viewBox=\"0 0 600 300\">\

@@ -1,11 +1,11 @@
-//! What is drawn in a panel.
+//! Series of points, which are drawn in a panel.
 
-/// One value, with its error bar where `low` and `high` differ from it.
+/// One value. It has an error bar if `low` or `high` differ from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Horizontal.
+    /// Horizontal position.
     pub x: f64,
-    /// Vertical.
+    /// Vertical position.
     pub y: f64,
     /// Lower end of the error bar.
     pub low: f64,
@@ -19,24 +19,24 @@ impl From<(f64, f64)> for Point {
     }
 }
 
-/// How a series looks.
+/// The style in which a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A line through the points, in the order given.
+    /// A line through the points, in the given order.
     Line,
-    /// A line that keeps its height until the next point, as a setting does.
+    /// A line that is horizontal up to the next point: for settings.
     Steps,
-    /// Marks only.
+    /// Markers only.
     Points,
-    /// Marks joined by a thin line.
+    /// Markers joined by a thin line.
     PointsAndLine,
-    /// What lies between `low` and `high`, lightly: the range around another series.
+    /// The area between `low` and `high`, in a light colour: a range around another series.
     Band,
-    /// What lies between `low` and `high`, fully: a layer of a stack.
+    /// The area between `low` and `high`, in a full colour: a layer of a stack.
     Layer,
 }
 
-/// One named row of points.
+/// A named sequence of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     pub(crate) name: String,
@@ -47,7 +47,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Any shape, with error bars where the points have them.
+    /// A series in any style, with error bars if the points have them.
     pub fn new<P: Into<Point>>(
         name: impl Into<String>,
         shape: Shape,
@@ -57,22 +57,22 @@ impl Series {
         Self { name: name.into(), points, shape, dashed: false, colour: None }
     }
 
-    /// A line through the points, in the order given.
+    /// A line through the points, in the given order.
     pub fn line<P: Into<Point>>(name: impl Into<String>, points: impl IntoIterator<Item = P>) -> Self {
         Self::new(name, Shape::Line, points)
     }
 
-    /// A line that keeps its height until the next point.
+    /// A line that is horizontal up to the next point.
     pub fn steps<P: Into<Point>>(name: impl Into<String>, points: impl IntoIterator<Item = P>) -> Self {
         Self::new(name, Shape::Steps, points)
     }
 
-    /// Marks only.
+    /// Markers only.
     pub fn points<P: Into<Point>>(name: impl Into<String>, points: impl IntoIterator<Item = P>) -> Self {
         Self::new(name, Shape::Points, points)
     }
 
-    /// Marks joined by a thin line.
+    /// Markers joined by a thin line.
     pub fn points_and_line<P: Into<Point>>(
         name: impl Into<String>,
         points: impl IntoIterator<Item = P>,
@@ -80,7 +80,7 @@ impl Series {
         Self::new(name, Shape::PointsAndLine, points)
     }
 
-    /// A line without name, for means over the time before each point.
+    /// A line without a name, for means over the interval that ends at each point.
     pub fn steps_before(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let points: Vec<(f64, f64)> = points.into_iter().collect();
         let begin = match points.as_slice() {
@@ -92,7 +92,8 @@ impl Series {
         Self::steps("", corners)
     }
 
-    /// Layers that stand on one another: each row of values with its name, all at the same places `x`. The last is on top.
+    /// Stacked layers: each row has a name and its values at the positions `x`. The last row is on
+    /// top.
     pub fn stacked(
         x: &[f64],
         rows: impl IntoIterator<Item = (impl Into<String>, impl IntoIterator<Item = f64>)>,
@@ -110,13 +111,14 @@ impl Series {
         all
     }
 
-    /// A dashed line.
+    /// Draws the line dashed.
     #[must_use]
     pub fn dashed(self) -> Self {
         Self { dashed: true, ..self }
     }
 
-    /// The palette's colour with this number instead of the next one: for series that belong together.
+    /// Uses the colour with this number in the palette instead of the next one, so that related
+    /// series can share a colour.
     #[must_use]
     pub fn colour(self, number: usize) -> Self {
         Self { colour: Some(number), ..self }

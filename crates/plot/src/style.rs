@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-/// Okabe and Ito's palette, without its yellow, which is faint on white.
+/// The palette of Okabe and Ito, without its yellow, which has too little contrast on white.
 const PALETTE: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -17,19 +17,21 @@ pub(crate) const TEXT: RGBColor = RGBColor(40, 40, 40);
 pub(crate) const FAINT: RGBColor = RGBColor(110, 110, 110);
 pub(crate) const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// Coordinates are whole numbers in the drawing library; with so many of them a pixel, curves are smooth.
+/// Fine units per pixel: the drawing library has integer coordinates, and with this factor curves
+/// are smooth.
 pub(crate) const FINE: i32 = 8;
 
 pub(crate) fn colour(number: usize) -> RGBColor {
     PALETTE[number % PALETTE.len()]
 }
 
-/// Whether the palette has come round: then the stroke tells series apart.
+/// Whether the series uses the palette for the second time, so that it is dashed to distinguish it.
 pub(crate) fn dashed(number: usize) -> bool {
     number / PALETTE.len() % 2 == 1
 }
 
-/// Estimated width of `text` in pixels, at a size of `size` pixels: without fonts nothing better is known.
+/// Estimates the width of `text` in pixels at a font size of `size` pixels. An estimate is enough:
+/// fonts are not available here.
 pub(crate) fn text_width(text: &str, size: i32) -> i32 {
     let units: f64 = text
         .chars()
@@ -44,7 +46,7 @@ pub(crate) fn text_width(text: &str, size: i32) -> i32 {
     (units * f64::from(size)).ceil() as i32
 }
 
-/// XML knows no control characters, not even escaped.
+/// Replaces the control characters, which XML does not allow even in escaped form.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c })

@@ -1,8 +1,8 @@
-//! Where an axis ends and where its marks stand.
+//! Calculates the ends of an axis and the positions of its ticks.
 
 use crate::axis::{Axis, Scale, Unit};
 
-/// An axis whose data is known. All places are on the even axis of [`Axis::place`].
+/// An axis with the range of its data. All positions are on the linear scale of [`Axis::place`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Laid {
     pub(crate) from: f64,
@@ -12,14 +12,14 @@ pub(crate) struct Laid {
 }
 
 impl Laid {
-    /// For a horizontal axis: the data reaches from end to end.
+    /// Lays out a horizontal axis, with the data over its whole length.
     pub(crate) fn horizontal(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
         let (from, to) = ends(axis, values).unwrap_or((0.0, 1.0));
         if axis.range.is_some() {
             return Self::new(axis, from, to, 10);
         }
         let (mut from, to) = apart(from, to);
-        // What begins near zero begins at zero.
+        // A range that begins near zero is extended to zero.
         if axis.scale == Scale::Linear && from >= 0.0 && from < to * 0.05 {
             from = 0.0;
         }
@@ -28,7 +28,7 @@ impl Laid {
         Self::new(axis, if zero { from } else { from - margin }, to + margin, 10)
     }
 
-    /// For a vertical axis: from zero where that is natural, with room above the data.
+    /// Lays out a vertical axis, from zero if that suits its values, with space above the data.
     pub(crate) fn vertical(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
         let (mut from, mut to) = ends(axis, values).unwrap_or((0.0, 1.0));
         if axis.range.is_some() {
@@ -71,7 +71,7 @@ fn ends(axis: &Axis, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// A range that can be divided.
+/// Returns the range, widened if its ends are equal or nearly so.
 fn apart(from: f64, to: f64) -> (f64, f64) {
     if to - from > from.abs().max(to.abs()) * 1e-9 {
         return (from, to);
@@ -80,7 +80,8 @@ fn apart(from: f64, to: f64) -> (f64, f64) {
     (from - half, to + half)
 }
 
-/// The step of 1, 2 or 5 times a power of ten that divides `range` into about `wanted` parts.
+/// Returns the step of 1, 2 or 5 times a power of ten that divides `range` into about `wanted`
+/// intervals.
 fn step(range: f64, wanted: usize) -> f64 {
     let raw = range / wanted as f64;
     let power = 10f64.powf(raw.log10().floor());
@@ -110,7 +111,7 @@ fn linear(unit: Unit, from: f64, to: f64, wanted: usize) -> (Vec<(f64, String)>,
         .map(|i| (first + f64::from(i)) * step)
         .take_while(|value| *value <= high + step * 1e-9)
         .map(|value| {
-            // No "-0".
+            // Avoids "-0".
             let value = if value == 0.0 { 0.0 } else { value };
             (value * factor, format!("{value:.decimals$}"))
         })
@@ -121,7 +122,7 @@ fn linear(unit: Unit, from: f64, to: f64, wanted: usize) -> (Vec<(f64, String)>,
 fn log10(unit: Unit, from: f64, to: f64, wanted: usize) -> (Vec<(f64, String)>, String) {
     let decades = to - from;
     if decades < 0.8 {
-        // Too narrow for powers: even values.
+        // The range is too narrow for powers of ten, so ticks are at equal distances of the values.
         let (ticks, _) = linear(unit, 10f64.powf(from), 10f64.powf(to), wanted);
         return short(unit, ticks.into_iter().map(|(value, _)| value).filter(|v| *v > 0.0), f64::log10);
     }
@@ -143,7 +144,7 @@ fn log2(unit: Unit, from: f64, to: f64, wanted: usize) -> (Vec<(f64, String)>, S
     short(unit, values, f64::log2)
 }
 
-/// Each mark with its own prefix: a logarithmic axis has room for several.
+/// Labels each tick with its own prefix, because a logarithmic axis spans several prefixes.
 fn short(
     unit: Unit,
     values: impl Iterator<Item = f64>,
@@ -163,7 +164,7 @@ fn short(
     (ticks, base.to_owned())
 }
 
-/// Few digits, no exponent unless it is shorter.
+/// Prints a value with few digits, and with an exponent only if it is very small or very large.
 fn plain(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e6).contains(&value.abs()) {
         return format!("{value:.0e}");
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_marks() {
+    fn linear_axis_has_round_ticks() {
         let axis = Axis::linear("rate", Unit::BitsPerSecond);
         let laid = Laid::vertical(&axis, [3e6, 97e6].into_iter());
         assert_eq!(labels(&laid), "0 20 40 60 80 100");
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_marks() {
+    fn logarithmic_axis_has_ticks_at_powers() {
         let laid = Laid::horizontal(&Axis::log2("streams", Unit::Plain), [1.0, 64.0].into_iter());
         assert_eq!(labels(&laid), "1 2 4 8 16 32 64");
         let laid = Laid::horizontal(&Axis::log2("buffer", Unit::Bytes), [16384.0, 4_194_304.0].into_iter());
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_data_makes_a_range_all_the_same() {
+    fn axis_with_unusual_data_has_a_valid_range() {
         for axis in
             [Axis::linear("y", Unit::Plain), Axis::log10("y", Unit::Plain), Axis::log2("y", Unit::Plain)]
         {

@@ -1,4 +1,5 @@
-//! The sheet: pixels in, SVG out. Drawing never fails halfway; the first error is told at the end.
+//! The drawing area: it takes coordinates in pixels and produces SVG. Drawing functions do not
+//! return errors; the first error is returned at the end, by `finish`.
 
 use plotters::backend::SVGBackend;
 use plotters::coord::Shift;
@@ -9,17 +10,17 @@ use plotters::style::{Color, FontStyle, FontTransform, IntoFont, RGBColor, Shape
 
 use crate::style::{FINE, printable};
 
-/// plotters divides sizes of fonts by this.
+/// plotters divides font sizes by this factor.
 const FONT: f64 = 1.24;
 
-/// Where a text stands to its point, and how.
+/// The alignment of a text relative to its point, and its style.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
     Middle,
     End,
     Bold,
-    /// Turned, read from below, centred.
+    /// Rotated to be read from below, and centred.
     Upwards,
 }
 
@@ -32,7 +33,8 @@ pub(crate) struct Canvas<'a> {
 pub(crate) type Fine = (i32, i32);
 
 impl<'a> Canvas<'a> {
-    /// A white sheet of so many pixels. The document starts in `out` at once.
+    /// Makes a white drawing area of this size in pixels. The document is written to `out` from the
+    /// start.
     pub(crate) fn new(out: &'a mut String, width: i32, height: i32) -> Self {
         let size = ((width * FINE) as u32, (height * FINE) as u32);
         let area = SVGBackend::with_string(out, size).into_drawing_area();
@@ -66,36 +68,36 @@ impl<'a> Canvas<'a> {
         self.note(drawn);
     }
 
-    /// A line through pixels.
+    /// Draws a line through points in pixels.
     pub(crate) fn line(&mut self, points: &[(i32, i32)], colour: RGBColor, width: f64) {
         self.fine_line(points.iter().map(|point| fine(*point)).collect(), colour, width);
     }
 
-    /// A line through points in fine units.
+    /// Draws a line through points in fine units.
     pub(crate) fn fine_line(&mut self, points: Vec<Fine>, colour: RGBColor, width: f64) {
         let drawn = self.area.draw(&PathElement::new(points, stroke(colour, width)));
         self.note(drawn);
     }
 
-    /// A dashed line through pixels.
+    /// Draws a dashed line through points in pixels.
     pub(crate) fn dashes(&mut self, points: &[(i32, i32)], colour: RGBColor, width: f64) {
         self.fine_dashes(&points.iter().map(|point| fine(*point)).collect::<Vec<_>>(), colour, width);
     }
 
-    /// A dashed line through points in fine units.
+    /// Draws a dashed line through points in fine units.
     pub(crate) fn fine_dashes(&mut self, points: &[Fine], colour: RGBColor, width: f64) {
         for dash in dashes(points, f64::from(6 * FINE), f64::from(4 * FINE)) {
             self.fine_line(dash, colour, width);
         }
     }
 
-    /// Fills what its corners enclose, in fine units.
+    /// Fills the polygon with these corners, in fine units.
     pub(crate) fn area(&mut self, corners: Vec<Fine>, colour: RGBColor, opacity: f64) {
         let drawn = self.area.draw(&Polygon::new(corners, colour.mix(opacity).filled()));
         self.note(drawn);
     }
 
-    /// One of several marks, about 7 pixels wide, at a point in fine units.
+    /// Draws one of several markers, about 7 pixels wide, at a point in fine units.
     pub(crate) fn mark(&mut self, (x, y): Fine, colour: RGBColor, kind: usize) {
         let r = FINE * 7 / 2;
         let filled = colour.filled();
@@ -132,7 +134,7 @@ fn stroke(colour: RGBColor, width: f64) -> ShapeStyle {
     }
 }
 
-/// Cuts a path into dashes.
+/// Splits a path into dashes.
 fn dashes(points: &[Fine], on: f64, off: f64) -> Vec<Vec<Fine>> {
     let mut all = Vec::new();
     let mut drawing = true;
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dashes_follow_the_path() {
+    fn dashes_follow_the_path_around_corners() {
         let all = dashes(&[(0, 0), (10, 0), (10, 10)], 6.0, 4.0);
         assert_eq!(all, [vec![(0, 0), (6, 0)], vec![(10, 0), (10, 6)]]);
         assert!(dashes(&[], 6.0, 4.0).is_empty());

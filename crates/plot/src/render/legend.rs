@@ -1,4 +1,4 @@
-//! The names of the series, in rows above the panel.
+//! The legend: the names of the series, in rows above the panel.
 
 use super::LABEL;
 use super::canvas::{Anchor, Canvas};
@@ -24,7 +24,7 @@ struct Entry {
     dashed: bool,
 }
 
-/// Places the entries; a panel whose only series has no name needs none.
+/// Places the entries. Series without a name have no entry.
 pub(super) fn lay(panel: &Panel, width: i32) -> Legend {
     let (mut row, mut x) = (0, 0);
     let mut entries = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn lay(panel: &Panel, width: i32) -> Legend {
 }
 
 impl Legend {
-    /// Draws above `bottom`.
+    /// Draws the legend above `bottom`.
     pub(super) fn draw(&self, canvas: &mut Canvas<'_>, left: i32, bottom: i32) {
         for entry in &self.entries {
             let y = bottom - 4 - self.height + entry.row * ROW + ROW / 2;

@@ -1,4 +1,4 @@
-//! The series of a panel.
+//! Draws the series of a panel.
 
 use super::canvas::{Canvas, Fine};
 use crate::axis::Axis;
@@ -6,7 +6,7 @@ use crate::series::{Point, Series, Shape};
 use crate::style::{FINE, colour, dashed};
 use crate::ticks::Laid;
 
-/// A panel's drawing area, in pixels, and its axes.
+/// The drawing area of a panel, in pixels, with its axes.
 pub(super) struct Frame<'a> {
     pub(super) left: i32,
     pub(super) right: i32,
@@ -19,12 +19,12 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The pixel of a place on the horizontal axis.
+    /// The pixel column of a position on the horizontal axis.
     pub(super) fn column(&self, place: f64) -> i32 {
         self.fine_column(place) / FINE
     }
 
-    /// The pixel of a place on the vertical axis.
+    /// The pixel row of a position on the vertical axis.
     pub(super) fn row(&self, place: f64) -> i32 {
         self.fine_row(place) / FINE
     }
@@ -39,7 +39,7 @@ impl Frame<'_> {
         self.bottom * FINE - (share * f64::from((self.bottom - self.top) * FINE)).round() as i32
     }
 
-    /// `None` for what cannot be shown or lies outside.
+    /// The point in fine units; `None` if it cannot be shown or is outside of the axes.
     fn point(&self, x: f64, y: f64) -> Option<Fine> {
         let x = self.x_axis.place(x).filter(|x| (self.x.from..=self.x.to).contains(x))?;
         let y = self.y_axis.place(y).filter(|y| (self.y.from..=self.y.to).contains(y))?;
@@ -47,7 +47,7 @@ impl Frame<'_> {
     }
 }
 
-/// Draws the series and returns how many of its points are to be seen.
+/// Draws the series, and returns the number of its visible points.
 pub(super) fn draw(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, number: usize) -> usize {
     let paint = colour(number);
     if matches!(series.shape, Shape::Band | Shape::Layer) {
@@ -62,7 +62,8 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, 
             let run = thinned(if series.shape == Shape::Steps { stairs(&run) } else { run });
             match run.as_slice() {
                 [] => {}
-                // A value between gaps is a line of no length: nobody would see it.
+                // A single value between gaps would be an invisible line of length zero, so it is
+                // drawn with a minimum length.
                 [only] if !marked => canvas.fine_line(vec![*only, (only.0 + 2 * FINE, only.1)], paint, width),
                 _ if series.dashed || dashed(number) => canvas.fine_dashes(&run, paint, width),
                 _ => canvas.fine_line(run, paint, width),
@@ -79,7 +80,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, 
     points.iter().flatten().count()
 }
 
-/// What lies between `low` and `high`. Gaps divide it.
+/// Draws the area between `low` and `high`. Gaps divide it.
 fn area(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, number: usize) -> usize {
     let edges: Vec<Option<(Fine, Fine)>> = series
         .points
@@ -92,7 +93,7 @@ fn area(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, number: usi
         let mut corners = outline(&upper, |column| column.map(|point| point.1).min());
         let mut below = outline(&lower, |column| column.map(|point| point.1).max());
         if let [only] = corners.as_slice() {
-            // A value between gaps would have no width.
+            // A single value between gaps would have no width.
             corners.push((only.0 + 2 * FINE, only.1));
             below.extend(
                 below.first().map(|only| (only.0 + 2 * FINE, only.1)).into_iter().collect::<Vec<_>>(),
@@ -106,7 +107,7 @@ fn area(canvas: &mut Canvas<'_>, frame: &Frame<'_>, series: &Series, number: usi
     edges.iter().flatten().count()
 }
 
-/// One point a column of pixels where there are more.
+/// Reduces the points to one per pixel column.
 fn outline(points: &[Fine], of: impl Fn(&mut dyn Iterator<Item = &Fine>) -> Option<i32>) -> Vec<Fine> {
     let columns = points.chunk_by(|a, b| a.0 / FINE == b.0 / FINE);
     columns.filter_map(|column| Some((column.first()?.0, of(&mut column.iter())?))).collect()
@@ -137,13 +138,14 @@ fn error_bar(canvas: &mut Canvas<'_>, frame: &Frame<'_>, point: &Point, at: Fine
     canvas.fine_line(path.to_vec(), colour(number), 1.2);
 }
 
-/// Keeps the height until the next point.
+/// Turns points into a line that is horizontal up to the next point.
 fn stairs(points: &[Fine]) -> Vec<Fine> {
     let corners = points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
     corners.chain(points.last().copied()).collect()
 }
 
-/// Of many points in one column of pixels only what can be seen: first, highest, lowest, last.
+/// Reduces many points in one pixel column to those that are visible: the first, the highest, the
+/// lowest and the last.
 fn thinned(points: Vec<Fine>) -> Vec<Fine> {
     let mut kept = Vec::with_capacity(points.len().min(4096));
     for column in points.chunk_by(|a, b| a.0 / FINE == b.0 / FINE) {
@@ -165,13 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stairs_have_corners() {
+    fn stairs_add_corner_before_each_point() {
         assert_eq!(stairs(&[(0, 5), (10, 7)]), [(0, 5), (10, 5), (10, 7)]);
         assert_eq!(stairs(&[]), []);
     }
 
     #[test]
-    fn peaks_survive_thinning() {
+    fn thinned_points_keep_peaks() {
         let mut points: Vec<Fine> = (0..FINE * 10).map(|x| (x, 100)).collect();
         points[13].1 = 3;
         points[15].1 = 900;

@@ -1,4 +1,4 @@
-//! Draws a chart: places panels, axes, legends; the series themselves are in [`lines`].
+//! Draws a chart: places its panels, axes and legends. The series are drawn by [`lines`].
 
 mod canvas;
 mod legend;
@@ -14,9 +14,9 @@ use lines::Frame;
 const TITLE: i32 = 17;
 const LABEL: i32 = 13;
 const SMALL: i32 = 11;
-/// Height of a row of events' labels.
+/// Height of a row of event labels.
 const FLAG: i32 = 14;
-/// Left of the plot: tick labels and the turned title.
+/// Width of the space left of the plot, for tick labels and the rotated title.
 const LEFT: i32 = 74;
 const RIGHT: i32 = 18;
 
@@ -84,7 +84,8 @@ pub(crate) fn svg(chart: &Chart) -> Result<String, PlotError> {
     Ok(document(&text, chart, width, height))
 }
 
-/// The drawing library's document with a header in pixels instead of fine units, and a title for screen readers.
+/// Replaces the header of the drawing library's document with one in pixels instead of fine units,
+/// and adds a title for screen readers.
 fn document(text: &str, chart: &Chart, width: i32, height: i32) -> String {
     let body = text.split_once('\n').map_or(text, |(_, body)| body);
     let (fine_width, fine_height) = (width * FINE, height * FINE);
@@ -127,14 +128,14 @@ fn grid(canvas: &mut Canvas<'_>, frame: &Frame<'_>, last: bool) {
         let x = frame.column(*place);
         canvas.line(&[(x, frame.top), (x, frame.bottom)], GRID, 1.0);
         let half = text_width(label, SMALL) / 2;
-        // Labels that would touch are left out; their lines stay.
+        // Labels that would touch are left out; their grid lines are drawn.
         if last && x - half > taken {
             canvas.text(label, (x, frame.bottom + 13), SMALL, TEXT, Anchor::Middle);
             taken = x + half + 6;
         }
     }
     let middle = (frame.top + frame.bottom) / 2;
-    // A long title would run into the next panel's.
+    // The font of a long title is reduced, because it would overlap the next panel.
     let room = (frame.bottom - frame.top + 12).max(40);
     let size = LABEL.min(LABEL * room / text_width(&frame.y.title, LABEL).max(1)).max(8);
     canvas.text(&frame.y.title, (20, middle), size, TEXT, Anchor::Upwards);
@@ -156,7 +157,7 @@ fn levels(canvas: &mut Canvas<'_>, frame: &Frame<'_>, panel: &Panel) {
     }
 }
 
-/// An event's label, above the first panel.
+/// The label of an event, above the first panel.
 struct Flag<'a> {
     column: i32,
     at: i32,
@@ -165,7 +166,8 @@ struct Flag<'a> {
     label: &'a str,
 }
 
-/// Neighbours' labels stand on different lines. Events outside the axis have none.
+/// Places the labels of events. Labels that would overlap are put on different rows; events outside
+/// of the axis are left out.
 fn flags<'a>(chart: &'a Chart, x: &Laid, left: i32, right: i32) -> Vec<Flag<'a>> {
     let mut sorted: Vec<_> = chart.events.iter().collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -187,7 +189,7 @@ fn flags<'a>(chart: &'a Chart, x: &Laid, left: i32, right: i32) -> Vec<Flag<'a>>
         if let Some(row) = row {
             ends[row] = begin + wide + 8;
         }
-        // With more neighbours than rows the line stands without a name.
+        // If there are more overlapping labels than rows, the line has no label.
         let label = if row.is_some() { label.as_str() } else { "" };
         flags.push(Flag { column, at, anchor, row: row.unwrap_or(0) as i32, label });
     }
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_escaped() {
+    fn svg_text_is_escaped() {
         let evil = "</text><script>alert('&')</script>\u{1}\u{0}";
         let svg = Chart::new(evil, Axis::linear(evil, Unit::Plain))
             .note(evil)
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_break_lines() {
+    fn line_with_gap_is_broken() {
         let svg = chart(Series::line("", [(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (4.0, 2.0)]))
             .to_svg()
             .unwrap();
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_said() {
+    fn panel_without_values_shows_a_note() {
         for points in [vec![], vec![(f64::NAN, 1.0)], vec![(1.0, f64::INFINITY), (f64::NEG_INFINITY, 0.0)]] {
             for shape in [Shape::Line, Shape::Steps, Shape::Points, Shape::PointsAndLine] {
                 let svg = chart(Series::new("s", shape, points.clone())).to_svg().unwrap();
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn error_bars_are_drawn() {
+    fn points_with_low_and_high_have_error_bars() {
         let points = [
             Point { x: 1.0, y: 5.0, low: 4.0, high: 7.0 },
             Point { x: 2.0, y: 6.0, low: 6.0, high: 6.0 },
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_stand_on_one_another() {
+    fn stacked_series_are_drawn_as_layers() {
         let x = [0.0, 1.0, 2.0];
         let layers = Series::stacked(&x, [("a", [1.0, 2.0, 1.0]), ("b", [1.0, 0.0, f64::NAN])]);
         assert_eq!(layers[1].points[0], Point { x: 0.0, y: 2.0, low: 1.0, high: 2.0 });
@@ -273,13 +275,13 @@ mod tests {
             .into_iter()
             .fold(Panel::new(Axis::linear("", Unit::Share)), |panel, series| panel.series(series));
         let svg = Chart::new("t", Axis::time()).panel(panel).to_svg().unwrap();
-        // Two in the legend, two drawn.
+        // Two polygons are in the legend, and two in the panel.
         assert_eq!(svg.matches("<polygon").count(), 4, "{svg}");
         assert!(!svg.contains("NaN"));
     }
 
     #[test]
-    fn means_stand_before_their_times() {
+    fn steps_before_draws_means_before_their_times() {
         let series = Series::steps_before([(1.0, 5.0), (2.0, 7.0), (3.0, 6.0)]);
         let corners: Vec<(f64, f64)> = series.points.iter().map(|point| (point.x, point.y)).collect();
         assert_eq!(corners, [(0.0, 5.0), (1.0, 7.0), (2.0, 6.0), (3.0, 6.0)]);
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_are_thinned() {
+    fn band_with_many_points_is_thinned() {
         let points =
             (0..100_000).map(|i| Point { x: f64::from(i), y: 5.0, low: f64::from(i % 5), high: 9.0 });
         let svg = chart(Series::new("", Shape::Band, points)).to_svg().unwrap();
@@ -297,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn big_series_make_small_files() {
+    fn line_with_many_points_is_thinned() {
         let points = (0..1_000_000).map(|i| (f64::from(i), f64::from(i % 1000)));
         let svg = chart(Series::line("", points)).to_svg().unwrap();
         assert!(svg.len() < 100_000, "{}", svg.len());
     }
 
     #[test]
-    fn a_bad_range_is_an_error() {
+    fn chart_with_invalid_range_fails() {
         let bad = Chart::new("t", Axis::time().range(1.0, f64::NAN))
             .panel(Panel::new(Axis::log2("y", Unit::Bytes)));
         assert!(matches!(bad.to_svg(), Err(PlotError::Range { .. })));
