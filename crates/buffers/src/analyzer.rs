@@ -1,4 +1,8 @@
-//! The traffic analyzer.
+//! The traffic analyzer: lists the TCP connections and estimates their demands for buffer.
+//!
+//! An [`Analyzer`] compares the kernel's counters with those of the previous look, so rates and
+//! limits are averages over the time between two looks. It needs no privilege to list connections.
+//! If a look fails, the counters of the previous look are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -12,18 +16,20 @@ use crate::demand::{Measure, Observation, Past, demand, faded};
 use crate::flow::{Direction, Flow, LimitedBy, Snapshot};
 use crate::owners::Owners;
 
-/// Program files whose connections are ours.
+/// The program name whose connections count as those of Ropewalk.
 const OWN: &str = "ropewalk";
-/// Who was held up for less of the time was not limited by it.
+/// A sender that was held up for less than this fraction of the time counts as not limited.
 const LIMITED: f64 = 0.1;
-/// A connection whose buffer was set has turned round when more than so many times as much goes the other way.
+/// A connection whose buffer was set changes its direction only if the other direction carries more
+/// than this number of times as much.
 const TURNED: u64 = 2;
-/// So few bytes the other way are answers, of which the acknowledgement may come when all is still.
+/// Up to this number of bytes in the other direction are regarded as answers: their acknowledgement
+/// may arrive when nothing else moves.
 const ANSWERS: u64 = 4096;
-/// Lists that changed while they were made are asked for again so often.
+/// Number of times for which a list is requested if entries change while the kernel produces it.
 const ATTEMPTS: usize = 3;
 
-/// The connections cannot be seen.
+/// The connections cannot be listed.
 #[derive(Debug, Error)]
 pub enum AnalyzeError {
     #[error(
@@ -34,24 +40,24 @@ pub enum AnalyzeError {
     Ceilings(#[from] CeilingsError),
 }
 
-/// Looks at the connections of a network namespace, again and again.
+/// Observes the connections of a network namespace repeatedly.
 pub struct Analyzer {
     netlink: Connections,
     owners: Owners,
-    /// When connections were last looked at, and what is known of each.
+    /// The time of the last look, and the known state of each connection.
     before: Option<(Instant, HashMap<u64, Known>)>,
 }
 
-/// A connection when it was last listed.
+/// The state of a connection when it was last listed.
 #[derive(Clone, Copy)]
 struct Known {
     at: Instant,
     counters: Counters,
-    /// It was not in the last list.
+    /// The connection was missing from the last list.
     missed: bool,
 }
 
-/// What grows.
+/// Counters that only grow.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     acked: u64,
@@ -61,25 +67,26 @@ struct Counters {
 }
 
 impl Analyzer {
-    /// For the calling thread's network namespace. Needs no privilege; owners of others' sockets are told only to root.
+    /// Creates an analyzer for the calling thread's network namespace. This needs no privilege;
+    /// only root can see the owners of other users' sockets.
     ///
     /// # Errors
-    /// There is no sock_diag(7), or a filter of system calls forbids it.
+    /// The kernel has no sock_diag(7), or a filter of system calls forbids it.
     pub fn new() -> Result<Self, AnalyzeError> {
         let netlink = Connections::open().map_err(AnalyzeError::Netlink)?;
         Ok(Self { netlink, owners: Owners::default(), before: None })
     }
 
-    /// As [`new`](Self::new); only the calling process is searched for owners.
+    /// Like [`new`](Self::new), but searches only the calling process for owners.
     pub(crate) fn of_this_process() -> Result<Self, AnalyzeError> {
         Ok(Self { owners: Owners::of_this_process(), ..Self::new()? })
     }
 
-    /// All connections now. Rates are averages since the last call. `past` is asked what a connection (a cookie) was given
-    /// in the direction that it has now.
+    /// Returns all current connections. Rates are averages since the last call. `past` returns the
+    /// last grant of a connection (by its cookie) in a direction.
     ///
     /// # Errors
-    /// The kernel does not answer, or /proc/sys is not there.
+    /// The kernel does not answer, or /proc/sys does not exist.
     pub fn look(
         &mut self,
         measure: Measure,
@@ -90,7 +97,8 @@ impl Analyzer {
         self.owners
             .learn(&seen.iter().map(|seen| seen.inode).filter(|&inode| inode != 0).collect::<HashSet<_>>());
 
-        // Whatever cannot be read: what was seen before is not forgotten over it.
+        // This may fail; the state of earlier looks is then kept, because it is replaced only
+        // below.
         let ceilings = Ceilings::read()?;
         let (last, before) = self.before.take().unzip();
         let before = before.unwrap_or_default();
@@ -112,7 +120,7 @@ impl Analyzer {
         Ok(snapshot)
     }
 
-    /// The next look searches again for who has this socket open.
+    /// Makes the next look search again for the owner of this socket.
     pub fn forget_owner(&mut self, inode: u32) {
         self.owners.forget(inode);
     }
@@ -132,7 +140,8 @@ impl Analyzer {
             _ => Direction::Out,
         };
         let is_set = |direction| past(seen.cookie, direction).is_some();
-        // Where data goes both ways, or nothing moves, a buffer would be given back and the other one set at each look.
+        // If data flows in both directions, or in none, the direction would alternate, and at each
+        // look one buffer would be restored and the other one set.
         let turns = is_set(direction)
             || !is_set(direction.opposite())
             || moved.bytes(direction) > moved.bytes(direction.opposite()).saturating_mul(TURNED).max(ANSWERS);
@@ -142,7 +151,8 @@ impl Analyzer {
         let bytes = moved.bytes(direction);
         let bytes_per_second = match since {
             Some((seconds, _)) => bytes as f64 / seconds,
-            // An old estimate, unless it sends just now.
+            // The kernel's estimate may be old, so it is used only if the connection is sending
+            // now.
             None if direction == Direction::Out && outstanding => info.delivery_rate.unwrap_or(0) as f64,
             None => 0.0,
         };
@@ -182,7 +192,7 @@ impl Analyzer {
             limited_by,
         };
         let past = past(seen.cookie, direction);
-        // The first look tells neither rates nor limits.
+        // The first look has neither rates nor limits.
         let past_demand = past.map(|past| match since {
             Some(_) => faded(measure, &observation, past),
             None => past.demand,
@@ -209,7 +219,7 @@ impl Analyzer {
     }
 }
 
-/// All connections, each once.
+/// Lists all connections, each once.
 fn connections(kernel: &mut Connections) -> io::Result<(Vec<Seen>, List)> {
     let (mut all, mut list) = (Vec::new(), List::Interrupted);
     for _ in 0..ATTEMPTS {
@@ -224,15 +234,16 @@ fn connections(kernel: &mut Connections) -> io::Result<(Vec<Seen>, List)> {
     Ok((all, list))
 }
 
-/// Seconds since a connection was last listed, and what it had then. One that was not there at the `last` look began with
-/// nothing.
+/// Returns the seconds since a connection was last listed, and its counters at that time. A
+/// connection that did not exist at the `last` look began with zero counters.
 fn since(last: Instant, known: Option<&Known>, now: Instant) -> (f64, Counters) {
     let (at, counters) = known.map_or((last, Counters::default()), |known| (known.at, known.counters));
     (now.duration_since(at).as_secs_f64(), counters)
 }
 
-/// What is known after a list. A connection that is missing once is not forgotten, since lists that change while they are made
-/// may lack some: all that it ever moved would count for one interval when it is there again.
+/// Returns the known state after a list. A connection is remembered if it is missing from one list,
+/// because a list that changes while the kernel produces it may lack entries. Otherwise all bytes
+/// that the connection ever moved would be counted for one interval when it appears again.
 fn remember(
     before: HashMap<u64, Known>,
     listed: impl Iterator<Item = (u64, Counters)>,
@@ -278,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_is_missing_from_one_list_is_remembered() {
+    fn connection_missing_from_one_list_is_remembered() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let acked = |acked| Counters { acked, ..Counters::default() };
@@ -290,7 +301,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(|cookie| seen(&known, cookie, 2)), [(1, 1000), (1, 50), (1, 0)]);
         known = remember(known, [(2, acked(60))].into_iter(), at(2));
         assert_eq!([1, 2].map(|cookie| seen(&known, cookie, 3)), [(2, 1000), (1, 60)]);
-        // There again, and then gone for good.
+        // Connection 1 is listed again, and then disappears for good.
         known = remember(known, [(1, acked(1100)), (2, acked(70))].into_iter(), at(3));
         assert_eq!([1, 2].map(|cookie| seen(&known, cookie, 4)), [(1, 1100), (1, 70)]);
         for now in 4..6 {

@@ -1,19 +1,20 @@
-//! How much there is to divide.
+//! The budget: the amount of buffer memory that is divided.
 
 use std::fs;
 use std::io;
 
 use thiserror::Error;
 
-/// Less would not give even two connections the least that the kernel allows.
+/// The smallest budget in bytes. A smaller one would not give two connections the minimum that the
+/// kernel allows.
 pub const LEAST_BUDGET: u64 = 8192;
-/// More than any kernel has for sockets.
+/// The largest budget in bytes: more than any kernel has for sockets.
 const MOST_BUDGET: u64 = 1 << 50;
 
 const TCP_MEM: &str = "/proc/sys/net/ipv4/tcp_mem";
 const SOCKSTAT: &str = "/proc/net/sockstat";
 
-/// There is no such budget.
+/// The budget is invalid, or the default budget cannot be determined.
 #[derive(Debug, Error)]
 pub enum BudgetError {
     #[error("a budget of {0} bytes is too small to divide: expected at least {LEAST_BUDGET}")]
@@ -26,10 +27,10 @@ pub enum BudgetError {
     Nonsense(String),
 }
 
-/// Refuses budgets that nobody can mean.
+/// Refuses budgets that are obviously unintended.
 ///
 /// # Errors
-/// It is below [`LEAST_BUDGET`] or above 1 PiB.
+/// The budget is below [`LEAST_BUDGET`] or above 1 PiB.
 pub fn check_budget(bytes: u64) -> Result<u64, BudgetError> {
     match bytes {
         0..LEAST_BUDGET => Err(BudgetError::TooSmall(bytes)),
@@ -38,8 +39,10 @@ pub fn check_budget(bytes: u64) -> Result<u64, BudgetError> {
     }
 }
 
-/// A quarter of what TCP may take before the kernel begins to economise (the second value of net.ipv4.tcp_mem). The kernel
-/// counts twice the payload, so this is at most half of that limit; the rest is for connections that are not negotiated.
+/// Returns the default budget in bytes: a quarter of the memory that TCP may use before the kernel
+/// reduces its use (the second value of net.ipv4.tcp_mem). The kernel counts twice the payload, so
+/// this budget is at most half of that limit; the rest is left to connections that are not
+/// negotiated.
 ///
 /// # Errors
 /// The sysctl cannot be read.
@@ -50,7 +53,7 @@ pub fn default_budget() -> Result<u64, BudgetError> {
     Ok(pages.saturating_mul(rustix::param::page_size() as u64) / 4)
 }
 
-/// What all TCP sockets of the machine hold now, as the kernel counts, in bytes.
+/// Returns the memory of all TCP sockets of the machine, in bytes as the kernel counts them.
 pub fn tcp_memory() -> Option<u64> {
     let text = fs::read_to_string(SOCKSTAT).ok()?;
     let line = text.lines().find(|line| line.starts_with("TCP:"))?;
@@ -65,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets() {
+    fn check_budget_accepts_only_sensible_values() {
         assert!(check_budget(0).is_err() && check_budget(8191).is_err() && check_budget(u64::MAX).is_err());
         assert!(check_budget(64 << 20).is_ok_and(|bytes| bytes == 64 << 20));
         assert!(default_budget().is_ok_and(|bytes| bytes >= LEAST_BUDGET));

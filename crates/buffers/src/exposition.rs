@@ -1,21 +1,23 @@
-//! Aggregates for Prometheus, in its text format 0.0.4. No label names a peer, path, program or user.
+//! Aggregates for Prometheus, in its text format 0.0.4. No label contains a peer, a path, a program
+//! or a user.
 
 use std::fmt::Write;
 
 use crate::budget::tcp_memory;
 use crate::flow::{Direction, Flow, LimitedBy, Snapshot};
 
-/// What is summed.
+/// The quantity of a connection that is summed.
 type Amount<'a> = &'a dyn Fn(&Flow) -> f64;
 
 const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 
-/// The snapshot as text; `granted` is the budget and what was granted of it, where there is a negotiation.
+/// Returns the snapshot as text. `granted` is the budget and the sum of the grants, if there is a
+/// negotiation.
 pub fn exposition(snapshot: &Snapshot, granted: Option<(u64, u64)>) -> String {
     let mut out = Page(String::new());
     let sum = |direction, own, of: Amount<'_>| -> f64 {
         let of_kind = |flow: &&Flow| flow.direction == direction && flow.own == own;
-        // The sum of no floats is -0.
+        // The sum of no floats is -0, and adding 0 makes it 0.
         snapshot.connections.iter().filter(of_kind).map(of).sum::<f64>() + 0.0
     };
     let families: [(&str, &str, Amount<'_>); 5] = [
@@ -73,7 +75,7 @@ struct Page(String);
 
 impl Page {
     fn family(&mut self, name: &str, help: &str) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "# HELP ropewalk_buffer_{name} {help}\n# TYPE ropewalk_buffer_{name} gauge");
     }
 

@@ -1,4 +1,4 @@
-//! A budget for the connections of one's own process, kept by a thread.
+//! A thread that divides a budget among the connections of its own process.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -12,12 +12,12 @@ use crate::ledger::Ledger;
 use crate::negotiator::{Action, Negotiator, Reach, Round, RoundError};
 use crate::rule::Rule;
 
-/// Looks are so far apart, or so many times as long as one takes: with very many connections they cost a twentieth of a
-/// processor.
+/// The time between looks is at least this interval, and at least `SHARE` times the duration of a
+/// look: with very many connections, looks use a twentieth of a processor.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHARE: u32 = 20;
 
-/// What is to be divided, and how.
+/// The budget to divide, and the rule of the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     pub rule: Rule,
@@ -25,18 +25,19 @@ pub struct Division {
     pub budget: u64,
 }
 
-/// What a [`Keeper`] has done.
+/// A report of a [`Keeper`].
 #[derive(Debug)]
 pub enum Kept {
     Divided(Round),
-    /// Nothing is divided any more: everything is as it was before.
+    /// The division has ended: all buffers are restored.
     GivenBack(Vec<(Flow, Action)>),
-    /// Nothing was divided or given back; this is tried again. It is told once.
+    /// No buffer was divided or restored. The keeper tries again. The same error is reported once.
     Failed(RoundError),
 }
 
-/// Divides a budget among the TCP connections of the calling process, again whenever they come or go or their demands move,
-/// until it is dropped. Needs no privilege and no file: what was set ends with the process.
+/// Divides a budget among the TCP connections of the calling process until it is dropped. It
+/// divides again when connections are opened or closed, or when their demands change. It needs no
+/// privilege and no file, because the buffers are closed with the process.
 #[derive(Debug)]
 pub struct Keeper {
     stop: Option<Sender<()>>,
@@ -44,10 +45,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// `wanted` is asked at each look, about once a second; `tell` hears what was done.
+    /// `wanted` is called at each look, about once per second; `tell` is called with each report.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be created.
     pub fn start(
         wanted: impl FnMut() -> Option<Division> + Send + 'static,
         tell: impl FnMut(Kept) + Send + 'static,
@@ -63,20 +64,20 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // Who panicked has said so.
+            // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread's.
+/// The state of the thread.
 struct Keeping<W, T> {
     wanted: W,
     tell: T,
     now: Option<Division>,
-    /// Absent if nothing is wanted, or the first look failed.
+    /// Absent if no division is wanted, or if the first look failed.
     negotiator: Option<Negotiator>,
-    /// What has been told of looks that failed.
+    /// The last error that was reported.
     failed: Option<String>,
 }
 
@@ -107,7 +108,7 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
         let Some(division) = wanted else { return };
         let looked = match &mut self.negotiator {
             Some(negotiator) => round(negotiator),
-            // Rates are measured from here on.
+            // This first look is the start of the measurement of rates.
             None => begin(division).map(|begun| {
                 self.negotiator = Some(begun);
                 None
@@ -118,12 +119,13 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
                 self.failed = None;
                 done.into_iter().for_each(|round| (self.tell)(Kept::Divided(round)));
             }
-            // The next look may have what this one had not, such as a descriptor. Until then all stays as it was divided.
+            // The next look may succeed, for example when a descriptor is available again. Until
+            // then the division stays as it is.
             Err(error) => self.fail(error),
         }
     }
 
-    /// Tells of an error, but not again of the same one.
+    /// Reports an error, unless it is the same as the last one.
     fn fail(&mut self, error: RoundError) {
         let text = error.to_string();
         if self.failed.as_ref() != Some(&text) {
@@ -132,7 +134,8 @@ impl<W: FnMut() -> Option<Division>, T: FnMut(Kept)> Keeping<W, T> {
         }
     }
 
-    /// Whether nothing is divided any more. Where that fails, who knows what was set is kept, to be asked again.
+    /// Restores all buffers, and returns whether this succeeded. If it fails, the negotiator is
+    /// kept, because it knows the original sizes, and the next look tries again.
     fn give_back(&mut self) -> bool {
         let Some(negotiator) = &mut self.negotiator else { return true };
         match negotiator.release() {

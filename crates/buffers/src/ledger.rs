@@ -1,4 +1,10 @@
-//! What was changed, so that it can be undone: also by a later run, or after this one was killed.
+//! A record of the buffers that were changed, so that the changes can be undone, also by a later
+//! run or after this process was killed.
+//!
+//! A [`Ledger`] is a JSON file per network namespace, which one process at a time can lock. Each
+//! change is recorded before it is made, with the state before the first change. Entries of an
+//! earlier boot are dropped, because their sockets no longer exist. A [`Ledger`] that only observes
+//! changes no file.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -23,23 +29,25 @@ pub struct Entry {
     pub cookie: u64,
     pub direction: Direction,
     pub before: Before,
-    /// What it asked for when it was last given less, bytes; what is left of that.
+    /// The demand of the connection when it was last granted less, in bytes, as far as it still
+    /// counts.
     pub demand: u64,
-    /// What it has, bytes; or was about to get.
+    /// The size that was set, or that was about to be set, in bytes.
     pub granted: u64,
-    /// Whether it was set to that. Until then it may be so, or as before. Files of versions that did not ask have no such
-    /// field.
+    /// Whether the size was set. If not, the buffer may have this size or the earlier one. Files of
+    /// older versions do not have this field.
     #[serde(default = "was_set")]
     pub set: bool,
-    /// What the kernel made of it, as it counts. Files of versions that did not ask have no such field.
+    /// The resulting size, as the kernel counts. Files of older versions do not have this field.
     #[serde(default)]
     pub kernel_bytes: Option<u64>,
 }
 
 impl Entry {
-    /// Whether the buffer, of `kernel_bytes` now, still is what it was set to: its program may have set it since.
+    /// Whether the buffer, whose size is now `kernel_bytes`, still has the size that was set. The
+    /// program may have changed it since.
     pub(crate) fn stands(&self, kernel_bytes: u64) -> bool {
-        // 0: not told.
+        // 0 means unknown.
         self.set && (kernel_bytes == 0 || self.kernel_bytes == Some(kernel_bytes))
     }
 }
@@ -57,7 +65,7 @@ pub enum LedgerError {
     Nonsense { path: PathBuf, source: serde_json::Error },
     #[error("another negotiator is at work: it holds {path}")]
     Busy { path: PathBuf },
-    /// It was opened to look only.
+    /// The ledger was opened only for observation.
     #[error("{path} was only looked at: who sets nothing gives nothing back")]
     Looked { path: PathBuf },
 }
@@ -70,7 +78,8 @@ struct Content {
     buffers: Vec<Entry>,
 }
 
-/// Buffers that were set and not given back, kept in a file. Only one process has it at a time.
+/// A record of the buffers that were set and not restored, in a file. Only one process can use it
+/// at a time.
 pub struct Ledger {
     path: PathBuf,
     boot: String,
@@ -79,32 +88,34 @@ pub struct Ledger {
     place: Place,
 }
 
-/// Where, and whether sockets may be changed.
+/// The storage of the ledger, and whether sockets may be changed.
 enum Place {
-    /// Nowhere, for who sets nothing.
+    /// No storage: this process sets no buffers.
     Looked,
-    /// In memory: the sockets end with this process.
+    /// In memory: the sockets are closed with this process.
     Here,
     /// In the file.
     File { _lock: Held },
 }
 
-/// The lock, until it is dropped.
+/// The lock, which is held until this is dropped.
 struct Held(File);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Closing is not enough while a program that is just being started has a copy of the descriptor.
+        // Closing the file would not release the lock while a child process that is just being
+        // started has a copy of the descriptor.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 impl Ledger {
-    /// The ledger beneath `directory`, which is made if it is not there. Entries from before a reboot, or of another
-    /// network namespace's file, are gone with their sockets.
+    /// Opens the ledger in `directory`, which is created if it does not exist. Entries from before
+    /// a reboot, or of another network namespace, are dropped, because their sockets no longer
+    /// exist.
     ///
     /// # Errors
-    /// The directory or file cannot be used, or another process uses it.
+    /// The directory or the file cannot be used, or another process uses it.
     pub fn open(directory: &Path) -> Result<Self, LedgerError> {
         let mut ledger = Self::beneath(directory);
         fs::create_dir_all(directory).map_err(failed(directory))?;
@@ -120,18 +131,18 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What the ledger beneath `directory` says now, for who sets nothing: nothing on disk is changed, and another process may
-    /// use it.
+    /// Reads the ledger in `directory` for a process that sets no buffers. This changes nothing on
+    /// disk, and another process may be using the ledger.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn look(directory: &Path) -> Result<Self, LedgerError> {
         let mut ledger = Self::beneath(directory);
         ledger.read()?;
         Ok(ledger)
     }
 
-    /// One that changes nothing on disk, for who sets nothing.
+    /// A ledger without a file, for a process that sets no buffers.
     pub fn in_memory() -> Self {
         Self {
             path: PathBuf::new(),
@@ -142,17 +153,17 @@ impl Ledger {
         }
     }
 
-    /// One for sockets of the calling process only, which needs no file: they end with it.
+    /// A ledger without a file, for sockets of the calling process only: they are closed with it.
     pub(crate) fn of_this_process() -> Self {
         Self { place: Place::Here, ..Self::in_memory() }
     }
 
-    /// An empty one of this boot and network namespace, in memory.
+    /// An empty ledger of this boot and network namespace, in memory.
     fn beneath(directory: &Path) -> Self {
         let boot =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let namespace = fs::metadata("/proc/self/ns/net").map(|file| file.ino()).unwrap_or_default();
-        // Cookies are numbers of one namespace.
+        // Cookies are unique in one network namespace only.
         let path = directory.join(format!("buffers-{namespace}.json"));
         Self { path, boot, namespace, ..Self::in_memory() }
     }
@@ -160,7 +171,7 @@ impl Ledger {
     fn read(&mut self) -> Result<(), LedgerError> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
-            // A directory that is not there, or is a file, holds no ledger.
+            // If the directory does not exist, or is a file, there is no ledger.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(());
             }
@@ -175,19 +186,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Nothing is left to give back.
+    /// Whether no buffer is left to restore.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What is left to give back, in the order of cookies.
+    /// The buffers that are left to restore, ordered by cookie.
     pub fn entries(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = self.entries.values().cloned().collect();
         entries.sort_by_key(|entry| (entry.cookie, entry.direction.name()));
         entries
     }
 
-    /// For who changes sockets: nobody else does.
+    /// Checks that this process may change sockets: no other process uses the ledger.
     pub(crate) fn ours(&self) -> Result<(), LedgerError> {
         match self.place {
             Place::Looked => Err(LedgerError::Looked { path: self.path.clone() }),
@@ -205,7 +216,7 @@ impl Ledger {
         Some(Past { demand: entry.demand, granted: entry.granted, requested })
     }
 
-    /// What was there before stays what it was before the first change.
+    /// Records a buffer. The state before the first change is kept.
     pub(crate) fn note(&mut self, mut entry: Entry) {
         let key = (entry.cookie, entry.direction);
         if let Some(first) = self.entries.get(&key) {
@@ -214,21 +225,21 @@ impl Ledger {
         self.entries.insert(key, entry);
     }
 
-    /// A buffer was set to what was noted, of which the kernel made so much.
+    /// Records that a buffer was set as noted, with the resulting size in the kernel.
     pub(crate) fn confirm(&mut self, cookie: u64, direction: Direction, kernel_bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
             (entry.set, entry.kernel_bytes) = (true, Some(kernel_bytes));
         }
     }
 
-    /// Whether a buffer is what it was set to can no longer be said.
+    /// Records that the current size of a buffer is no longer known.
     pub(crate) fn doubt(&mut self, cookie: u64, direction: Direction) {
         if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
             entry.set = false;
         }
     }
 
-    /// What it asked for when it was given less counts for so much from now on.
+    /// Reduces the past demand of a buffer to `demand`.
     pub(crate) fn fade(&mut self, cookie: u64, direction: Direction, demand: u64) {
         if let Some(entry) = self.entries.get_mut(&(cookie, direction)) {
             entry.demand = demand;
@@ -239,7 +250,7 @@ impl Ledger {
         self.entries.remove(&(cookie, direction));
     }
 
-    /// Forgets sockets that are no more. A list that is not whole does not say which these are.
+    /// Removes sockets that no longer exist. An incomplete list does not show which they are.
     pub(crate) fn forget_gone(&mut self, snapshot: &Snapshot) {
         if snapshot.whole {
             let there: HashSet<u64> = snapshot.connections.iter().map(|flow| flow.cookie).collect();
@@ -247,7 +258,7 @@ impl Ledger {
         }
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file atomically.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
         if !matches!(self.place, Place::File { .. }) {
             return Ok(());
@@ -297,15 +308,15 @@ mod tests {
         }
     }
 
-    /// One in which nobody is there.
+    /// A snapshot without connections.
     fn nobody(whole: bool) -> Snapshot {
         let (time_seconds, ceilings) = (0.0, Ceilings::read().unwrap());
         Snapshot { time_seconds, interval_seconds: None, ceilings, whole, connections: Vec::new() }
     }
 
-    /// As when another thread is just starting a program.
+    /// This is the situation when another thread is just starting a program.
     #[test]
-    fn a_copy_of_the_descriptor_keeps_no_lock() {
+    fn ledger_dropped_with_copied_descriptor_releases_lock() {
         let directory = tempfile::tempdir().unwrap();
         let ledger = Ledger::open(directory.path()).unwrap();
         let Place::File { _lock: lock } = &ledger.place else { panic!("opened without a lock") };
@@ -316,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_the_first_state() {
+    fn ledger_keeps_state_before_first_change() {
         let directory = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(directory.path()).unwrap();
         ledger.note(entry(1, 100_000));
@@ -337,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_has_its_past() {
+    fn ledger_keeps_directions_apart() {
         let mut ledger = Ledger::in_memory();
         ledger.note(entry(1, 100_000));
         assert_eq!(ledger.past(1, Direction::In), None);
@@ -348,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_list_says_who_is_gone() {
+    fn forget_gone_needs_a_complete_list() {
         let mut ledger = Ledger::in_memory();
         ledger.note(entry(1, 100_000));
         ledger.forget_gone(&nobody(false));
@@ -358,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn a_look_changes_nothing() {
+    fn ledger_look_changes_nothing_on_disk() {
         let directory = tempfile::tempdir().unwrap();
         let beneath = directory.path().join("state");
         assert!(Ledger::look(&beneath).unwrap().is_empty() && !beneath.exists());
         let mut ledger = Ledger::open(&beneath).unwrap();
         ledger.note(Entry { set: false, ..entry(1, 100_000) });
         ledger.save().unwrap();
-        // While another has it.
+        // Another process has the ledger open.
         let mut look = Ledger::look(&beneath).unwrap();
         assert_eq!(look.entries(), [Entry { set: false, ..entry(1, 100_000) }]);
         look.remove(1, Direction::Out);
@@ -374,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_earlier_versions_were_set() {
+    fn entry_of_older_version_counts_as_set() {
         let mut json = serde_json::to_value(entry(1, 100_000)).unwrap();
         for field in ["set", "kernel_bytes"] {
             json.as_object_mut().unwrap().remove(field).unwrap();
@@ -383,12 +394,12 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_not_overwritten() {
+    fn ledger_with_broken_file_is_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let path = Ledger::open(directory.path()).unwrap().path.clone();
         fs::write(&path, "{").unwrap();
         assert!(matches!(Ledger::open(directory.path()), Err(LedgerError::Nonsense { .. })));
-        // Of another boot.
+        // The file is of another boot.
         fs::write(&path, r#"{"version":1,"boot":"x","namespace":1,"buffers":[]}"#).unwrap();
         assert!(Ledger::open(directory.path()).unwrap().is_empty());
     }

@@ -1,15 +1,20 @@
-//! Socket buffers of a host, after the *buffer size negotiator* of Jeong et al., "A Study on TCP Buffer Management
-//! Algorithm for Improvement of Network Performance in Grid Environment" (ICCS 2004).
+//! Socket buffers of a host, managed like the *buffer size negotiator* of Jeong et al., "A Study on
+//! TCP Buffer Management Algorithm for Improvement of Network Performance in Grid Environment"
+//! (ICCS 2004).
 //!
-//! - [`Analyzer`], its *traffic analyzer*: the TCP connections of the network namespace (sock_diag(7)), which programs own
-//!   them (proc(5)), and how much buffer each could use ([`Measure`]).
-//! - [`Snapshot`], its *information provider*: as JSON by serde, for Prometheus by [`exposition`].
-//! - [`Negotiator`]: divides a budget by one of the policies of `ropewalk_tuning::buffers`, and sets the buffers of other
-//!   programs' sockets through pidfd_getfd(2). [`Ledger`] remembers what they were before, so that it can be undone.
-//! - [`Keeper`]: the same for the connections of one's own process.
+//! - [`Analyzer`], their *traffic analyzer*: lists the TCP connections of the network namespace
+//!   (sock_diag(7)), the programs that own them (proc(5)), and the buffer that each could use
+//!   ([`Measure`]).
+//! - [`Snapshot`], their *information provider*: as JSON through serde, and for Prometheus through
+//!   [`exposition`].
+//! - [`Negotiator`]: divides a budget by one of the policies of `ropewalk_tuning::buffers`, and
+//!   sets the buffers of other programs' sockets through pidfd_getfd(2). A [`Ledger`] records the
+//!   original sizes, so that all changes can be undone.
+//! - [`Keeper`]: does the same for the connections of its own process.
 //!
-//! Sizes are bytes of payload unless a name says *kernel*: the kernel doubles what setsockopt(2) asks for, as room for its
-//! bookkeeping, and counts and shows the double (socket(7)).
+//! Sizes are in bytes of payload unless a name contains *kernel*: the kernel doubles the size that
+//! setsockopt(2) requests, as room for its bookkeeping, and counts and shows the doubled size
+//! (socket(7)).
 
 mod analyzer;
 mod budget;

@@ -1,4 +1,9 @@
-//! The negotiator: who gets how much, and setting it.
+//! The negotiator: computes the share of each connection, and sets the buffers.
+//!
+//! A [`Negotiator`] alternates between looks and negotiations. It records each buffer in the
+//! [`Ledger`] before it sets it, so that a killed process leaves a record. A buffer that cannot be
+//! set is reported in its decision; the negotiation fails as a whole only if the connections cannot
+//! be listed or the ledger cannot be written.
 
 use ropewalk_tuning::buffers::{CurrentShare, negotiate};
 use serde::Serialize;
@@ -11,78 +16,80 @@ use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::rule::Rule;
 use crate::socket::{Applied, Before, GiveBack, SocketError, Taken};
 
-/// A demand that moved by more than this part calls for a new negotiation.
+/// A new negotiation is due if a demand changed by more than this fraction.
 const MOVED: f64 = 0.25;
 
-/// What failed is tried again at so many looks in a row.
+/// Number of consecutive negotiations in which a failed action is tried again.
 const TRIES: u32 = 3;
 
-/// So many buffers are noted together before they are set. Each is held open until then.
+/// Number of buffers that are recorded together before they are set. Their sockets are held open
+/// until then.
 const TOGETHER: usize = 64;
 
-/// Whose buffers are set. Shares are computed for all.
+/// The connections whose buffers are set. Shares are computed for all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Nobody's: only say what would be done.
+    /// None: only report what would be done.
     Nobody,
-    /// Those of ropewalk programs.
+    /// Connections of ropewalk programs.
     Own,
-    /// Everybody's.
+    /// All connections.
     All,
 }
 
-/// Why a buffer was not set.
+/// The reason for which a buffer was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
-    /// It moves nothing.
+    /// The connection moves no data.
     Idle,
-    /// It gets what it asks for, and autotuning reaches that.
+    /// The connection is granted its demand, and autotuning reaches it.
     Autotuning,
-    /// It has been set to this already.
+    /// The buffer already has this size.
     AsBefore,
-    /// Nobody has it open any more, or that may not be known.
+    /// No process has the socket open any more, or the owner may not be looked up.
     NoOwner,
 }
 
-/// What was done.
+/// The action that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     Left(Left),
-    /// Would be set to the share, but that was not asked for.
+    /// The buffer would be set to the share, but the connection is not within reach.
     WouldSet,
-    /// Would be as before the first negotiation, but that was not asked for.
+    /// The buffer would be restored, but the connection is not within reach.
     WouldGiveBack,
     Set(Applied),
-    /// The limit is no longer needed: it is as before the first negotiation.
+    /// The limit is no longer needed, so the buffer was restored to its state before the first
+    /// negotiation.
     GivenBack,
-    /// The same, but the kernel is too old to take up autotuning.
+    /// The buffer was restored, but the kernel is too old to resume autotuning.
     GivenBackWithoutAutotuning,
     Failed(String),
 }
 
-/// What a connection gets.
+/// The decision about a connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
     #[serde(flatten)]
     pub flow: Flow,
-    /// Its share, payload.
+    /// The share in bytes of payload.
     pub granted_bytes: u64,
     pub action: Action,
 }
 
-/// A connection whose buffer was set while its data went the other way.
+/// A connection whose buffer was set while its data flowed in the other direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Turned {
-    /// As it is now.
+    /// The current state.
     #[serde(flatten)]
     pub flow: Flow,
-    /// What was done with the buffer of the other direction.
+    /// The action for the buffer of the other direction.
     pub action: Action,
 }
 
-/// A negotiation.
+/// The result of a negotiation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Round {
     pub time_seconds: f64,
@@ -92,10 +99,10 @@ pub struct Round {
     pub demand_bytes: u64,
     pub granted_bytes: u64,
     pub connections: Vec<Decision>,
-    /// Those that have turned round, also where they no longer count.
+    /// Connections that changed their direction, including those that the filter no longer accepts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub turned: Vec<Turned>,
-    /// What the decisions are from.
+    /// The snapshot on which the decisions are based.
     #[serde(skip)]
     pub snapshot: Snapshot,
 }
@@ -113,7 +120,7 @@ pub enum RoundError {
     Interrupted(usize),
 }
 
-/// Divides a budget among the connections of a host, again and again.
+/// Divides a budget among the connections of a host, repeatedly.
 pub struct Negotiator {
     analyzer: Analyzer,
     filter: Filter,
@@ -124,22 +131,23 @@ pub struct Negotiator {
     set_all: bool,
     share: CurrentShare,
     ledger: Ledger,
-    /// Of the last look.
+    /// Connections that had changed their direction at the last look.
     turned: Vec<Flow>,
-    /// Of the last negotiation.
+    /// Demands at the last negotiation.
     last: Option<Vec<Demand>>,
-    /// Whether something failed in this negotiation that may work the next time.
+    /// Whether an action failed in this negotiation that may succeed the next time.
     failed: bool,
-    /// Negotiations in a row in which something did.
+    /// Number of consecutive negotiations with such a failure.
     failures: u32,
 }
 
 impl Negotiator {
-    /// `budget` in bytes, checked. `ledger` says what earlier runs have set; sockets are set only within `reach`. Buffers that
-    /// get what they ask for are left to the kernel where its autotuning reaches that, unless `set_all`.
+    /// `budget` is in bytes, checked. `ledger` contains the changes of earlier runs; sockets are
+    /// set only within `reach`. A buffer that is granted its demand is left to the kernel if
+    /// autotuning reaches that size, unless `set_all` is true.
     ///
     /// # Errors
-    /// Connections cannot be seen.
+    /// The connections cannot be listed.
     pub fn new(
         rule: Rule,
         budget: u64,
@@ -150,7 +158,7 @@ impl Negotiator {
         Ok(Self::with(Analyzer::new()?, rule, budget, (measure, filter), (reach, set_all), ledger))
     }
 
-    /// As [`new`](Self::new), with an analyzer of the caller's.
+    /// Like [`new`](Self::new), with an existing analyzer.
     pub(crate) fn with(
         analyzer: Analyzer,
         rule: Rule,
@@ -176,10 +184,10 @@ impl Negotiator {
         }
     }
 
-    /// Takes a look only: rates are measured from one to the next.
+    /// Takes a look without a negotiation. Rates are measured between looks.
     ///
     /// # Errors
-    /// Connections cannot be seen.
+    /// The connections cannot be listed.
     pub fn look(&mut self) -> Result<Snapshot, AnalyzeError> {
         let mut snapshot = self.everyone()?;
         self.ledger.forget_gone(&snapshot);
@@ -188,14 +196,15 @@ impl Negotiator {
                 self.ledger.fade(flow.cookie, flow.direction, bytes);
             }
         }
-        // A direction that is left out does not keep its limit either.
+        // A limit is restored even if the filter excludes its direction.
         let any_way = Filter { least_rate: 0.0, direction: None, ..self.filter.clone() };
         let turned = |flow: &&Flow| {
             let set = self.ledger.get(flow.cookie, flow.direction.opposite()).is_some();
             set && flow.demand_bytes > 0 && any_way.admits(flow) && self.is_within_reach(flow)
         };
         self.turned = snapshot.connections.iter().filter(turned).cloned().collect();
-        // Who has become slow still has the buffer that was set, and it may be full: it stays part of the sum.
+        // A connection that has become slow still has the buffer that was set, which may be full,
+        // so it stays part of the sum.
         let any_rate = Filter { least_rate: 0.0, ..self.filter.clone() };
         snapshot.connections.retain(|flow| {
             let is_set = self.ledger.get(flow.cookie, flow.direction).is_some();
@@ -208,8 +217,9 @@ impl Negotiator {
         self.analyzer.look(self.measure, |cookie, direction| self.ledger.past(cookie, direction))
     }
 
-    /// Whether something failed that is worth another try, or since the last negotiation connections have come, gone or turned
-    /// round, demands have moved by a quarter, or programs have set buffers themselves.
+    /// Whether a new negotiation is due: an action failed that is worth another try; or since the
+    /// last negotiation connections were opened or closed or changed their direction, demands
+    /// changed by a quarter, or programs set buffers themselves.
     pub fn is_due(&self, snapshot: &Snapshot) -> bool {
         let Some(last) = &self.last else { return true };
         let tries = 1..=TRIES;
@@ -225,7 +235,8 @@ impl Negotiator {
         last.len() != now.len() || last.iter().zip(&now).any(|(before, now)| moved(before, now))
     }
 
-    /// Whether its program has set the buffer after us, where that can be answered.
+    /// Whether the program has set the buffer after the negotiator did, as far as this can be
+    /// determined.
     fn is_overruled(&self, flow: &Flow) -> bool {
         let overruled = |entry: &Entry| entry.set && !entry.stands(flow.kernel_buffer_bytes);
         flow.demand_bytes > 0
@@ -242,10 +253,11 @@ impl Negotiator {
         }
     }
 
-    /// Divides and sets. What cannot be set is in the decisions.
+    /// Divides the budget and sets the buffers. A buffer that cannot be set is reported in its
+    /// decision.
     ///
     /// # Errors
-    /// The ledger cannot be written: then nothing more is set.
+    /// The ledger cannot be written. In this case no further buffer is set.
     pub fn negotiate(&mut self, snapshot: Snapshot) -> Result<Round, RoundError> {
         self.failed = false;
         let turned = std::mem::take(&mut self.turned);
@@ -253,7 +265,7 @@ impl Negotiator {
         let wants: Vec<u64> = snapshot.connections.iter().map(|flow| flow.demand_bytes).collect();
         let grants = match self.rule {
             Rule::Policy(policy) => negotiate(policy, self.budget, &wants),
-            // What is left over would stay so until somebody wants something else.
+            // Without settling, a rest of the budget would stay unused until the demands change.
             Rule::CurrentShare => self.share.settle(&wants),
         };
         let mut connections = Vec::with_capacity(grants.len());
@@ -261,7 +273,8 @@ impl Negotiator {
         for some in granted.chunks(TOGETHER) {
             let steps: Vec<Step> =
                 some.iter().map(|(flow, granted)| self.decide(flow, *granted, &snapshot)).collect();
-            // Noted first: whoever is killed in between has it in the file.
+            // The ledger is saved first, so that a process that is killed while it sets buffers
+            // leaves a record of them.
             if steps.iter().any(|step| matches!(step, Step::Set(_))) {
                 self.ledger.save()?;
             }
@@ -289,7 +302,7 @@ impl Negotiator {
         })
     }
 
-    /// What is to be done with a buffer. One that is to be set is noted.
+    /// Decides what to do with a buffer. A buffer that is to be set is recorded.
     fn decide(&mut self, flow: &Flow, granted: u64, snapshot: &Snapshot) -> Step {
         let noted = self.ledger.get(flow.cookie, flow.direction).cloned();
         if flow.demand_bytes == 0 || granted == 0 {
@@ -299,7 +312,7 @@ impl Negotiator {
             Direction::Out => snapshot.ceilings.send,
             Direction::In => snapshot.ceilings.receive,
         };
-        // The kernel keeps half for itself.
+        // The kernel uses half of the size for its bookkeeping.
         let reached = granted >= flow.demand_bytes && granted <= limits.autotune / 2 && !self.set_all;
         let unlimited = reached
             && match &noted {
@@ -322,7 +335,7 @@ impl Negotiator {
         let taken = match self.take(flow, owner) {
             Ok(taken) => taken,
             Err(failed) => {
-                // Not said to be overruled at every look from now on.
+                // Otherwise each later look would report that the program has set the buffer.
                 self.ledger.doubt(flow.cookie, flow.direction);
                 return Step::Done(failed);
             }
@@ -347,7 +360,7 @@ impl Negotiator {
         Step::Set(taken)
     }
 
-    /// Sets a buffer that has been noted.
+    /// Sets a buffer that was recorded.
     fn set(&mut self, taken: &Taken, flow: &Flow, granted: u64) -> Action {
         match taken.set(flow.direction, granted) {
             Ok(applied) => {
@@ -358,9 +371,11 @@ impl Negotiator {
         }
     }
 
-    /// Whether its program has fixed the buffer to less than it could use: autotuning is off for it.
+    /// Whether the program has fixed the buffer to a size below `bytes`, which turned autotuning
+    /// off.
     fn is_fixed_below(&self, flow: &Flow, bytes: u64) -> bool {
-        // Most are seen to be large enough without taking the socket.
+        // In most cases the size shows that the buffer is large enough, without duplicating the
+        // socket.
         flow.kernel_buffer_bytes < kernel_size(bytes)
             && flow.owner.as_ref().is_some_and(|owner| {
                 let now = Taken::new(owner, flow.cookie).and_then(|taken| taken.look(flow.direction));
@@ -368,7 +383,8 @@ impl Negotiator {
             })
     }
 
-    /// Gives back the buffer of the direction in which hardly anything goes any more: only the other one counts.
+    /// Restores the buffer of the direction that carries hardly any data now: only the other
+    /// direction counts.
     fn turn(&mut self, flow: Flow) -> Option<Turned> {
         let entry = self.ledger.get(flow.cookie, flow.direction.opposite())?.clone();
         let action = match &flow.owner {
@@ -391,7 +407,7 @@ impl Negotiator {
     }
 
     fn fail(&mut self, error: &SocketError) -> Action {
-        // What is forbidden stays so.
+        // Another try would be forbidden, too.
         self.failed |= !matches!(error, SocketError::Forbidden { .. } | SocketError::Unsupported);
         Action::Failed(error.to_string())
     }
@@ -409,14 +425,16 @@ impl Negotiator {
         }
     }
 
-    /// Makes everything as it was before the first negotiation: of this run and of those before, whatever the filter.
+    /// Restores all buffers to their state before the first negotiation, of this run and of earlier
+    /// runs, regardless of the filter.
     ///
     /// # Errors
-    /// Connections cannot all be seen, or the ledger cannot be written, or was not opened for that: another may be at work.
+    /// Not all connections can be listed, the ledger cannot be written, or it was opened for
+    /// observation only, because another process may be using it.
     pub fn release(&mut self) -> Result<Vec<(Flow, Action)>, RoundError> {
         self.ledger.ours()?;
         let snapshot = self.everyone()?;
-        // Closed: nothing to give back.
+        // Closed sockets need not be restored.
         self.ledger.forget_gone(&snapshot);
         let (mut done, mut missed) = (Vec::new(), 0);
         for entry in self.ledger.entries() {
@@ -439,33 +457,33 @@ impl Negotiator {
     }
 }
 
-/// Whether a program has fixed its buffer to less than so much payload.
+/// Whether a program has fixed its buffer to less than `bytes` of payload.
 fn is_below(before: &Before, bytes: u64) -> bool {
     before.locked == Some(true) && before.kernel_bytes < kernel_size(bytes)
 }
 
-/// The kernel doubles what a program sets.
+/// The kernel doubles the size that a program sets.
 fn kernel_size(payload: u64) -> u64 {
     payload.saturating_mul(2)
 }
 
-/// What a decision leaves to be done.
+/// The step that follows from a decision.
 enum Step {
     Done(Action),
-    /// To set the buffer of this socket, as noted.
+    /// Set the buffer of this socket, as recorded.
     Set(Taken),
 }
 
-/// What a connection asked for.
+/// The demand of a connection.
 struct Demand {
     cookie: u64,
     direction: Direction,
     bytes: u64,
-    /// Somebody is known who has it open.
+    /// Whether the owner is known.
     owned: bool,
 }
 
-/// Of those that ask for something, in the order of cookies, as the analyzer has them.
+/// The demands of the connections that move data, ordered by cookie like in the snapshot.
 fn demands(snapshot: &Snapshot) -> Vec<Demand> {
     let wanting = snapshot.connections.iter().filter(|flow| flow.demand_bytes > 0);
     let demand = |flow: &Flow| Demand {

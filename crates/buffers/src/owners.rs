@@ -1,4 +1,8 @@
-//! Which programs have a socket open, from proc(5).
+//! Finds the processes that have a socket open, through proc(5).
+//!
+//! [`Owners`] caches the owner of each socket, and verifies it at each look. A search reads the
+//! descriptors of all processes, so a socket without a known owner is searched for at increasing
+//! intervals. A process may exit at any time; it then has no sockets.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -7,21 +11,23 @@ use std::path::{Path, PathBuf};
 
 use crate::flow::Owner;
 
-/// The most looks between two searches for who has a socket open.
+/// Largest number of looks between two searches for the owner of a socket.
 const LONGEST_WAIT: u32 = 64;
 
-/// Owners that were found, by the socket's inode.
+/// Known owners, by the inode of the socket.
 pub(crate) struct Owners {
-    /// Where proc(5) is.
+    /// The directory of proc(5).
     root: PathBuf,
-    /// Only this process is searched.
+    /// If set, only this process is searched.
     only: Option<u32>,
     known: HashMap<u32, Owner>,
-    /// Sockets whose owner was not found: of processes that may not be looked into, or just between two.
+    /// Sockets without a known owner: the process may not be inspected, or the socket is just being
+    /// passed between processes.
     hidden: HashMap<u32, Hidden>,
 }
 
-/// When a socket is searched for again: each time after twice as many looks, since all processes have to be searched.
+/// The time of the next search for a socket. The number of looks doubles each time, because all
+/// processes have to be searched.
 struct Hidden {
     wait: u32,
     left: u32,
@@ -34,12 +40,12 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Of the calling process only.
+    /// Searches the calling process only.
     pub(crate) fn of_this_process() -> Self {
         Self { only: Some(std::process::id()), ..Self::default() }
     }
 
-    /// Makes sure that what can be known of `inodes` is, and forgets the others.
+    /// Looks up the owners of `inodes`, and forgets all others.
     pub(crate) fn learn(&mut self, inodes: &HashSet<u32>) {
         self.check(inodes);
         self.hidden.retain(|inode, _| inodes.contains(inode));
@@ -72,7 +78,8 @@ impl Owners {
         fs::read_dir(&self.root).into_iter().flatten().flatten().filter_map(number).collect()
     }
 
-    /// Forgets owners that have closed the socket, perhaps after another got it, and sees what program they are now.
+    /// Forgets owners that have closed the socket, even if another process has it now, and updates
+    /// the program name of the others.
     fn check(&mut self, inodes: &HashSet<u32>) {
         let (root, mut programs) = (&self.root, HashMap::new());
         self.known.retain(|inode, owner| {
@@ -89,18 +96,20 @@ impl Owners {
         });
     }
 
-    /// `None`: nobody has it open, or it belongs to a process that this one may not look into.
+    /// Returns `None` if no process has the socket open, or if it belongs to a process that may not
+    /// be inspected.
     pub(crate) fn of(&self, inode: u32) -> Option<&Owner> {
         self.known.get(&inode)
     }
 
-    /// It will be searched for again.
+    /// Forgets the owner, so that it is searched for again.
     pub(crate) fn forget(&mut self, inode: u32) {
         self.known.remove(&inode);
         self.hidden.remove(&inode);
     }
 
-    /// Finds sockets of one process. It may end at any moment: then there is nothing to find.
+    /// Searches one process for sockets. The process may exit at any time; then no sockets are
+    /// found.
     fn search(&mut self, pid: u32, directory: &Path, wanted: &mut HashSet<u32>) {
         let mut program = None;
         for entry in fs::read_dir(directory.join("fd")).into_iter().flatten().flatten() {
@@ -120,7 +129,7 @@ impl Owners {
 }
 
 impl Hidden {
-    /// Whether this is the look at which it is searched for again.
+    /// Whether the socket is searched for at this look.
     fn is_due(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
@@ -132,7 +141,7 @@ impl Hidden {
     }
 }
 
-/// Whether there is a process with this number, or of this program file.
+/// Whether a process with this number, or with this program file, is running.
 pub fn runs(process: &str) -> bool {
     let of = |entry: &fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
@@ -141,17 +150,17 @@ pub fn runs(process: &str) -> bool {
     fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| of(&entry) == Some(true))
 }
 
-/// Name of the program file; that of the process where the file is not told.
+/// Returns the name of the program file; if it cannot be read, the name of the process.
 fn program_of(directory: &Path) -> String {
     let file = fs::read_link(directory.join("exe")).ok();
     let name = file.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    // The file was replaced while the program ran.
+    // The suffix shows that the file was replaced while the program ran.
     let name = name.map(|name| name.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(name));
     let process = || fs::read_to_string(directory.join("comm")).map(|name| name.trim_end().to_owned());
     name.or_else(|| process().ok()).unwrap_or_default()
 }
 
-/// `socket:[123]`
+/// Parses `socket:[123]`.
 fn socket_inode(link: &[u8]) -> Option<u32> {
     let number = link.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
     std::str::from_utf8(number).ok()?.parse().ok()
@@ -178,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_found_at_first_is_found_later() {
+    fn owner_found_later_is_learned() {
         let (root, mut owners) = processes();
         let inodes = HashSet::from([77]);
         owners.learn(&inodes);
         assert!(owners.of(77).is_none());
-        // It was between accept(2) and its place in the table of descriptors.
+        // The process was between accept(2) and the entry in its descriptor table.
         symlink("socket:[77]", root.path().join("10/fd/5")).unwrap();
         owners.learn(&inodes);
         let found = Owner { pid: 10, descriptor: 5, program: "one".into() };
@@ -192,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_found_is_searched_for_less_and_less() {
+    fn owner_not_found_is_searched_at_increasing_intervals() {
         let (_root, mut owners) = processes();
         let inodes = HashSet::from([77]);
         let mut searches = Vec::new();
@@ -209,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_takes_the_place_of_another_is_known_by_its_name() {
+    fn owner_after_exec_has_new_program_name() {
         let (root, mut owners) = processes();
         symlink("socket:[77]", root.path().join("10/fd/5")).unwrap();
         let inodes = HashSet::from([77]);
@@ -222,7 +231,7 @@ mod tests {
         fs::remove_file(&file).unwrap();
         symlink("/usr/bin/ropewalk", &file).unwrap();
         assert_eq!(program(&mut owners), Some((10, "ropewalk".into())));
-        // It is a child's, and then nobody's.
+        // A child process owns the socket, and then no process does.
         fs::remove_file(root.path().join("10/fd/5")).unwrap();
         start(root.path(), "11");
         symlink("socket:[77]", root.path().join("11/fd/4")).unwrap();
@@ -232,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn links() {
+    fn socket_inode_is_parsed_from_link() {
         assert_eq!(socket_inode(b"socket:[123]"), Some(123));
         assert_eq!(socket_inode(b"pipe:[123]"), None);
         assert_eq!(socket_inode(b"socket:[99999999999]"), None);
@@ -240,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_known_by_number_and_program() {
+    fn runs_finds_process_by_number_and_program() {
         let own = program_of(Path::new("/proc/self"));
         assert!(runs(&std::process::id().to_string()) && runs(&own), "{own}");
         assert!(!runs("4294967295") && !runs("no-such-program") && !runs(""));
     }
 
     #[test]
-    fn a_process_that_is_gone_owns_nothing() {
+    fn owner_of_exited_process_is_none() {
         let mut owners = Owners::default();
         owners.search(1, Path::new("/proc/nonexistent"), &mut HashSet::from([1]));
         owners.learn(&HashSet::new());

@@ -1,4 +1,4 @@
-//! How a budget is divided.
+//! The rules by which a budget can be divided.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,8 @@ use std::str::FromStr;
 use ropewalk_tuning::buffers::Policy;
 use thiserror::Error;
 
-/// A policy of Jeong et al., or the current share of Semke, Mahdavi and Mathis, which remembers the last negotiation.
+/// A policy of Jeong et al., or the current share of Semke, Mahdavi and Mathis, which depends on
+/// the previous negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     Policy(Policy),
@@ -14,7 +15,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 6] = [
         Self::Policy(Policy::None),
         Self::Policy(Policy::MaxMin),
@@ -36,7 +37,7 @@ impl Rule {
         }
     }
 
-    /// The same with the guarantee of the paper's Table 4, where that makes a difference.
+    /// Selects the variant with the guarantee of the paper's Table 4, if the rule has one.
     #[must_use]
     pub fn table_compat(self) -> Self {
         match self {
@@ -54,7 +55,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// No policy has this name.
+/// The text is not the name of a policy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is no policy: expected none, max-min, weighted, threshold, threshold-table or current-share")]
 pub struct RuleName(pub String);
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn rule_names_are_parsed() {
         for rule in Rule::ALL {
             assert_eq!(rule.name().parse(), Ok(rule));
         }

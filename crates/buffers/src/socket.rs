@@ -1,4 +1,4 @@
-//! Sockets of other programs, and their buffers.
+//! Access to the sockets of other programs and their buffers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::{io, process};
@@ -12,10 +12,10 @@ use thiserror::Error;
 use crate::flow::{Direction, Owner};
 use crate::sys;
 
-/// A socket could not be reached, or its buffer not set.
+/// A socket cannot be reached, or its buffer cannot be set.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// It was closed, or given to another process, since it was seen.
+    /// The socket was closed or passed to another process after it was listed.
     #[error("the socket is gone from process {pid}")]
     Gone { pid: u32 },
     #[error(
@@ -34,12 +34,13 @@ pub enum SocketError {
     Short { pid: u32, was: u64, bytes: u64 },
 }
 
-/// A buffer as it was.
+/// The state of a buffer before it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
-    /// Its size, as the kernel counts.
+    /// The size, as the kernel counts.
     pub kernel_bytes: u64,
-    /// Whether it had been set, so that autotuning left it alone. `None` where the kernel does not tell (before 5.14).
+    /// Whether the size had been set, which turned autotuning off. `None` if the kernel cannot
+    /// report this (before 5.14).
     pub locked: Option<bool>,
 }
 
@@ -47,26 +48,26 @@ pub struct Before {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
     pub before: Before,
-    /// What was asked for, payload.
+    /// The requested size in payload.
     pub asked_bytes: u64,
-    /// What the kernel made of it, as it counts; read back.
+    /// The resulting size, as the kernel counts, read back after the call.
     pub kernel_bytes: u64,
-    /// Past net.core.wmem_max or rmem_max, as CAP_NET_ADMIN allows.
+    /// The size exceeds net.core.wmem_max or rmem_max, which CAP_NET_ADMIN allows.
     pub forced: bool,
-    /// The kernel gave less than was asked for: the limit is net.core.wmem_max or rmem_max.
+    /// The kernel granted less than requested: the limit is net.core.wmem_max or rmem_max.
     pub clamped: bool,
 }
 
-/// How far a buffer was given back to its program.
+/// The extent to which a buffer was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveBack {
-    /// It is as it was.
+    /// Completely.
     Whole,
-    /// It has its size again, but the kernel is too old to take up autotuning.
+    /// The size is restored, but the kernel is too old to resume autotuning.
     WithoutAutotuning,
 }
 
-/// A socket that another process has open too.
+/// A duplicate of a socket of another process.
 #[derive(Debug)]
 pub struct Taken {
     socket: OwnedFd,
@@ -74,11 +75,12 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// A duplicate of `owner`'s socket, if it is (still) the one with this cookie. Drop it soon: while it is there, the
-    /// program's close(2) does not end the connection.
+    /// Duplicates the socket of `owner`, if it still has this cookie. Drop the duplicate soon: as
+    /// long as it exists, a close(2) by the program does not end the connection.
     ///
     /// # Errors
-    /// The process or its socket is gone, another has its number, or the kernel forbids it.
+    /// The process or its socket no longer exists, its number was reused, or the kernel forbids the
+    /// access.
     pub fn new(owner: &Owner, cookie: u64) -> Result<Self, SocketError> {
         let pid = owner.pid;
         let gone = SocketError::Gone { pid };
@@ -89,7 +91,7 @@ impl Taken {
             error => SocketError::Call { call, pid, source: error.into() },
         };
         let socket = if pid == process::id() {
-            // Allowed everywhere, whatever a container's filter says of the other way.
+            // This is allowed everywhere, even if a container filter forbids pidfd_getfd.
             sys::duplicate(owner.descriptor).map_err(|error| fail("fcntl", error))?
         } else {
             let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Err(gone) };
@@ -98,7 +100,7 @@ impl Taken {
             pidfd_getfd(&process, owner.descriptor, PidfdGetfdFlags::empty())
                 .map_err(|error| fail("pidfd_getfd", error))?
         };
-        // The pid or the descriptor may mean something else by now.
+        // The number of the process or of the descriptor may have been reused.
         match sockopt::socket_cookie(&socket) {
             Ok(found) if found == cookie => Ok(Self { socket, pid }),
             Ok(_) => Err(gone),
@@ -106,10 +108,10 @@ impl Taken {
         }
     }
 
-    /// The buffer now.
+    /// Returns the current state of the buffer.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses the call.
     pub fn look(&self, direction: Direction) -> Result<Before, SocketError> {
         Ok(Before {
             kernel_bytes: self.size(direction)?,
@@ -117,11 +119,12 @@ impl Taken {
         })
     }
 
-    /// Sets the buffer to `bytes` of payload. The kernel's autotuning leaves it alone from then on, until
-    /// [`give_back`](Self::give_back). Limits of the kernel are passed where the privilege is there.
+    /// Sets the buffer to `bytes` of payload. This turns the kernel's autotuning off until
+    /// [`give_back`](Self::give_back). With the privilege, the size may exceed the limits of the
+    /// kernel.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses the call.
     pub fn set(&self, direction: Direction, bytes: u64) -> Result<Applied, SocketError> {
         let before = self.look(direction)?;
         self.request(direction, bytes, false)?;
@@ -140,17 +143,18 @@ impl Taken {
         Ok(applied)
     }
 
-    /// Makes the buffer what it was, and lets the kernel tune it again if it did.
+    /// Restores the buffer to its earlier state, and turns autotuning on if it was on.
     ///
     /// # Errors
-    /// The kernel refuses, or gives less.
+    /// The kernel refuses the call, or grants a smaller size.
     pub fn give_back(&self, direction: Direction, before: Before) -> Result<GiveBack, SocketError> {
         let bytes = before.kernel_bytes / 2;
         if self.request(direction, bytes, true).is_err() {
             self.request(direction, bytes, false)?;
         }
         let now = self.size(direction)?;
-        // Where it was tuned by the kernel, it will be again.
+        // If autotuning was on, a smaller size does not matter, because the kernel will tune it
+        // again.
         if now < 2 * bytes && before.locked != Some(false) {
             return Err(SocketError::Short { pid: self.pid, was: before.kernel_bytes, bytes: now });
         }
@@ -198,7 +202,7 @@ impl Taken {
     }
 }
 
-/// SOCK_SNDBUF_LOCK and SOCK_RCVBUF_LOCK of linux/socket.h.
+/// The bit of SOCK_SNDBUF_LOCK or SOCK_RCVBUF_LOCK in linux/socket.h.
 fn bit(direction: Direction) -> u32 {
     match direction {
         Direction::Out => 1,

@@ -1,15 +1,17 @@
-//! SO_BUF_LOCK, for which rustix has no call, and descriptors that are known by their number only.
+//! System calls without a wrapper in rustix: SO_BUF_LOCK, and the duplication of descriptors that
+//! are known only by their number.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// Since Linux 5.14; the same number on every architecture but PA-RISC and SPARC, which have it elsewhere and answer
-/// ENOPROTOOPT to this one.
+/// Available since Linux 5.14. The number is the same on all architectures but PA-RISC and SPARC,
+/// which use another number and return ENOPROTOOPT for this one.
 const SO_BUF_LOCK: libc::c_int = 72;
 
-/// Which buffers have a size that was set, so that the kernel's autotuning leaves them alone. Bits: 1 send, 2 receive.
+/// Returns the buffers whose size was set, so that the kernel's autotuning is off for them. Bit 1:
+/// send, bit 2: receive.
 pub(crate) fn locks(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -26,7 +28,7 @@ pub(crate) fn locks(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if result == 0 { Ok(value as u32 & 3) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Says which buffers autotuning leaves alone.
+/// Selects the buffers for which autotuning is off.
 pub(crate) fn set_locks(socket: BorrowedFd<'_>, locks: u32) -> io::Result<()> {
     let value = (locks & 3) as libc::c_int;
     // SAFETY: the kernel reads an integer from `value`, whose size is given.
@@ -42,16 +44,17 @@ pub(crate) fn set_locks(socket: BorrowedFd<'_>, locks: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A duplicate of a descriptor of this process, which may be closed, or another, at any moment.
+/// Duplicates a descriptor of this process. Another thread may close or replace the descriptor at
+/// any time.
 ///
 /// # Errors
-/// EBADF: it is closed. EMFILE: there are too many.
+/// EBADF: the descriptor is closed. EMFILE: too many descriptors are open.
 pub(crate) fn duplicate(descriptor: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: fcntl(2) takes any number, and says so where it is none of a descriptor.
+    // SAFETY: fcntl(2) accepts any number, and returns an error if it is not a descriptor.
     let new = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
     if new < 0 {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::BADF));
     }
-    // SAFETY: the kernel has just made it, for nobody else.
+    // SAFETY: the kernel has just created the descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(new) })
 }

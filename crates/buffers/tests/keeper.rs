@@ -1,4 +1,5 @@
-//! A process divides a budget among its own connections: here alone, since it is the whole process's.
+//! A process divides a budget among its own connections. This test is alone in its file, because
+//! the budget applies to the whole process.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -15,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const BUDGET: u64 = 512 << 10;
 
-/// Moves bytes within this process until it is dropped.
+/// Moves data between two sockets of this process until it is dropped.
 struct Moving {
     end: TcpStream,
     threads: Vec<JoinHandle<()>>,
@@ -48,7 +49,7 @@ impl Drop for Moving {
     }
 }
 
-/// What a keeper tells, and which buffers are set by it.
+/// The reports of a keeper, and the buffers that it has set.
 struct Told {
     from: Receiver<Kept>,
     set: HashSet<(u64, Direction)>,
@@ -95,7 +96,7 @@ impl Told {
 }
 
 #[test]
-fn own_connections_share_a_budget_until_it_is_given_up() {
+fn keeper_divides_budget_until_none_is_wanted() {
     let _first = Moving::start();
     let second = Moving::start();
     let wanted = Arc::new(Mutex::new(Some(Division { rule: Rule::Policy(Policy::MaxMin), budget: BUDGET })));
@@ -105,14 +106,14 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
         let wanted = Arc::clone(&wanted);
         Keeper::start(move || *wanted.lock(), move |kept| drop(tell.send(kept))).unwrap()
     };
-    // Two connections, of which both ends are here.
+    // Two connections, of which both ends belong to this process.
     let flows = told.division_of(4);
     assert!(flows.iter().filter(|(flow, _)| flow.direction == Direction::Out).count() == 2);
     assert!(!told.set.is_empty());
     for (flow, granted) in &flows {
         let owner = flow.owner.as_ref().unwrap();
         assert_eq!(owner.pid, std::process::id());
-        // Who asks for little, on a busy machine, is left to the kernel.
+        // On a busy machine a connection with a small demand is left to the kernel.
         if told.set.contains(&(flow.cookie, flow.direction)) {
             let now = Taken::new(owner, flow.cookie).unwrap().look(flow.direction).unwrap();
             assert!(now.kernel_bytes <= granted.max(&4608) * 2, "{now:?} of {granted}");
@@ -120,7 +121,7 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
         }
     }
 
-    // Those that are left get more, or all that they ask for.
+    // The remaining connections are granted more, or their full demand.
     drop(second);
     let left = told.division_of(2);
     for (flow, granted) in &left {
@@ -129,7 +130,7 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
         assert!(*granted > before || *granted == flow.demand_bytes, "{left:?}, {flows:?}");
     }
 
-    // A look that fails is told once, and the next one that does not goes on.
+    // A failed look is reported once, and the next successful look continues.
     let limits = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limits }).unwrap();
     while !matches!(told.next(), Kept::Failed(_)) {}
@@ -145,7 +146,7 @@ fn own_connections_share_a_budget_until_it_is_given_up() {
         }
     };
     assert!(back.iter().all(|(_, action)| *action == Action::GivenBack), "{back:?}");
-    // Of the connection that has ended there is nothing to give back.
+    // The buffer of the closed connection need not be restored.
     let open: HashSet<_> = left.iter().map(|(flow, _)| (flow.cookie, flow.direction)).collect();
     let given: HashSet<_> = back.iter().map(|(flow, _)| (flow.cookie, flow.direction)).collect();
     assert_eq!(given, told.set.intersection(&open).copied().collect(), "{back:?}");

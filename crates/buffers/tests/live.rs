@@ -1,4 +1,4 @@
-//! Against the kernel's own connections, on loopback.
+//! Tests with the kernel's real connections, on loopback.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -20,22 +20,23 @@ fn flow_of(snapshot: &Snapshot, local: SocketAddr) -> Option<Flow> {
     snapshot.connections.iter().find(|flow| flow.local == local).cloned()
 }
 
-/// A program that answers lines through a socket that only it has open, and our end of the connection.
+/// A program that answers lines through a socket that only it has open, and this process's end of
+/// the connection.
 struct Echo {
     child: Child,
     ours: TcpStream,
     its: SocketAddr,
-    /// Bytes of an answer.
+    /// Length of an answer in bytes.
     answer: usize,
 }
 
 impl Echo {
-    /// Which sends back what it gets.
+    /// A program that sends back its input.
     fn start() -> Self {
         Self::run(Command::new("cat"), 1000)
     }
 
-    /// Which answers with empty lines, so that there is no doubt about its direction.
+    /// A program that answers with empty lines, so that its direction is unambiguous.
     fn receiver() -> Self {
         let mut sed = Command::new("sed");
         sed.args(["-u", "s/.*//"]);
@@ -63,7 +64,8 @@ impl Echo {
         Filter { pids: vec![self.child.id()], ports: vec![self.its.port()], ..Filter::default() }
     }
 
-    /// Once it has replaced the test program's image, the descriptors are the child's only ones.
+    /// As soon as the child has replaced the image of the test program, it alone has the
+    /// descriptors.
     fn flow(&self) -> Flow {
         let snapshot = Analyzer::new().unwrap().look(Measure::Requested, |_, _| None).unwrap();
         flow_of(&snapshot, self.its).unwrap()
@@ -77,7 +79,7 @@ impl Drop for Echo {
     }
 }
 
-/// `None`, loudly, where the kernel or a container does not let sockets be taken.
+/// Returns `None`, with a message, if the kernel or a container forbids duplicating sockets.
 fn taken(owner: &Owner, cookie: u64) -> Option<Taken> {
     match Taken::new(owner, cookie) {
         Err(error @ (SocketError::Forbidden { .. } | SocketError::Unsupported)) => {
@@ -89,7 +91,7 @@ fn taken(owner: &Owner, cookie: u64) -> Option<Taken> {
 }
 
 #[test]
-fn connections_of_this_process_are_seen() {
+fn analyzer_lists_own_connections() {
     let (mut client, mut server) = pair();
     let mut analyzer = Analyzer::new().unwrap();
     let first = analyzer.look(Measure::Window, |_, _| None).unwrap();
@@ -116,14 +118,14 @@ fn connections_of_this_process_are_seen() {
     assert!(!admits(Filter { least_rate: 1e15, ..Filter::default() }));
     assert!(!admits(Filter { peers: vec!["192.0.2.1".parse().unwrap()], ..Filter::default() }));
 
-    // Nothing moves any more.
+    // No data moves any more.
     analyzer.look(Measure::Window, |_, _| None).unwrap();
     let idle = analyzer.look(Measure::Window, |_, _| None).unwrap();
     assert_eq!(flow_of(&idle, server.local_addr().unwrap()).unwrap().demand_bytes, 0);
 }
 
 #[test]
-fn both_families_are_seen() {
+fn analyzer_lists_ipv6_connections() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
         eprintln!("skipped: no IPv6 here");
         return;
@@ -134,7 +136,7 @@ fn both_families_are_seen() {
 }
 
 #[test]
-fn the_text_for_prometheus_names_nobody() {
+fn exposition_contains_no_addresses() {
     let (client, _server) = pair();
     let snapshot = Analyzer::new().unwrap().look(Measure::Window, |_, _| None).unwrap();
     let text = exposition(&snapshot, Some((1000, 900)));
@@ -148,7 +150,7 @@ fn the_text_for_prometheus_names_nobody() {
 }
 
 #[test]
-fn a_buffer_is_set_and_given_back() {
+fn buffer_set_is_restored() {
     let echo = Echo::start();
     let flow = echo.flow();
     let owner = flow.owner.unwrap();
@@ -169,13 +171,13 @@ fn a_buffer_is_set_and_given_back() {
         let now = taken.look(direction).unwrap();
         assert_eq!((now.kernel_bytes / 2, now.locked), (before.kernel_bytes / 2, before.locked));
     }
-    // Past the limits: forced with the privilege, clamped without.
+    // A size above the limits is forced with the privilege, and clamped without it.
     let applied = taken.set(Direction::Out, 1 << 29).unwrap();
     assert!(applied.forced != applied.clamped, "{applied:?}");
 }
 
 #[test]
-fn another_socket_is_not_mistaken_for_it() {
+fn taken_of_another_socket_fails() {
     let mut echo = Echo::start();
     let flow = echo.flow();
     let owner = flow.owner.unwrap();
@@ -193,14 +195,14 @@ fn another_socket_is_not_mistaken_for_it() {
     assert!(gone(&owner, flow.cookie));
 }
 
-/// Has so little to share out that every connection gets less than it asks for.
+/// A negotiator with a budget so small that every connection is granted less than its demand.
 fn tight(measure: Measure, filter: Filter) -> Negotiator {
     let (rule, looking) = (Rule::Policy(Policy::MaxMin), (measure, filter));
     Negotiator::new(rule, 8192, looking, (Reach::All, false), Ledger::in_memory()).unwrap()
 }
 
 #[test]
-fn a_negotiation_and_its_end() {
+fn negotiation_sets_buffers_and_release_restores_them() {
     let mut echo = Echo::start();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
@@ -216,7 +218,7 @@ fn a_negotiation_and_its_end() {
         Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap().look(direction).unwrap()
     };
 
-    // Nothing is done to foreign sockets unless that is asked for.
+    // Sockets of other programs are not changed unless this is requested.
     for reach in [Reach::Nobody, Reach::Own] {
         let mut dry = negotiator(echo.filter(), reach, Ledger::in_memory());
         dry.look().unwrap();
@@ -237,7 +239,8 @@ fn a_negotiation_and_its_end() {
     let Action::Set(applied) = round.connections[0].action else { panic!("{round:?}") };
     assert_eq!((applied.asked_bytes, applied.kernel_bytes), (8192, 16384));
     assert_eq!(kernel_bytes(&echo, direction).kernel_bytes, 16384);
-    // Killed, so to speak: a later run finds what was noted, and whoever it is for.
+    // The process is killed, in effect. A later run finds the recorded buffers, regardless of its
+    // filter.
     drop(real);
     let mut later = negotiator(Filter::default(), Reach::Nobody, Ledger::open(directory.path()).unwrap());
     let done = later.release().unwrap();
@@ -247,7 +250,7 @@ fn a_negotiation_and_its_end() {
     assert!(later.release().unwrap().is_empty());
 }
 
-/// The decision about the echo's socket, which moves something meanwhile.
+/// Returns the decision about the socket of the echo program, which moves data meanwhile.
 fn decision(echo: &mut Echo, budget: u64, reach: Reach, ledger: Ledger) -> Decision {
     let (rule, looking) = (Rule::Policy(Policy::MaxMin), (Measure::Requested, echo.filter()));
     let mut negotiator = Negotiator::new(rule, budget, looking, (reach, false), ledger).unwrap();
@@ -258,7 +261,7 @@ fn decision(echo: &mut Echo, budget: u64, reach: Reach, ledger: Ledger) -> Decis
 }
 
 #[test]
-fn what_an_earlier_run_has_set_is_known() {
+fn negotiator_knows_buffers_of_earlier_run() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
@@ -270,7 +273,7 @@ fn what_an_earlier_run_has_set_is_known() {
     assert!(matches!(set.action, Action::Set(_)), "{set:?}");
     let entries = Ledger::look(directory.path()).unwrap().entries();
     assert!(entries.len() == 1 && entries[0].set);
-    // Also by who only says what would be done.
+    // This also applies to a run that only reports what would be done.
     for reach in [Reach::Nobody, Reach::All] {
         let ledger = if reach == Reach::Nobody { Ledger::look(directory.path()).unwrap() } else { open() };
         let again = decision(&mut echo, 8192, reach, ledger);
@@ -279,7 +282,7 @@ fn what_an_earlier_run_has_set_is_known() {
     let ample = decision(&mut echo, 1 << 40, Reach::Nobody, Ledger::look(directory.path()).unwrap());
     assert_eq!(ample.action, Action::WouldGiveBack);
 
-    // Killed between the note and the setting.
+    // The process was killed between recording the buffer and setting it.
     let file = |entry: std::fs::DirEntry| {
         Some(entry.path()).filter(|path| path.extension() == Some("json".as_ref()))
     };
@@ -287,7 +290,7 @@ fn what_an_earlier_run_has_set_is_known() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("\"set\":true", "\"set\":false")).unwrap();
     let before = entries[0].before;
-    // Not kept: we would be its owner too.
+    // The duplicate is not kept, because this process would then also be an owner of the socket.
     let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
     socket().give_back(set.flow.direction, before).unwrap();
     let again = decision(&mut echo, 8192, Reach::All, open());
@@ -297,20 +300,21 @@ fn what_an_earlier_run_has_set_is_known() {
     assert!(noted[0].set && noted[0].before == before, "{noted:?}");
 }
 
-/// Its program is free to set it, but not to take more than its share unnoticed.
+/// The program is free to set its buffer, but it must not get more than its share unnoticed.
 #[test]
-fn what_the_program_sets_meanwhile_is_set_again() {
+fn buffer_changed_by_program_is_set_again() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
         return;
     }
     let mut negotiator = tight(Measure::Requested, echo.filter());
-    // As if by the program; not kept, since we would be its owner too.
+    // This simulates the program. The duplicate is not kept, because this process would then also
+    // be an owner.
     let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
     negotiator.look().unwrap();
     for bytes in [100_000, 3000] {
-        // The first time, and after the program has had its way.
+        // This happens the first time, and again after the program has set the buffer.
         echo.exchange();
         let snapshot = negotiator.look().unwrap();
         let round = negotiator.negotiate(snapshot).unwrap();
@@ -331,16 +335,16 @@ fn what_the_program_sets_meanwhile_is_set_again() {
     }
 }
 
-/// Autotuning is off for it: it would stay as small as its program has made it.
+/// Autotuning is off for such a buffer, so it would stay as small as the program has made it.
 #[test]
-fn what_a_program_has_fixed_too_small_is_set_to_its_share() {
+fn buffer_fixed_too_small_is_set_to_its_share() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
         return;
     }
     let socket = || Taken::new(flow.owner.as_ref().unwrap(), flow.cookie).unwrap();
-    // As if by the program.
+    // This simulates the program.
     socket().set(Direction::In, 8192).unwrap();
     let fixed = socket().look(Direction::In).unwrap();
     if fixed.locked.is_none() {
@@ -368,18 +372,18 @@ fn what_a_program_has_fixed_too_small_is_set_to_its_share() {
     assert_eq!((applied.before, applied.kernel_bytes), (fixed, 100_000));
     assert_eq!(asks(&mut echo, 50_000, Reach::All), Action::Left(Left::AsBefore));
     assert!(matches!(asks(&mut echo, 60_000, Reach::All), Action::Set(_)));
-    // What its program has fixed is enough again.
+    // The size that the program has fixed is sufficient again.
     assert_eq!(asks(&mut echo, 5000, Reach::All), Action::GivenBack);
     assert_eq!(socket().look(Direction::In).unwrap(), fixed);
 
-    // Who is not fixed is left alone.
+    // A buffer that the program has not fixed is left alone.
     socket().give_back(Direction::In, Before { locked: Some(false), ..fixed }).unwrap();
     assert_eq!(asks(&mut echo, 50_000, Reach::All), Action::Left(Left::Autotuning));
 }
 
-/// As one of slow start.
+/// The demand is large for a moment, as during slow start.
 #[test]
-fn a_large_demand_of_one_moment_does_not_stand_for_ever() {
+fn large_momentary_demand_fades() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
@@ -397,7 +401,7 @@ fn a_large_demand_of_one_moment_does_not_stand_for_ever() {
     snapshot.connections[0].demand_bytes = 1 << 30;
     let round = negotiator.negotiate(snapshot).unwrap();
     assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
-    // What is seen with the smaller buffer is not believed at once.
+    // The smaller demand with the smaller buffer does not apply at once.
     let demand = looks(&mut negotiator, &mut echo).connections[0].demand_bytes;
     assert!(demand > 1 << 28, "{demand}");
     assert!((0..30).any(|_| looks(&mut negotiator, &mut echo).connections[0].demand_bytes <= 2 * usual));
@@ -406,9 +410,9 @@ fn a_large_demand_of_one_moment_does_not_stand_for_ever() {
     assert!(negotiator.is_due(&snapshot));
 }
 
-/// Its owner passed it to another process when it was to be taken, say.
+/// For example, the owner passed the socket to another process just before it was to be duplicated.
 #[test]
-fn what_failed_is_tried_again() {
+fn failed_action_is_tried_again() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
@@ -421,7 +425,7 @@ fn what_failed_is_tried_again() {
         let mut snapshot = negotiator.look().unwrap();
         assert_eq!(negotiator.is_due(&snapshot), due);
         if !is_there {
-            // Its standard error.
+            // This is the standard error of the process.
             snapshot.connections[0].owner.as_mut().unwrap().descriptor = 2;
         }
         negotiator.negotiate(snapshot).unwrap().connections.swap_remove(0).action
@@ -431,9 +435,9 @@ fn what_failed_is_tried_again() {
     assert_eq!(round(false, true), Action::Left(Left::AsBefore));
 }
 
-/// Nobody wants a line a second about that.
+/// Otherwise there would be a report about it every second.
 #[test]
-fn what_fails_again_and_again_is_given_up() {
+fn action_that_keeps_failing_is_abandoned() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
@@ -453,12 +457,12 @@ fn what_fails_again_and_again_is_given_up() {
     assert_eq!(due, [true, true, true, true, false]);
 }
 
-/// It has only one limit: that of the direction in which its data goes.
+/// A connection has only one limit: that of the direction of its data.
 #[test]
-fn who_turns_round_gets_the_other_buffer_back() {
+fn connection_changing_direction_has_other_buffer_restored() {
     let long = "y".repeat(3000);
     for direction in [None, Some(Direction::In)] {
-        // Lines are answered with empty ones, but for one that is answered with a long one.
+        // Lines are answered with empty ones, except for one that is answered with a long one.
         let mut sed = Command::new("sed");
         sed.args(["-u", "-e", &format!("s/^long$/{long}/"), "-e", "t", "-e", "s/.*//"]);
         let mut echo = Echo::run(sed, 1);
@@ -481,18 +485,18 @@ fn who_turns_round_gets_the_other_buffer_back() {
         assert!(matches!(round.connections[0].action, Action::Set(_)), "{round:?}");
         assert!(round.turned.is_empty());
 
-        // More out than in, but not much more, and then nothing.
+        // The connection sends more than it receives, but not much more, and then nothing.
         turn(&mut echo);
         (0..2).for_each(|_| echo.exchange());
         for _ in 0..2 {
             let snapshot = negotiator.look().unwrap();
             assert_eq!(flow_of(&snapshot, echo.its).unwrap().direction, Direction::In);
         }
-        // So little is an answer.
+        // This amount counts as an answer.
         turn(&mut echo);
         let snapshot = negotiator.look().unwrap();
         assert_eq!(flow_of(&snapshot, echo.its).unwrap().direction, Direction::In);
-        // Each one acknowledges the one before.
+        // Each answer acknowledges the one before.
         (0..3).for_each(|_| turn(&mut echo));
         let snapshot = negotiator.look().unwrap();
         assert!(negotiator.is_due(&snapshot));
@@ -512,7 +516,7 @@ fn who_turns_round_gets_the_other_buffer_back() {
 }
 
 #[test]
-fn who_has_become_slow_stays_in_the_sum() {
+fn slow_connection_stays_in_the_sum() {
     let mut echo = Echo::receiver();
     let flow = echo.flow();
     if taken(flow.owner.as_ref().unwrap(), flow.cookie).is_none() {
@@ -523,7 +527,7 @@ fn who_has_become_slow_stays_in_the_sum() {
     let its = echo.its;
     let seen = |snapshot: &Snapshot| flow_of(snapshot, its).is_some();
     negotiator.look().unwrap();
-    // Nothing moves.
+    // No data moves.
     assert!(!seen(&negotiator.look().unwrap()));
     echo.exchange();
     let snapshot = negotiator.look().unwrap();
@@ -535,7 +539,7 @@ fn who_has_become_slow_stays_in_the_sum() {
 }
 
 #[test]
-fn when_a_negotiation_is_due() {
+fn negotiation_is_due_after_changes() {
     let (mut client, mut server) = pair();
     let filter = Filter { ports: vec![server.local_addr().unwrap().port()], ..Filter::default() };
     let rule = Rule::CurrentShare;
@@ -557,7 +561,7 @@ fn when_a_negotiation_is_due() {
     let mut fewer = snapshot.clone();
     fewer.connections.pop();
     assert!(negotiator.is_due(&fewer));
-    // Whose it is was found only now.
+    // The owner was found only now.
     let mut hidden = snapshot.clone();
     hidden.connections[0].owner = None;
     assert!(!negotiator.is_due(&hidden));
