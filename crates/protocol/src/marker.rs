@@ -16,14 +16,15 @@ use crate::reply::Reply;
 pub enum Marker {
     /// 111: ranges that the receiver has written since its last 111. A restart may rely on them.
     Range(RangeSet),
-    /// 112
+    /// 112: progress of one stripe.
     Perf(PerfMarker),
     /// 113: progress of a checksum.
     Status(StatusMarker),
     /// 115: state of the path as the sender sees it.
     Path(PathMarker),
-    /// 115: how long the streams of this transfer have waited for the server's storage until now, summed over them; in whole
-    /// microseconds on the wire: `115 Storage wait=2500000`.
+    /// 115: the time for which the streams of this transfer have waited for the server's storage
+    /// until now, summed over the streams. On the wire in whole microseconds:
+    /// `115 Storage wait=2500000`.
     Storage(Duration),
 }
 

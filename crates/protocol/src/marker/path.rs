@@ -100,7 +100,7 @@ pub(super) fn parse(text: &[u8]) -> Result<PathMarker, MarkerError> {
     })
 }
 
-/// The value of the word `field=value`.
+/// Returns the value of the word `field=value`.
 fn required<'a>(text: &'a [u8], field: &'static str) -> Result<&'a BStr, MarkerError> {
     let value = |word| {
         <[u8]>::split_once_str(word, "=").filter(|(key, _)| key.eq_ignore_ascii_case(field.as_bytes()))
@@ -113,7 +113,7 @@ fn number(text: &[u8], field: &'static str) -> Result<u64, MarkerError> {
     required(text, field).and_then(|value| super::number(CODE, field, value))
 }
 
-/// A time in whole microseconds.
+/// Parses a time in whole microseconds.
 pub(super) fn micros(text: &[u8], field: &'static str) -> Result<Duration, MarkerError> {
     number(text, field).map(Duration::from_micros)
 }
