@@ -146,7 +146,7 @@ pub struct Features {
     pub dsi: bool,
     /// MLST and MLSD (RFC 3659 section 7).
     pub facts: bool,
-    /// MLSR: a whole tree in one listing.
+    /// ERET and ESTO (GFD.20 section 3).
     pub partial: bool,
     /// MLSR: a whole tree in one listing.
     pub recursive: bool,

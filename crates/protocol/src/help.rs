@@ -115,7 +115,7 @@ pub fn reply(subject: Option<&BStr>, allowed: impl Fn(&str) -> bool) -> Reply {
             .map(|(_, line)| *line)
             .collect(),
         Some((_, syntax)) => vec![syntax],
-        // Like in GCT, this includes ABOR and AUTH.
+        // As in GCT, this includes ABOR and AUTH.
         None => return Reply::new(502, format!("Unknown command '{}'.", verb.as_bstr())),
     };
     Reply::indented(214, format!("Help for {}:", verb.as_bstr()), lines, "End.")

@@ -73,7 +73,7 @@ impl Command {
             "MLSD" => Self::Mlsd(args.optional_path()),
             "MLSR" => Self::Mlsr(args.optional_path()),
             "MLST" => Self::Mlst(args.optional_path()),
-            // Like GCT, only the first letter counts.
+            // As in GCT, only the first letter counts.
             "MODE" => Self::Mode(match args.word()?[0].to_ascii_uppercase() {
                 b'S' => Mode::Stream,
                 b'E' => Mode::ExtendedBlock,

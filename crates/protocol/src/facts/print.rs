@@ -84,7 +84,7 @@ fn append(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// Encodes all bytes but graphic ASCII, and `%`, `=` and `;`, as `%XX`, like GCT does in values.
+/// Encodes all bytes but graphic ASCII, and `%`, `=` and `;`, as `%XX`, as GCT does in values.
 pub fn encode(value: &[u8]) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'%' | b'=' | b';');
     if let Ok(text) = str::from_utf8(value)

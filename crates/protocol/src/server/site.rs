@@ -164,7 +164,7 @@ impl Session {
             SiteCommand::SymlinkTo(link) => {
                 let from = self.state.symlink_from.take().ok_or(CommandError::InvalidArguments)?;
                 let link = self.resolve_new(&link)?;
-                // Like in GCT, the target is the absolute path, because the client's path is
+                // As in GCT, the target is the absolute path, because the client's path is
                 // relative to the working directory, not to the link.
                 simple(Operation::Symlink { target: from.as_bytes().into(), link })
             }
