@@ -1,15 +1,16 @@
-//! What the harnesses in `tests/` share.
+//! Helpers that the harnesses in `tests/` share.
 
 #![forbid(unsafe_code)]
 
-// Instrumented code does not link without it.
+// Instrumented code does not link without this crate.
 #[cfg(test)]
 use bolero as _;
 
-/// How often each harness runs in a normal test; `BOLERO_RANDOM_ITERATIONS` overrides it.
+/// Number of inputs of each harness in a normal test; `BOLERO_RANDOM_ITERATIONS` overrides it.
 pub const ITERATIONS: usize = 5000;
 
-/// Text made of `input`: bytes below 128 stand for themselves, others for words of the dictionary.
+/// Makes text of `input`: a byte below 128 is taken literally, any other stands for a word of the
+/// dictionary.
 pub fn soup(input: &[u8], words: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::with_capacity(input.len() * 2);
     for &b in input {
@@ -21,7 +22,7 @@ pub fn soup(input: &[u8], words: &[&[u8]]) -> Vec<u8> {
     text
 }
 
-/// Takes small decisions out of `input`, one byte each; 0 when it has run out.
+/// Takes small decisions from `input`, one byte each; 0 after the end of the input.
 pub struct Decisions<'a>(pub &'a [u8]);
 
 impl Decisions<'_> {
@@ -37,7 +38,7 @@ impl Decisions<'_> {
         first
     }
 
-    /// A number below `n`, which is not 0.
+    /// A number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n
     }

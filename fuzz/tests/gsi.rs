@@ -12,7 +12,7 @@ use ropewalk_gsi::{
     same,
 };
 
-/// Handshakes take their time.
+/// Number of inputs of harnesses with handshakes, which are slow.
 const HANDSHAKES: usize = 300;
 
 const POLICY_WORDS: &[&[u8]] = &[
@@ -33,7 +33,7 @@ const POLICY_WORDS: &[&[u8]] = &[
     b"?",
 ];
 
-/// What is allowed stays so when the file is written by us; nothing is allowed to an authority that is not mentioned.
+/// A policy allows nothing to an authority that it does not mention.
 #[test]
 fn signing_policy() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -62,7 +62,8 @@ const GRIDMAP_WORDS: &[&[u8]] = &[
     b"/E=",
 ];
 
-/// Who is mapped has a name that begins with a slash and an account without separators; lines are counted.
+/// Accounts that a map returns are not empty and have no separators; problems have the number of an
+/// existing line.
 #[test]
 fn gridmap() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -78,7 +79,7 @@ fn gridmap() {
             }
         }
         assert_eq!(map.accounts("").count(), 0);
-        // A name stands for itself, however it is spelled.
+        // A name equals its canonical form in any spelling.
         let name = format!("/CN={}", text.replace(['\n', '\r'], ""));
         assert!(same(&name, &canonical(&name)));
         let written = Gridmap::parse(&ca::gridmap_line("/O=Grid/CN=x", &["ann"]));
@@ -102,7 +103,7 @@ const CONF_WORDS: &[&[u8]] = &[
     b"\n",
 ];
 
-/// TLS before 1.2 is never the answer.
+/// TLS versions before 1.2 are never selected.
 #[test]
 fn gsi_conf() {
     use ropewalk_gsi::SslVersion;
@@ -122,7 +123,7 @@ struct Yard {
     site: Site,
     client: Identity,
     server: Identity,
-    /// Of a proxy with extensions.
+    /// The certificate of a proxy with extensions.
     certificate: Vec<u8>,
     _directory: tempfile::TempDir,
 }
@@ -168,8 +169,9 @@ fn changed(bytes: &[u8], choose: &mut Decisions<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A token without what nobody has to look at: the version of records in clear is neither proved nor believed (RFC 8446,
-/// section 5.1: it "MUST be ignored for all purposes").
+/// A copy of a token without the parts that a receiver must ignore: the version of records in clear
+/// is neither authenticated nor used (RFC 8446, section 5.1: it "MUST be ignored for all
+/// purposes").
 fn said(token: &[u8]) -> Vec<u8> {
     const IN_CLEAR: [u8; 2] = [20, 22];
     let mut token = token.to_vec();
@@ -184,7 +186,7 @@ fn said(token: &[u8]) -> Vec<u8> {
     token
 }
 
-/// A real certificate with some bytes changed, and anything at all.
+/// Random input, and a real certificate with some bytes changed.
 #[test]
 fn certificates() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -205,7 +207,7 @@ fn certificates() {
     });
 }
 
-/// What DCSC brings.
+/// The argument of DCSC.
 #[test]
 fn data_credential() {
     let whole = dcsc::encode(&yard().site.user()).unwrap();
@@ -238,7 +240,8 @@ fn acceptor(after: After) -> Acceptor {
     Acceptor::new(&yard().server, options).unwrap()
 }
 
-/// Tokens of anything, and those of a real handshake of which one is changed: the acceptor believes nobody then.
+/// Random tokens, and those of a real handshake of which one is changed: the acceptor then
+/// authenticates no client.
 #[test]
 fn handshake() {
     bolero::check!().with_iterations(HANDSHAKES).for_each(|input: &[u8]| {
@@ -273,9 +276,9 @@ fn handshake() {
     });
 }
 
-/// What random bytes found: the version of the first record, changed.
+/// A case that random input found: the version of the first record is changed.
 #[test]
-fn the_version_of_records_is_nobodys_word() {
+fn acceptor_when_record_version_changed_ignores_it() {
     let (mut one, mut other) = (initiator(After::Nothing), acceptor(After::Nothing));
     let Ok(Step::Continue(mut hello)) = one.step(&[]) else { panic!("a hello") };
     let sent = hello.clone();
@@ -286,7 +289,7 @@ fn the_version_of_records_is_nobodys_word() {
     assert!(said(&hello) != said(&sent));
 }
 
-/// Lines of a protected control connection come back as they were, or not at all.
+/// Lines of a protected control connection are either recovered unchanged or refused.
 #[test]
 fn protected_lines() {
     bolero::check!().with_iterations(HANDSHAKES).for_each(|input: &[u8]| {
@@ -314,8 +317,8 @@ fn protected_lines() {
     });
 }
 
-/// Records of a data connection in pieces of any size, changed at times: what is opened is what was sealed, in order and from
-/// its beginning, and after an error nothing is.
+/// Records of a data connection in pieces of any size, some of them changed: the opened data is a
+/// prefix of the sealed data, and nothing is opened after an error.
 #[test]
 fn data_records() {
     use ropewalk_tls::{DataRecords, Opened};

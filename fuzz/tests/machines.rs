@@ -76,7 +76,7 @@ const SERVER_WORDS: &[&[u8]] = &[
     b"\xff",
 ];
 
-/// What a host might answer, fitting or not.
+/// A random outcome of an operation, which may or may not be of the right kind.
 fn outcome(operation: &Operation, choose: &mut Decisions<'_>) -> Result<Outcome, Failure> {
     let addresses = || vec!["127.0.0.1:5".parse().unwrap(); 2];
     match choose.below(8) {
@@ -114,8 +114,8 @@ fn event(choose: &mut Decisions<'_>) -> server::Event {
     }
 }
 
-/// One operation at a time; every reply is one that a client can read; nothing comes after the end; there are never more
-/// last replies than lines.
+/// Only one operation runs at a time; a client can parse every reply; nothing follows the end of
+/// the session; there are never more final replies than lines.
 #[test]
 fn server_session() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -165,9 +165,9 @@ fn server_session() {
                     Action::Close => closed = true,
                 }
             }
-            // One more: why the session was closed.
+            // One more reply may say why the session was closed.
             assert!(answered <= lines + 1, "{answered} replies to {lines} lines");
-            // The limit is applied while an operation runs; one input has at most 36 lines.
+            // The limit applies while an operation runs; one input has up to 36 lines.
             assert!(session.queued() <= 10 + 36);
         }
     });
@@ -198,7 +198,8 @@ const CLIENT_WORDS: &[&[u8]] = &[
     b"501 'TYPE L 8\r\n' unrecognized type.\r\n",
 ];
 
-/// Every command is finished at most once and in time, 421 finishes all, limits hold.
+/// Every command finishes at most once, and as soon as it is no longer outstanding; a reply 421
+/// finishes all commands, and limits are respected.
 #[test]
 fn client_session() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -247,7 +248,8 @@ fn client_session() {
     });
 }
 
-/// What a receiver wants lies within what it accepts, it never takes more than it wants, and it ends.
+/// A receiver wants only data within the ranges that it accepts, never takes more than it wants,
+/// and ends.
 #[test]
 fn mode_e_receiver() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -309,8 +311,8 @@ struct Pipe {
     removed: bool,
 }
 
-/// Whatever the schedule of streams that come, go and are read, every byte arrives once and the transfer is complete exactly
-/// when everything has arrived.
+/// With any schedule in which streams are added, removed and read, every byte arrives once, and the
+/// transfer is complete exactly when everything has arrived.
 #[test]
 fn mode_e_both_sides() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -328,7 +330,7 @@ fn mode_e_both_sides() {
         let mut arrived = RangeSet::new();
         let mut bytes = 0;
         loop {
-            // When decisions have run out, everybody gets a turn.
+            // After the last decision, every stream gets its turn.
             let over = choose.is_empty();
             let finished = sender.is_finished();
             if pipes.is_empty() || sender.needs_stream() || (!finished && choose.below(12) == 1) {

@@ -1,4 +1,4 @@
-//! Everything that is parsed from bytes of a peer.
+//! All parsers of bytes that a peer sends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -92,7 +92,7 @@ const COMMAND_WORDS: &[&[u8]] = &[
     b" ",
 ];
 
-/// A command that was understood prints to a line that means the same.
+/// A parsed command prints to a line with the same meaning.
 #[test]
 fn command() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -138,7 +138,8 @@ const REPLY_WORDS: &[&[u8]] = &[
     b"Checksum: CRC32C 0a1b2c3d",
 ];
 
-/// Replies survive being printed and parsed, limits hold, cuts do not matter, and what reads replies takes any.
+/// Replies are unchanged after printing and parsing, limits are respected, input may be split
+/// anywhere, and functions that read replies accept any.
 #[test]
 fn reply() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -208,7 +209,7 @@ const MARKER_WORDS: &[&[u8]] = &[
     b"-",
 ];
 
-/// A marker that was understood prints to a reply that means the same.
+/// A parsed marker prints to a reply with the same meaning.
 #[test]
 fn marker() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -226,7 +227,7 @@ fn marker() {
     });
 }
 
-/// A set of ranges behaves as a table with one flag per byte does.
+/// A set of ranges behaves like a table with one flag per byte.
 #[test]
 fn ranges() {
     const SIZE: usize = 64;
@@ -251,7 +252,7 @@ fn ranges() {
     });
 }
 
-/// Ranges in text that were understood print to the same set.
+/// Parsed ranges print to text that parses to the same set.
 #[test]
 fn ranges_in_text() {
     const WORDS: &[&[u8]] =
@@ -298,7 +299,8 @@ const FACT_WORDS: &[&[u8]] = &[
     b"18446744073709551615;",
 ];
 
-/// An entry that was understood prints to a line that prints the same again; values and dates come back.
+/// A parsed entry prints to a line that prints to the same line again; values and dates are
+/// preserved.
 #[test]
 fn facts() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -346,7 +348,7 @@ const LISTING_WORDS: &[&[u8]] = &[
     b"-rw-r--r--   1     root     root            6 Feb  3 04:05 a b\r\n",
 ];
 
-/// The name of an entry is the end of its line, and printing it and parsing that gives the name again.
+/// The name of an entry is the end of its line, and is preserved by printing and parsing.
 #[test]
 fn long_listing() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -393,7 +395,7 @@ const URL_WORDS: &[&[u8]] = &[
     b"\xff",
 ];
 
-/// A URL that was understood prints to one that means the same; a password shows up nowhere else.
+/// A parsed URL prints to one with the same meaning; the password appears nowhere else.
 #[test]
 fn url() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -431,7 +433,7 @@ const ADDRESS_WORDS: &[&[u8]] = &[
     b"::ffff:1.2.3.4",
 ];
 
-/// Addresses that were understood print to ones that mean the same.
+/// Parsed addresses print to ones with the same meaning.
 #[test]
 fn addresses() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -461,7 +463,7 @@ fn addresses() {
     });
 }
 
-/// A path is normal, whatever it was made of, and does not leave its root.
+/// A path is normal for any input, and does not leave its root.
 #[test]
 fn path() {
     const WORDS: &[&[u8]] = &[b"/", b"..", b".", b"/../", b"//", b"a", b"\xff", b" ", b"~"];
@@ -480,7 +482,7 @@ fn path() {
     });
 }
 
-/// Where text is cut does not matter, and text comes back from the wire.
+/// Text may be split anywhere, and is unchanged after encoding and decoding.
 #[test]
 fn ascii() {
     const WORDS: &[&[u8]] = &[b"\r", b"\n", b"\r\n", b"\xff"];
@@ -503,7 +505,7 @@ fn ascii() {
     });
 }
 
-/// Every 17 bytes are a header, and come back.
+/// Any 17 bytes are a header, and encode to the same bytes.
 #[test]
 fn header() {
     bolero::check!().with_iterations(ITERATIONS).with_type::<[u8; Header::LEN]>().for_each(|bytes| {

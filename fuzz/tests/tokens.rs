@@ -1,4 +1,4 @@
-//! Bearer tokens: from the client's PASS to what a session may do.
+//! Bearer tokens: from the argument of PASS to the rights of a session.
 
 #![allow(clippy::unwrap_used)]
 
@@ -93,12 +93,12 @@ struct Site {
 fn site() -> &'static Site {
     static SITE: OnceLock<Site> = OnceLock::new();
     SITE.get_or_init(|| {
-        // RFC 8037 appendix A.1
+        // The key of RFC 8037 appendix A.1.
         let secret = URL_SAFE_NO_PAD.decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A").unwrap();
         let key = PKey::private_key_from_raw_bytes(&secret, Id::ED25519).unwrap();
         let x = URL_SAFE_NO_PAD.encode(key.raw_public_key().unwrap());
         let keys = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"key","x":"{x}"}}]}}"#);
-        // It is looked at for each token, and always the same.
+        // The verifier checks this file for each token. Its content is always the same.
         let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
         let file = directory.join("fuzz-token-keys.json");
         let mut new = tempfile::NamedTempFile::new_in(directory).unwrap();
@@ -115,7 +115,7 @@ fn site() -> &'static Site {
     })
 }
 
-/// Nobody signed these, so none is good.
+/// These tokens have no valid signature, so all are refused.
 #[test]
 fn unsigned_token() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -131,7 +131,8 @@ fn unsigned_token() {
     });
 }
 
-/// Whatever a trusted issuer signs: what is accepted has an end, a name for logs that fits on a line, and the right issuer.
+/// Random claims, signed by a trusted issuer: an accepted token has an expiry time, a subject that
+/// fits on one line of a log, and the right issuer.
 #[test]
 fn signed_claims() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
@@ -159,7 +160,7 @@ fn signed_claims() {
     });
 }
 
-/// What a scope permits lies beneath its path, by whole components, and paths are in normal form.
+/// A scope permits only paths beneath its own, by whole components, and paths are in normal form.
 #[test]
 fn scopes() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
