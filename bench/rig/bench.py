@@ -1,4 +1,4 @@
-"""Sets everything up, runs the rounds, takes everything down."""
+"""Sets up data and servers, runs the rounds, and removes everything."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 @dataclasses.dataclass
 class Sizes:
-    """How much is moved."""
+    """The amounts of data."""
 
     large: int
     medium: tuple
@@ -37,7 +37,7 @@ class Sizes:
 
 
 class Bench(contextlib.ExitStack):
-    """Directories, data, servers. Leaving it removes all of them."""
+    """Directories, data, servers. Leaving the context removes all of them."""
 
     def __init__(self, root, binary, sizes, disk, memory):
         super().__init__()
@@ -47,7 +47,7 @@ class Bench(contextlib.ExitStack):
         self.disk_parent = disk
         self.memory_parent = memory
         self.missing = []
-        # Leave through the exit stack when told to end.
+        # Leave through the exit stack also after a signal to terminate.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(1))
 
@@ -112,7 +112,7 @@ class Bench(contextlib.ExitStack):
             sys.exit(f"bench: {path} has {free / GIB:.1f} GiB free, {needed / GIB:.1f} GiB are needed")
 
     def open_wan(self):
-        """The long link, or None where this machine does not allow it."""
+        """Returns the long link, or None if this machine does not permit it."""
         try:
             wan = Wan(machine.delay_link(self.root), self.sizes.rtt, self.disk)
         except Failure as failure:
@@ -143,7 +143,8 @@ def say(text):
 
 
 def fill(path, size):
-    """Random bytes; the same 64 MiB over and over, which no program here notices."""
+    """Fills a file with random bytes. The same 64 MiB are repeated, which no measured program
+    detects."""
     block = os.urandom(min(size, 64 * MIB))
     with open(path, "wb") as file:
         written = 0

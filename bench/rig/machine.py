@@ -1,4 +1,4 @@
-"""What the numbers were taken on."""
+"""Describes the machine of the measurements."""
 
 import datetime
 import os
@@ -10,12 +10,12 @@ import sys
 
 
 def find(program):
-    """Where a program is, also where only root's PATH leads."""
+    """Returns the path of a program; also searches directories that are only in root's PATH."""
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/local/sbin")
 
 
 def ropewalk(root, given):
-    """The program to measure; built where it is not named."""
+    """Returns the program to measure; builds it if none is given."""
     if given:
         path = pathlib.Path(given).resolve()
     else:
@@ -27,7 +27,7 @@ def ropewalk(root, given):
 
 
 def delay_link(root):
-    """The program that joins two TUN devices."""
+    """Builds the program that joins two TUN devices, and returns its path."""
     subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "ropewalk-bench"], cwd=root, check=True)
     return root / "target" / "release" / "delay-link"
 
@@ -51,7 +51,7 @@ def describe(disk, rounds, missing):
 
 
 def congestion():
-    """The host's TCP congestion control where a program does not choose."""
+    """Returns the host's default TCP congestion control."""
     try:
         return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     except OSError:
@@ -59,7 +59,7 @@ def congestion():
 
 
 def file_system(path):
-    """The type of the file system on which a path is."""
+    """Returns the type of the file system of a path."""
     path = os.path.realpath(path)
     mounts = [line.split()[1:3] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
     above = [mount for mount in mounts if path == mount[0] or path.startswith(mount[0].rstrip("/") + "/")]
@@ -77,7 +77,7 @@ VERSIONS = {
 
 
 def version(name):
-    """The first number that a program calls its version."""
+    """Returns the first version number in the output of a program."""
     arguments = VERSIONS[name]
     if arguments is None:
         told = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", name], capture_output=True, text=True)

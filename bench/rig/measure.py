@@ -1,4 +1,4 @@
-"""Running a program and counting what it and its server used."""
+"""Runs a program and measures its time and the CPU time of it and its server."""
 
 import os
 import pathlib
@@ -15,23 +15,23 @@ LIMIT = 300
 
 
 def guarded(argv):
-    """A command that dies with us, whatever happens."""
+    """Returns a command that the kernel kills when this process ends."""
     return ["setpriv", "--pdeathsig", "KILL", "--", *map(str, argv)]
 
 
 class Failure(Exception):
-    """A program that did not do its work."""
+    """A program failed."""
 
 
 def run(argv, env=None, cwd=None):
-    """Runs a program to its end: wall seconds and CPU seconds, those of its children included."""
+    """Runs a program to its end. Returns wall and CPU seconds, including those of its children."""
     with tempfile.TemporaryFile() as output:
         begin = time.monotonic()
         process = subprocess.Popen(
             guarded(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})}, cwd=cwd,
         )
-        # Popen must not reap it, or its usage is lost.
+        # Popen must not reap the process, because its resource usage would be lost.
         status, usage = wait(process)
         wall = time.monotonic() - begin
         if status != 0:
@@ -61,7 +61,7 @@ def wait(process):
 
 
 def cpu_of(pid):
-    """CPU seconds that a process and its ended children have used; waits until no child runs."""
+    """Returns the CPU seconds of a process and its ended children. Waits until no child runs."""
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
     end = time.monotonic() + 2
     while children.exists() and children.read_text().strip() and time.monotonic() < end:
@@ -83,8 +83,9 @@ class Sample:
 class Cell:
     """A program with its options on one workload.
 
-    `group` is whom it counts for (ours, gct, curl ...), `plain` marks a program as it comes, without options.
-    `work` runs it and returns wall and CPU seconds; `prepare` and `check` are not measured.
+    `group` is the program that it counts for (ours, gct, curl ...); `plain` marks a program without
+    options. `work` runs it and returns wall and CPU seconds; `prepare` and `check` are not
+    measured.
     """
 
     def __init__(self, group, label, work, server=None, plain=False, checksums=False):
@@ -124,7 +125,7 @@ class Cell:
 
 
 class Workload:
-    """Cells that do the same."""
+    """Cells that move the same data."""
 
     def __init__(self, key, title, size, files, cells, prepare, check):
         self.key = key
@@ -136,19 +137,20 @@ class Workload:
         self.check = check
 
     def keep(self, words):
-        """Only the cells whose label has one of the words, and ours as it comes."""
+        """Keeps only the cells whose label has one of the words, and Ropewalk without options."""
         if words:
             self.cells = [c for c in self.cells if c.group == "ours" and c.plain or any(word in c.label for word in words)]
 
     def round(self, number):
-        """Every cell once, in an order of this round's own: each finds what the one before left, such as inodes just freed."""
+        """Runs every cell once, in a random order: each run is affected by what the previous one
+        left, such as freed inodes."""
         order = list(self.cells)
         random.Random(f"{self.key} {number}").shuffle(order)
         for cell in order:
             cell.sample(self.prepare, self.check, self.size)
 
     def best(self, group, **wanted):
-        """The fastest cell of a group among those whose attributes are as wanted."""
+        """Returns the fastest cell of a group among those with the wanted attributes."""
         cells = [
             cell
             for cell in self.cells

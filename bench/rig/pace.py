@@ -1,4 +1,4 @@
-"""How steadily a transfer goes on, and log-ins that come at a steady rate."""
+"""Measures pauses of a transfer, and runs log-ins at a steady rate."""
 
 import json
 import os
@@ -8,12 +8,12 @@ import time
 
 from .measure import Failure, guarded
 
-# Looks at a transfer a second.
+# Samples of a transfer per second.
 OFTEN = 50
 
 
 class Pace:
-    """A program that writes a file, from its beginning to its end."""
+    """Runs a program that writes a file, and measures its rate and longest pause."""
 
     def __init__(self, argv, size, environment, limit=170):
         began = time.monotonic()
@@ -37,7 +37,7 @@ class Pace:
 
 
 def written_by(pid):
-    """Bytes that a process has handed to write calls; `None` when it is gone."""
+    """Returns the bytes that a process has passed to write calls; `None` if it has ended."""
     try:
         text = pathlib.Path(f"/proc/{pid}/io").read_text()
     except OSError:
@@ -46,13 +46,14 @@ def written_by(pid):
 
 
 def gap(seen):
-    """The longest time without a byte, in milliseconds, from the first byte to the last."""
+    """Returns the longest pause between the first byte and the last, in milliseconds."""
     moments = [later[0] for earlier, later in zip(seen, seen[1:]) if later[1] > earlier[1]]
     return 1000 * max((later - earlier for earlier, later in zip(moments, moments[1:])), default=0.0)
 
 
 class LogIns:
-    """Log-ins at a steady rate, beside what the block does. `words`: way, server, rate, and what else `log-ins` takes."""
+    """Log-ins at a steady rate during a `with` block. `words`: way, server, rate, and further
+    arguments of `log-ins`."""
 
     def __init__(self, root, words, environment):
         way, server, rate, *rest = map(str, words)
@@ -67,7 +68,7 @@ class LogIns:
         return self
 
     def __exit__(self, *_):
-        # It ends with its input.
+        # The program ends at the end of its input.
         told, _ = self.process.communicate(timeout=120)
         if self.process.returncode:
             raise Failure(f"log-ins ended with {self.process.returncode}")

@@ -1,4 +1,4 @@
-"""A run in pieces: measurements of several runs put together, and a page of which a part is made anew."""
+"""Merges the measurements of several runs, and updates parts of a page."""
 
 import json
 
@@ -7,8 +7,8 @@ from .measure import Cell, Sample, Workload
 
 
 def load(paths):
-    """The workloads of several `--json` files: the samples of a cell are put together. What the machine was like is taken
-    from the last file."""
+    """Returns the workloads of several `--json` files, with the samples of each cell merged. The
+    description of the machine is that of the last file."""
     workloads, about = {}, None
     for path in paths:
         with open(path) as file:
@@ -30,13 +30,13 @@ def load(paths):
 
 
 def rounds(workloads):
-    """How many rounds every cell took part in (but those that failed)."""
+    """Returns the number of rounds that every cell took part in, except failed cells."""
     counts = [len(cell.samples) for workload in workloads for cell in workload.cells if not cell.failure]
     return min(counts, default=0)
 
 
 def update(page, about, workloads, verdicts):
-    """`page` with the tables and targets of these workloads made anew."""
+    """Returns `page` with new tables and targets for these workloads."""
     measured = "Measured {date}, {cpu}, TCP {congestion} where a program does not choose, load before: {load:.1f}.\n".format(**about)
     for workload in workloads:
         title, *table = report.workload_table(workload)
@@ -52,7 +52,7 @@ def update(page, about, workloads, verdicts):
         if inside and title_of(line) in rows:
             group = rows[title_of(line)]
             kept += group
-            # Its other rows have been made with the first.
+            # The first row of the group has been replaced by all of its rows.
             group.clear()
         else:
             kept.append(line)
@@ -65,7 +65,7 @@ def update(page, about, workloads, verdicts):
 
 
 def title_of(line):
-    """The workload that a row of targets is about."""
+    """Returns the workload of a row of targets."""
     return line.split("|")[1].strip() if line.startswith("|") and line.count("|") == 8 else None
 
 

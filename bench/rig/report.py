@@ -1,4 +1,4 @@
-"""Tables."""
+"""Formats the results as Markdown tables."""
 
 HEAD = """# Performance
 

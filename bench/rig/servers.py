@@ -1,4 +1,4 @@
-"""Servers on loopback or in a network namespace; each ends with the bench."""
+"""Servers on loopback or in a network namespace. Each ends with the benchmark."""
 
 import os
 import pathlib
@@ -53,7 +53,7 @@ class Server:
 
 
 def listening_port(pid):
-    """The TCP port on which a process listens."""
+    """Returns the TCP port on which a process listens."""
     inodes = set()
     try:
         for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -79,7 +79,7 @@ def ropewalk(binary, host="127.0.0.1", within=(), config=None):
 
 
 def ropewalk_direct(binary, directory):
-    """One that writes past the page cache without the kernel's copy."""
+    """Starts a server that writes with direct I/O, bypassing the page cache."""
     config = pathlib.Path(directory) / "direct.toml"
     config.write_text('[files]\ndirect_io = "always"\n')
     return ropewalk(binary, config=config)
@@ -105,7 +105,7 @@ def vsftpd(directory, host="127.0.0.1", within=()):
 
 
 def rsync(directory, host="127.0.0.1", within=()):
-    """An rsync daemon with one module `all` that is the whole machine."""
+    """Starts an rsync daemon with one module `all`, the root directory."""
     port = free_port()
     config = pathlib.Path(directory) / "rsyncd.conf"
     config.write_text(
@@ -120,7 +120,7 @@ def iperf3(host="127.0.0.1", within=()):
 
 
 def free_port():
-    """For servers that cannot be told to choose: a port that was free a moment ago."""
+    """Returns a port that was free a moment ago, for servers that cannot choose one."""
     import socket
 
     with socket.socket() as probe:

@@ -1,6 +1,6 @@
-"""What we want to reach, and whether we did."""
+"""The performance targets of Ropewalk, and whether they are met."""
 
-# workload, group of the peer, what is compared, least ratio (peer / ours).
+# workload, group of the peer, compared value, minimum ratio (peer / ours).
 WALL, CPU = "time", "CPU per byte"
 TARGETS = [
     *[(f"large-{way}-null", "gct", WALL, 3.0) for way in ("get", "put")],
@@ -20,7 +20,8 @@ TARGETS = [
 
 
 class Verdict:
-    """One target: the ratio of the peer's best to ours as it comes, and to our best."""
+    """One target: the ratio of the peer's best to Ropewalk without options, and to Ropewalk's best.
+    """
 
     def __init__(self, workload, peer, what, least, plain, best):
         self.workload = workload

@@ -1,4 +1,4 @@
-"""Two network namespaces and a link between them that takes its time."""
+"""Two network namespaces, joined by a link with a delay."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ IFF_NO_PI = 0x1000
 
 
 class Wan:
-    """`near` is where the client is, `far` where the servers are; `rtt` in milliseconds."""
+    """The client runs in `near`, the servers in `far`; `rtt` is in milliseconds."""
 
     near_address = "10.199.0.1"
     far_address = "10.199.0.2"
@@ -62,7 +62,8 @@ class Wan:
         return self.prefix(1)
 
     def prefix(self, end):
-        """Executes a command at one end. GCT asks for the names of addresses, so they get some."""
+        """Returns a command prefix that runs a command at one end. GCT resolves addresses, so they
+        get names."""
         script = f'mount --bind "{self.hosts}" /etc/hosts && exec "$@"'
         return ["ip", "netns", "exec", self.names[end], "sh", "-c", script, "sh"]
 

@@ -1,4 +1,4 @@
-"""What is measured: each function gives workloads with a cell for every program and its options."""
+"""The workloads: each function yields workloads with a cell for every program and its options."""
 
 import itertools
 import os
@@ -9,7 +9,7 @@ import subprocess
 from . import machine, servers
 from .measure import Cell, Failure, Workload, run
 
-# Streams that are tried.
+# Numbers of streams to measure.
 STREAMS = (1, 4, 16)
 
 
@@ -37,7 +37,8 @@ def expect_tree(path, count, size):
 
 
 def remover(path):
-    """Makes the destination fresh, and lets what was written before reach the disk, so that nobody pays for others."""
+    """Removes the destination, and flushes earlier writes to disk, so that no program waits for
+    those of another."""
 
     def prepare():
         if path.is_dir():
@@ -50,7 +51,7 @@ def remover(path):
 
 
 def keeper(path):
-    """Makes the destination fresh without removing what was there before: it gets another name."""
+    """Makes room for the destination by renaming the previous one instead of removing it."""
     kept = itertools.count()
 
     def prepare():
@@ -62,7 +63,7 @@ def keeper(path):
 
 
 class Programs:
-    """Builds cells for the programs that are there."""
+    """Builds cells for the installed programs."""
 
     def __init__(self, bench, client=(), server=None, address="127.0.0.1"):
         self.bench = bench
@@ -79,7 +80,7 @@ class Programs:
         server = self.servers.get(at)
         if server:
             argv = [self.bench.binary, "cp", "--quiet", *words, source(server), destination(server)]
-            # Neither the settings nor the journals of whoever runs the bench.
+            # Use neither the settings nor the journals of the user who runs the benchmark.
             home = str(self.bench.disk / "home")
             env = {"XDG_STATE_HOME": home, "XDG_CONFIG_HOME": home}
             self.add("ours", f"ropewalk {label}".strip(), argv, server, env, **attributes)
@@ -92,7 +93,7 @@ class Programs:
             self.add("gct", label, argv, server, {"GLOBUS_HOSTNAME": self.address}, **attributes)
 
     def ours_in_all_ways(self, words, source, destination):
-        """As it comes, and each number of streams with and without checksums."""
+        """Without options, and with each number of streams, with and without checksums."""
         self.ours(" ".join(words), words, source, destination, plain=True, checksums=True)
         none = ["--checksum", "none"]
         self.ours(" ".join([*words, *none]), [*words, *none], source, destination)
@@ -102,7 +103,7 @@ class Programs:
                 self.ours(" ".join(options), options, source, destination, checksums=not checksum)
 
     def ours_directly(self, source, destination):
-        """Direct writes at the destination, here or at the server."""
+        """With direct I/O at the destination, which is the client or the server."""
         for checksum in ([], ["--checksum", "none"]):
             options = ["--direct-io", "always", *checksum]
             self.ours(" ".join(options), options, source, destination, at="ropewalk-direct", checksums=not checksum)
@@ -113,7 +114,7 @@ def fixed(text):
 
 
 def large_get(bench, wanted):
-    """One large file from a server: to nowhere, and to a fresh file on disk."""
+    """One large file from a server: to nowhere, and to a new file on disk."""
     size = bench.sizes.large
     for key, title in (("large-get-null", "large file, get, to nowhere"), ("large-get-disk", "large file, get, to a fresh file on disk")):
         if not wanted(title):
@@ -139,7 +140,7 @@ def large_get(bench, wanted):
 
 
 def large_put(bench, wanted):
-    """One large file to a server: to nowhere, and to a fresh file on disk."""
+    """One large file to a server: to nowhere, and to a new file on disk."""
     size = bench.sizes.large
     for key, title in (("large-put-null", "large file, put, to nowhere"), ("large-put-disk", "large file, put, to a fresh file on disk")):
         if not wanted(title):
@@ -152,7 +153,7 @@ def large_put(bench, wanted):
         gct_in_all_ways(programs, fixed(f"file://{bench.large}"), remote)
         vsftpd = bench.servers.get("vsftpd")
         if vsftpd:
-            # vsftpd cannot truncate /dev/null; to append to it is the same.
+            # vsftpd cannot truncate /dev/null; appending to it has the same effect.
             append = [] if to_disk else ["-a"]
             argv = ["curl", "-q", "-sS", *append, "-T", bench.large, remote(vsftpd)]
             programs.add("curl", "curl with vsftpd", argv, vsftpd, plain=True)
@@ -166,7 +167,7 @@ def large_put(bench, wanted):
 
 
 def gct_in_all_ways(programs, source, destination):
-    """As it comes, and what makes it faster."""
+    """Without options, and with options that make it faster."""
     programs.gct([], source, destination, plain=True)
     for streams in STREAMS:
         programs.gct(["-p", str(streams)], source, destination)
@@ -204,7 +205,8 @@ def trees_get(bench, wanted):
         gct_trees(programs, remote, fixed(f"file://{target}/"))
         tree_peers(bench, programs, source, target)
         vsftpd = bench.servers.get("vsftpd")
-        # With files of 1 MiB this pair stands still for a third of a second after each: minutes, for no insight.
+        # With files of 1 MiB this pair pauses for a third of a second after each file: that takes
+        # minutes and shows nothing new.
         if vsftpd and key == "small":
             listed = curl_list(bench, vsftpd, source, target)
             programs.add("curl", "curl with vsftpd, one session", ["curl", "-q", "-sS", "-K", listed], vsftpd, plain=True)
@@ -229,12 +231,12 @@ def trees_put(bench, wanted):
 
 
 def fresh_trees(bench, wanted):
-    """Small files where no file was removed lately.
+    """Small files on a file system from which no file was removed recently.
 
-    ext4 looks at every inode that was freed within the last minutes before it takes one: where the tree of the program before
-    was removed, as above, that is most of everybody's time. Here each program's tree stays until the end, and is in a part
-    of the disk of its own (to ext4, directories with the attribute T are the tops of trees that have nothing to do with
-    one another).
+    Before ext4 uses an inode, it checks every inode that was freed in the last minutes: if the tree
+    of the previous program was removed, as in the other workloads, this takes most of the time of
+    each program. Here each program's tree stays until the end, and is in a separate part of the
+    disk (ext4 places directories with the attribute T as the tops of unrelated trees).
     """
     count, size = bench.sizes.small
     for way in ("get", "put"):
@@ -242,7 +244,7 @@ def fresh_trees(bench, wanted):
         if not wanted(title):
             continue
         place = bench.directory(bench.disk)
-        # Other file systems have no such attribute, and need none.
+        # Other file systems do not have this attribute and do not need it.
         subprocess.run(["chattr", "+T", place], capture_output=True)
         target = place / "tree"
         programs = Programs(bench)
@@ -275,7 +277,7 @@ def tree_peers(bench, programs, source, target):
 
 
 def curl_list(bench, server, source, target):
-    """A configuration for curl that names every file."""
+    """Writes a configuration for curl that names every file, and returns its path."""
     listed = bench.disk / f"curl-{source.name}"
     with open(listed, "w") as out:
         out.write("create-dirs\n")

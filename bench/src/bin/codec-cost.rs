@@ -1,7 +1,8 @@
-//! The work of the MODE E codec and of nothing else, for `bench/codec` to count its instructions.
+//! Runs only the MODE E codec, so that `bench/codec` can count its instructions.
 //!
-//! `codec-cost BLOCKS`: a sender deals so many blocks to four streams, a receiver takes their headers, each in two pieces, and
-//! notes which ranges have come. No payload moves.
+//! `codec-cost BLOCKS`: a sender distributes this number of blocks to four streams; a receiver
+//! takes their headers, each in two segments, and records the ranges that arrived. No payload is
+//! moved.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +50,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A header that comes in two segments.
+/// Passes a header that arrives in two segments.
 fn take(stream: &mut StreamReceiver, receiver: &mut Receiver, header: [u8; 17]) -> Result<()> {
     stream.header_bytes(&header[..9], receiver)?;
     stream.header_bytes(&header[9..], receiver)?;

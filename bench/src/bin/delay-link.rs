@@ -1,8 +1,8 @@
-//! A link with a delay: joins two TUN devices, given as standard input and standard output.
+//! A link with a delay: joins two TUN devices, which are its standard input and standard output.
 //!
-//! `delay-link MILLISECONDS [QUEUE]`: each packet comes out so long after it went in, in either direction. At most QUEUE
-//! packets are on their way (default 20000); more are dropped, as a router would. `bench/run` makes the devices and puts
-//! them into two network namespaces.
+//! `delay-link MILLISECONDS [QUEUE]`: each packet comes out this long after it went in, in either
+//! direction. Up to QUEUE packets are in transit (default 20000); further ones are dropped, as a
+//! router would do. `bench/run` creates the devices and moves them into two network namespaces.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Longer than any packet that a TUN device without offloads gives.
+/// Longer than any packet of a TUN device without offloads.
 const PACKET: usize = 65_536;
 
 fn main() -> Result<()> {
@@ -50,7 +50,7 @@ fn read(from: BorrowedFd<'_>, to: &SyncSender<(Instant, Box<[u8]>)>, delay: Dura
                 }
             }
             Err(rustix::io::Errno::INTR) => {}
-            // The device is gone.
+            // The device was removed.
             Err(_) => std::process::exit(0),
         }
     }

@@ -1,9 +1,11 @@
-//! Log-ins at a steady rate, whether the server keeps up or not.
+//! Starts log-ins at a steady rate, whether the server keeps up or not.
 //!
-//! `log-ins WAY HOST:PORT RATE SECONDS [FROM [USER PASSWORD]]` with WAY `gsi` (delegates a proxy), `gsi-plain` (does not) or
-//! `password` (over TLS). RATE a second are begun, from the address FROM; 0: as fast as 16 clients can. Each logs in and hangs
-//! up. SECONDS 0: until standard input ends. Prints one JSON object: how many were begun, got in, were refused (530), were told to come later (421) or failed; and
-//! how long those that got in took since they should have begun, in milliseconds.
+//! `log-ins WAY HOST:PORT RATE SECONDS [FROM [USER PASSWORD]]` with WAY `gsi` (delegates a proxy),
+//! `gsi-plain` (does not) or `password` (over TLS). RATE log-ins per second are started, from the
+//! address FROM; with RATE 0, as many as 16 clients can do. Each client logs in and disconnects.
+//! With SECONDS 0 it runs until standard input ends. It prints one JSON object: how many log-ins
+//! were started, succeeded, were refused (530), were postponed by the server (421) or failed; and
+//! the times in milliseconds from the scheduled start of the successful ones to their end.
 
 #![forbid(unsafe_code)]
 
@@ -23,9 +25,9 @@ use ropewalk_gsi::{
 use ropewalk_tls::{Client, ClientSettings, Records};
 use rustix::net::{AddressFamily, SocketType};
 
-/// Clients at a time, at most.
+/// Maximum number of concurrent clients.
 const CLIENTS: usize = 256;
-/// Those that do not wait for their time.
+/// Number of clients that start the next log-in immediately.
 const EAGER: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,7 +42,7 @@ struct Counts {
     refused: u64,
     later: u64,
     failed: u64,
-    /// The first failure, in words.
+    /// Description of the first failure.
     why: String,
 }
 
@@ -72,7 +74,8 @@ fn main() -> Result<()> {
         if seconds == 0.0 {
             scope.spawn(|| {
                 let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-                // Who is still under way may wait for long: a server that does not keep up is no reason to.
+                // Do not wait for pending log-ins, which may take long if the server does not keep
+                // up.
                 report(&counts, began);
                 std::process::exit(0);
             });
@@ -130,7 +133,7 @@ fn report(counts: &Mutex<Counts>, began: Instant) {
     );
 }
 
-/// The reply that decided: to PASS, or whatever ended it before.
+/// Returns the reply that decided the log-in: the one to PASS, or an earlier one that ended it.
 fn log_in(way: &Way, server: SocketAddr, from: Ipv4Addr) -> Result<String> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::new(IpAddr::V4(from), 0))?;
@@ -185,7 +188,7 @@ impl Control {
         self.reply()
     }
 
-    /// The last line of a reply.
+    /// Reads a reply; returns its last line.
     fn reply(&mut self) -> Result<String> {
         let first = self.line()?;
         let code = first.get(..3).context("no reply code")?.to_owned();
@@ -217,7 +220,7 @@ impl Control {
         Ok(String::from_utf8(line)?)
     }
 
-    /// A reply that refuses, or nothing.
+    /// Authenticates with GSI. Returns the reply that refused it, if any.
     fn gsi(&mut self, identity: &Identity, delegate: bool) -> Result<Option<String>> {
         let terms = delegate.then(ProxyTerms::default);
         let options = InitiatorOptions {

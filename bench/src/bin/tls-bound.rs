@@ -1,8 +1,9 @@
-//! What TLS alone can do here: the bound that a protected transfer over one stream is measured against.
+//! Measures TLS alone: the upper bound for a protected transfer over one stream.
 //!
-//! `tls-bound SOURCE DESTINATION`: one thread reads the file and writes it to OpenSSL, another reads from OpenSSL and writes
-//! the destination, over TCP on loopback, with OpenSSL's own socket I/O and nothing else: no FTP, no checksums. Afterwards
-//! the same without the files. TLS 1.3 with TLS_AES_256_GCM_SHA384, as between GridFTP's programs. Prints MB/s.
+//! `tls-bound SOURCE DESTINATION`: one thread reads the file and writes it to OpenSSL, another
+//! reads from OpenSSL and writes the destination, over TCP on loopback, with OpenSSL's own socket
+//! I/O and nothing else: no FTP, no checksums. Then the same without the files. TLS 1.3 with
+//! TLS_AES_256_GCM_SHA384, as between GridFTP programs. Prints MB/s.
 
 #![forbid(unsafe_code)]
 
@@ -69,7 +70,7 @@ fn receive(stream: &mut SslStream<TcpStream>, file: Option<&File>, size: u64) ->
     Ok(())
 }
 
-/// Both ends of a secured connection.
+/// Returns both ends of a secured connection.
 fn pair() -> Result<(SslStream<TcpStream>, SslStream<TcpStream>)> {
     let pem = ropewalk_tls::make(&["localhost".to_owned()])?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -90,7 +91,7 @@ fn builder() -> Result<openssl::ssl::SslContextBuilder> {
     builder.set_min_proto_version(Some(SslVersion::TLS1_3))?;
     builder.set_ciphersuites("TLS_AES_256_GCM_SHA384")?;
     builder.set_num_tickets(0)?;
-    // Both ends are here.
+    // Both ends are in this process.
     builder.set_verify(SslVerifyMode::NONE);
     Ok(builder)
 }
