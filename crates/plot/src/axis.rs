@@ -15,7 +15,7 @@ pub enum Unit {
     Bytes,
     /// Bytes per second, with IEC prefixes.
     BytesPerSecond,
-    /// Seconds, shown as s, ms or us.
+    /// Seconds, shown as s, ms or µs.
     Seconds,
     /// A fraction of one, shown in per cent.
     Share,

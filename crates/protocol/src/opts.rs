@@ -50,8 +50,8 @@ pub struct RetrOptions {
     /// Ropewalk extension: `Congestion=bbr;` for later data connections, or `Congestion=default;`
     /// for the server's default.
     pub congestion: Option<Option<CongestionName>>,
-    /// Ropewalk extension: `PathInfo=1;`. A server that sends in MODE E then sends 115 markers in
-    /// addition to 112 markers.
+    /// Ropewalk extension: `PathInfo=1;`. In MODE E the server then sends 115 markers in addition
+    /// to 112 markers: about the path if it sends, and about its storage in both directions.
     pub path_info: Option<bool>,
 }
 

@@ -31,7 +31,7 @@ const WITHIN_TLS: [&str; 3] = ["CCC", "PBSZ", "PROT"];
 /// Number of log-ins, refused before a password was received, that end a session.
 const MAX_REFUSALS: u32 = 10;
 
-/// Commands that an ABOR received after them prevents from starting.
+/// Commands that do not start if an ABOR follows them in the queue.
 const LONG: [&str; 13] = [
     "APPE",
     "CKSM",

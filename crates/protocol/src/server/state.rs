@@ -98,7 +98,7 @@ pub(super) struct DataOptions {
     /// ABUF, in bytes.
     pub(super) automatic_buffers: Option<u64>,
     pub(super) congestion: Option<CongestionName>,
-    /// The client wants 115 markers in addition to those of `send_markers`.
+    /// The client wants 115 markers in addition to 112 markers.
     pub(super) path_info: bool,
     /// Seconds between 112 markers when sending.
     pub(super) send_markers: u32,
