@@ -1,4 +1,5 @@
-//! Checksums: of a whole file, of blocks as they pass, and of a file joined from blocks.
+//! Checksums: of a whole file, of blocks as they are transferred, and of a file combined from the
+//! sums of its blocks.
 
 mod combine;
 mod file;

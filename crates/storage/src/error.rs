@@ -1,4 +1,4 @@
-//! What can go wrong in a store.
+//! Errors of stores.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, independent of the store.
+/// The kind of an error, independent of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -48,19 +48,19 @@ pub enum ErrorKind {
     TooManyOpen,
     #[error("input/output error")]
     Io,
-    /// The store cannot do this.
+    /// The store does not support this operation.
     #[error("not supported")]
     Unsupported,
     /// The path leads out of the store.
     #[error("outside of the store")]
     Outside,
-    /// A [`crate::Guard`] refused it.
+    /// Refused by a [`crate::Guard`].
     #[error("not allowed")]
     NotAllowed,
-    /// Bytes are missing where the whole was expected.
+    /// Some bytes of the file are missing.
     #[error("incomplete")]
     Incomplete,
-    /// A callback asked to stop.
+    /// A callback has stopped the operation.
     #[error("interrupted")]
     Interrupted,
     /// Any other error of the system, by its number.
@@ -93,7 +93,7 @@ impl ErrorKind {
         }
     }
 
-    /// The number that stands for the kind where the error did not come from the system.
+    /// The error number of this kind, if the error did not come from the system.
     fn errno(self) -> Option<Errno> {
         Some(match self {
             Self::NotFound => Errno::NOENT,
@@ -129,11 +129,11 @@ impl ErrorKind {
     }
 }
 
-/// An operation on a store that failed: what was tried, on what, and why not.
+/// A failed operation on a store: the operation, the path, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Error {
     kind: ErrorKind,
-    /// As the system gave it (two numbers can be one kind).
+    /// The error number of the system (several numbers can have the same kind).
     errno: Option<i32>,
     action: &'static str,
     path: BString,
@@ -142,12 +142,13 @@ pub struct Error {
 }
 
 impl Error {
-    /// `action` is a verb such as `open` or `mkdir`.
+    /// Makes an error. `action` is a verb such as `open` or `mkdir`.
     pub fn new(kind: ErrorKind, action: &'static str, path: impl AsRef<[u8]>) -> Self {
         Self { kind, errno: None, action, path: path.as_ref().into(), offset: None, detail: None }
     }
 
-    /// From an error number of the system; what is none is [`ErrorKind::Io`].
+    /// Makes an error from an error number of the system; an invalid number becomes
+    /// [`ErrorKind::Io`].
     pub fn from_errno(errno: i32, action: &'static str, path: impl AsRef<[u8]>) -> Self {
         if !(1..4096).contains(&errno) {
             return Self::new(ErrorKind::Io, action, path);
@@ -169,7 +170,7 @@ impl Error {
         self
     }
 
-    /// Where in the file it happened.
+    /// Sets the offset in the file at which the error occurred.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
@@ -180,7 +181,7 @@ impl Error {
         self.kind
     }
 
-    /// The error number; `None` where no number says it (such as [`ErrorKind::Outside`]).
+    /// The error number; `None` if there is none for this kind (such as [`ErrorKind::Outside`]).
     pub fn errno(&self) -> Option<i32> {
         self.errno.or_else(|| self.kind.errno().map(Errno::raw_os_error))
     }
@@ -189,7 +190,7 @@ impl Error {
         self.action
     }
 
-    /// The path within the store, or what stands for it.
+    /// The path within the store, or a description in place of one.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -227,7 +228,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Gives an error number of the system its context.
+/// Adds action and path to an error number of the system.
 pub(crate) trait Context<T> {
     fn context(self, action: &'static str, path: impl AsRef<[u8]>) -> Result<T>;
 }
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_where_and_why() {
+    fn display_shows_action_path_offset_and_reason() {
         let error = Error::from_errno(Errno::NOSPC.raw_os_error(), "write", "/a/b").at(4096);
         assert_eq!(error.to_string(), "write /a/b at offset 4096: no space left");
         let error = Error::new(ErrorKind::Busy, "open", "/p").with_detail("another transfer writes it");
@@ -251,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_number_of_the_system() {
+    fn from_errno_keeps_the_number() {
         let error = Error::from_errno(Errno::PERM.raw_os_error(), "chmod", "/a");
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert_eq!(error.errno(), Some(Errno::PERM.raw_os_error()));
     }
 
     #[test]
-    fn kinds_and_numbers_agree() {
+    fn errno_of_each_kind_maps_back_to_it() {
         for raw in 1..134 {
             let kind = ErrorKind::from_errno(Errno::from_raw_os_error(raw));
             let back = ErrorKind::from_errno(kind.errno().unwrap_or(Errno::NOENT));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn becomes_an_io_error_of_the_same_kind() {
+    fn io_error_has_the_same_kind_and_text() {
         let error = io::Error::from(Error::new(ErrorKind::NotFound, "open", "/x"));
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert_eq!(error.to_string(), "open /x: no such file or directory");

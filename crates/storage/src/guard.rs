@@ -1,24 +1,25 @@
-//! Who may use which part of a store.
+//! Access rules for the places of a store.
 
 use std::sync::Arc;
 
 use ropewalk_protocol::path::VirtualPath;
 
-/// What is done with a place in a store.
+/// The kind of access to a place in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To look at its attributes, or at its entries where it is a directory.
+    /// Reading its attributes, or the entries of a directory.
     See,
-    /// To read its bytes.
+    /// Reading its bytes.
     Read,
-    /// To make, change or remove it.
+    /// Creating, changing or removing it.
     Write,
-    /// To remove it with all that is beneath, or to put something in its place.
+    /// Removing it with everything below it, or replacing it.
     WriteTree,
-    /// To give it another name, with all that is beneath. The new name is asked about next, as [`Self::WriteTree`].
+    /// Renaming it with everything below it. The guard is called next for the new name, with
+    /// [`Self::WriteTree`].
     Move,
 }
 
-/// Says whether a place may be used so. The path has no symbolic links in it but perhaps the last component, where that
-/// is what is used.
+/// Decides whether a place may be accessed. The path has no symbolic links, except perhaps as its
+/// last component, if the access is to the link itself.
 pub type Guard = Arc<dyn Fn(&VirtualPath, Purpose) -> bool + Send + Sync>;

@@ -1,9 +1,12 @@
-//! Which ranges of an unfinished file are in the store, kept beside it so that a crash does not lose them.
+//! The journal of an unfinished file. It says which ranges of the file are in the store, and is
+//! kept beside the file so that a crash does not lose them.
 //!
-//! The file is a header and records of [`format::RECORD`] bytes. Each writer appends its record by itself, after its
-//! block is written; a record is whole or it does not count. While the kernel that took the bytes still runs, what was
-//! written is there to be read, whether it reached the disk or not; after a crash of the machine blocks are
-//! compared with their sums, and blocks without a sum count only where a record says that the file was synced.
+//! The file consists of a header and records of [`format::RECORD`] bytes. Each writer appends its
+//! record after its block was written, without coordination with other writers; an incomplete
+//! record does not count. While the kernel that took the bytes is still running, written bytes can
+//! be read whether or not they have reached the disk. After a crash of the machine, blocks are
+//! compared with their sums; blocks without a sum count only if a record says that the file was
+//! synced.
 
 mod boot;
 mod format;
@@ -24,24 +27,27 @@ pub(crate) use self::load::{Loaded, load};
 use crate::checksum::Pieces;
 use crate::{ErrorKind, Result, Store, WriteHandle, WriteOptions};
 
-/// So many ranges with gaps between them are kept account of; whoever sends a file decides how many there are.
+/// The maximum number of ranges with gaps between them that are tracked. The sender determines how
+/// many there are.
 pub(crate) const MOST_RANGES: usize = 1 << 20;
-/// What is said of more.
+/// The error text if there are more.
 pub(crate) const SCATTERED: &str = "it has too many gaps";
 
-/// What the unfinished file is a copy of. Ranges of another source, or of another version of it, are of no use.
+/// The source of an unfinished file. Ranges of another source, or of another version of it, cannot
+/// be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalKey {
-    /// Names the source (a URL, for instance); empty where it is not known, as for an upload.
+    /// Identifies the source (for example a URL); empty if it is unknown, as for an upload.
     pub source: String,
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     pub size: Option<u64>,
-    /// Seconds since 1970.
+    /// Modification time, in seconds since 1970.
     pub modified: Option<i64>,
 }
 
 impl JournalKey {
-    /// Why ranges under `old` are not ranges of `self`. What one of them does not know makes no difference.
+    /// Why ranges of `old` cannot be ranges of `self`. Fields that are unknown in one of them are
+    /// ignored.
     fn differs_from(&self, old: &Self) -> Option<String> {
         if self.source != old.source {
             return Some(format!("it is of {:?}, not of {:?}", old.source, self.source));
@@ -59,21 +65,22 @@ impl JournalKey {
     }
 }
 
-/// An open journal. Any number of threads append to it at a time.
+/// An open journal. Any number of threads can append to it concurrently.
 pub struct Journal {
     handle: Arc<dyn WriteHandle>,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     start: u64,
     seed: u32,
-    /// The next free place for a record.
+    /// The next free index for a record.
     next: AtomicU64,
 }
 
 impl Journal {
-    /// Makes a journal that says that `present` is there, with the sums of `pieces`. Replaces an older one.
+    /// Creates a journal with the ranges `present` and the sums of `pieces`. Replaces an existing
+    /// journal.
     ///
     /// # Errors
-    /// The older one cannot be removed, or the new one cannot be made or written.
+    /// The existing journal cannot be removed, or the new one cannot be created or written.
     pub fn create(
         store: &dyn Store,
         path: &VirtualPath,
@@ -99,15 +106,16 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Notes that a range is written. With `crc32c` it can be checked after a crash of the machine.
+    /// Records that a range was written. With `crc32c` the range can be checked after a crash of
+    /// the machine.
     ///
     /// # Errors
-    /// The record cannot be written: no space is left, say.
+    /// The record cannot be written, for example because no space is left.
     pub fn append(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         self.append_records(&[Record::Data { range, sum: crc32c }])
     }
 
-    /// How many records there are; all of them are about bytes that the store has taken.
+    /// The number of records. All of them concern bytes that the store has taken.
     pub fn len(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
@@ -116,23 +124,23 @@ impl Journal {
         self.len() == 0
     }
 
-    /// Notes that the bytes of the first `records` records are on stable storage.
+    /// Records that the bytes of the first `records` records are on stable storage.
     ///
     /// # Errors
-    /// As [`Self::append`].
+    /// The same errors as [`Self::append`].
     pub fn append_synced(&self, records: u64) -> Result<()> {
         self.append_records(&[Record::Synced { records }])
     }
 
-    /// Puts all records on stable storage.
+    /// Writes all records to stable storage.
     ///
     /// # Errors
-    /// As of [`WriteHandle::sync`].
+    /// The same errors as [`WriteHandle::sync`].
     pub fn sync(&self) -> Result<()> {
         self.handle.sync()
     }
 
-    /// Begins anew, after a crash of the machine, with what was found to be there.
+    /// Starts a new section after a crash of the machine, with the ranges that were verified.
     fn append_verified(&self, present: &RangeSet, pieces: &Pieces) -> Result<()> {
         let mut records = vec![Record::Boot { id: BootId::current() }];
         records.extend(records_of(present, pieces));

@@ -1,7 +1,8 @@
-//! Where bytes live: the data storage interface (DSI) and its stores.
+//! The data storage interface (DSI) and its stores.
 //!
-//! [`Store`] is the interface; [`PosixStore`], [`MemoryStore`] and [`NullStore`] implement it, and [`testing`] has the
-//! suite that every store must pass. [`PartFile`] keeps uploads that are not whole yet apart from those that are.
+//! [`Store`] is the interface. [`PosixStore`], [`MemoryStore`] and [`NullStore`] implement it, and
+//! [`testing`] has the test suite that every store must pass. [`PartFile`] keeps incomplete uploads
+//! separate from complete files.
 
 #![forbid(unsafe_code)]
 
@@ -39,23 +40,23 @@ use ropewalk_protocol::range::RangeSet;
 pub use sync::sync_name;
 pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};
 
-/// To be called first in threads that serve one user after the other: a thread begins with the identity that its maker
-/// acts for at that time.
+/// Must be called first in threads that serve several users in turn: a new thread has the identity
+/// that its creator impersonates at that moment.
 pub fn thread_starts() {
     posix::thread_starts();
 }
 
-/// What a store can do.
+/// The features of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Handles give file descriptors, for `sendfile` and `splice`.
+    /// Handles have file descriptors, for `sendfile` and `splice`.
     pub descriptors: bool,
-    /// Holes stay holes, and can be asked for.
+    /// Holes are preserved, and can be queried.
     pub sparse: bool,
     /// `rename` replaces the target atomically.
     pub rename: bool,
     pub symlinks: bool,
-    /// Out-of-order ranged writes.
+    /// Ranges can be written out of order.
     pub random_write: bool,
 }
 
@@ -77,7 +78,8 @@ pub struct Metadata {
     pub size: u64,
     /// Modification time: seconds since 1970 and nanoseconds.
     pub modified: (i64, u32),
-    /// When the content or an attribute was changed last, which nobody can set: seconds since 1970 and nanoseconds.
+    /// Time of the last change of the content or an attribute, which cannot be set: seconds since
+    /// 1970 and nanoseconds.
     pub changed: (i64, u32),
     /// Permission bits, 0o7777.
     pub mode: u32,
@@ -86,174 +88,195 @@ pub struct Metadata {
     pub device: u64,
     pub inode: u64,
     pub links: u64,
-    /// 512-byte blocks in use (less than `size` where the file is sparse).
+    /// 512-byte blocks in use (less than `size` if the file is sparse).
     pub blocks: u64,
-    /// Where a symbolic link points to. Filled by `stat` without follow and by `list`.
+    /// The target of a symbolic link. Set by `stat` without follow and by `list`.
     pub target: Option<BString>,
-    /// What this process may do with it (access checks done by the store).
+    /// The access of this process (checked by the store).
     pub readable: bool,
     pub writable: bool,
     pub searchable: bool,
 }
 
-/// How [`Store::open_write`] opens.
+/// Options of [`Store::open_write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
     pub create: bool,
     pub truncate: bool,
-    /// Fail where the file exists.
+    /// Fail if the file exists.
     pub exclusive: bool,
     /// Permission bits of a file that is created, before the umask.
     pub mode: u32,
 }
 
-/// Keeps transfers to a file apart, whether they read or write it. Stores that cannot lock need nothing of their own.
+/// Locks between transfers that read or write a file. The default methods are for stores that
+/// cannot lock.
 pub trait Lock: Send + Sync {
-    /// Takes the file for this handle alone, until it is dropped; `false` where another handle (of any process) has it.
-    /// Only handles that ask are kept apart. Stores that cannot lock say `true`.
+    /// Locks the file exclusively for this handle, until it is dropped. Returns `false` if another
+    /// handle (of any process) has a lock. The lock is advisory. Stores that cannot lock return
+    /// `true`.
     ///
     /// # Errors
-    /// The system fails. A lock that another handle has, or that cannot be had at all, is no error.
+    /// The system fails. A lock that another handle has, or that cannot be had at all, is not an
+    /// error.
     fn lock(&self) -> Result<bool> {
         Ok(true)
     }
-    /// As [`Self::lock`], but beside others who share it. A lock that this handle has becomes one of this kind, or is lost where
-    /// that cannot be.
+    /// Like [`Self::lock`], but shared with other handles. A lock that this handle already has is
+    /// converted; it is lost if the conversion fails.
     ///
     /// # Errors
-    /// As [`Self::lock`].
+    /// The same errors as [`Self::lock`].
     fn lock_shared(&self) -> Result<bool> {
         self.lock()
     }
-    /// Gives back what [`Self::lock`] or [`Self::lock_shared`] took.
+    /// Releases the lock of [`Self::lock`] or [`Self::lock_shared`].
     fn unlock(&self) {}
 }
 
 /// A file open for ranged reads, from any thread.
 pub trait ReadHandle: Lock {
-    /// The attributes of the file as it is now.
+    /// The current attributes of the file.
     ///
     /// # Errors
-    /// The system cannot look at the open file: its server has lost it, say.
+    /// The system cannot read the attributes of the open file, for example because a file server
+    /// has lost it.
     fn metadata(&self) -> Result<Metadata>;
-    /// Reads at `offset`, up to `buffer.len()` bytes; 0 at the end.
+    /// Reads up to `buffer.len()` bytes at `offset`; returns 0 at the end.
     ///
     /// # Errors
-    /// As of the system, with the offset. The end of the file is no error.
+    /// Those of the system, with the offset. The end of the file is not an error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// For `sendfile`.
+    /// The descriptor for `sendfile`.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// For `poll`, where a read may have to wait for somebody else (a pipe, a terminal); then [`Self::read_now`] does not.
+    /// The descriptor for `poll`, if a read may have to wait for another program (a pipe, a
+    /// terminal). [`Self::read_now`] does not wait then.
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// As [`Self::read_at`]; `None` where there is nothing to read yet.
+    /// Like [`Self::read_at`], but returns `None` if there is nothing to read yet.
     ///
     /// # Errors
-    /// As [`Self::read_at`].
+    /// The same errors as [`Self::read_at`].
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
         self.read_at(buffer, offset).map(Some)
     }
-    /// The parts of `[start, end)` that hold data; all of it where the store knows no holes.
+    /// The ranges of `[start, end)` that contain data; all of it if the store does not know about
+    /// holes.
     ///
     /// # Errors
-    /// As of the system. To know no holes is no error.
+    /// Those of the system. Not to know about holes is not an error.
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet>;
 }
 
 /// A file open for ranged writes in any order, from any thread.
 pub trait WriteHandle: Lock {
-    /// The attributes of the file as it is now.
+    /// The current attributes of the file.
     ///
     /// # Errors
-    /// The system cannot look at the open file: its server has lost it, say.
+    /// The system cannot read the attributes of the open file, for example because a file server
+    /// has lost it.
     fn metadata(&self) -> Result<Metadata>;
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// No space or quota is left, the file would be too large, bytes come out of turn ([`Self::in_order`]), or as of
-    /// the system; with the offset. A part of `data` may be written.
+    /// No space or quota is left, the file would be too large, bytes come out of order
+    /// ([`Self::in_order`]), or those of the system; with the offset. A part of `data` may have
+    /// been written.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
-    /// For `splice`. Only where bytes written at a position through it are the file's bytes.
+    /// The descriptor for `splice`, if bytes written through it at a position are the file's bytes.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// True where positions mean nothing (a device such as /dev/null, a pipe): writes go in order of arrival.
+    /// Whether positions have no meaning (a device such as /dev/null, a pipe): bytes are written in
+    /// the order in which they arrive.
     fn positionless(&self) -> bool {
         false
     }
-    /// True where nothing of what is written is kept (/dev/null), so that it need not even be read.
+    /// Whether written bytes are discarded (/dev/null), so that they need not even be read.
     fn discards(&self) -> bool {
         false
     }
-    /// Bytes have to be written from the first to the last: a pipe, a terminal. A write out of turn is refused.
+    /// Whether bytes must be written from the first to the last (a pipe, a terminal). A write out
+    /// of order fails.
     fn in_order(&self) -> bool {
         false
     }
-    /// For `poll`, where a write may have to wait for somebody else (who reads a pipe); then [`Self::write_now`] does not.
+    /// The descriptor for `poll`, if a write may have to wait for another program (the reader of a
+    /// pipe). [`Self::write_now`] does not wait then.
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// As [`Self::write_at`], as many bytes as are taken; `None` where none are taken yet.
+    /// Like [`Self::write_at`], but writes only as many bytes as are taken at once; `None` if no
+    /// bytes can be taken yet.
     ///
     /// # Errors
-    /// As [`Self::write_at`].
+    /// The same errors as [`Self::write_at`].
     fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
         self.write_at(data, offset).map(|()| Some(data.len()))
     }
-    /// `size` bytes will be written to this file, in any order, which is new or was prepared before. Space may be
-    /// reserved, so that the file has its size at once. `sync`: it is to be on the disk when it is complete.
+    /// Announces that `size` bytes will be written in any order. The file is new or was prepared
+    /// before. The store may reserve space, so that the file has its full size at once. `sync`
+    /// means that the file must be on the disk when it is complete.
     fn prepare(&self, _size: u64, _direct: DirectIo, _sync: bool) {}
-    /// `size` bytes will be written to this file, and whoever writes them tells which stay zero ([`Self::leave_zero`]) and when
-    /// all are there ([`Self::settle`]): space may be reserved ahead of them. The size stays what was written.
+    /// Announces that `size` bytes will be written. The writer reports which bytes stay zero
+    /// ([`Self::leave_zero`]) and when all are written ([`Self::settle`]), so the store may reserve
+    /// space ahead of the writes. The size of the file remains that of the written bytes.
     fn reserve_ahead(&self, _size: u64) {}
-    /// So many bytes are about to be written at `start` through [`Self::descriptor`].
+    /// Announces that `length` bytes will be written at `start` through [`Self::descriptor`].
     fn make_room(&self, _start: u64, _length: u64) {}
-    /// Nothing more is written, by nobody, and the file has `length` bytes: it need not keep space for more.
+    /// Announces that no writer writes any more, and that the file has `length` bytes. Space
+    /// reserved beyond them can be released.
     fn settle(&self, _length: u64) {}
-    /// Space is reserved ahead: the kernel does not by itself write the file when it takes the name of another.
+    /// Whether space is reserved ahead. The kernel then does not start to write the file by itself
+    /// when it replaces another one by rename.
     fn reserves_ahead(&self) -> bool {
         false
     }
-    /// The kernel begins to write the file. Nobody waits for the end.
+    /// Lets the kernel start to write the file, without waiting for the end.
     fn begin_sync(&self) {}
-    /// Makes zeros of what is there within the file's size, and gives its space back; `false` where that cannot be done.
+    /// Makes a range within the file's size zero and releases its space. Returns `false` if that is
+    /// impossible.
     fn punch(&self, _start: u64, _length: u64) -> bool {
         false
     }
-    /// Bytes that are best written at a time, at multiples of it and from memory at a page boundary; `None` where it
-    /// matters little.
+    /// The best size of a write in bytes. Such writes should be at multiples of it, from memory at
+    /// a page boundary. `None` if the size makes little difference.
     fn chunk(&self) -> Option<usize> {
         None
     }
-    /// Space was reserved that the file's size counts as written: before it is synced, a power loss may make zeros of what is
-    /// there.
+    /// Whether reserved space is included in the file's size, as if it were written. Until a sync,
+    /// a power loss may replace written bytes by zeros.
     fn is_reserved(&self) -> bool {
         false
     }
-    /// These bytes of a file that is new stay zero, or are of no use whatever they are: no space need be kept for them.
+    /// Announces that these bytes of a new file stay zero, or that their content does not matter:
+    /// no space need be reserved for them.
     fn leave_zero(&self, _start: u64, _length: u64) {}
-    /// Cuts the file off at `length`, or fills it up with zeros to there.
+    /// Truncates the file to `length`, or extends it with zeros.
     ///
     /// # Errors
-    /// No space is left for it, it would be too large, or as of the system.
+    /// No space is left, the file would be too large, or those of the system.
     fn set_len(&self, length: u64) -> Result<()>;
-    /// Data and size are on stable storage.
+    /// Waits until data and size are on stable storage.
     ///
     /// # Errors
-    /// The disk fails, or has no space for bytes that were taken already. Which of them are lost is not known.
+    /// The disk fails, or has no space for bytes that were taken before. It is unknown which of
+    /// them are lost.
     fn sync(&self) -> Result<()>;
-    /// Nothing more is written to this file, which is as `metadata` says. Where the store has taken bytes that it may be unable
-    /// to keep, as those on other machines' disks do, it says so now. That does not put them on stable storage.
+    /// Announces that the file, whose attributes are `metadata`, is not written any more. A store
+    /// that may lose bytes it has already taken, such as a network file system, reports that now.
+    /// The bytes need not be on stable storage.
     ///
     /// # Errors
-    /// Bytes that were taken are lost: for want of space, quota or the other machine.
+    /// Bytes that were taken are lost, because of space, quota or the file server.
     fn confirm(&self, _metadata: &Metadata) -> Result<()> {
         Ok(())
     }
-    /// All that the file system of this file was told is on stable storage, names among it.
+    /// Waits until everything written to this file's file system is on stable storage, including
+    /// names.
     ///
     /// # Errors
     /// Something of the file system could not be written, perhaps of another file.
@@ -263,170 +286,186 @@ pub trait WriteHandle: Lock {
     /// Sets the modification time: seconds since 1970 and nanoseconds.
     ///
     /// # Errors
-    /// The file is another user's, or the process may not act for the store's user.
+    /// The file is another user's, or the process may not impersonate the store's user.
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()>;
     /// Sets the permission bits, 0o7777.
     ///
     /// # Errors
-    /// The file is another user's, or the process may not act for the store's user.
+    /// The file is another user's, or the process may not impersonate the store's user.
     fn set_mode(&self, mode: u32) -> Result<()>;
 }
 
-/// What [`Store::list`] gives for each entry: name and attributes (symbolic links not followed).
+/// The callback of [`Store::list`]. It gets the name and attributes of each entry (symbolic links
+/// not followed).
 pub type ListSink<'a> = dyn FnMut(&BStr, Metadata) -> Result<()> + 'a;
 
-/// A storage system. All paths are absolute within it and cannot leave it, whatever symbolic links say.
+/// A storage system. All paths are absolute within it and cannot leave it, also not by symbolic
+/// links.
 ///
-/// Symbolic links are followed, also at the end of a path; but names are made, removed and renamed as they stand, and
-/// a file is never made where a link leads.
+/// Symbolic links are followed, also at the end of a path. But operations that create, remove or
+/// rename a name apply to the link itself, and a file is never created at the target of a link.
 pub trait Store: Send + Sync {
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
-    /// The same store for somebody who may not use all of it: before anything is done, `guard` is asked about the
-    /// place that a path leads to at that very moment, whoever swaps directories for symbolic links meanwhile
-    /// ([`ErrorKind::NotAllowed`] where it refuses). `real_path`, `free_space` and `sync_directory` are not guarded.
-    /// `None` where the store cannot do that.
+    /// Returns this store with access rules: before each operation, `guard` is called with the
+    /// place to which the path leads at that moment, even if other processes swap directories for
+    /// symbolic links meanwhile. If it refuses, the operation fails with [`ErrorKind::NotAllowed`].
+    /// `real_path`, `free_space` and `sync_directory` are not guarded. Returns `None` if the store
+    /// does not support this.
     fn guarded(&self, _guard: Guard) -> Option<Arc<dyn Store>> {
         None
     }
-    /// The same store, in which [`Self::rename`] replaces nothing: [`ErrorKind::AlreadyExists`] where the new name is there at
-    /// that very moment; and files that [`Self::open_write`] is to make anew must not be there either. Where the file system cannot do that in one step (NFS before 4.2, some FUSE), it looks first,
-    /// and who makes the name in between is replaced. `None` where the store cannot do it at all.
+    /// Returns this store with a [`Self::rename`] that replaces nothing: it fails with
+    /// [`ErrorKind::AlreadyExists`] if the new name exists at that moment. Files that
+    /// [`Self::open_write`] shall create must not exist either. If the file system cannot rename
+    /// without replacing in one step (NFS before 4.2, some FUSE file systems), the store checks
+    /// first, and a name that another process creates in between is replaced. Returns `None` if the
+    /// store does not support this at all.
     fn without_replacing(&self) -> Option<Arc<dyn Store>> {
         None
     }
-    /// The same store, which keeps `directory` open for who does several things there: its entries are looked at, made, removed
-    /// and renamed in this very directory, even where it is moved meanwhile. `None` where that gains nothing, or it
-    /// cannot be opened.
+    /// Returns this store with `directory` kept open, for several operations there. The entries are
+    /// accessed, created, removed and renamed in this very directory, even if it is moved
+    /// meanwhile. Returns `None` if there is no advantage, or the directory cannot be opened.
     fn near(&self, _directory: &VirtualPath) -> Option<Arc<dyn Store>> {
         None
     }
-    /// Has the calling thread act for the store's user until the guard is dropped. Each call does so by itself; around
-    /// several of them it saves changing back and forth.
+    /// Lets the calling thread impersonate the store's user until the guard is dropped. Each
+    /// operation does this by itself; around several operations the guard avoids repeated switches.
     ///
     /// # Errors
-    /// The process may not act for that user.
+    /// The process may not impersonate that user.
     fn acting(&self) -> Result<Acting> {
         Ok(Acting::default())
     }
-    /// The user that files are worked with as, where the store acts for another one than the process's.
+    /// The user that the store impersonates, if it is another one than that of the process.
     fn acting_uid(&self) -> Option<u32> {
         None
     }
-    /// The user whose files are our own: [`Self::acting_uid`], or that of the process; `None` where there are no owners.
+    /// The user who owns the files of this store's user: [`Self::acting_uid`], or the user of the
+    /// process. `None` if the store has no owners.
     fn own_uid(&self) -> Option<u32> {
         self.acting_uid()
     }
-    /// The attributes of an entry; with `follow`, of what a symbolic link leads to.
+    /// The attributes of an entry; with `follow`, those of the target of a symbolic link.
     ///
     /// # Errors
-    /// Nothing is there, with `follow` also where a link leads nowhere, or the way to it may not be taken.
+    /// The entry (with `follow`, also the target of a link) does not exist, or the path may not be
+    /// searched.
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata>;
-    /// The entries of a directory in no order, without `.` and `..`. An error of `sink` ends the walk.
+    /// Lists a directory in no particular order, without `.` and `..`. An error of `sink` stops the
+    /// listing.
     ///
     /// # Errors
-    /// It is not there, is no directory or may not be read; or the error of `sink`.
+    /// It does not exist, is no directory or may not be read; or the error of `sink`.
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()>;
-    /// Opens what exists, for reading.
+    /// Opens an existing file for reading.
     ///
     /// # Errors
-    /// It is not there, is a directory, or may not be read.
+    /// It does not exist, is a directory, or may not be read.
     fn open_read(&self, path: &VirtualPath) -> Result<Arc<dyn ReadHandle>>;
-    /// Opens a file for writing, as `options` say.
+    /// Opens a file for writing with these options.
     ///
     /// # Errors
-    /// It is a directory, may not be written, or is neither there nor to be made. [`ErrorKind::AlreadyExists`] where it
-    /// is not to be there, or is a symbolic link that leads nowhere.
+    /// It is a directory, may not be written, does not exist and shall not be created, or cannot be
+    /// created. [`ErrorKind::AlreadyExists`] if it must not exist but does, or is a symbolic link
+    /// to a missing target.
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>>;
-    /// Makes a directory. `mode` are its permission bits before the umask.
+    /// Creates a directory. `mode` are its permission bits before the umask.
     ///
     /// # Errors
-    /// The name is there already, its parent is not there or may not be written, or no space is left.
+    /// The name exists, its parent does not exist or may not be written, or no space is left.
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()>;
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// It is not there, is no directory, is not empty, is the root ([`ErrorKind::Busy`]), or may not be removed.
+    /// It does not exist, is no directory, is not empty, is the root ([`ErrorKind::Busy`]), or may
+    /// not be removed.
     fn remove_directory(&self, path: &VirtualPath) -> Result<()>;
-    /// Removes what is no directory.
+    /// Removes an entry that is no directory.
     ///
     /// # Errors
-    /// It is not there, is a directory, or may not be removed.
+    /// It does not exist, is a directory, or may not be removed.
     fn remove_file(&self, path: &VirtualPath) -> Result<()>;
-    /// Replaces `to` where it exists.
+    /// Renames an entry; replaces `to` if it exists.
     ///
     /// # Errors
-    /// `from` is not there or `to` is beneath it, what is at `to` cannot be replaced by it (a directory that is not
-    /// empty, say), they are on two file systems ([`ErrorKind::CrossDevice`]), or may not be changed.
+    /// `from` does not exist or `to` is below it, the entry at `to` cannot be replaced by it (for
+    /// example a directory that is not empty), they are on two file systems
+    /// ([`ErrorKind::CrossDevice`]), or the names may not be changed.
     fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()>;
-    /// As [`Self::rename`], but never of a directory, whatever others do meanwhile. [`ErrorKind::Unsupported`] where nobody can
-    /// make sure of that.
+    /// Like [`Self::rename`], but never renames a directory, even if another process replaces
+    /// `from` meanwhile. [`ErrorKind::Unsupported`] if the store cannot ensure that.
     ///
     /// # Errors
-    /// As [`Self::rename`]; `from` is a directory, or cannot have a second name for a moment.
+    /// The same errors as [`Self::rename`]; or `from` is a directory, or cannot have a second name
+    /// for a moment.
     fn rename_file(&self, from: &VirtualPath, _to: &VirtualPath) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "rename", from.as_bytes()))
     }
-    /// Makes a symbolic link that says `target`, be that there or not.
+    /// Creates a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
-    /// The name is there already, the directory is not there or may not be written, or there are no links in this file
-    /// system.
+    /// The name exists, the directory does not exist or may not be written, or the file system has
+    /// no symbolic links.
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()>;
     /// Sets the modification time: seconds since 1970 and nanoseconds.
     ///
     /// # Errors
-    /// It is not there, or is another user's.
+    /// It does not exist, or is another user's.
     fn set_modified(&self, path: &VirtualPath, seconds: i64, nanoseconds: u32) -> Result<()>;
     /// Sets the permission bits, 0o7777.
     ///
     /// # Errors
-    /// It is not there, or is another user's.
+    /// It does not exist, or is another user's.
     fn set_mode(&self, path: &VirtualPath, mode: u32) -> Result<()>;
-    /// Gives it to another group.
+    /// Changes the group.
     ///
     /// # Errors
-    /// It is not there, is another user's, or may not be given to that group.
+    /// It does not exist, is another user's, or may not be given to that group.
     fn set_group(&self, path: &VirtualPath, gid: u32) -> Result<()>;
-    /// Cuts a file off at `length`, or fills it up with zeros to there.
+    /// Truncates a file to `length`, or extends it with zeros.
     ///
     /// # Errors
-    /// It is not there, is a directory, may not be written, or would be too large.
+    /// It does not exist, is a directory, may not be written, or would be too large.
     fn truncate(&self, path: &VirtualPath, length: u64) -> Result<()>;
-    /// The path with every symbolic link resolved, within the store: what access rules are checked against.
+    /// The path with every symbolic link resolved, within the store. Access rules are checked
+    /// against it.
     ///
     /// # Errors
-    /// It is not there, the way to it may not be taken, or it is outside by now ([`ErrorKind::Outside`]).
+    /// It does not exist, the path may not be searched, or it is outside of the store by now
+    /// ([`ErrorKind::Outside`]).
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath>;
-    /// The entries of a directory (names made, renamed, removed) are on stable storage.
+    /// Waits until the entries of a directory (names created, renamed, removed) are on stable
+    /// storage.
     ///
     /// # Errors
     /// It is no directory, may not be read ([`ErrorKind::PermissionDenied`]), or the disk fails.
     fn sync_directory(&self, _path: &VirtualPath) -> Result<()> {
         Ok(())
     }
-    /// Bytes that can still be written there; `None` where the store has no such figure.
+    /// How many bytes can still be written there; `None` if the store does not know.
     ///
     /// # Errors
-    /// It is not there, or its file system does not answer.
+    /// It does not exist, or its file system does not answer.
     fn free_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Removes a directory with all that is beneath it, or a file. Symbolic links are removed, not followed, even
-    /// where somebody puts them in the place of a directory meanwhile (stores in which that can happen do not use the
-    /// implementation that is given here). Stops at the first error.
+    /// Removes a file, or a directory with everything below it. Symbolic links are removed and not
+    /// followed, even if another process replaces a directory by a link meanwhile (stores in which
+    /// that can happen do not use this default implementation). Stops at the first error.
     ///
     /// # Errors
-    /// It is not there, is the root ([`ErrorKind::Busy`]), or something of it may not be removed.
+    /// It does not exist, is the root ([`ErrorKind::Busy`]), or a part of it may not be removed.
     fn remove_tree(&self, path: &VirtualPath) -> Result<()> {
         self.remove_tree_while(path, &mut || Ok(()))
     }
 
-    /// As [`Self::remove_tree`]; `go_on` is asked now and then, and stops it by an error. What is left is a tree that can be
-    /// removed as well.
+    /// Like [`Self::remove_tree`], but calls `go_on` regularly, whose error stops the removal. The
+    /// rest is a tree that can be removed as well.
     ///
     /// # Errors
-    /// As [`Self::remove_tree`], or the error of `go_on`.
+    /// The same errors as [`Self::remove_tree`], or the error of `go_on`.
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         remove::by_path(self, path, go_on)
     }

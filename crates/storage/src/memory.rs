@@ -1,4 +1,4 @@
-//! A store in memory, for tests and small temporary things.
+//! A store in memory, for tests and small temporary files.
 
 mod file;
 #[cfg(test)]
@@ -17,14 +17,15 @@ use crate::{
     Capabilities, Error, ErrorKind, ListSink, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions,
 };
 
-/// Files, directories and symbolic links in memory. Holes take memory; permissions are kept but not enforced.
+/// Files, directories and symbolic links in memory. Holes take memory; permissions are stored but
+/// not enforced.
 pub struct MemoryStore {
     tree: RwLock<Tree>,
     space: Arc<Space>,
 }
 
 impl MemoryStore {
-    /// `capacity` is how many bytes all files together can hold; beyond it there is no space left.
+    /// Makes an empty store. `capacity` is the maximum number of bytes of all files together.
     pub fn new(capacity: u64) -> Self {
         Self { tree: RwLock::new(Tree::new()), space: Arc::new(Space::new(capacity)) }
     }
@@ -53,7 +54,8 @@ impl MemoryStore {
             if !options.create && !options.exclusive {
                 return Err(ErrorKind::NotFound);
             }
-            // As on a file system: nothing is made through a symbolic link that leads nowhere.
+            // As on a file system, a symbolic link to a missing target is not followed to create a
+            // file.
             if tree.locate(path, false)?.node.is_some() {
                 return Err(ErrorKind::AlreadyExists);
             }
@@ -88,7 +90,7 @@ impl Store for MemoryStore {
     }
 
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()> {
-        // Not under the lock: the sink may use the store.
+        // The sink is called without the lock, because it may use the store.
         let entries: Vec<(BString, Metadata)> = {
             let tree = self.read();
             let id = tree.existing(path, true).map_err(fail("list", path))?;
@@ -178,7 +180,7 @@ impl Store for MemoryStore {
     }
 
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        // All at once: it takes no time.
+        // The whole tree is removed in one step, because that takes no time.
         go_on()?;
         self.write().remove_tree(path).map_err(fail("remove", path))
     }

@@ -1,4 +1,4 @@
-//! The store that keeps nothing: `/dev/zero` to read from, `/dev/null` to write to. For measuring the rest.
+//! A store without content, for measurements: reads return zeros, and writes are discarded.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -13,16 +13,17 @@ use crate::{
     Capabilities, Kind, ListSink, Lock, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions,
 };
 
-/// Every path but `/` is a file of zeros; whatever is written disappears.
+/// Every path except `/` is a file of zeros; written bytes are discarded.
 pub struct NullStore {
     size: u64,
-    /// A file of holes, for `sendfile`: the kernel sends its one page of zeros, so it takes no memory.
+    /// A file that is one hole, for `sendfile`. The kernel sends its shared page of zeros, so the
+    /// file takes no memory.
     zeros: OnceLock<Option<Arc<OwnedFd>>>,
     null: OnceLock<Option<Arc<OwnedFd>>>,
 }
 
 impl NullStore {
-    /// `size` is how many zeros each file has.
+    /// Makes a store whose files have `size` zeros each.
     pub fn new(size: u64) -> Self {
         Self { size, zeros: OnceLock::new(), null: OnceLock::new() }
     }
@@ -37,7 +38,7 @@ impl Store for NullStore {
         "null"
     }
 
-    /// No `rename`: what is written is not there to be renamed.
+    /// There is no `rename` because written files do not exist afterwards.
     fn capabilities(&self) -> Capabilities {
         Capabilities { descriptors: true, sparse: false, rename: false, symlinks: false, random_write: true }
     }
@@ -156,7 +157,7 @@ impl ReadHandle for Zeros {
         self.descriptor.as_ref().map(|fd| fd.as_fd())
     }
 
-    /// The zeros count as data: they are there to be moved.
+    /// The zeros count as data, so that they are transferred.
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
         Ok(RangeSet::from_range(start..end.min(self.size)))
     }
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_zeros_up_to_its_size() {
+    fn read_returns_zeros_up_to_the_size() {
         let store = NullStore::new(1 << 40);
         let path = VirtualPath::parse(b"/any/thing").unwrap();
         assert_eq!(store.stat(&path, true).unwrap().size, 1 << 40);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn its_zeros_can_be_sent_by_the_kernel() {
+    fn descriptor_of_zeros_works_with_sendfile() {
         let store = NullStore::new(3 << 20);
         let file = store.open_read(&VirtualPath::parse(b"/z").unwrap()).unwrap();
         let descriptor = file.descriptor().unwrap();
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_whatever_is_written() {
+    fn write_discards_all_bytes() {
         let store = NullStore::new(0);
         let options = WriteOptions { create: true, truncate: true, exclusive: false, mode: 0o666 };
         let file = store.open_write(&VirtualPath::parse(b"/x").unwrap(), options).unwrap();

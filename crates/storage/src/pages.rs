@@ -1,14 +1,15 @@
-//! Memory that begins with a page.
+//! Memory that begins at a page boundary.
 
 use std::ops::{Deref, DerefMut};
 
 const PAGE: usize = 4096;
 
-/// Bytes that begin with a page, zeros at first.
+/// Bytes that begin at a page boundary, initially zeros.
 ///
-/// What an allocator gives for a large size begins a few bytes after a page does. Copies from a file's pages to such an address
-/// take some processors (AMD's with a fast `rep movsb`) six times as long: they compare addresses within a page, and see
-/// an overlap. Direct reads and writes want whole pages, too.
+/// For large sizes, allocators return addresses a few bytes after a page boundary. Some processors
+/// (AMD's with a fast `rep movsb`) take six times as long to copy from a file's pages to such an
+/// address: they compare addresses within a page and detect a false overlap. Direct reads and
+/// writes require whole pages, too.
 #[derive(Debug)]
 pub struct Pages {
     bytes: Vec<u8>,
@@ -17,7 +18,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// `size` bytes.
+    /// Allocates `size` bytes.
     pub fn new(size: usize) -> Self {
         let bytes = vec![0; size + PAGE - 1];
         let start = bytes.as_ptr().align_offset(PAGE).min(PAGE - 1);
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn begins_with_a_page() {
+    fn pages_begin_at_a_page_boundary() {
         for size in [0, 1, 4096, 128 << 10, 1 << 20] {
             let mut pages = Pages::new(size);
             assert_eq!((pages.len(), pages.as_ptr().addr() % PAGE), (size, 0));

@@ -1,4 +1,7 @@
-//! Files that are not whole yet.
+//! Part files: uploads that are not complete yet. A [`PartFile`] writes the bytes under a temporary
+//! name, with a journal of the ranges that are present, and gives the file its name when it is
+//! complete. Several threads can write and record ranges; a lock keeps other transfers away. An
+//! interrupted transfer can be resumed.
 
 mod begin;
 mod names;
@@ -25,21 +28,24 @@ use crate::checksum::{Algorithm, Pieces};
 use crate::journal::{MOST_RANGES, SCATTERED};
 use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
 
-/// Says of an unfinished file that its bytes came from front to back (see [`Journaling::Sequential`]).
+/// The mark of a part file whose bytes came from front to back (see [`Journaling::Sequential`]).
 const STICKY: u32 = 0o1000;
 
-/// So many bytes of a file whose size nobody told are recorded before it gets a journal.
+/// If the size of a file is unknown, it gets a journal at the latest after this many recorded
+/// bytes.
 const UNKNOWN: u64 = 1 << 20;
 
-/// A file that gets its name when it is whole.
+/// A file that gets its name when it is complete.
 ///
-/// Until then its bytes are in [`part_name`], locked against other transfers, and [`journal_name`] says which of them
-/// are there. [`Self::commit`] gives it its name. What is neither committed nor discarded (dropped, killed) can be
-/// gone on with.
+/// Until then its bytes are in the part file [`part_name`], which is locked against other
+/// transfers. The journal [`journal_name`] says which ranges are present. [`Self::commit`] gives
+/// the file its name. A transfer that was neither committed nor discarded (dropped, killed) can be
+/// resumed.
 ///
-/// Where the path given is itself the name of a part, commit leaves it and its journal as they are: somebody renames
-/// it and then removes the journal ([`journal_of_part`]). Where the store cannot rename, or cannot write in any order,
-/// the file is written in place and there is nothing to go on with.
+/// If the given path is itself the name of a part file, commit leaves the part file and its journal
+/// as they are: the caller renames it and then removes the journal ([`journal_of_part`]). If the
+/// store cannot rename, or cannot write in any order, the file is written in place and cannot be
+/// resumed.
 pub struct PartFile {
     store: Arc<dyn Store>,
     names: Names,
@@ -49,31 +55,34 @@ pub struct PartFile {
     state: Mutex<State>,
     journal: OnceLock<Journal>,
     started_over: Option<String>,
-    /// How many names, that of the part and then that of its journal, the disk has.
+    /// How many of the two names, first that of the part file and then that of its journal, are on
+    /// the disk.
     names_synced: AtomicU8,
-    /// The file was larger than what was there: an earlier transfer reserved space, or left gaps.
+    /// The file was larger than the present ranges: an earlier transfer reserved space, or left
+    /// gaps.
     had_gaps: bool,
-    /// Where bytes are still missing there is nothing but zeros.
+    /// The missing ranges contain nothing but zeros.
     blank: bool,
-    /// Committed, abandoned or discarded.
+    /// Whether the file was committed, abandoned or discarded.
     done: AtomicBool,
 }
 
 struct State {
     present: RangeSet,
     pieces: Pieces,
-    /// Bytes recorded since the beginning of this transfer.
+    /// The number of bytes recorded since the start of this transfer.
     recorded: u64,
 }
 
 impl PartFile {
-    /// Opens the part of `target` for writing, or makes it.
+    /// Opens the part file of `target` for writing, or creates it.
     ///
-    /// [`ErrorKind::Busy`] where another transfer writes it.
+    /// Fails with [`ErrorKind::Busy`] if another transfer writes it.
     ///
     /// # Errors
-    /// Busy as said; [`ErrorKind::Unsupported`] where what has the part's name is no regular file, or neither to be
-    /// read nor to be removed; or the part or its journal cannot be made, read or replaced.
+    /// Busy, as above; [`ErrorKind::Unsupported`] if the entry with the part file's name is no
+    /// regular file, or can be neither read nor removed; or the part file or its journal cannot be
+    /// created, read or replaced.
     pub fn begin(
         store: &Arc<dyn Store>,
         target: &VirtualPath,
@@ -82,13 +91,14 @@ impl PartFile {
     ) -> Result<Self> {
         let names = Names::of(target, &**store);
         if let Some(target) = names.target.as_ref().filter(|target| is_cut(target)) {
-            // Not only when everything is there.
+            // A too long name must be reported now, not only after all bytes came.
             store
                 .stat(target, false)
                 .map(drop)
                 .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
         }
-        // Making the part, looking whether it is still there and giving it its name need not find the directory each time.
+        // With the directory kept open, it need not be looked up again to create the part file, to
+        // check that it is still there, and to rename it.
         let directory = names.part.parent().filter(|_| names.journal.is_some());
         let near = directory.and_then(|directory| store.near(&directory));
         let store = near.unwrap_or_else(|| store.clone());
@@ -109,7 +119,8 @@ impl PartFile {
             done: AtomicBool::new(false),
         };
         if part.options.journal != Journaling::Sequential {
-            // A part without a journal that others than sequential writers go on with would not say what is there.
+            // Non-sequential writers need a journal before they continue, because the size alone
+            // would not say which ranges are present.
             if part.journal.get().is_none() {
                 let state = part.state();
                 if !state.present.is_empty() {
@@ -119,7 +130,8 @@ impl PartFile {
             let there = part.handle.metadata()?.size;
             part.had_gaps = part.names.journal.is_some() && there > part.state().present.len();
             part.blank = there == 0 || part.clear(there);
-            // Not before: the size of one that was written in order says what is there, until a journal does.
+            // Not earlier: the size of a file that was written sequentially says what is present,
+            // until a journal does.
             if let Some(size) = part.key.size {
                 part.handle.prepare(size, part.options.direct, part.options.sync);
                 if part.options.reserve {
@@ -130,14 +142,16 @@ impl PartFile {
         Ok(part)
     }
 
-    /// What an interrupted transfer to `target` left; `None` where there is nothing to go on with.
+    /// Returns the state of an interrupted transfer to `target`; `None` if there is nothing to
+    /// resume.
     ///
-    /// After a crash of the machine this reads what is there, which takes time: `progress` is told how many bytes it has
-    /// read, and can stop it by an error. A [`Self::begin`] that follows need not read again.
+    /// After a crash of the machine, this reads the present ranges, which takes time. `progress` is
+    /// called with the number of bytes read, and its error stops the work. A later [`Self::begin`]
+    /// need not read them again.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] where another transfer writes it, [`ErrorKind::Unsupported`] where what has the part's name
-    /// is no regular file, a failure to read, or the error of `progress`.
+    /// [`ErrorKind::Busy`] if another transfer writes it, [`ErrorKind::Unsupported`] if the entry
+    /// with the part file's name is no regular file, a failure to read, or the error of `progress`.
     pub fn interrupted(
         store: &Arc<dyn Store>,
         target: &VirtualPath,
@@ -146,17 +160,17 @@ impl PartFile {
         begin::interrupted(&**store, &Names::of(target, &**store), progress)
     }
 
-    /// How many bytes from the start are there of a file that was to be written from front to back
-    /// ([`Journaling::Sequential`]) and has no name yet. Nothing is read.
+    /// Returns the number of bytes from the start that are present in an unfinished file that is
+    /// written from front to back ([`Journaling::Sequential`]). No content is read.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] where another transfer writes it, [`ErrorKind::Unsupported`] where what has the part's name
-    /// is no regular file; or the store cannot look at it.
+    /// [`ErrorKind::Busy`] if another transfer writes it, [`ErrorKind::Unsupported`] if the entry
+    /// with the part file's name is no regular file; or the store cannot access it.
     pub fn sequential_prefix(store: &Arc<dyn Store>, target: &VirtualPath) -> Result<Option<u64>> {
         begin::sequential_prefix(&**store, &Names::of(target, &**store))
     }
 
-    /// The ranges that are there, from earlier transfers and from this one.
+    /// The present ranges, from earlier transfers and this one.
     pub fn present(&self) -> RangeSet {
         self.state().present.clone()
     }
@@ -165,25 +179,25 @@ impl PartFile {
         self.handle.clone()
     }
 
-    /// CRC-32C of what is there, as far as it was recorded.
+    /// CRC-32C sums of the present ranges, as far as they were recorded.
     pub fn pieces(&self) -> Pieces {
         self.state().pieces.clone()
     }
 
-    /// Nothing but zeros is where bytes are still missing: those that are zero need not be written.
+    /// Whether the missing ranges contain nothing but zeros, so that zeros need not be written.
     pub fn is_blank(&self) -> bool {
         self.blank
     }
 
-    /// Why what an earlier transfer left was not used.
+    /// Why the data of an earlier transfer was not used.
     pub fn started_over(&self) -> Option<&str> {
         self.started_over.as_deref()
     }
 
-    /// Notes that a range has been written through [`Self::handle`]. From any thread.
+    /// Records that a range was written through [`Self::handle`]. Can be called from any thread.
     ///
     /// # Errors
-    /// The journal cannot be written, or is to be made and cannot, see [`Self::keep`].
+    /// The journal cannot be written, or must be created and cannot be, see [`Self::keep`].
     pub fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         if range.start >= range.end {
             return Ok(());
@@ -201,10 +215,12 @@ impl PartFile {
                 None => state.pieces.forget(range.clone()),
             }
             if self.journal.get().is_none() {
-                // Under the lock: what others record meanwhile comes either into the new journal or after it.
+                // Under the lock, so that ranges that other threads record meanwhile are either in
+                // the new journal or appended to it.
                 let needed = match self.options.journal {
                     Journaling::Above(threshold) => match self.key.size {
-                        // At once: a crash is not to cost more than what was not recorded yet.
+                        // From the first byte on: a crash must not cost more than the bytes that
+                        // were not recorded yet.
                         Some(size) => size > threshold,
                         None => state.recorded > threshold.min(UNKNOWN),
                     },
@@ -216,19 +232,20 @@ impl PartFile {
         self.journal.get().map_or(Ok(()), |journal| journal.append(range, crc32c))
     }
 
-    /// From now on what has been recorded so far is gone on with even where this process is killed, however small the
-    /// file is.
+    /// Makes sure that all ranges recorded so far can be resumed even if this process is killed,
+    /// however small the file is.
     ///
     /// # Errors
-    /// The journal cannot be made, or the part was removed, moved or replaced meanwhile ([`ErrorKind::Busy`]), or given up
-    /// ([`ErrorKind::Incomplete`]).
+    /// The journal cannot be created, or the part file was removed, moved or replaced meanwhile
+    /// ([`ErrorKind::Busy`]), or abandoned ([`ErrorKind::Incomplete`]).
     pub fn keep(&self) -> Result<()> {
         if self.done.load(Ordering::Relaxed) {
-            // A second try would not fail, and nothing is left to be kept.
+            // A retry would not fail, although no data is left to be kept.
             return Err(Error::new(ErrorKind::Incomplete, "keep", self.names.shown().as_bytes())
                 .with_detail("it was given up"));
         }
-        // Under the lock: what others record meanwhile comes either into the new journal or after it.
+        // Under the lock, so that ranges that other threads record meanwhile are either in the new
+        // journal or appended to it.
         let state = self.state();
         self.reach(&state)?;
         if self.journal.get().is_some() || state.present.is_empty() || self.is_told_by_size(&state) {
@@ -237,11 +254,12 @@ impl PartFile {
         self.create_journal(&state)
     }
 
-    /// Puts on stable storage what has been recorded so far. A crash of the machine does not lose it. Where that fails,
-    /// nothing of the file is left.
+    /// Writes all data recorded so far to stable storage, so that a crash of the machine does not
+    /// lose it. On failure, the part file is removed.
     ///
     /// # Errors
-    /// As [`Self::keep`] and [`Self::sync`]; the journal or the directory cannot be put there.
+    /// The same errors as [`Self::keep`] and [`Self::sync`]; or the journal or the directory cannot
+    /// be synced.
     pub fn checkpoint(&self) -> Result<()> {
         self.keep()?;
         let recorded = self.journal.get().map(|journal| (journal, journal.len()));
@@ -259,32 +277,33 @@ impl PartFile {
         Ok(())
     }
 
-    /// Nothing more is written, at least not now: has the store say what of it it could not keep. Where that is so, nothing of
-    /// the file is left.
+    /// Lets the store report which data it could not keep. Call this when no more data is written
+    /// for now. On failure, the part file is removed.
     ///
     /// # Errors
-    /// As of [`WriteHandle::confirm`], or the store cannot look at the file.
+    /// The same errors as [`WriteHandle::confirm`]; or the store cannot access the file.
     pub fn confirm(&self) -> Result<()> {
         let metadata = self.handle.metadata()?;
         self.or_distrust(self.handle.confirm(&metadata))
     }
 
-    /// Puts the bytes on stable storage, but not what says which of them are there: for a file that is whole, and is about to
-    /// be given its name. Where that fails, nothing of the file is left.
+    /// Writes the bytes to stable storage, but not the journal: for a complete file that is about
+    /// to get its name. On failure, the part file is removed.
     ///
     /// # Errors
-    /// As of [`WriteHandle::sync`].
+    /// The same errors as [`WriteHandle::sync`].
     pub fn sync(&self) -> Result<()> {
         self.or_distrust(self.handle.sync())
     }
 
-    /// The file is whole: gives it its length, attributes and name.
+    /// Finishes a complete file: sets its length, attributes and name.
     ///
-    /// [`ErrorKind::Incomplete`] where not all of `0..length` is there; the part stays as it is.
+    /// Fails with [`ErrorKind::Incomplete`] if a part of `0..length` is missing; the part file
+    /// stays as it is.
     ///
     /// # Errors
-    /// Incomplete as said; as [`Self::check_ours`], [`Self::confirm`] and [`Self::sync`]; or length, attributes or name
-    /// cannot be set.
+    /// Incomplete, as above; the errors of [`Self::check_ours`], [`Self::confirm`] and
+    /// [`Self::sync`]; or length, attributes or name cannot be set.
     pub fn commit(&self, length: u64, modified: Option<(i64, u32)>, mode: Option<u32>) -> Result<()> {
         let missing = self.state().present.complement(0..length);
         if !missing.is_empty() {
@@ -308,9 +327,10 @@ impl PartFile {
         if let Some((seconds, nanoseconds)) = modified {
             self.handle.set_modified(seconds, nanoseconds)?;
         }
-        // What was written past the cache is on the disk already, but for its ends and the record that the reserved space
-        // is in use: a power loss must not make zeros of it once the file has its name. The same holds for space that an
-        // earlier transfer reserved, whichever way the rest came.
+        // Bytes written past the cache are on the disk already, except for the ends of the file and
+        // the file system's record that the reserved space is in use. A power loss after the rename
+        // must not turn them into zeros. The same is true for space that an earlier transfer
+        // reserved, however the other bytes were written.
         if self.options.sync || self.had_gaps || self.handle.is_reserved() {
             self.sync()?;
             awhile = true;
@@ -320,7 +340,8 @@ impl PartFile {
         self.or_distrust(self.handle.confirm(&metadata))?;
         if let Some(target) = &self.names.target {
             if awhile {
-                // Whoever has removed it meanwhile may have let another one begin: that is not to get the name.
+                // During the sync, a user may have removed the part file and another transfer may
+                // have created a new one, which must not get the name.
                 self.check_ours()?;
             }
             self.rename(target)?;
@@ -329,10 +350,11 @@ impl PartFile {
         if self.options.sync { self.sync_directory() } else { Ok(()) }
     }
 
-    /// Leaves what is there for a later transfer to go on with.
+    /// Keeps the present ranges for a later transfer to resume.
     ///
     /// # Errors
-    /// As [`Self::confirm`] and [`Self::keep`]; where no bytes came, as [`Self::discard`].
+    /// The same errors as [`Self::confirm`] and [`Self::keep`]; if no bytes came, those of
+    /// [`Self::discard`].
     pub fn abandon(&self) -> Result<()> {
         if self.done.swap(true, Ordering::Relaxed) || self.names.journal.is_none() {
             return Ok(());
@@ -342,11 +364,12 @@ impl PartFile {
         if self.journal.get().is_none() && state.present.is_empty() {
             return self.remove();
         }
-        // As `reach`. Nobody writes to it any more, and where the disk is full a length takes no room.
+        // As in `reach`. No thread writes any more, and setting a length needs no space on a full
+        // disk.
         let end = state.present.end();
         let there = self.handle.metadata().map(|metadata| metadata.size);
         let reached = there.and_then(|there| if there < end { self.handle.set_len(end) } else { Ok(()) });
-        // What is gone on with is trusted as it was told.
+        // The resumed transfer trusts the journal, so the store must confirm the bytes first.
         self.confirm()?;
         if self.journal.get().is_none() {
             if self.is_told_by_size(&state) {
@@ -354,15 +377,16 @@ impl PartFile {
             }
             journaled = self.create_journal(&state);
         }
-        // Also where the disk is full.
+        // Reserved space is released even if the disk is full.
         let given_back = self.give_back(&state);
         reached.and(journaled).and(given_back)
     }
 
-    /// Removes what is there.
+    /// Removes the part file and its journal.
     ///
     /// # Errors
-    /// The part or its journal may not be removed. To be gone already, or another one by now, is no error.
+    /// The part file or its journal may not be removed. It is no error if the file is gone or was
+    /// replaced.
     pub fn discard(&self) -> Result<()> {
         self.done.store(true, Ordering::Relaxed);
         self.remove()
@@ -372,11 +396,11 @@ impl PartFile {
         self.state.lock()
     }
 
-    /// What has the part's name can be another file: this one may have been removed or moved away, and a new transfer
-    /// begun. Gives the attributes of this one; `None` where it is another.
+    /// Returns the attributes of this file, or `None` if the part file's name refers to another
+    /// file. This one may have been removed or moved, and a new transfer may have started.
     fn ours(&self) -> Result<Option<Metadata>> {
         let own = self.handle.metadata()?;
-        // Written in place: the handle is all there is.
+        // The file is written in place, so there is only the handle.
         if self.names.journal.is_none() {
             return Ok(Some(own));
         }
@@ -387,10 +411,10 @@ impl PartFile {
         }
     }
 
-    /// That this file still has the part's name, and gives its attributes; otherwise [`ErrorKind::Busy`].
+    /// Checks that this file still has the part file's name, and returns its attributes.
     ///
     /// # Errors
-    /// Busy as said, where it was removed, moved or replaced; or the store cannot look at it.
+    /// [`ErrorKind::Busy`] if it was removed, moved or replaced; or the store cannot access it.
     pub fn check_ours(&self) -> Result<Metadata> {
         if let Some(metadata) = self.ours()? {
             return Ok(metadata);
@@ -399,21 +423,24 @@ impl PartFile {
             .with_detail("the unfinished file was removed, moved or replaced meanwhile"))
     }
 
-    /// Who was killed may have written what was not recorded any more. Whether nothing is left of it, of `there` bytes.
+    /// Removes unrecorded bytes that a killed process may have written to the file of `there`
+    /// bytes. Returns whether all of them were removed.
     fn clear(&self, there: u64) -> bool {
         let state = self.state();
         let end = state.present.end();
-        // What is not there, nobody has to look for.
+        // Bytes after the last present range are cut off, so only the gaps before need a search.
         if end < there && self.handle.set_len(end).is_err() {
             return false;
         }
         state.present.complement(0..end).iter().all(|gap| self.handle.punch(gap.start, gap.end - gap.start))
     }
 
-    /// Zeros at the end may have been left out: what is recorded beyond the file's end would count for nothing.
+    /// Extends the file to the end of the recorded ranges. Zeros at the end may not have been
+    /// written, and ranges beyond the end of the file would not count.
     fn reach(&self, state: &State) -> Result<()> {
         let end = state.present.end();
-        // Others may have written what is beyond, and not recorded it yet: no length is set.
+        // No length is set, because other threads may have written beyond `end` without having
+        // recorded it yet.
         if end > 0 && self.handle.metadata()?.size < end {
             self.handle.write_at(&[0], end - 1)
         } else {
@@ -421,13 +448,13 @@ impl PartFile {
         }
     }
 
-    /// Whether it is to take the place of another file.
+    /// Whether the file will replace an existing one.
     fn replaces(&self) -> bool {
         let target = self.names.target.clone().or_else(|| target_of_part(&self.names.part));
         target.is_some_and(|target| self.store.stat(&target, false).is_ok())
     }
 
-    /// What is there needs no journal to be known.
+    /// Whether the size of the file says which bytes are present, without a journal.
     fn is_told_by_size(&self, state: &State) -> bool {
         self.options.journal == Journaling::Sequential && is_prefix(&state.present)
     }
@@ -437,16 +464,18 @@ impl PartFile {
         let mode = self.check_ours()?.mode;
         let unmark = || if mode & STICKY != 0 { self.handle.set_mode(mode & !STICKY) } else { Ok(()) };
         if !is_prefix(&state.present) {
-            // Before there is a journal, in case that there will be none: the size does not say what is there.
+            // This is done before the journal is created, in case that fails: the size does not say
+            // what is present.
             unmark()?;
         }
         let journal = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces)?;
         let _ = self.journal.set(journal);
-        // From now on the size does not say what is there, not even where the journal gets lost.
+        // From now on the size does not say what is present, not even if the journal is lost.
         unmark()
     }
 
-    /// The journal goes first: one without its part would speak of the next part of that name.
+    /// The journal is removed first: if it remained without its part file, it would describe the
+    /// next part file of that name.
     fn rename(&self, target: &VirtualPath) -> Result<()> {
         let journaled = self.journal.get().is_some();
         if let Some(journal) = self.names.journal.as_ref().filter(|_| journaled) {
@@ -455,7 +484,7 @@ impl PartFile {
         self.store.rename(&self.names.part, target).inspect_err(|_| {
             if let Some(path) = self.names.journal.as_ref().filter(|_| journaled) {
                 let state = self.state();
-                // Best effort: without it the next transfer begins anew.
+                // Best effort: without the journal, the next transfer starts from the beginning.
                 let _ = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces);
             }
         })
@@ -471,11 +500,11 @@ impl PartFile {
         ignore_missing(self.store.remove_file(&self.names.part))
     }
 
-    /// Nobody knows whether what did not come will ever come: no space is kept for it.
+    /// Releases the space reserved for missing ranges, because they may never come.
     fn give_back(&self, state: &State) -> Result<()> {
         let size = self.key.size.unwrap_or_default();
         let missing = state.present.complement(0..size);
-        // It may have its name already, and be somebody else's business.
+        // The file may have been renamed already, so that it no longer belongs to this upload.
         let Some(metadata) = self.ours()? else { return Ok(()) };
         missing.iter().for_each(|range| self.handle.leave_zero(range.start, range.end - range.start));
         self.handle.settle(metadata.size);
@@ -487,10 +516,11 @@ impl PartFile {
         crate::sync_name(&*self.store, &directory, &*self.handle)
     }
 
-    /// After a failure it is not known which of the bytes are lost, and a second try would not fail: none are gone on with.
+    /// Removes the file after a failed sync: it is unknown which bytes are lost, and a second sync
+    /// would not fail. So none of them may be resumed.
     fn or_distrust(&self, synced: Result<()>) -> Result<()> {
         synced.inspect_err(|_| {
-            // As far as it can be done; what failed is what counts.
+            // Best effort; the error of the sync is returned.
             let _ = self.discard();
         })
     }
@@ -498,7 +528,7 @@ impl PartFile {
 
 impl Drop for PartFile {
     fn drop(&mut self) {
-        // Nobody is left to be told of an error; then the next transfer begins anew.
+        // An error cannot be reported here. The next transfer then starts from the beginning.
         let _ = self.abandon();
     }
 }

@@ -1,4 +1,4 @@
-//! The local file system, beneath a root directory that no path and no symbolic link leaves.
+//! The local file system below a root directory, which no path and no symbolic link can leave.
 
 mod acting;
 mod apart;
@@ -41,27 +41,29 @@ use crate::{
     WriteHandle, WriteOptions,
 };
 
-/// The files beneath a directory of this machine.
+/// The files below a directory of this machine.
 ///
-/// Every path is resolved by the kernel (`openat2`) as if the root directory were `/`: an absolute symbolic link
-/// counts from it, `..` does not leave it, and nobody who moves directories or swaps links meanwhile can change that.
-/// A root of `/` is used as it is, unless [`PosixOptions::no_magic_links`] is set.
+/// The kernel resolves every path (`openat2`) as if the root directory were `/`: an absolute
+/// symbolic link is relative to it, `..` does not leave it, and other processes cannot change that
+/// by moving directories or swapping links meanwhile. A root of `/` is used directly, unless
+/// [`PosixOptions::no_magic_links`] is set.
 #[derive(Clone)]
 pub struct PosixStore {
     root: Arc<Root>,
     options: Arc<PosixOptions>,
     user: User,
     guard: Option<Guard>,
-    /// Whether `rename` may put something in the place of what is there.
+    /// Whether `rename` may replace an existing entry.
     replaces: bool,
     near: Option<Arc<Near>>,
 }
 
 impl PosixStore {
-    /// Fails where `root` is not a directory that can be opened, by the user that the store acts for.
+    /// Opens the root directory as the user that the store impersonates.
     ///
     /// # Errors
-    /// `root` is not there, is no directory or may not be reached, or the process may not act for that user.
+    /// `root` does not exist, is no directory or may not be accessed, or the process may not
+    /// impersonate that user.
     pub fn new(root: &Path, options: PosixOptions) -> Result<Self> {
         let user = User::of(&options);
         let acting = user.act_on("open root", &VirtualPath::root())?;
@@ -74,11 +76,11 @@ impl PosixStore {
         PosixFile::new(fd, path.clone(), self.user.clone())
     }
 
-    /// Opens what exists, for writing.
+    /// Opens an existing file for writing.
     fn open_existing(&self, path: &VirtualPath, truncate: bool) -> Result<PosixFile> {
-        // Not waiting for a reader of a FIFO or the carrier of a line.
+        // Do not wait for a reader of a FIFO or the carrier of a line.
         let mut flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        // The guard comes first.
+        // With a guard, the file is truncated only after the guard has accepted it.
         flags.set(OFlags::TRUNC, truncate && self.guard.is_none());
         let file = self.file(self.opened(path, flags, "open", Purpose::Write)?, path)?;
         if truncate && self.guard.is_some() {
@@ -87,7 +89,7 @@ impl PosixStore {
         Ok(file)
     }
 
-    /// Asks for both names, and does it.
+    /// Checks both names with the guard and calls `act`.
     fn renaming(
         &self,
         from: &VirtualPath,
@@ -110,10 +112,10 @@ impl PosixStore {
             .map_err(|error| error.with_detail(format!("to {to}")))
     }
 
-    /// Makes a file, never through a symbolic link.
+    /// Creates a file, never through a symbolic link.
     fn open_new(&self, path: &VirtualPath, mode: u32) -> Result<PosixFile> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
-        // The bits beyond rwx are not permissions, and stay as they were asked for.
+        // The bits above rwx are not permissions, so the requested ones are kept.
         let bits = self.options.file_mode.map_or(mode, |fixed| fixed | (mode & 0o7000));
         let mode = Mode::from_raw_mode(bits & 0o7777);
         let made = if self.guard.is_none() && !self.is_near(path) {
@@ -149,7 +151,7 @@ impl Store for PosixStore {
     }
 
     fn near(&self, directory: &VirtualPath) -> Option<Arc<dyn Store>> {
-        // The kernel finds the way by itself where paths are used as they are.
+        // If paths are used directly, the kernel resolves them fast enough.
         if self.root.is_plain() {
             return None;
         }
@@ -215,8 +217,8 @@ impl Store for PosixStore {
         if options.exclusive || (options.create && options.truncate && !self.replaces) {
             return Ok(Arc::new(self.open_new(path, options.mode)?));
         }
-        // A file that comes and goes between the two calls is tried again; a symbolic link that leads nowhere
-        // "exists" for the one and not for the other for ever.
+        // If the file appears and disappears between the two calls, try again. A dangling symbolic
+        // link exists for one call and not for the other, so it fails all attempts.
         for _ in 0..8 {
             match self.open_existing(path, options.truncate) {
                 Err(error) if error.is_not_found() && options.create => {}
@@ -344,7 +346,7 @@ fn rename(old: &Place<'_>, new: &Place<'_>, replaces: bool) -> std::result::Resu
     let (from, to) = (old.directory(), new.directory());
     if !replaces {
         match rustix::fs::renameat_with(from, old.name(), to, new.name(), RenameFlags::NOREPLACE) {
-            // Not every file system knows the flag, and filters of containers may not let it pass.
+            // Some file systems do not support the flag, and filters of containers may refuse it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {}
             result => return result,
         }
@@ -357,7 +359,7 @@ fn rename(old: &Place<'_>, new: &Place<'_>, replaces: bool) -> std::result::Resu
     rustix::fs::renameat(from, old.name(), to, new.name())
 }
 
-/// The root directory can be neither removed nor renamed.
+/// Refuses to remove or rename the root directory.
 fn keep_root(path: &VirtualPath, action: &'static str) -> Result<()> {
     if path.is_root() { Err(Error::new(ErrorKind::Busy, action, path.as_bytes())) } else { Ok(()) }
 }

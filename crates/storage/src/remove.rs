@@ -3,7 +3,8 @@ use ropewalk_protocol::path::VirtualPath;
 
 use crate::{Error, ErrorKind, Kind, Result, Store};
 
-/// Removes a tree by its paths: for stores in which nobody can swap a directory for a link meanwhile.
+/// Removes a tree by its paths, for stores in which no other process can swap a directory for a
+/// link meanwhile.
 pub(crate) fn by_path<S: Store + ?Sized>(
     store: &S,
     path: &VirtualPath,

@@ -1,4 +1,5 @@
-//! What every store must do: run [`contract`] on a new one. And a store that tells what is done with it: [`Hooked`].
+//! The test suite for all stores ([`contract`]), and a store that reports its operations
+//! ([`Hooked`]).
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,9 +21,10 @@ use ropewalk_protocol::path::VirtualPath;
 pub use self::hooked::{Deed, Deeds, Hooked};
 use crate::{ErrorKind, Metadata, Result, Store, WriteHandle, WriteOptions};
 
-/// Checks everything that the interface promises, as far as the store's capabilities go.
+/// Checks all guarantees of the interface, as far as the store's capabilities go.
 ///
-/// `make` gives a new, empty store each time, with room for at least 64 MiB. Panics at the first thing that is wrong.
+/// `make` returns a new, empty store each time, with room for at least 64 MiB. Panics at the first
+/// violation.
 pub fn contract(make: &dyn Fn() -> Arc<dyn Store>) {
     files::check(make);
     directories::check(make);
@@ -45,7 +47,7 @@ fn path(bytes: impl AsRef<[u8]>) -> VirtualPath {
     VirtualPath::parse(bytes.as_ref()).unwrap()
 }
 
-/// Bytes of which no two stretches are alike.
+/// Bytes without repeated sequences.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
 }
@@ -85,7 +87,7 @@ fn names(store: &dyn Store, at: &str) -> Vec<String> {
     list(store, at).keys().map(ToString::to_string).collect()
 }
 
-/// The operation must fail, in this way, and say on what.
+/// Checks that the operation failed with this kind of error and names the path.
 #[track_caller]
 fn fails<T>(result: Result<T>, kind: ErrorKind, at: &str) {
     match result {

@@ -5,44 +5,46 @@ use ropewalk_protocol::path::VirtualPath;
 
 use crate::{Error, ErrorKind, Kind, Metadata, Result, Store};
 
-/// So many directories are open at a time at most; what lies deeper waits until they are closed.
+/// The maximum number of directories that are open at a time; deeper ones wait until these are
+/// closed.
 const OPEN_LEVELS: usize = 64;
 
-/// How [`walk`] goes.
+/// Options of [`walk`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkOptions {
-    /// Symbolic links count as what they lead to. One that leads nowhere is given as itself; one that leads to a
-    /// directory that we are in is given but not entered.
+    /// Treat symbolic links as their targets. A dangling link is visited as a link. A link to a
+    /// directory that contains it is visited but not entered.
     pub follow_links: bool,
-    /// 1: only the entries of the directory itself.
+    /// The maximum depth; 1 for the entries of the directory itself only.
     pub max_depth: Option<usize>,
 }
 
-/// What [`walk`] found.
+/// An event of [`walk`].
 #[derive(Debug)]
 pub enum Visit<'a> {
-    /// An entry; a directory comes before what is in it.
+    /// An entry; a directory comes before its entries.
     Entry { path: &'a VirtualPath, metadata: &'a Metadata },
-    /// A directory beneath the first that could not be read. The walk goes on without it.
+    /// A directory below the first one that could not be read. The walk continues without it.
     Failed { path: &'a VirtualPath, error: Error },
 }
 
-/// What to do with a directory that was visited; of no meaning for others.
+/// The next step for a visited directory; without meaning for other entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Into,
     Over,
 }
 
-/// What a walk tells of each thing it finds. An error ends the walk.
+/// The callback of a walk. Its error stops the walk.
 pub type WalkSink<'a> = dyn FnMut(Visit<'_>) -> Result<Step> + 'a;
 
-/// Visits everything beneath a directory, without the directory itself, in no order.
+/// Visits everything below a directory, but not the directory itself, in no particular order.
 ///
-/// Nothing is kept but the way from the top to where it is. Fails where `path` cannot be listed or where `sink` does.
+/// Only the path from the top to the current directory is kept in memory. Fails if `path` cannot be
+/// listed or `sink` fails.
 ///
 /// # Errors
-/// As of [`Store::list`] for `path` itself, or the error of `sink`.
+/// The errors of [`Store::list`] for `path` itself, or the error of `sink`.
 pub fn walk(
     store: &dyn Store,
     path: &VirtualPath,
@@ -59,7 +61,7 @@ pub fn walk(
     Ok(())
 }
 
-/// A directory on the way from the top.
+/// A directory on the path from the top.
 struct Level {
     identity: (u64, u64),
     above: Option<Rc<Self>>,
@@ -89,7 +91,7 @@ struct Walker<'a, 'sink> {
     sink: &'a mut WalkSink<'sink>,
     later: Vec<(VirtualPath, Rc<Level>)>,
     open: usize,
-    /// The error that is on its way up is the sink's.
+    /// Whether the current error comes from the sink.
     ended: bool,
 }
 
@@ -102,7 +104,7 @@ impl Walker<'_, '_> {
         result
     }
 
-    /// A directory that is not the first: its errors do not end the walk.
+    /// Visits a directory that is not the first one: its errors do not stop the walk.
     fn below(&mut self, path: &VirtualPath, level: &Rc<Level>) -> Result<()> {
         match self.directory(path, level) {
             Err(error) if !self.ended => self.tell(Visit::Failed { path, error }).map(drop),
@@ -188,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn visits_everything_once() {
+    fn walk_visits_everything_once() {
         let found = found(&store(), WalkOptions::default());
         assert_eq!(names(&found), ["/a", "/a/b", "/a/b/file", "/a/b/up", "/a/dangling", "/link"]);
     }
 
     #[test]
-    fn follows_links_but_not_in_circles() {
+    fn walk_follows_links_without_cycles() {
         let found = found(&store(), WalkOptions { follow_links: true, max_depth: None });
         assert!(names(&found).contains(&"/link/file"));
         assert!(names(&found).contains(&"/a/b/up"));
@@ -203,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_the_depth_asked_for() {
+    fn walk_stops_at_the_maximum_depth() {
         let found = found(&store(), WalkOptions { follow_links: false, max_depth: Some(2) });
         assert_eq!(names(&found), ["/a", "/a/b", "/a/dangling", "/link"]);
     }
 
     #[test]
-    fn passes_over_directories_and_ends_on_demand() {
+    fn walk_skips_directories_and_stops_on_error() {
         let mut seen = 0;
         walk(&store(), &path("/a"), WalkOptions::default(), &mut |_| {
             seen += 1;
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_trees_are_walked_whole() {
+    fn walk_of_deep_trees_is_complete() {
         let store = MemoryStore::new(0);
         let mut deep = VirtualPath::root();
         for _ in 0..150 {

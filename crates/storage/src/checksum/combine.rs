@@ -1,10 +1,10 @@
-//! Sums of blocks, and of two adjacent blocks from theirs.
+//! Sums of blocks, and the sum of two adjacent blocks from their sums.
 
 use super::Algorithm;
 
 /// The sum of a block.
 ///
-/// For algorithms that are not [`Algorithm::is_combinable`] this is 0 and means nothing.
+/// Returns a meaningless 0 for algorithms that are not [`Algorithm::is_combinable`].
 pub fn block_sum(algorithm: Algorithm, data: &[u8]) -> u32 {
     match algorithm {
         Algorithm::Adler32 => simd_adler32::adler32(&data),
@@ -16,7 +16,7 @@ pub fn block_sum(algorithm: Algorithm, data: &[u8]) -> u32 {
 
 /// The sum of block `a` followed by block `b`, which is `length` bytes long.
 ///
-/// For algorithms that are not [`Algorithm::is_combinable`] this is 0 and means nothing.
+/// Returns a meaningless 0 for algorithms that are not [`Algorithm::is_combinable`].
 pub fn combine(algorithm: Algorithm, a: u32, b: u32, length: u64) -> u32 {
     match algorithm {
         Algorithm::Adler32 => combine_adler32(a, b, length),
@@ -26,14 +26,14 @@ pub fn combine(algorithm: Algorithm, a: u32, b: u32, length: u64) -> u32 {
     }
 }
 
-/// RFC 1950 section 8.2: the low half is 1 + the sum of the bytes, the high half the sum of the low halves after
-/// each byte.
+/// RFC 1950 section 8.2: the low half is 1 + the sum of the bytes, the high half is the sum of the
+/// low halves after each byte.
 fn combine_adler32(a: u32, b: u32, length: u64) -> u32 {
     const BASE: u64 = 65521;
     let (low_a, high_a) = (u64::from(a & 0xffff), u64::from(a >> 16));
     let (low_b, high_b) = (u64::from(b & 0xffff), u64::from(b >> 16));
     let length = length % BASE;
-    // The low half of `b` counted from 1, and each of its high halves missed `low_a - 1`.
+    // The low half of `b` starts at 1, not at 0, and each term of its high half lacks `low_a - 1`.
     let low = (low_a + low_b + BASE - 1) % BASE;
     let high = (high_a + high_b + length * (low_a + BASE - 1)) % BASE;
     (high << 16 | low) as u32
@@ -42,10 +42,11 @@ fn combine_adler32(a: u32, b: u32, length: u64) -> u32 {
 static CRC32: Powers = Powers::new(0xedb8_8320);
 static CRC32C: Powers = Powers::new(0x82f6_3b78);
 
-/// Powers of x modulo a CRC polynomial, bits reflected: entry k is x^(8 * 2^k), "2^k zero bytes follow".
+/// Powers of x modulo a CRC polynomial, bits reflected: entry k is x^(8 * 2^k), the effect of 2^k
+/// zero bytes.
 ///
-/// The table makes joining two sums cost tens of nanoseconds for the usual block sizes; squaring matrices of bits
-/// each time costs a thousand times as much.
+/// With the table, combining two sums takes tens of nanoseconds for the usual block sizes. Squaring
+/// matrices of bits each time takes a thousand times as long.
 struct Powers {
     polynomial: u32,
     of_bytes: [u32; 64],
@@ -65,7 +66,7 @@ impl Powers {
         Self { polynomial, of_bytes }
     }
 
-    /// What `sum` contributes when `length` bytes follow.
+    /// The contribution of `sum` if `length` bytes follow.
     fn shift(&self, mut sum: u32, mut length: u64) -> u32 {
         while length != 0 {
             let power = self.of_bytes[length.trailing_zeros() as usize];
@@ -97,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn joined_sums_are_the_sum_of_the_joined(data in prop::collection::vec(any::<u8>(), 0..600), cut: usize) {
+        fn combine_equals_the_sum_of_the_whole(data in prop::collection::vec(any::<u8>(), 0..600), cut: usize) {
             let (a, b) = data.split_at(cut % (data.len() + 1));
             for algorithm in COMBINABLE {
                 let joined = combine(algorithm, block_sum(algorithm, a), block_sum(algorithm, b), b.len() as u64);
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn long_blocks_of_every_size() {
+    fn combine_of_long_blocks_equals_the_sum_of_the_whole() {
         let data: Vec<u8> = (0..1u32 << 18).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for algorithm in COMBINABLE {
             for cut in [0, 1, 65520, 65521, 65522, 1 << 17, (1 << 18) - 1, 1 << 18] {
@@ -119,9 +120,9 @@ mod tests {
         }
     }
 
-    /// Lengths that no test could hold in memory: (a zeros)(b zeros) in two ways.
+    /// Lengths that do not fit into memory: (a zeros)(b zeros), combined in two ways.
     #[test]
-    fn lengths_beyond_32_bits_are_associative() {
+    fn combine_beyond_32_bits_is_associative() {
         for algorithm in COMBINABLE {
             let sum = block_sum(algorithm, b"head");
             let zeros = block_sum(algorithm, &[0; 4096]);

@@ -3,18 +3,21 @@ use std::cell::Cell;
 use super::{Algorithm, Hasher};
 use crate::{Pages, ReadHandle, Result};
 
-/// Large enough to make calls cheap, small enough to stay in the nearest caches between reading and summing.
+/// Large enough that system calls cost little, small enough to stay in the nearest caches between
+/// reading and summing.
 const BUFFER: usize = 128 << 10;
 
 thread_local! {
-    /// Kept, since memory that is new to a process costs more than to sum a file that fits in it.
+    /// The buffer is kept per thread, because touching new memory takes longer than summing a file
+    /// of this size.
     static KEPT: Cell<Option<Pages>> = const { Cell::new(None) };
 }
 
-/// The checksum of `length` bytes (`None`: to the end) of a file from `offset`, in lowercase hexadecimal.
+/// The checksum of `length` bytes (`None`: to the end) of a file from `offset`, in lowercase
+/// hexadecimal.
 ///
-/// A file that ends earlier is summed to its end. `progress` is told the bytes summed so far, many times a MiB; its error ends
-/// the work and is what the caller gets.
+/// If the file ends earlier, its bytes up to the end are summed. `progress` is called with the
+/// number of bytes summed so far, several times per MiB. Its error stops the work and is returned.
 ///
 /// # Errors
 /// The file cannot be read, or the error of `progress`.

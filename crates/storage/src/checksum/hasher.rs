@@ -83,9 +83,10 @@ mod tests {
         hasher.finish()
     }
 
-    /// The check values of the catalogues (RFC 1950, 3720, 1321, 3174, 6234; XXH3 and BLAKE3 of their own tools).
+    /// The published check values (RFC 1950, 3720, 1321, 3174, 6234; those of XXH3 and BLAKE3 from
+    /// their own tools).
     #[test]
-    fn known_values() {
+    fn hasher_returns_published_check_values() {
         for (algorithm, expected) in [
             (Algorithm::Adler32, "091e01de"),
             (Algorithm::Crc32, "cbf43926"),
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_nothing() {
+    fn hasher_of_empty_input_returns_initial_sums() {
         assert_eq!(sum(Algorithm::Adler32, b""), "00000001");
         assert_eq!(sum(Algorithm::Crc32c, b""), "00000000");
         assert_eq!(sum(Algorithm::Md5, b""), "d41d8cd98f00b204e9800998ecf8427e");

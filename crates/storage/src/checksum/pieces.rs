@@ -5,26 +5,29 @@ use ropewalk_protocol::range::RangeSet;
 
 use super::{Algorithm, block_sum, combine};
 
-/// So many gaps are minded. A peer decides how many there are, and sums can be computed anew.
+/// The maximum number of gaps. The peer determines how many there are, and sums can be computed
+/// again.
 const MOST: usize = 1 << 20;
 
-/// The sums of the parts of a file, joined as they come in any order.
+/// The sums of ranges of a file, combined as they come in any order.
 ///
-/// Memory grows with the number of gaps, not with the number of blocks; with more than 2^20 of them no sum is known any more.
+/// Memory grows with the number of gaps, not with the number of blocks. With more than 2^20 gaps,
+/// no sum is known any more.
 ///
-/// Where two parts overlap it is not known whose bytes the file has in the end (the same sum for the same range is
-/// taken as the same bytes): that overlap stays unknown, and so is what cannot be told apart from it.
+/// If two ranges overlap, it is unknown which of them the file contains in the end (the same sum
+/// for the same range counts as the same bytes). The overlap stays unknown, and so does every range
+/// whose sum includes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pieces {
     algorithm: Algorithm,
-    /// Disjoint and never adjacent: start, and end with sum.
+    /// Disjoint ranges that are never adjacent: start -> end and sum.
     known: BTreeMap<u64, (u64, u32)>,
-    /// Written more than once: never known again.
+    /// Ranges that were written more than once, whose sums stay unknown.
     doubtful: RangeSet,
 }
 
 impl Pieces {
-    /// For a combinable algorithm; with another one [`Self::total`] is always `None`.
+    /// For a combinable algorithm; with another one, [`Self::total`] always returns `None`.
     pub fn new(algorithm: Algorithm) -> Self {
         Self { algorithm, known: BTreeMap::new(), doubtful: RangeSet::new() }
     }
@@ -55,7 +58,7 @@ impl Pieces {
         self.join(range, sum);
     }
 
-    /// Adds what `other` knows.
+    /// Adds the sums of `other`.
     pub fn merge(&mut self, other: &Self) {
         if other.algorithm != self.algorithm {
             return;
@@ -69,7 +72,8 @@ impl Pieces {
         }
     }
 
-    /// Drops every sum that has a byte of `range` in it: the bytes have changed and no sum is known.
+    /// Drops every sum that includes a byte of `range`: the bytes have changed, and their sum is
+    /// unknown.
     pub fn forget(&mut self, range: Range<u64>) {
         if range.start < range.end {
             self.take_overlapping(&range);
@@ -81,19 +85,19 @@ impl Pieces {
         self.known.iter().map(|(&start, &(end, _))| start..end).collect()
     }
 
-    /// Each range whose sum is known, with it.
+    /// Each range whose sum is known, with its sum.
     pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, u32)> + '_ {
         self.known.iter().map(|(&start, &(end, sum))| (start..end, sum))
     }
 
-    /// The sum of the bytes of a range in lowercase hexadecimal, where all of it is known.
+    /// The sum of the bytes of a range in lowercase hexadecimal, if all of it is known.
     pub fn total(&self, range: Range<u64>) -> Option<String> {
         self.total_of(&RangeSet::from_range(range))
     }
 
-    /// The sum of the bytes of several ranges, taken in order of offset, without what lies between.
+    /// The sum of the bytes of several ranges in order of offset, without the bytes between them.
     ///
-    /// `None` where a range is not known, or only together with bytes around it.
+    /// Returns `None` if a range is unknown, or known only together with bytes around it.
     pub fn total_of(&self, ranges: &RangeSet) -> Option<String> {
         if !self.algorithm.is_combinable() {
             return None;
@@ -160,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_in_any_order_give_the_sum_of_the_file(
+        fn insert_in_any_order_results_in_the_sum_of_the_file(
             cuts in prop::collection::btree_set(0usize..3000, 0..40),
             order in prop::collection::vec(any::<u64>(), 64),
         ) {
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_not_summed() {
+    fn total_with_gaps_is_none() {
         let data = data(100);
         let mut pieces = Pieces::new(A);
         put(&mut pieces, &data, 0..40);
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_unknown_for_good() {
+    fn total_of_overlap_stays_none() {
         let data = data(100);
         let mut pieces = Pieces::new(A);
         put(&mut pieces, &data, 0..50);
@@ -210,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_comes() {
+    fn insert_beyond_the_maximum_drops_all_sums() {
         let mut pieces = Pieces::new(A);
         for at in 0..MOST as u64 - 1 {
             pieces.insert(2 * at..2 * at + 1, 0);
         }
         assert_eq!(pieces.known.len(), MOST - 1);
-        // One that closes a gap is no further one.
+        // A range that closes a gap does not increase the number.
         pieces.insert(1..2, 0);
         assert_eq!(pieces.known.len(), MOST - 2);
         for at in (0..).map(|i| (1 << 30) + 2 * i).take(4) {
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_block_twice_does_no_harm() {
+    fn insert_of_the_same_block_twice_keeps_its_sum() {
         let data = data(100);
         let mut pieces = Pieces::new(A);
         put(&mut pieces, &data, 10..50);
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_is_merged_too() {
+    fn merge_takes_over_doubtful_ranges() {
         let data = data(100);
         let mut doubtful = Pieces::new(A);
         put(&mut doubtful, &data, 0..50);
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_can_be_known_again() {
+    fn insert_after_forget_restores_the_sum() {
         let data = data(100);
         let mut pieces = Pieces::new(A);
         put(&mut pieces, &data, 0..100);
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_a_sum_and_other_algorithms_have_none() {
+    fn total_of_nothing_exists_for_combinable_algorithms_only() {
         assert_eq!(Pieces::new(Algorithm::Adler32).total(0..0).unwrap(), "00000001");
         let mut pieces = Pieces::new(Algorithm::Md5);
         pieces.insert(0..5, 1);

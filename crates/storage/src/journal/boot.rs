@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-/// Tells whether the machine has been started anew since (`/proc/sys/kernel/random/boot_id`).
+/// Identifies the boot of the machine (`/proc/sys/kernel/random/boot_id`), to detect a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BootId(pub(super) [u8; 16]);
 
@@ -13,7 +13,7 @@ impl BootId {
         })
     }
 
-    /// An unknown one is the same as no other, not even as itself.
+    /// An unknown id equals no other, not even itself.
     pub(super) fn is_current(self) -> bool {
         self.0 != [0; 16] && self == Self::current()
     }
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn parse_reads_the_format_of_the_kernel() {
         let parsed = parse("00112233-4455-6677-8899-aabbccddeeff\n");
         assert_eq!(parsed.map(|id| (id[0], id[1], id[15])), Some((0, 0x11, 0xff)));
         assert_eq!(parse(""), None);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_boot_is_never_the_current_one() {
+    fn is_current_of_unknown_boot_is_false() {
         assert!(!BootId([0; 16]).is_current());
         assert!(!BootId([9; 16]).is_current());
     }

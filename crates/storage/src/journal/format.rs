@@ -1,4 +1,4 @@
-//! The bytes of a journal. Numbers are little-endian.
+//! The binary format of a journal. Numbers are little-endian.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -7,23 +7,26 @@ use super::JournalKey;
 use super::boot::BootId;
 use crate::checksum::{Algorithm, block_sum, combine};
 
-/// Bytes of a record. It divides the size of a disk block, so that a record is never torn in two by a crash.
+/// Length of a record in bytes. It divides the size of a disk block, so a crash never leaves half a
+/// record.
 pub(super) const RECORD: usize = 32;
 
 const MAGIC: [u8; 8] = *b"ROPEJNL1";
-/// Bytes before the source: magic, length, seed, boot id, size, modified, flags, length of the source.
+/// Length of the fields before the source in bytes: magic, length, seed, boot id, size, modified,
+/// flags, length of the source.
 const FIXED: usize = 8 + 4 + 4 + 16 + 8 + 8 + 4 + 4;
 const HAS_SIZE: u32 = 1;
 const HAS_MODIFIED: u32 = 2;
 /// Far more than a URL needs.
 pub(super) const LONGEST_HEADER: usize = 64 << 10;
 
-/// The CRC-32C of `bytes` behind something whose sum is `sum`.
+/// The CRC-32C of `bytes` after data whose sum is `sum`.
 pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
     combine(Algorithm::Crc32c, sum, block_sum(Algorithm::Crc32c, bytes), bytes.len() as u64)
 }
 
-/// Goes into the check of each record, so that records of an older journal in reused blocks are not taken for ours.
+/// The seed is part of the check of each record, so that records of an older journal in reused disk
+/// blocks are not accepted.
 pub(super) fn new_seed() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
@@ -36,7 +39,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Ends with the CRC-32C of all before; its length is a multiple of a record's.
+    /// Encodes the header. It ends with the CRC-32C of all bytes before, and its length is a
+    /// multiple of [`RECORD`].
     pub(super) fn encode(&self) -> Vec<u8> {
         let JournalKey { source, size, modified } = &self.key;
         let length = (FIXED + source.len() + 4).next_multiple_of(RECORD);
@@ -56,7 +60,8 @@ impl Header {
         bytes
     }
 
-    /// The header at the start of `bytes` and its length, or what is wrong with it.
+    /// Parses the header at the start of `bytes`. Returns it with its length, or what is wrong with
+    /// it.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, usize), &'static str> {
         if !bytes.starts_with(&MAGIC) {
             return Err("it is no journal, or one of another version");
@@ -92,11 +97,11 @@ impl Header {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// Bytes that the store has taken, with their CRC-32C where it is known.
+    /// Bytes that the store has taken, with their CRC-32C if it is known.
     Data { range: Range<u64>, sum: Option<u32> },
-    /// The bytes of so many records from the first are on stable storage.
+    /// The bytes of the first `records` records are on stable storage.
     Synced { records: u64 },
-    /// All records before are void; those that follow were found to be right under this boot.
+    /// All records before this one are void; those after it were verified under this boot.
     Boot { id: BootId },
 }
 
@@ -125,7 +130,7 @@ impl Record {
         bytes
     }
 
-    /// `None` where it is damaged.
+    /// Returns `None` for a damaged record.
     pub(super) fn parse(bytes: &[u8; RECORD], seed: u32) -> Option<Self> {
         if u32_at(bytes, 28) != Some(crc32c_append(seed, &bytes[..28])) {
             return None;
@@ -162,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_are_read_back(
+        fn header_is_parsed_back_and_damage_is_detected(
             source: String, size: Option<u64>, modified: Option<i64>, seed: u32, boot: [u8; 16], flip: usize,
         ) {
             let header = Header { seed, boot: BootId(boot), key: JournalKey { source, size, modified } };
@@ -175,14 +180,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_no_header(bytes: Vec<u8>) {
+        fn header_parse_of_any_bytes_fails(bytes: Vec<u8>) {
             prop_assert!(Header::parse(&bytes).is_err());
             let bytes = [&MAGIC[..], &bytes].concat();
             prop_assert!(Header::parse(&bytes).is_err());
         }
 
         #[test]
-        fn records_are_read_back(start in 0..u64::MAX / 2, length in 0..u64::MAX / 2, sum: Option<u32>, seed: u32,
+        fn record_is_parsed_back_and_damage_is_detected(start in 0..u64::MAX / 2, length in 0..u64::MAX / 2, sum: Option<u32>, seed: u32,
             flip in 0usize..RECORD * 8,
         ) {
             let data = Record::Data { range: start..start + length, sum };
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_beyond_64_bits_is_damage() {
+    fn record_parse_refuses_range_beyond_64_bits() {
         let mut bytes = Record::Data { range: 0..u64::MAX, sum: None }.encode(1);
         bytes[0] = 1;
         let check = crc32c_append(1, &bytes[..28]);

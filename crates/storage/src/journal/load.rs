@@ -10,7 +10,7 @@ use super::{Journal, JournalKey, MOST_RANGES, SCATTERED};
 use crate::checksum::{Algorithm, Pieces};
 use crate::{Kind, Metadata, ReadHandle, Result, Store, WriteOptions};
 
-/// What a journal says, once it has been found to be true.
+/// The verified content of a journal.
 pub(crate) struct Loaded {
     pub(crate) key: JournalKey,
     pub(crate) present: RangeSet,
@@ -18,12 +18,14 @@ pub(crate) struct Loaded {
     pub(crate) journal: Journal,
 }
 
-/// Reads the journal at `path` of the unfinished file `part`; `Err` within `Ok` says why it is of no use.
+/// Reads the journal at `path` of the unfinished file `part`. An `Err` within `Ok` says why it
+/// cannot be used.
 ///
-/// With a `key`, the journal must be of that source. After a crash of the machine the blocks are read and checked, and
-/// the journal is brought up to date, for which `alone` keeps out everybody else. `own` says whether a file may be what we
-/// left ourselves; `progress` is told how many bytes of the file were read, now and then also where none are, and can stop it
-/// by an error.
+/// If there is a `key`, the journal must be of that source. After a crash of the machine, the
+/// blocks are read and checked and the journal is updated. Before that, `alone` is called to get
+/// exclusive access. `own` says whether a file may have been written by this user. `progress` is
+/// called regularly with the number of bytes read from the file, also while only records are read;
+/// its error stops the work.
 pub(crate) fn load(
     store: &dyn Store,
     path: &VirtualPath,
@@ -42,7 +44,7 @@ pub(crate) fn load(
         Err(error) if error.is_not_found() => return Ok(Err("it has no journal".to_owned())),
         bytes => bytes?,
     };
-    // Of what is open: the names may lead to something else by now.
+    // The check uses the open file, because the name may refer to another file by now.
     let opened = bytes.metadata()?;
     if !own(&opened) {
         return Ok(Err("its journal belongs to another user".to_owned()));
@@ -62,7 +64,7 @@ pub(crate) fn load(
     let mut survey = reader.survey(header.boot, progress)?;
     if !survey.boot.is_current() {
         alone()?;
-        // Until then somebody else may have brought it up to date.
+        // Another process may have updated the journal before this one got exclusive access.
         survey = reader.survey(header.boot, progress)?;
     }
     if survey.boot.is_current()
@@ -117,10 +119,10 @@ pub(crate) fn load(
 
 const REPLACED: &str = "its journal was replaced while it was read";
 
-/// Whoever sends a file decides how many records there are. So many are gone through in a moment.
+/// The sender determines how many records there are. This many are processed in a moment.
 const RECORDS_AT_ONCE: u64 = 8192;
 
-/// Whether it is time to ask if this is to go on.
+/// Whether it is time to call `progress`.
 fn pauses(place: u64) -> bool {
     (place + 1).is_multiple_of(RECORDS_AT_ONCE)
 }
@@ -152,22 +154,23 @@ struct Reader<'a> {
     seed: u32,
 }
 
-/// What has to be known of a journal before its records mean anything.
+/// The facts about a journal that are needed to interpret its records.
 struct Survey {
-    /// Under which the records that count were written.
+    /// The boot under which the valid records were written.
     boot: BootId,
-    /// The first record that counts.
+    /// The first valid record.
     first: u64,
-    /// Records before this one are about bytes on stable storage.
+    /// The bytes of records before this one are on stable storage.
     synced: u64,
-    /// How many records there are, with damaged ones.
+    /// The number of records, including damaged ones.
     records: u64,
     damaged: Option<u64>,
 }
 
 impl Reader<'_> {
-    /// Gives every record from `first`, `None` for damaged ones, and says how many there are. A place that was
-    /// taken but not written before the end is left out, and so is a last record that is cut off.
+    /// Calls `visit` for every record from `first`, with `None` for damaged ones, and returns the
+    /// number of records. Records that were allocated but not written are skipped, and so is a
+    /// truncated last record.
     fn each(&self, first: u64, visit: &mut dyn FnMut(u64, Option<Record>) -> Result<()>) -> Result<u64> {
         let mut buffer = vec![0; 8192 * RECORD];
         let mut place = first;
@@ -206,25 +209,26 @@ impl Reader<'_> {
     }
 }
 
-/// Goes through the records in order; later ones overrule earlier ones.
+/// Processes the records in order; later ones override earlier ones.
 struct Replay<'a> {
     survey: &'a Survey,
     file: &'a dyn ReadHandle,
     size: u64,
     present: RangeSet,
     pieces: Pieces,
-    /// There are more ranges than are kept account of.
+    /// There are more ranges than can be tracked.
     scattered: bool,
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     checked: u64,
     buffer: Vec<u8>,
     progress: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
 impl Replay<'_> {
-    /// The kernel has had these bytes since they were written.
+    /// Processes a record of the current boot: the kernel still has the bytes.
     fn trust(&mut self, range: Range<u64>, sum: Option<u32>) -> Result<()> {
-        // Zeros at the end that were not written because the file is sparse, or a file that was cut off since.
+        // The range may be zeros at the end that were not written because the file is sparse, or
+        // the file may have been truncated since.
         if range.end > self.size {
             self.drop_range(range);
             return Ok(());
@@ -237,7 +241,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The machine went down since.
+    /// Processes a record of an earlier boot.
     fn check(&mut self, place: u64, range: Range<u64>, sum: Option<u32>) -> Result<()> {
         let Some(sum) = sum else {
             if place < self.survey.synced && range.end <= self.size {
@@ -257,7 +261,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// `None` where the file ends before.
+    /// Returns `None` if the file ends before the range does.
     fn sum_of(&mut self, range: &Range<u64>) -> Result<Option<u32>> {
         let (mut sum, mut at) = (0, range.start);
         while at < range.end {

@@ -40,7 +40,7 @@ fn plain(range: Range<u64>) -> Record {
     Record::Data { range, sum: None }
 }
 
-/// A part with all the data, and a journal of these records.
+/// A part file with all the data, and a journal with these records.
 fn store(boot: BootId, records: &[Record]) -> MemoryStore {
     let store = MemoryStore::new(1 << 20);
     put(&store, &path("/part"), &data());
@@ -60,7 +60,7 @@ fn present(store: &MemoryStore) -> String {
 }
 
 #[test]
-fn what_is_appended_is_read_back() {
+fn append_is_read_back_by_load() {
     let store = store(BootId::current(), &[]);
     let loaded = load_it(&store).unwrap();
     assert!(loaded.present.is_empty());
@@ -75,7 +75,7 @@ fn what_is_appended_is_read_back() {
 }
 
 #[test]
-fn under_the_same_boot_everything_counts() {
+fn load_under_the_same_boot_trusts_all_records() {
     let store = store(BootId::current(), &[summed(0..100), plain(500..600), summed(100..200)]);
     let loaded = load_it(&store).unwrap();
     assert_eq!(loaded.present.to_string(), "0-200,500-600");
@@ -83,7 +83,7 @@ fn under_the_same_boot_everything_counts() {
 }
 
 #[test]
-fn after_a_crash_blocks_are_compared_with_their_sums() {
+fn load_after_a_crash_verifies_the_sums() {
     let store = store(OTHER_BOOT, &[summed(0..100), summed(100..200), plain(200..300), summed(300..400)]);
     // A block that did not reach the disk.
     let options = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
@@ -97,7 +97,7 @@ fn after_a_crash_blocks_are_compared_with_their_sums() {
     assert_eq!(loaded.present.to_string(), "0-100,300-400");
     assert_eq!(loaded.pieces.covered(), loaded.present);
     assert_eq!(read, 300);
-    // The journal has been brought up to date: now it counts as it is, and can be appended to.
+    // The journal has been updated: it now counts without checks, and can be appended to.
     loaded.journal.append(100..200, None).unwrap();
     let again = load_it(&store).unwrap();
     assert_eq!(again.present.to_string(), "0-200,300-400");
@@ -105,7 +105,7 @@ fn after_a_crash_blocks_are_compared_with_their_sums() {
 }
 
 #[test]
-fn after_a_crash_blocks_without_a_sum_count_where_they_were_synced() {
+fn load_after_a_crash_keeps_synced_blocks_without_sum() {
     let records = [plain(0..100), plain(100..200), Record::Synced { records: 1 }, plain(200..300)];
     assert_eq!(present(&store(OTHER_BOOT, &records)), "0-100");
     let overwritten = [plain(0..300), Record::Synced { records: 1 }, plain(100..200)];
@@ -115,9 +115,9 @@ fn after_a_crash_blocks_without_a_sum_count_where_they_were_synced() {
     assert_eq!(present(&store(BootId::current(), &boot_between)), "5-10");
 }
 
-/// Only who has the file alone may write its journal.
+/// Only the process with exclusive access to the file may write its journal.
 #[test]
-fn others_are_kept_out_where_the_journal_is_brought_up_to_date() {
+fn load_requires_exclusive_access_to_update() {
     let busy = || Error::new(ErrorKind::Busy, "open", "/part");
     for (boot, asks) in [(BootId::current(), false), (OTHER_BOOT, true)] {
         let store = store(boot, &[summed(0..100)]);
@@ -127,7 +127,7 @@ fn others_are_kept_out_where_the_journal_is_brought_up_to_date() {
         };
         assert_eq!(load(&|| Err(busy())).err(), asks.then(busy));
         assert_eq!(get(&store, &path("/journal")), before);
-        // Who had it before may have written it.
+        // The process that had access before may have updated it.
         let loaded = load(&|| {
             assert!(asks);
             let other = load(&|| Ok(())).unwrap().ok().unwrap();
@@ -139,7 +139,7 @@ fn others_are_kept_out_where_the_journal_is_brought_up_to_date() {
 }
 
 #[test]
-fn checking_can_be_stopped() {
+fn load_stops_on_an_error_of_progress() {
     let stop = || Error::new(ErrorKind::Interrupted, "check", "/part");
     let store = store(OTHER_BOOT, &[summed(0..100)]);
     let result =
@@ -147,9 +147,9 @@ fn checking_can_be_stopped() {
     assert_eq!(result.err(), Some(stop()));
 }
 
-/// Also where nothing has to be read but its many records.
+/// Also if only the many records have to be read.
 #[test]
-fn going_through_many_records_can_be_stopped() {
+fn load_of_many_records_calls_progress() {
     const MANY: u64 = 20_000;
     let stop = || Error::new(ErrorKind::Interrupted, "check", "/part");
     let records: Vec<Record> = (0..MANY).rev().map(|at| plain(at % 1000..at % 1000 + 1)).collect();
@@ -164,7 +164,7 @@ fn going_through_many_records_can_be_stopped() {
         Ok(())
     });
     assert_eq!(loaded.unwrap().ok().unwrap().present.to_string(), "0-1000");
-    // Each record is looked at twice.
+    // Each record is read twice.
     assert_eq!(asked, 4);
     for end in 0..asked {
         let mut left = end;
@@ -177,7 +177,7 @@ fn going_through_many_records_can_be_stopped() {
 }
 
 #[test]
-fn damage_is_noticed() {
+fn load_detects_damaged_records() {
     let records = [summed(0..100), summed(100..200)];
     let header = get(&store(OTHER_BOOT, &[]), &path("/journal")).len();
     for (boot, expected) in
@@ -188,7 +188,7 @@ fn damage_is_noticed() {
         bytes[header + 9] ^= 4;
         put(&store, &path("/journal"), &bytes);
         assert_eq!(present(&store), expected);
-        // A last record that is cut off was never finished, and its place is used again.
+        // A truncated last record was never complete, and its place is reused.
         bytes[header + 9] ^= 4;
         bytes.truncate(header + RECORD + 11);
         put(&store, &path("/journal"), &bytes);
@@ -200,7 +200,7 @@ fn damage_is_noticed() {
 }
 
 #[test]
-fn a_place_that_was_taken_and_not_written_is_passed_over() {
+fn load_skips_unwritten_records() {
     let store = store(BootId::current(), &[summed(0..100), summed(100..200)]);
     let mut bytes = get(&store, &path("/journal"));
     let first = bytes.len() - 2 * RECORD;
@@ -210,7 +210,7 @@ fn a_place_that_was_taken_and_not_written_is_passed_over() {
 }
 
 #[test]
-fn what_is_no_journal_says_so() {
+fn load_of_invalid_journal_reports_the_reason() {
     let store = store(BootId::current(), &[]);
     for (bytes, why) in [
         (&b""[..], "it is no journal"),
@@ -227,7 +227,7 @@ fn what_is_no_journal_says_so() {
 }
 
 #[test]
-fn a_long_source_fits() {
+fn load_with_a_long_source_succeeds() {
     let store = store(BootId::current(), &[]);
     let long = JournalKey { source: "x".repeat(30_000), ..key() };
     Journal::create(
@@ -245,9 +245,9 @@ fn a_long_source_fits() {
 }
 
 proptest! {
-    /// Whatever stands in a journal: no panic, and nothing beyond the file.
+    /// No content of a journal causes a panic or a range beyond the file.
     #[test]
-    fn any_bytes_after_a_header_do_no_harm(
+    fn load_of_any_records_does_not_panic(
         junk in prop::collection::vec(any::<u8>(), 0..200),
         ranges in prop::collection::vec((any::<u64>(), any::<u64>(), any::<Option<u32>>()), 0..10),
         other: bool,

@@ -8,7 +8,7 @@ use ropewalk_protocol::range::RangeSet;
 
 use crate::{Error, ErrorKind, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
 
-/// The bytes that all files of a store may take together.
+/// The space that all files of a store share, in bytes.
 pub(super) struct Space {
     capacity: u64,
     used: AtomicU64,
@@ -34,7 +34,7 @@ impl Space {
     }
 }
 
-/// What files, directories and links have in common.
+/// The common attributes of files, directories and links.
 #[derive(Clone, Debug)]
 pub(super) struct Attributes {
     pub(super) mode: u32,
@@ -51,7 +51,7 @@ impl Attributes {
         Self { mode: mode & 0o7777, gid: 0, modified: now, changed: now, inode, links: 1 }
     }
 
-    /// The content is another one.
+    /// Sets the times after a change of the content.
     pub(super) fn modify(&mut self) {
         self.modified = now();
         self.changed = self.modified;
@@ -95,14 +95,14 @@ fn now() -> (i64, u32) {
     (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-/// One handle has a file's lock.
+/// The lock state if one handle has an exclusive lock.
 const ALONE: i32 = -1;
 
-/// The content of a file; handles keep it when its name is removed.
+/// The content of a file. Handles keep it when its name is removed.
 pub(super) struct File {
     content: RwLock<Vec<u8>>,
     attributes: Mutex<Attributes>,
-    /// How many handles share it, or [`ALONE`].
+    /// The number of handles with a shared lock, or [`ALONE`].
     locks: Mutex<i32>,
     space: Arc<Space>,
 }
@@ -140,7 +140,7 @@ impl File {
         if end > content.len() as u64 {
             self.resize(&mut content, end)?;
         }
-        // It fits: the content is in memory, so both are `usize`.
+        // This fits: the content is in memory, so both values are within `usize`.
         let start = end as usize - data.len();
         content[start..start + data.len()].copy_from_slice(data);
         self.attributes().modify();
@@ -178,7 +178,7 @@ impl Drop for File {
 pub(super) struct Handle {
     file: Arc<File>,
     path: VirtualPath,
-    /// Its part of the file's locks.
+    /// This handle's share of the file's locks.
     lock: Mutex<i32>,
 }
 
@@ -187,7 +187,7 @@ impl Handle {
         Self { file, path, lock: Mutex::new(0) }
     }
 
-    /// Gives back the lock that it has, and takes another one.
+    /// Releases the current lock and takes another one.
     fn lock_as(&self, wanted: i32) -> bool {
         let mut held = self.lock.lock();
         let mut all = self.file.locks.lock();

@@ -9,12 +9,12 @@ fn path(text: &str) -> VirtualPath {
 const CREATE: WriteOptions = WriteOptions { create: true, truncate: true, exclusive: false, mode: 0o644 };
 
 #[test]
-fn contract() {
+fn memory_store_keeps_the_contract() {
     crate::testing::contract(&|| Arc::new(MemoryStore::new(64 << 20)));
 }
 
 #[test]
-fn its_capacity_is_all_there_is() {
+fn writes_beyond_the_capacity_fail() {
     let store = MemoryStore::new(100);
     let file = store.open_write(&path("/a"), CREATE).unwrap();
     file.write_at(&[1; 60], 0).unwrap();
@@ -30,7 +30,7 @@ fn its_capacity_is_all_there_is() {
     let other = store.open_write(&path("/b"), CREATE).unwrap();
     other.write_at(&[2; 40], 0).unwrap();
     assert_eq!(other.write_at(&[2; 41], 0).unwrap_err().kind(), ErrorKind::NoSpace);
-    // Space comes back when the last handle of a removed file goes.
+    // The space is released when the last handle of a removed file is dropped.
     store.remove_file(&path("/a")).unwrap();
     assert_eq!(store.free_space(&path("/")).unwrap(), Some(0));
     drop(file);

@@ -9,7 +9,7 @@ use super::file::{Attributes, File};
 use crate::{ErrorKind, Kind, Metadata};
 
 const ROOT: u64 = 1;
-/// As on Linux.
+/// The limit of Linux.
 const MOST_LINKS: usize = 40;
 const LONGEST_NAME: usize = 255;
 
@@ -21,7 +21,7 @@ pub(super) enum Body {
 
 pub(super) struct Node {
     pub(super) body: Body,
-    /// Of directories and links; a file has its own, which handles see.
+    /// The attributes of a directory or link. A file has its own, which handles share.
     attributes: Mutex<Attributes>,
 }
 
@@ -45,9 +45,9 @@ impl Node {
     }
 }
 
-/// Where a path leads: a directory, a name in it, and what is there.
+/// The result of a path lookup: a directory, a name in it, and the entry of that name.
 pub(super) struct Spot {
-    /// The directories from the root to the one that holds the name.
+    /// The directories from the root to the one that contains the name.
     passed: Vec<(BString, u64)>,
     name: BString,
     pub(super) node: Option<u64>,
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// Follows a path; `follow` says whether a symbolic link at its end too.
+    /// Looks up a path. `follow` says whether a symbolic link at its end is followed.
     pub(super) fn locate(&self, path: &VirtualPath, follow: bool) -> Result<Spot, ErrorKind> {
         let mut passed: Vec<(BString, u64)> = Vec::new();
         let mut ahead: Vec<BString> = Vec::new();
@@ -149,7 +149,7 @@ impl Tree {
                 _ => passed.push((name, id)),
             }
         }
-        // A directory that was passed already, or the root.
+        // The path ends at a directory that was passed already, or at the root.
         let (name, id) = passed.pop().unwrap_or_else(|| (BString::default(), ROOT));
         Ok(Spot { passed, name, node: Some(id) })
     }
@@ -233,7 +233,7 @@ impl Tree {
     }
 }
 
-/// Puts the components of a path on top of what is still to walk, the first one last.
+/// Pushes the components of a path onto the stack `ahead`, the first one last.
 fn push(ahead: &mut Vec<BString>, path: &[u8]) {
     let components = path.rsplit_str("/").filter(|c| !c.is_empty() && *c != b".");
     ahead.extend(components.map(BString::from));

@@ -16,16 +16,17 @@ use crate::{
     WriteOptions,
 };
 
-/// Who begins a transfer waits so long for those who look what is there, which takes a moment; and looks this often.
+/// How long the start of a transfer waits for processes that inspect the part file, which takes a
+/// moment, and the interval between attempts.
 const LOOKING: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
 
-/// Where everything is.
+/// The names of the files of an upload.
 pub(super) struct Names {
-    /// What the part is renamed to at the end; `None` where it is not.
+    /// The name that the part file is renamed to at the end; `None` if it is not renamed.
     pub(super) target: Option<VirtualPath>,
     pub(super) part: VirtualPath,
-    /// `None` where the file is written in place.
+    /// `None` if the file is written in place.
     pub(super) journal: Option<VirtualPath>,
 }
 
@@ -41,13 +42,13 @@ impl Names {
         Self { target: Some(path.clone()), part: part_name(path), journal: Some(journal_name(path)) }
     }
 
-    /// The path to speak of.
+    /// The path for messages.
     pub(super) fn shown(&self) -> &VirtualPath {
         self.target.as_ref().unwrap_or(&self.part)
     }
 }
 
-/// An open part.
+/// An open part file.
 pub(super) struct Begun {
     pub(super) handle: Arc<dyn WriteHandle>,
     pub(super) present: RangeSet,
@@ -73,7 +74,8 @@ pub(super) fn begin(
         return Ok(Begun::empty(store.open_write(&names.part, write)?, None));
     };
     let mut why = None;
-    // Another transfer can finish or give up between two steps; then what was found is gone and it goes round again.
+    // Another transfer may commit or abandon the file between two steps. Then the file that was
+    // found is gone, and the loop starts again.
     for _ in 0..16 {
         match make(store, names, journal, options) {
             Ok(Some(handle)) => return Ok(Begun::empty(handle, why)),
@@ -82,7 +84,8 @@ pub(super) fn begin(
             Err(error) => return Err(error),
         }
         let left = match open_locked(store, names, &lock) {
-            // Whether anybody writes it cannot be known; whoever writes one can read it.
+            // Whether a transfer writes the file is unknown, but a transfer could read its own part
+            // file.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 if !is_own_leftover(store, &names.part)? {
                     return Err(in_the_way(names));
@@ -104,7 +107,8 @@ pub(super) fn begin(
                 Ok(Found { present, pieces, journal, .. }) => {
                     let unordered = options.journal != Journaling::Sequential;
                     if unordered && journal.is_none() && present.is_empty() {
-                        // Its size will not say what is there. (One with bytes gets a journal for that.)
+                        // The size will not say what is present. (A file with bytes gets a journal
+                        // for that.)
                         handle.set_mode(metadata.mode & !STICKY)?;
                     }
                     let handle = Arc::clone(handle);
@@ -115,7 +119,8 @@ pub(super) fn begin(
         } else if options.resume {
             why = Some(if own { "it cannot be written" } else { "it belongs to another user" }.into());
         }
-        // Removed, not emptied: it may be somebody else's file, or have other permissions. The journal goes first.
+        // The file is removed and not truncated, because it may be another user's file, or have
+        // other permissions. The journal goes first.
         for path in [journal, &names.part] {
             match ignore_missing(store.remove_file(path)) {
                 Err(error) if !own && error.kind() == ErrorKind::PermissionDenied => {
@@ -154,7 +159,7 @@ pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Opti
     Ok(known.then_some(metadata.size).filter(|size| *size > 0))
 }
 
-/// Makes a new part; `None` where it was taken away before it was ours.
+/// Creates a new part file; returns `None` if it was removed before this process got the lock.
 fn make(
     store: &dyn Store,
     names: &Names,
@@ -168,16 +173,17 @@ fn make(
     if !lock(&*handle)? {
         return Err(busy(names));
     }
-    // Whoever opened it before we had the lock may have removed it.
+    // Another process may have opened and removed the file before this one got the lock.
     if handle.metadata()?.links == 0 {
         return Ok(None);
     }
-    // One that lost its part would speak of this one.
+    // A journal that has lost its part file would describe this one.
     ignore_missing(store.remove_file(journal))?;
     Ok(Some(handle))
 }
 
-/// Takes the part for a transfer. Another transfer keeps it for long; who only looks shares the lock, and is waited for.
+/// Locks the part file for a transfer. Another transfer holds its exclusive lock for long, so that
+/// is an error. A process that only inspects the file holds a shared lock, so this waits for it.
 fn lock(handle: &dyn Lock) -> Result<bool> {
     let mut until = None;
     while !handle.lock()? {
@@ -191,10 +197,10 @@ fn lock(handle: &dyn Lock) -> Result<bool> {
     Ok(true)
 }
 
-/// A part that is there, open.
+/// An existing part file, open.
 enum Left {
     Writable(Arc<dyn WriteHandle>),
-    /// Another user's.
+    /// Another user's file.
     Readable(Arc<dyn ReadHandle>),
 }
 
@@ -224,10 +230,12 @@ impl Left {
     }
 }
 
-/// Takes a part for who is about to give it its name, or to remove it; `None` where somebody else has it.
+/// Locks a part file for a caller that is about to rename or remove it. Returns `None` if another
+/// process has locked it.
 ///
 /// # Errors
-/// [`ErrorKind::PermissionDenied`] where it is another user's and may not even be read: whether anybody writes it cannot be known.
+/// [`ErrorKind::PermissionDenied`] if it is another user's and cannot even be read, so that it is
+/// unknown whether a transfer writes it.
 pub fn hold_part(store: &dyn Store, part: &VirtualPath) -> Result<Option<HeldPart>> {
     let left = match Left::open(store, part) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && is_own_leftover(store, part)? => {
@@ -238,8 +246,8 @@ pub fn hold_part(store: &dyn Store, part: &VirtualPath) -> Result<Option<HeldPar
     Ok(left.lock().lock()?.then_some(HeldPart(Some(left))))
 }
 
-/// Whether a part that cannot be opened is our own, by what the file system says of it: an earlier run as somebody else has left
-/// it, or somebody has taken its permissions away.
+/// Whether a part file that cannot be opened belongs to this store's user, according to the file
+/// system. It may be from an earlier run as another user, or its permissions may have been removed.
 fn is_own_leftover(store: &dyn Store, part: &VirtualPath) -> Result<bool> {
     match store.stat(part, false) {
         Ok(metadata) => Ok(is_own(store, part, &metadata)),
@@ -248,15 +256,15 @@ fn is_own_leftover(store: &dyn Store, part: &VirtualPath) -> Result<bool> {
     }
 }
 
-/// Keeps others from a part until it is dropped.
+/// Keeps other processes away from a part file until it is dropped.
 pub struct HeldPart(Option<Left>);
 
 impl HeldPart {
-    /// Whether it is the `whole` one that was uploaded under this name, as far as that can be told: file systems give numbers of
-    /// inodes again.
+    /// Whether it is the `whole` file that was uploaded under this name, as far as this can be
+    /// determined: file systems reuse inode numbers.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The file cannot be inspected.
     pub fn is_still(&self, whole: &Metadata, store: &dyn Store, part: &VirtualPath) -> Result<bool> {
         let (Some(left), names) = (&self.0, Names::of(part, store)) else { return Ok(true) };
         let now = left.metadata()?;
@@ -269,20 +277,22 @@ impl HeldPart {
         Ok(found.is_err() || found.is_ok_and(|found| found.present.contains(0..now.size)))
     }
 
-    /// The file was renamed from the part's name to its own: it no longer says of itself that it is unfinished, nor has it the
-    /// permissions of `closed`, which only somebody who goes on with it needs.
+    /// Removes the marks of an unfinished file, after the file was renamed from the part file's
+    /// name to its own. It also removes the permissions in `closed`, which only a transfer that
+    /// resumes the file needs.
     ///
     /// # Errors
-    /// The permissions cannot be looked at or set: the file is another user's, say.
+    /// The permissions cannot be read or set, for example because the file is another user's.
     pub fn unmark(&self, closed: u32) -> Result<()> {
-        // What another user's upload says of itself is that user's.
+        // The marks of another user's upload are that user's.
         let Some(Left::Writable(part)) = &self.0 else { return Ok(()) };
         let mode = part.metadata()?.mode;
         if mode & (STICKY | closed) == 0 { Ok(()) } else { part.set_mode(mode & 0o777 & !closed) }
     }
 }
 
-/// As [`open_locked`], for who only looks what there is to go on with: nothing, in another user's.
+/// Like [`open_locked`] with a shared lock, for a caller that only inspects the file. Another
+/// user's file cannot be resumed, so it counts as missing.
 fn open_to_look(store: &dyn Store, names: &Names) -> Result<Option<(Left, Metadata)>> {
     match open_locked(store, names, &|left| left.lock_shared()) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(None),
@@ -290,14 +300,15 @@ fn open_to_look(store: &dyn Store, names: &Names) -> Result<Option<(Left, Metada
     }
 }
 
-/// Opens and locks the part that is there; `None` where there is none (any more). Where something else has its name, that is
-/// left alone: it will not go away by itself.
+/// Opens and locks the existing part file; returns `None` if there is none (any more). If another
+/// kind of entry has its name, that is an error, because it will not go away by itself.
 fn open_locked(
     store: &dyn Store,
     names: &Names,
     lock: &dyn Fn(&dyn Lock) -> Result<bool>,
 ) -> Result<Option<(Left, Metadata)>> {
-    // Asked before it is opened, which would follow a symbolic link: to nothing, or to what another one has locked.
+    // The check comes before the open, which would follow a symbolic link: to a missing file, or to
+    // a file that another process has locked.
     match store.stat(&names.part, false) {
         Ok(named) if named.kind != Kind::File => return Err(no_part(names, named.kind)),
         Ok(_) => {}
@@ -312,7 +323,7 @@ fn open_locked(
     if !lock(left.lock())? {
         return Err(busy(names));
     }
-    // It may have got its name, or have been removed, before we had the lock.
+    // The file may have been renamed or removed before this process got the lock.
     let metadata = left.metadata()?;
     match store.stat(&names.part, false) {
         Ok(named) if named.kind != Kind::File => Err(no_part(names, named.kind)),
@@ -325,15 +336,16 @@ fn open_locked(
     }
 }
 
-/// Whether it can be what an earlier upload of the same user left. Where others may make names in the directory, one of
-/// them can have put it there, or have linked the name to another file of the user.
+/// Whether an earlier upload of the same user may have left the file. If other users can create
+/// names in the directory, one of them may have put the file there, or may have linked the name to
+/// another file of the user.
 fn is_own(store: &dyn Store, part: &VirtualPath, metadata: &Metadata) -> bool {
     store.own_uid().is_none_or(|uid| metadata.uid == uid && metadata.links == 1)
         || store.acting_uid().is_none() && is_closed(store, part)
 }
 
-/// Whether nobody but its owner makes names in the directory: then whose files the file system says they are (it may know but
-/// one owner, or call root by another name) does not matter.
+/// Whether only the owner can create names in the directory. Then the file's owner does not matter:
+/// the file system may have one owner for all files, or map root to another user.
 fn is_closed(store: &dyn Store, part: &VirtualPath) -> bool {
     let directory = part.parent().unwrap_or_else(VirtualPath::root);
     store.stat(&directory, true).is_ok_and(|directory| directory.mode & 0o022 == 0)
@@ -355,7 +367,7 @@ fn load(
     alone: &dyn Fn() -> Result<()>,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Result<Found, String>> {
-    // Another user's would say that bytes are there which never came.
+    // A journal of another user could claim ranges that never came.
     let own = |metadata: &Metadata| is_own(store, &names.part, metadata);
     match journal::load(store, journal, &names.part, key, &own, alone, progress)? {
         Ok(Loaded { key, present, pieces, journal }) => {

@@ -1,4 +1,4 @@
-//! Names of what stands beside an unfinished file.
+//! Names of the temporary files of an upload.
 
 use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
@@ -6,30 +6,31 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const PART: &[u8] = b".ropewalk-part";
 const JOURNAL: &[u8] = b".ropewalk-journal";
-/// What file systems take at most.
+/// The longest name that file systems accept, in bytes.
 const LONGEST: usize = 255;
-/// Room for the name itself: a dot goes before it, the longer ending after it.
+/// The longest stem: a dot is added before it, and the longer of the two suffixes after it.
 const LONGEST_STEM: usize = LONGEST - 1 - JOURNAL.len();
 
-/// Where the bytes of an unfinished file are: `.NAME.ropewalk-part` beside it.
+/// The path of the part file of `target`: `.NAME.ropewalk-part` in the same directory.
 ///
-/// A name that would become too long is cut and told apart by a hash.
+/// A name that would be too long is truncated, and a hash is added to keep it unique.
 pub fn part_name(target: &VirtualPath) -> VirtualPath {
     beside(target, PART)
 }
 
-/// Where the journal of an unfinished file is: `.NAME.ropewalk-journal` beside it.
+/// The path of the journal of `target`: `.NAME.ropewalk-journal` in the same directory.
 pub fn journal_name(target: &VirtualPath) -> VirtualPath {
     beside(target, JOURNAL)
 }
 
-/// What the part of this name belongs to, unless the name was cut; `None` where `part` has no such name.
+/// The target of the part file with this name, unless the name was truncated; `None` if `part` is
+/// not such a name.
 pub fn target_of_part(part: &VirtualPath) -> Option<VirtualPath> {
     let stem = part.file_name()?.strip_prefix(b".")?.strip_suffix(PART)?;
     part.parent()?.child(stem).ok()
 }
 
-/// As [`target_of_part`], of journals as well.
+/// Like [`target_of_part`], but also for journals.
 pub fn target_of_temporary(place: &VirtualPath) -> Option<VirtualPath> {
     place.parent()?.child(stem_of_temporary(place.file_name()?)?).ok()
 }
@@ -39,18 +40,19 @@ fn stem_of_temporary(name: &BStr) -> Option<&[u8]> {
     rest.strip_suffix(PART).or_else(|| rest.strip_suffix(JOURNAL)).filter(|stem| !stem.is_empty())
 }
 
-/// The journal of what is itself a part; `None` where `part` has no such name.
+/// The journal of a part file; `None` if `part` is not the name of a part file.
 pub fn journal_of_part(part: &VirtualPath) -> Option<VirtualPath> {
     let stem = part.file_name()?.strip_prefix(b".")?.strip_suffix(PART)?;
     (!stem.is_empty()).then(|| sibling(part, stem, JOURNAL))
 }
 
-/// True for names of parts and of journals.
+/// Whether this is the name of a part file or a journal.
 pub fn is_temporary_name(name: &BStr) -> bool {
     stem_of_temporary(name).is_some()
 }
 
-/// Whether the part's name says nothing of whether the file system takes the name itself.
+/// Whether the part file's name is truncated, so that it does not show whether the file system
+/// accepts the name itself.
 pub(super) fn is_cut(target: &VirtualPath) -> bool {
     target.file_name().is_some_and(|name| name.len() > LONGEST_STEM)
 }
@@ -62,7 +64,7 @@ fn beside(target: &VirtualPath, ending: &[u8]) -> VirtualPath {
     }
     let hash = format!("~{:016x}", xxh3_64(name));
     let mut cut = LONGEST_STEM - hash.len();
-    // Not within a character of UTF-8, which some file systems insist on.
+    // Not within a UTF-8 character, because some file systems require valid UTF-8.
     while cut > 0 && name[cut] & 0xc0 == 0x80 {
         cut -= 1;
     }
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_beside_the_file() {
+    fn part_and_journal_names_are_in_the_same_directory() {
         let target = path(b"/a/b.dat");
         assert_eq!(part_name(&target), path(b"/a/.b.dat.ropewalk-part"));
         assert_eq!(journal_name(&target), path(b"/a/.b.dat.ropewalk-journal"));
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_stay_apart() {
+    fn part_name_of_long_names_is_unique_and_short_enough() {
         for fill in ["x", "\u{e9}", "\u{1f600}"] {
             let long = fill.repeat(LONGEST / fill.len() - 1);
             let (one, two) = (path(format!("/d/{long}1").as_bytes()), path(format!("/d/{long}2").as_bytes()));
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_names_are_known() {
+    fn is_temporary_name_recognises_both_suffixes() {
         assert!(is_temporary_name(".x.ropewalk-part".into()));
         assert!(is_temporary_name(".x.ropewalk-journal".into()));
         assert!(!is_temporary_name("x.ropewalk-part".into()));

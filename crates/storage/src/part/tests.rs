@@ -14,7 +14,7 @@ fn path(text: &str) -> VirtualPath {
     VirtualPath::parse(text.as_bytes()).unwrap()
 }
 
-/// Each test runs on both.
+/// Each test runs on both stores.
 fn stores() -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
     let directory = tempfile::tempdir().unwrap();
     let posix: Arc<dyn Store> = Arc::new(PosixStore::new(directory.path(), PosixOptions::default()).unwrap());
@@ -59,7 +59,7 @@ fn names(store: &dyn Store) -> Vec<String> {
     names
 }
 
-/// As a kill does: the lock goes, nothing is written.
+/// Simulates a killed process: the lock is released, but nothing is written.
 fn kill(part: PartFile) {
     part.done.store(true, Ordering::Relaxed);
 }
@@ -68,7 +68,7 @@ const EVERY: [Journaling; 4] =
     [Journaling::Sequential, Journaling::Above(0), Journaling::Above(50), Journaling::Above(1 << 20)];
 
 #[test]
-fn a_committed_file_has_its_name_and_leaves_nothing_else() {
+fn commit_renames_and_leaves_no_other_files() {
     for (store, _keep) in stores() {
         for journal in EVERY {
             let data = data(100);
@@ -93,7 +93,7 @@ fn a_committed_file_has_its_name_and_leaves_nothing_else() {
 }
 
 #[test]
-fn commit_replaces_sets_modes_and_cuts() {
+fn commit_replaces_sets_the_mode_and_truncates() {
     for (store, _keep) in stores() {
         for round in 0..2 {
             let data = data(100 - round);
@@ -108,7 +108,7 @@ fn commit_replaces_sets_modes_and_cuts() {
 }
 
 #[test]
-fn an_incomplete_file_does_not_get_its_name() {
+fn commit_of_incomplete_file_fails() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 10..20);
@@ -120,7 +120,7 @@ fn an_incomplete_file_does_not_get_its_name() {
 }
 
 #[test]
-fn an_abandoned_transfer_is_gone_on_with() {
+fn begin_after_abandon_resumes() {
     for (store, _keep) in stores() {
         for journal in EVERY {
             let data = data(100);
@@ -135,7 +135,7 @@ fn an_abandoned_transfer_is_gone_on_with() {
             assert_eq!(part.present(), RangeSet::from_range(0..30), "{journal:?}");
             write(&part, &data, 30..100);
             let sum = part.pieces().total(0..100);
-            // Without a journal the sum of what was there before is not known.
+            // Without a journal, the sum of the earlier bytes is unknown.
             assert_eq!(sum.is_some(), journal != Journaling::Sequential);
             part.commit(100, None, None).unwrap();
             assert_eq!(content(&*store, &path("/f")), data);
@@ -147,7 +147,7 @@ fn an_abandoned_transfer_is_gone_on_with() {
 }
 
 #[test]
-fn a_killed_transfer_is_gone_on_with_where_it_is_known_what_is_there() {
+fn begin_after_kill_resumes_if_the_ranges_are_known() {
     for (store, _keep) in stores() {
         for (journal, expected) in [
             (Journaling::Sequential, RangeSet::from_range(0..60)),
@@ -170,9 +170,9 @@ fn a_killed_transfer_is_gone_on_with_where_it_is_known_what_is_there() {
     }
 }
 
-/// Bytes out of order, killed before there was a journal, then found by a transfer from front to back.
+/// Bytes out of order, killed before there was a journal, then found by a sequential transfer.
 #[test]
-fn holes_are_never_taken_for_bytes() {
+fn begin_after_kill_does_not_count_holes() {
     for (store, _keep) in stores() {
         let data = data(100);
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
@@ -181,7 +181,7 @@ fn holes_are_never_taken_for_bytes() {
         assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), None);
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         assert!(part.present().is_empty());
-        // The other way round: it began from front to back, and others go on out of order.
+        // The other way round: started sequentially, resumed out of order.
         write(&part, &data, 0..20);
         kill(part);
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
@@ -190,7 +190,7 @@ fn holes_are_never_taken_for_bytes() {
         kill(part);
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         assert_eq!(part.present(), [0..20, 50..100].into_iter().collect());
-        // A writer that said it would keep the order and does not.
+        // A writer that announced sequential writes but does not keep the order.
         part.discard().unwrap();
         drop(part);
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
@@ -202,7 +202,7 @@ fn holes_are_never_taken_for_bytes() {
 }
 
 #[test]
-fn another_source_starts_over_and_says_why() {
+fn begin_with_another_source_restarts_and_reports_why() {
     for (store, _keep) in stores() {
         for (other, why) in [
             (JournalKey { source: "ftp://c/d".into(), ..key(100) }, "ftp://c/d"),
@@ -217,7 +217,7 @@ fn another_source_starts_over_and_says_why() {
             assert!(part.started_over().unwrap().contains(why), "{:?}", part.started_over());
             part.discard().unwrap();
         }
-        // What is not known makes no difference.
+        // Unknown fields are ignored.
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..50);
         drop(part);
@@ -228,7 +228,7 @@ fn another_source_starts_over_and_says_why() {
 }
 
 #[test]
-fn without_resume_what_is_there_goes() {
+fn begin_without_resume_removes_old_data() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..50);
@@ -242,7 +242,7 @@ fn without_resume_what_is_there_goes() {
 }
 
 #[test]
-fn a_journal_that_lost_its_part_does_not_speak_of_the_next() {
+fn begin_ignores_a_journal_without_part_file() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..100);
@@ -256,7 +256,7 @@ fn a_journal_that_lost_its_part_does_not_speak_of_the_next() {
 }
 
 #[test]
-fn a_name_that_is_too_long_is_told_before_a_byte_comes() {
+fn begin_with_a_name_too_long_fails() {
     let (store, _directory) = stores().swap_remove(0);
     let long = |length| path(&format!("/{}", "x".repeat(length)));
     let error = PartFile::begin(&store, &long(256), key(1), options(Journaling::Above(0))).err().unwrap();
@@ -266,7 +266,7 @@ fn a_name_that_is_too_long_is_told_before_a_byte_comes() {
 }
 
 #[test]
-fn two_transfers_do_not_write_the_same_part() {
+fn begin_while_another_transfer_writes_is_busy() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         for resume in [true, false] {
@@ -283,7 +283,7 @@ fn two_transfers_do_not_write_the_same_part() {
 }
 
 #[test]
-fn many_transfers_of_one_name_give_one_whole_file() {
+fn concurrent_transfers_of_one_name_commit_whole_files() {
     for (store, _keep) in stores() {
         std::thread::scope(|scope| {
             for id in 0..8u8 {
@@ -319,7 +319,7 @@ fn many_transfers_of_one_name_give_one_whole_file() {
 }
 
 #[test]
-fn streams_record_at_the_same_time() {
+fn record_from_several_threads_counts_all_ranges() {
     for (store, _keep) in stores() {
         let data = data(64 << 10);
         let part =
@@ -358,7 +358,7 @@ fn streams_record_at_the_same_time() {
 }
 
 #[test]
-fn a_part_named_as_such_is_left_for_somebody_to_rename() {
+fn commit_of_a_part_name_leaves_it_for_the_caller() {
     for (store, _keep) in stores() {
         let name = part_name(&path("/f"));
         let part = PartFile::begin(&store, &name, key(100), options(Journaling::Above(0))).unwrap();
@@ -379,7 +379,7 @@ fn a_part_named_as_such_is_left_for_somebody_to_rename() {
 }
 
 #[test]
-fn a_store_that_cannot_rename_is_written_in_place() {
+fn begin_on_a_store_without_rename_writes_in_place() {
     let store: Arc<dyn Store> = Arc::new(crate::NullStore::new(10));
     let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
     assert!(part.present().is_empty());
@@ -389,7 +389,7 @@ fn a_store_that_cannot_rename_is_written_in_place() {
 }
 
 #[test]
-fn a_failed_rename_keeps_what_is_there() {
+fn commit_with_failed_rename_keeps_the_part_file() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..100);
@@ -402,7 +402,7 @@ fn a_failed_rename_keeps_what_is_there() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_part_is_not_written_through() {
+fn begin_refuses_a_symbolic_link_as_part_file() {
     for (store, _keep) in stores() {
         let create = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o600 };
         store.open_write(&path("/precious"), create).unwrap().write_at(b"gold", 0).unwrap();
@@ -411,7 +411,8 @@ fn a_link_in_the_place_of_a_part_is_not_written_through() {
             PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         store.remove_file(&part_name(&path("/f"))).unwrap();
-        // Nor is one that leads nowhere another transfer, whose end would be worth waiting for.
+        // A dangling link is not taken for another transfer either, which would be worth waiting
+        // for.
         store.symlink("nowhere".into(), &part_name(&path("/f"))).unwrap();
         for resume in [false, true] {
             let options = PartOptions { resume, ..options(Journaling::Above(0)) };
@@ -430,7 +431,7 @@ fn a_link_in_the_place_of_a_part_is_not_written_through() {
 }
 
 #[test]
-fn bytes_cut_off_the_part_are_not_there_any_more() {
+fn begin_after_truncation_drops_the_missing_ranges() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..30);
@@ -444,7 +445,7 @@ fn bytes_cut_off_the_part_are_not_there_any_more() {
 }
 
 #[test]
-fn no_space_is_told() {
+fn write_without_space_fails() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1000));
     let part = PartFile::begin(&store, &path("/f"), key(10_000), options(Journaling::Above(0))).unwrap();
     let error = part.handle().write_at(&[1; 2000], 0).unwrap_err();
@@ -453,9 +454,9 @@ fn no_space_is_told() {
     assert!(names(&*store).is_empty());
 }
 
-/// Somebody removes the part, another transfer begins one: neither may spoil the other.
+/// The part file is removed and another transfer creates a new one: neither may damage the other.
 #[test]
-fn a_part_that_was_replaced_is_left_alone() {
+fn commit_and_discard_leave_a_replaced_part_file_alone() {
     for (store, _keep) in stores() {
         for journal in [Journaling::Sequential, Journaling::Above(0)] {
             let first = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
@@ -475,7 +476,7 @@ fn a_part_that_was_replaced_is_left_alone() {
             assert_eq!(content(&*store, &path("/f")), data(100));
             store.remove_file(&path("/f")).unwrap();
         }
-        // Nor does one that is given up write a journal for it.
+        // An abandoned transfer does not write a journal for the new one either.
         let first = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
         write(&first, &data(100), 50..100);
         store.rename(&part_name(&path("/f")), &path("/moved")).unwrap();
@@ -486,7 +487,7 @@ fn a_part_that_was_replaced_is_left_alone() {
 }
 
 #[test]
-fn one_begun_in_order_may_be_finished_in_any() {
+fn begin_unordered_resumes_a_sequential_part_file() {
     for (store, _keep) in stores() {
         let target = path("/f");
         let part = PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap();
@@ -498,7 +499,7 @@ fn one_begun_in_order_may_be_finished_in_any() {
         write(&part, &data(100), 60..100);
         kill(part);
         assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
-        // Without its journal the size would tell of bytes that never came.
+        // Without its journal, the size would include bytes that never came.
         store.rename(&journal_name(&target), &path("/journal")).unwrap();
         assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
         assert_eq!(PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap(), None);
@@ -514,14 +515,14 @@ fn one_begun_in_order_may_be_finished_in_any() {
 }
 
 #[test]
-fn one_begun_in_order_without_a_byte_may_be_written_in_any() {
+fn begin_unordered_unmarks_an_empty_sequential_part_file() {
     for (store, _keep) in stores() {
         let target = path("/f");
         kill(PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap());
         let part = PartFile::begin(&store, &target, key(100), options(Journaling::Above(1000))).unwrap();
         write(&part, &data(100), 60..100);
         kill(part);
-        // Nothing says that the first 60 never came.
+        // There is no record that the first 60 bytes never came.
         assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
         assert_eq!(PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap(), None);
     }

@@ -1,12 +1,12 @@
-//! Doing things with files as another user than the process.
+//! Impersonation: file access as another user than that of the process.
 //!
-//! Linux keeps a user, a group and supplementary groups for file access with each *thread*. [`act`] changes them for the
-//! calling thread until the guard that it gives is dropped; a thread that already acts for that user is left as it is,
-//! so that calls within calls cost nothing. The raw system call is used for the groups: the C library's would change
-//! them for all threads.
+//! Linux has a user, a group and supplementary groups for file access in each *thread*. [`act`]
+//! changes them for the calling thread until the returned guard is dropped. A thread that already
+//! impersonates that user is not changed, so nested calls cost nothing. The groups are set with the
+//! raw system call, because the function of the C library would change them for all threads.
 //!
-//! A thread begins with what its maker acted as. So, once anybody acts for others, calls that are to be made as the
-//! process see to it too.
+//! A new thread inherits the identity that its creator has at that moment. So, once any thread has
+//! impersonated a user, calls that shall run as the process switch explicitly, too.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_thread_groups};
 
 use super::Identity;
 
-/// What lets a process have its way with files that are not its own.
+/// The capabilities that give access to files of other users.
 const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -31,7 +31,7 @@ const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::MAC_OVERRIDE);
 
-/// Whether any thread has ever acted for somebody.
+/// Whether any thread has ever impersonated a user.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -40,13 +40,13 @@ thread_local! {
 
 struct Now {
     who: Who,
-    /// Guards that are alive.
+    /// The number of live guards.
     depth: u32,
 }
 
 #[derive(Clone)]
 enum Who {
-    /// The thread is new, and acts as its maker did at that time.
+    /// The thread is new, and still has the identity that its creator had.
     Unknown,
     Process,
     User(Arc<Identity>),
@@ -62,15 +62,16 @@ impl Who {
     }
 }
 
-/// While this lives, the calling thread acts for somebody; afterwards it acts as before. Where that cannot be had the
-/// process is aborted: it must not go on as the wrong user. Guards are dropped in the reverse order of their making.
+/// A guard: while it lives, the calling thread impersonates a user; afterwards the thread has its
+/// previous identity again. If that fails, the process is aborted, because it must not continue as
+/// the wrong user. Guards must be dropped in reverse order of creation.
 #[must_use = "the thread acts for the user only while this lives"]
 #[derive(Default)]
 pub struct Acting {
     before: Option<Who>,
-    /// Guards alive with this one; 0 where there was nothing to do.
+    /// The number of live guards including this one; 0 if nothing was changed.
     depth: u32,
-    /// It belongs to its thread.
+    /// The guard must stay in its thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -94,17 +95,18 @@ impl Drop for Acting {
     }
 }
 
-/// Has the calling thread act for `identity`, or as the process where there is none, until the guard is dropped.
+/// Lets the calling thread impersonate `identity`, or run as the process if it is `None`, until the
+/// guard is dropped.
 ///
 /// # Errors
-/// The process may not take on that identity (it needs CAP_SETUID and CAP_SETGID), or would keep power over the files of
-/// others with it. The thread then acts as before.
+/// The process may not impersonate that user (it needs CAP_SETUID and CAP_SETGID), or would keep
+/// access to files of other users. The thread then keeps its identity.
 pub(super) fn act(identity: Option<&Arc<Identity>>) -> Result<Acting, Errno> {
     let wanted = match identity {
         None if !IN_USE.load(Ordering::Acquire) => return Ok(Acting::default()),
         None => Who::Process,
         Some(identity) => {
-            // Before anything is changed.
+            // The identity of the process must be read before anything is changed.
             process();
             IN_USE.store(true, Ordering::Release);
             Who::User(Arc::clone(identity))
@@ -129,21 +131,22 @@ pub(super) fn act(identity: Option<&Arc<Identity>>) -> Result<Acting, Errno> {
     })
 }
 
-/// Whether this process can act for others.
+/// Whether this process can impersonate users.
 pub(super) fn is_possible() -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Has a new thread, which acts as its maker did, act as the process.
+/// Lets a new thread, which has inherited its creator's identity, run as the process.
 pub(crate) fn thread_starts() {
-    // The guard's end leaves the thread as the process.
+    // When the guard is dropped, the thread stays with the identity of the process.
     if let Err(errno) = act(None) {
         give_up(&format!("a new thread cannot act as the process: {errno}"));
     }
 }
 
-/// Who the process is. Asked for the first time when no thread acts for others yet.
+/// The identity of the process. It is read for the first time when no thread impersonates a user
+/// yet.
 fn process() -> &'static Identity {
     static PROCESS: OnceLock<Identity> = OnceLock::new();
     PROCESS.get_or_init(Identity::of_process)
@@ -156,12 +159,12 @@ fn switch(to: &Who) -> Result<(), Errno> {
     };
     let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
     set_thread_groups(&groups)?;
-    // Neither call tells whether it was done.
+    // Neither call reports success, so a second call reads the result.
     setfsgid(identity.gid.into());
     if setfsgid(u32::MAX.into()).as_raw() != identity.gid {
         return Err(Errno::PERM);
     }
-    // Last: the kernel takes the capabilities over files away, and gives them back, with it.
+    // The user is set last, because the kernel removes or restores the file capabilities with it.
     setfsuid(identity.uid.into());
     if setfsuid(u32::MAX.into()).as_raw() != identity.uid {
         return Err(Errno::PERM);
@@ -173,7 +176,7 @@ fn switch(to: &Who) -> Result<(), Errno> {
 }
 
 fn give_up(why: &str) -> ! {
-    // Whether anybody hears it or not.
+    // A failed write to stderr is ignored.
     let _ = writeln!(std::io::stderr(), "ropewalk: {why}; the process ends");
     std::process::abort();
 }

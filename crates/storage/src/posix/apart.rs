@@ -1,4 +1,4 @@
-//! Renaming what is no directory, and nothing else, whoever else renames meanwhile.
+//! Renames an entry that is no directory, even if other processes rename entries at the same time.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -8,8 +8,9 @@ use rustix::io::Errno;
 
 use super::root::Place;
 
-/// Between a look at a name and its renaming something else can take it. A link is never made to a directory: the file is
-/// linked to a name that nobody knows, which then becomes `to`. What cannot be linked is left alone, with an error.
+/// Another entry can take the name between a check and the rename. But a hard link to a directory
+/// cannot be made. So the file is linked to a secret name, which is then renamed to `to`. An entry
+/// that cannot be linked is left alone, with an error.
 pub(super) fn rename(
     old: &Place<'_>,
     new: &Place<'_>,
@@ -27,7 +28,7 @@ pub(super) fn rename(
     let nowhere = AtFlags::empty();
     rustix::fs::linkat(old.directory(), old.name(), between.directory(), between.name(), nowhere)?;
     let linked = look(&between)?;
-    // The kernel leaves two names of one file as they are.
+    // The kernel does not rename between two names of one file.
     let there = look(new).is_ok_and(|there| is_same(&there, &linked));
     let renamed = match there {
         true => Ok(()),
@@ -39,7 +40,8 @@ pub(super) fn rename(
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
-    // Of one name for both the file would be gone. Whoever has put something else in its place meanwhile keeps that.
+    // If both are the same name, removing it would lose the file. If another process has replaced
+    // the entry meanwhile, it is kept.
     match look(old) {
         Ok(left) if is_same(&left, &linked) && left.st_nlink > 1 => {
             rustix::fs::unlinkat(old.directory(), old.name(), nowhere)
@@ -52,7 +54,7 @@ fn is_one_place(old: &Place<'_>, new: &Place<'_>) -> Result<bool, Errno> {
     if old.name() != new.name() {
         return Ok(false);
     }
-    // A path from the root says all.
+    // A path from the root is complete, so the names alone can be compared.
     let whole = old.name().starts_with(b"/");
     Ok(whole || is_same(&rustix::fs::fstat(old.directory())?, &rustix::fs::fstat(new.directory())?))
 }

@@ -1,13 +1,15 @@
-//! Writing past the page cache.
+//! Writes past the page cache.
 //!
-//! A file that is larger than what the kernel takes before writers have to wait goes to the disk while it comes in, at the
-//! disk's pace. In the page cache it would take memory from everything else, and the processor's time to find it.
+//! If a file is larger than the amount of dirty data at which the kernel blocks writers, it is
+//! written at the speed of the disk in any case. In the page cache it would only take memory from
+//! other programs, and processor time to find that memory.
 //!
-//! There are two ways. *Uncached* writes (`RWF_DONTCACHE`) go through a few pages of the cache that are sent to the disk at
-//! once and then used again: the writer does not wait for the disk, any block will do, and the disk always has enough to
-//! do. *Direct* writes, into space that was reserved before, copy nothing and take the least of the processor's time; but a
-//! thread waits for each, and it takes several of them to keep the disk busy. Where the kernel has both, they are tried
-//! ([`Trial`]), unless direct ones were asked for.
+//! There are two ways. *Uncached* writes (`RWF_DONTCACHE`) use a few pages of the cache, which are
+//! sent to the disk at once and then reused. The writer does not wait for the disk, any block size
+//! works, and the disk always has enough work. *Direct* writes into space that was reserved before
+//! copy nothing and need the least processor time; but a thread waits for each of them, and several
+//! threads are needed to keep the disk busy. If the kernel supports both, both are tried
+//! ([`Trial`]), unless direct writes were requested.
 
 mod steps;
 mod trial;
@@ -29,43 +31,45 @@ use super::root::name_of;
 use super::unwritten::leaves_cache;
 use crate::DirectIo;
 
-/// Memory, lengths and offsets of direct writes are multiples of this, in bytes. Disks with larger blocks refuse, and
-/// get ordinary writes.
+/// Memory, lengths and offsets of direct writes are multiples of this, in bytes. Disks with larger
+/// blocks refuse such writes, and ordinary ones are used.
 const ALIGNMENT: usize = 4096;
 /// Smaller direct writes are slower than ordinary ones.
 const LEAST: usize = 512 << 10;
-/// What is sent to the disk at a time.
+/// The size of the writes to the disk.
 pub(super) const CHUNK: usize = 1 << 20;
-/// To give back less takes longer than to write it, and leaves a file in shreds.
+/// Releasing less space takes longer than writing it, and fragments the file.
 const WORTH: u64 = 64 << 10;
 
-/// To send less than this to the disk at once takes longer than to leave it to the kernel.
+/// Sending less than this to the disk at once takes longer than leaving it to the kernel.
 const LEAST_UNCACHED: usize = 64 << 10;
-/// `RWF_DONTCACHE`, which rustix does not name yet.
+/// `RWF_DONTCACHE`, which rustix has no name for yet.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-/// The kernel that has uncached writes on ext4 and XFS, and their early faults behind it: major and minor number.
+/// The first kernel that has uncached writes on ext4 and XFS without their early faults: major and
+/// minor number.
 const UNCACHED_SINCE: (u32, u32) = (6, 16);
 
-/// How a file is written past the cache, if it is.
+/// How a file is written past the cache, if at all.
 #[derive(Default)]
 pub(super) struct Direct(OnceLock<Way>);
 
 enum Way {
     Uncached,
     Direct(Reserved),
-    /// The same, and which way is to be gone now.
+    /// Also reserved; the trial decides which way is used at the moment.
     Either(Reserved, Arc<Trial>),
 }
 
-/// A second descriptor of the file, for direct writes into space that is reserved, for which the file has its size from the
-/// beginning. Where it is found that direct writes are not wanted, the file gets the size that it would have without.
+/// A second descriptor of the file, for direct writes into reserved space. For them the file has
+/// its full size from the start. If the trial finds that direct writes are not wanted, the file
+/// gets the size that it would have without them.
 struct Reserved {
     fd: OwnedFd,
     extent: Mutex<Extent>,
 }
 
 struct Extent {
-    /// Behind all that was or is just being written.
+    /// The end of all bytes that were written or are being written.
     end: u64,
     reserved: bool,
     steps: Steps,
@@ -76,7 +80,7 @@ impl Reserved {
         self.extent.lock()
     }
 
-    /// Before `length` bytes are written at `offset`; shorter writes than `least` need no space.
+    /// Prepares for `length` bytes at `offset`; writes shorter than `least` need no reserved space.
     fn reach(&self, offset: u64, length: u64, least: usize, trial: Option<&Trial>) {
         let mut extent = self.extent();
         let end = offset.saturating_add(length);
@@ -85,7 +89,7 @@ impl Reserved {
             return;
         }
         if trial.is_some_and(|trial| !trial.is_on() && trial.way() == trial::Way::Uncached) {
-            // Best effort: what stays reserved is given up with the file's last size.
+            // Best effort: space that stays reserved is released when the file gets its final size.
             extent.reserved = retry_on_intr(|| rustix::fs::ftruncate(&self.fd, extent.end)).is_err();
             return;
         }
@@ -93,12 +97,13 @@ impl Reserved {
         if length < least as u64 {
             return;
         }
-        // Under the lock: those who write there meanwhile would have to wait in the kernel as well.
+        // Under the lock, because other writers to the range would have to wait in the kernel as
+        // well.
         for range in extent.steps.reach(offset..end).iter() {
             let flags = FallocateFlags::KEEP_SIZE;
             let reserve = || rustix::fs::fallocate(&self.fd, flags, range.start, range.end - range.start);
             if retry_on_intr(reserve).is_err() {
-                // A quota, say: the writes will tell.
+                // For example because of a quota; the writes will report it.
                 extent.steps.end();
                 break;
             }
@@ -118,7 +123,7 @@ impl Direct {
         self.0.get().is_some()
     }
 
-    /// Bytes to write at a time, where it matters: now, that is.
+    /// The best size of a write now, if it matters.
     pub(super) fn chunk(&self) -> Option<usize> {
         match self.0.get()? {
             Way::Direct(_) => Some(CHUNK),
@@ -127,7 +132,7 @@ impl Direct {
         }
     }
 
-    /// Space was reserved that the file's size counts as written.
+    /// Whether reserved space is included in the size of the file.
     pub(super) fn is_reserved(&self) -> bool {
         match self.0.get() {
             Some(Way::Direct(_)) => true,
@@ -136,8 +141,8 @@ impl Direct {
         }
     }
 
-    /// `size` bytes will be written to this file, which is new or has been prepared before. Where it is not worth it, or the
-    /// space for direct writes cannot be reserved, nothing changes.
+    /// Prepares for `size` bytes in this file, which is new or was prepared before. Nothing changes
+    /// if it is not worth it, or if the space for direct writes cannot be reserved.
     pub(super) fn prepare(&self, file: BorrowedFd<'_>, size: u64, when: DirectIo, sync: bool) {
         if self.is_on() || !leaves_cache(when, size, sync) || (when == DirectIo::Auto && !gains(file)) {
             return;
@@ -148,7 +153,8 @@ impl Direct {
         self.prepare_with(file, size, trial, |fd| {
             retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, first))?;
             let length = rustix::fs::fstat(fd)?.st_size;
-            // All of it could make the disk full for everybody, and never come.
+            // Reserving all of it could fill the disk for other programs, although the bytes may
+            // never come.
             if u64::try_from(length).unwrap_or_default() < size {
                 retry_on_intr(|| rustix::fs::ftruncate(fd, size))?;
             }
@@ -156,7 +162,8 @@ impl Direct {
         });
     }
 
-    /// By direct writes, or as the trial finds. `reserve` gives the file its size, and says how much is reserved from its start on.
+    /// Prepares for direct writes, or for both ways if there is a trial. `reserve` gives the file
+    /// its size and returns how much is reserved from its start.
     fn prepare_with(
         &self,
         file: BorrowedFd<'_>,
@@ -178,7 +185,8 @@ impl Direct {
         let _ = self.0.set(way);
     }
 
-    /// Writes what can be written past the cache, from the start of `data` on; the caller writes the rest.
+    /// Writes the part of `data`, from its start, that can be written past the cache. The caller
+    /// writes the rest.
     pub(super) fn write(&self, file: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<usize, Errno> {
         match self.0.get() {
             Some(Way::Uncached) if data.len() >= LEAST_UNCACHED => write_uncached(file, data, offset),
@@ -187,7 +195,7 @@ impl Direct {
                 write_directly(&reserved.fd, data, offset)
             }
             Some(Way::Either(reserved, trial)) => {
-                // Also for what the caller writes.
+                // Also for the bytes that the caller writes.
                 reserved.reach(offset, data.len() as u64, LEAST_UNCACHED, Some(trial));
                 if data.len() < LEAST_UNCACHED {
                     return Ok(0);
@@ -198,7 +206,8 @@ impl Direct {
         }
     }
 
-    /// Gives back the space that was reserved for zeros. Best effort: they read as zeros anyway.
+    /// Releases the space that was reserved for zeros. Best effort: the space reads as zeros
+    /// anyway.
     pub(super) fn free(&self, start: u64, length: u64) {
         if let Some(Way::Direct(reserved) | Way::Either(reserved, _)) = self.0.get()
             && length >= WORTH
@@ -208,7 +217,7 @@ impl Direct {
     }
 }
 
-/// For direct writes to this file, which has so many bytes from now on.
+/// Sets up direct writes to this file, which gets its full size.
 fn reserved(
     file: BorrowedFd<'_>,
     size: u64,
@@ -222,12 +231,14 @@ fn reserved(
         let extent = Extent { end: length, reserved: true, steps: Steps::new(size, first) };
         return Some(Reserved { fd, extent: Mutex::new(extent) });
     }
-    // Where there was too little (a quota, say), ext4 keeps what it got, and the size that goes with it.
+    // If there was too little space (for example because of a quota), ext4 keeps the space it got
+    // and the enlarged size.
     let _ = retry_on_intr(|| rustix::fs::ftruncate(&fd, length));
     None
 }
 
-/// The way whose turn it is, or that was found to be better. What cannot be written directly is written uncached.
+/// Writes in the current way of the trial, or in the better one after it. Data that cannot be
+/// written directly is written uncached.
 fn write_either(
     file: BorrowedFd<'_>,
     fd: &OwnedFd,
@@ -251,14 +262,14 @@ fn write_either(
     Ok(done)
 }
 
-/// Of a processor, that this thread has used.
+/// The processor time that this thread has used.
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn write_uncached(file: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<usize, Errno> {
     match retry_on_intr(|| rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, DONTCACHE)) {
-        // Not with this file system.
+        // This file system does not support them.
         Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(0),
         result => result,
     }
@@ -277,7 +288,7 @@ fn write_directly(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<usize, Errno
         match rustix::io::pwrite(fd, &data[done..whole], offset + done as u64) {
             Ok(n) if n % ALIGNMENT == 0 && n > 0 => done += n,
             Err(Errno::INTR) => {}
-            // The disk's blocks are larger, or it wrote a part: the ordinary way knows what to do.
+            // The disk's blocks are larger, or it wrote only a part: ordinary writes handle both.
             Ok(_) | Err(Errno::INVAL) => break,
             Err(errno) => return Err(errno),
         }
@@ -285,29 +296,29 @@ fn write_directly(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<usize, Errno
     Ok(done)
 }
 
-/// Whether the kernel has them.
+/// Whether the kernel has uncached writes.
 fn uncached_writes() -> bool {
     static HAS: LazyLock<bool> =
         LazyLock::new(|| is_recent(&rustix::system::uname().release().to_string_lossy()));
     *HAS
 }
 
-/// Of a kernel's release, such as `6.18.44-1-amd64`.
+/// Whether a kernel release, such as `6.18.44-1-amd64`, is recent enough.
 fn is_recent(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().ok());
     let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else { return false };
     (major, minor) >= UNCACHED_SINCE
 }
 
-/// Whether there is space for a file of `size` bytes in place of this one: to find that out by reserving it would leave
-/// none to others meanwhile.
+/// Whether there is space for a file of `size` bytes in place of this one. Trying to reserve it
+/// would leave no space for other programs meanwhile.
 fn fits(file: BorrowedFd<'_>, before: &Stat, size: u64) -> bool {
     let has = u64::try_from(before.st_blocks).unwrap_or_default().saturating_mul(512);
     let free = rustix::fs::fstatvfs(file).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
     size <= free.saturating_add(has)
 }
 
-/// File systems that reserve space at once, and let several threads write it.
+/// Whether the file system reserves space at once, and lets several threads write a file.
 fn gains(file: BorrowedFd<'_>) -> bool {
     system_of(file).is_some_and(|(system, _)| matches!(system, EXT4 | XFS))
 }
@@ -322,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn direct_and_ordinary_writes_make_one_file() {
+    fn direct_and_ordinary_writes_are_combined() {
         // Not in /tmp, which may be in memory.
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let memory: Vec<u8> = (0..3 * CHUNK).map(|i| (i * 7 / 3) as u8).collect();
@@ -339,7 +350,7 @@ mod tests {
         back.truncate(n);
         assert!(back[..CHUNK].iter().all(|b| *b == 0));
         assert!(back[CHUNK..CHUNK + odd] == data[..odd]);
-        // What does not fit is left to others.
+        // Writes that do not fit are left to the caller.
         assert_eq!(direct.write(file.as_fd(), &data[..4096], 0).unwrap(), 0);
         assert_eq!(direct.write(file.as_fd(), &data[1..odd], 0).unwrap(), 0);
         assert_eq!(direct.write(file.as_fd(), &data[..odd], 512).unwrap(), 0);
@@ -353,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn uncached_and_ordinary_writes_make_one_file() {
+    fn uncached_and_ordinary_writes_are_combined() {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let data: Vec<u8> = (0..300_000).map(|i| (i * 7 / 3) as u8).collect();
         let direct = Direct::default();
@@ -362,7 +373,7 @@ mod tests {
         direct.prepare_with(file.as_fd(), u64::MAX, Some(trial), |_| panic!("nothing is reserved"));
         assert_eq!((direct.is_on(), direct.chunk()), (true, None));
         assert_eq!(file.metadata().unwrap().len(), 0);
-        // Any offset will do, and what is small goes the ordinary way.
+        // Any offset works, and small writes are left to the caller.
         for (start, end) in [(100_001, 300_000), (0, 100_000), (100_000, 100_001)] {
             let n = direct.write(file.as_fd(), &data[start..end], start as u64).unwrap();
             assert!(n == 0 || direct.is_on() && end - start >= LEAST_UNCACHED);
@@ -373,7 +384,8 @@ mod tests {
         assert!(back[..300_000] == data);
     }
 
-    /// A file that both ways are tried on, with so many chunks reserved; as far as the disk here has space for them.
+    /// A file with a trial of both ways and `chunks` reserved chunks, if the disk has space for
+    /// them.
     fn tried(file: &fs::File, chunks: usize) -> (Direct, Arc<Trial>) {
         let (direct, trial) = (Direct::default(), Arc::<Trial>::default());
         let size = (chunks * CHUNK) as u64;
@@ -384,14 +396,14 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_in_turns_make_one_file() {
+    fn alternating_direct_and_uncached_writes_are_combined() {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (direct, trial) = tried(&file, 4);
         let memory: Vec<u8> = (0..CHUNK + ALIGNMENT + 5000).map(|i| (i * 7 / 3) as u8).collect();
         let data = &memory[memory.as_ptr().align_offset(ALIGNMENT)..][..CHUNK + 5000];
         let either = matches!(direct.0.get(), Some(Way::Either(..)));
         let mut seen = Vec::new();
-        // Small turns: what was written counts as far more than it is.
+        // The turns are short, because the test reports far more bytes than it writes.
         for round in 0..8 {
             let way = trial.way();
             assert_eq!(direct.chunk(), (either && way == trial::Way::Direct).then_some(CHUNK));
@@ -410,14 +422,14 @@ mod tests {
             assert!(back == data);
         }
         assert!(!either || seen.contains(&trial::Way::Direct) && seen.contains(&trial::Way::Uncached));
-        // What is not aligned goes uncached, whoever's turn it is.
+        // Unaligned writes are uncached in the turn of either way.
         let n = direct.write(file.as_fd(), &data[1..], 7).unwrap();
         assert!(!either || n == data.len() - 1);
     }
 
-    /// Nothing is lost by it, whoever writes at that moment, and the file does not look larger than what is there.
+    /// No bytes are lost, even of concurrent writers, and the file is not larger than its bytes.
     #[test]
-    fn space_that_is_not_wanted_after_all_is_given_back() {
+    fn reserved_space_is_released_when_uncached_wins() {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (direct, trial) = tried(&file, 64);
         if !direct.is_reserved() {
@@ -433,7 +445,7 @@ mod tests {
                         let data = vec![(at >> 20) as u8 + 1; CHUNK - 5000];
                         let n = direct.write(file.as_fd(), &data, at).unwrap();
                         file.write_all_at(&data[n..], at + n as u64).unwrap();
-                        // Found to be hopeless on the way.
+                        // The trial ends in favour of uncached writes while the threads write.
                         for way in [trial::Way::Uncached, trial::Way::Direct] {
                             let now = Instant::now();
                             trial.wrote(way, 30 << 20, Duration::ZERO, now, now);
@@ -453,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_told_apart() {
+    fn is_recent_compares_kernel_releases() {
         for (release, recent) in [
             ("6.18.44-fc-v657", true),
             ("6.16.0", true),
@@ -467,9 +479,9 @@ mod tests {
         }
     }
 
-    /// The disk was filled by others while the space was being reserved: what was got is given back.
+    /// Other programs filled the disk during the reservation: the reserved part is released.
     #[test]
-    fn a_disk_that_gets_full_meanwhile_leaves_an_ordinary_file() {
+    fn failed_reservation_leaves_an_ordinary_file() {
         for kept in [0, 5000] {
             let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
             file.write_all_at(&vec![7; kept], 0).unwrap();
@@ -482,14 +494,14 @@ mod tests {
             let metadata = file.metadata().unwrap();
             assert_eq!(metadata.len(), kept as u64);
             assert!(metadata.blocks() * 512 < CHUNK as u64, "{} blocks are kept", metadata.blocks());
-            // It can be written all the same.
+            // The file can still be written.
             assert_eq!(direct.write(file.as_fd(), &[1; 100], 0).unwrap(), 0);
             file.write_all_at(&[1; 100], 0).unwrap();
         }
     }
 
     #[test]
-    fn small_files_stay_in_the_cache() {
+    fn prepare_of_small_or_impossible_sizes_changes_nothing() {
         let file = tempfile::tempfile().unwrap();
         for (when, size) in [(DirectIo::Never, u64::MAX), (DirectIo::Always, 1000), (DirectIo::Auto, 1 << 20)]
         {

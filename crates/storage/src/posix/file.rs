@@ -23,24 +23,25 @@ pub(super) struct PosixFile {
     path: VirtualPath,
     user: User,
     kind: Kind,
-    /// `/dev/null`: takes bytes at any position.
+    /// Whether it is `/dev/null`, which takes bytes at any position.
     null: bool,
     direct: Direct,
     space: Space,
-    /// Where the next bytes belong, in what takes them in order only; `None` before the first.
+    /// The next offset, for a file that takes bytes in order only; `None` before the first write.
     next: Mutex<Option<u64>>,
     locked: AtomicBool,
 }
 
 impl Drop for PosixFile {
     fn drop(&mut self) {
-        // Closing is not enough while a program that is just being started (ssh, say) has a copy of the descriptor.
+        // Closing is not enough while a program that is being started (such as ssh) has a copy of
+        // the descriptor.
         self.unlock();
     }
 }
 
 impl PosixFile {
-    /// A file that is known to be a regular one.
+    /// Makes the handle of a file that is known to be a regular one.
     pub(super) fn regular(fd: OwnedFd, path: VirtualPath, user: User) -> Self {
         Self {
             fd,
@@ -55,16 +56,17 @@ impl PosixFile {
         }
     }
 
-    /// Of a pipe: somebody had it open for writing since this was opened, nobody has now, and all that came is read.
+    /// For a pipe: whether a writer had opened it since this handle was opened, no writer has it
+    /// open now, and all bytes were read.
     fn was_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let polled = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
         let now = fds[0].revents();
-        // What cannot be told ends as the system says.
+        // If poll fails, the result of the read decides.
         polled.is_err() || now.contains(PollFlags::HUP) && !now.contains(PollFlags::IN)
     }
 
-    /// Looks what it is. The descriptor was opened without waiting.
+    /// Determines the kind of the file. The descriptor was opened without waiting.
     fn classified(fd: OwnedFd, path: VirtualPath, user: User) -> Result<Self, Errno> {
         let stats = Stats(rustix::fs::fstat(&fd)?);
         let kind = stats.kind();
@@ -74,7 +76,8 @@ impl PosixFile {
                 let flags = rustix::fs::fcntl_getfl(&fd)?;
                 rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
             }
-            // What has to wait for somebody else does so by `poll`, where that can be broken off.
+            // Other kinds stay non-blocking: waiting for another program is done with `poll`, which
+            // can be aborted.
             _ => {}
         }
         let null = kind == Kind::CharacterDevice && stats.0.st_rdev == rustix::fs::makedev(1, 3);
@@ -92,12 +95,13 @@ impl PosixFile {
         matches!(self.kind, Kind::File | Kind::BlockDevice)
     }
 
-    /// Waits until something that does not seek can be read or written.
+    /// Waits until a file that does not support seeking can be read or written.
     fn wait(&self, events: PollFlags) -> Result<(), Errno> {
         retry_on_intr(|| rustix::event::poll(&mut [PollFd::new(&self.fd, events)], None)).map(drop)
     }
 
-    /// Claims the place of bytes that have to be written in order: nobody else's come in between until it is dropped.
+    /// Locks the position of bytes that must be written in order, so that bytes of other threads do
+    /// not come in between.
     fn turn(&self, offset: u64) -> Result<MutexGuard<'_, Option<u64>>> {
         let next = self.next.lock();
         if next.is_some_and(|next| next != offset) {
@@ -113,7 +117,7 @@ impl PosixFile {
     }
 
     fn find_data(&self, start: u64, end: u64) -> Result<RangeSet, Errno> {
-        // Devices answer anything: /dev/zero says that everything is at 0.
+        // Devices return arbitrary answers: /dev/zero says that everything is at 0.
         if self.kind != Kind::File {
             return Err(Errno::INVAL);
         }
@@ -131,7 +135,7 @@ impl PosixFile {
             }
             let hole = match self.seek(SeekFrom::Hole(data)) {
                 Ok(hole) => hole,
-                // The file was cut off meanwhile.
+                // The file was truncated meanwhile.
                 Err(Errno::NXIO) => break,
                 Err(error) => return Err(error),
             };
@@ -182,7 +186,7 @@ impl ReadHandle for PosixFile {
         }
         match retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
             Err(Errno::AGAIN) => Ok(None),
-            // Nobody has come to write to it yet.
+            // No writer has opened the pipe yet.
             Ok(0) if self.kind == Kind::Fifo && !buffer.is_empty() && !self.was_left() => Ok(None),
             read => read.map(Some).context("read", self.path.as_bytes()).map_err(|error| error.at(offset)),
         }
@@ -190,7 +194,7 @@ impl ReadHandle for PosixFile {
 
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
         match self.find_data(start, end) {
-            // A file system or a device that knows no holes.
+            // A file system or device without support for holes.
             Err(Errno::INVAL | Errno::SPIPE | Errno::NOTTY | Errno::OPNOTSUPP) => {
                 Ok(RangeSet::from_range(start..end))
             }
@@ -260,7 +264,7 @@ impl WriteHandle for PosixFile {
     }
 
     fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
-        // Direct writes take a descriptor of their own.
+        // Direct writes use a descriptor of their own.
         if self.kind == Kind::File
             && let Ok(_acting) = self.user.act()
         {
@@ -283,7 +287,7 @@ impl WriteHandle for PosixFile {
     }
 
     fn begin_sync(&self) {
-        // The other half of it, to forget what is written already, does no harm to a new file.
+        // The call also drops clean pages from the cache, which does no harm for a new file.
         let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
     }
 
@@ -329,7 +333,7 @@ impl WriteHandle for PosixFile {
 
     fn sync(&self) -> Result<()> {
         match retry_on_intr(|| rustix::fs::fdatasync(&self.fd)) {
-            // Nothing that could be kept.
+            // The device has no data to sync.
             Err(Errno::INVAL) if !self.seekable() => Ok(()),
             result => result.context("sync", self.path.as_bytes()),
         }
@@ -346,7 +350,7 @@ impl WriteHandle for PosixFile {
         rustix::fs::syncfs(&self.fd).context("sync", self.path.as_bytes())
     }
 
-    // These two are for the file's owner, whoever opened it.
+    // These two operations run as the file's owner, whatever user opened it.
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
         let _acting = self.user.act_on("set time", &self.path)?;
         rustix::fs::futimens(&self.fd, &modification(seconds, nanoseconds))
@@ -380,7 +384,8 @@ impl PosixFile {
     fn lock_as(&self, how: FlockOperation) -> Result<bool> {
         let flock = |how| retry_on_intr(|| rustix::fs::flock(&self.fd, how));
         let locked = match flock(how) {
-            // NFS shares a lock only with who may read, and gives one alone only to who may write.
+            // NFS gives a shared lock only to a descriptor that can read, and an exclusive one only
+            // to one that can write.
             Err(Errno::BADF) if how == FlockOperation::NonBlockingLockShared => {
                 flock(FlockOperation::NonBlockingLockExclusive)
             }
@@ -393,7 +398,7 @@ impl PosixFile {
                 Ok(true)
             }
             Err(Errno::WOULDBLOCK) => Ok(false),
-            // Some network file systems have no locks; then nobody has one.
+            // Some network file systems do not support locks; then locking is skipped.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => Ok(true),
             Err(errno) => Err(errno).context("lock", self.path.as_bytes()),
         }
@@ -405,9 +410,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// As when another thread is just starting a program.
+    /// Simulates another thread that is starting a program.
     #[test]
-    fn a_copy_of_the_descriptor_keeps_no_lock() {
+    fn drop_releases_the_lock_despite_a_copied_descriptor() {
         let directory = tempfile::tempdir().unwrap();
         let open = || {
             let file = std::fs::File::create(directory.path().join("f")).unwrap();

@@ -1,4 +1,5 @@
-//! Kinds of file systems, by the numbers of linux/magic.h and of the file systems themselves.
+//! Kinds of file systems, identified by the numbers of linux/magic.h and of the file systems
+//! themselves.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,7 +7,7 @@ use std::os::fd::BorrowedFd;
 pub(super) const EXT4: u64 = 0xef53;
 pub(super) const XFS: u64 = 0x5846_5342;
 
-/// Those whose files are closed without a word, as their disks are here.
+/// File systems on local disks, whose files can be closed without errors.
 const LOCAL: [u64; 15] = [
     EXT4,
     XFS,
@@ -25,11 +26,11 @@ const LOCAL: [u64; 15] = [
     0x7366_746e, // NTFS
 ];
 
-/// The number of the file system that a file is in, and how many bytes are free there for everybody; `None` where nobody
-/// knows.
+/// The number of a file's file system, and how many bytes are free there for unprivileged users;
+/// `None` if it cannot be determined.
 pub(super) fn system_of(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let stat = rustix::fs::fstatfs(file).ok()?;
-    // The fields' types are not the same on all machines.
+    // The types of the fields depend on the architecture.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
     Some((stat.f_type as u64 & 0xffff_ffff, (stat.f_bavail as u64).saturating_mul(stat.f_bsize as u64)))
 }
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_other_machines_is_not_local() {
+    fn is_local_is_false_for_network_file_systems() {
         for (magic, local) in [(EXT4, true), (0x6969, false), (0xff53_4d42, false), (0x6573_5546, false)] {
             assert_eq!(is_local(magic), local, "{magic:x}");
         }

@@ -1,7 +1,7 @@
-//! File systems that tell late what they could not keep.
+//! File systems that report late which data they could not keep.
 //!
-//! What is written to another machine's disk (NFS, CIFS, many FUSE) is sent there later: that the disk or a quota is full may
-//! be told only when the file is closed.
+//! Data for another machine's disk (NFS, CIFS, many FUSE file systems) is sent there later. That
+//! the disk or a quota is full may be reported only when the file is closed.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -14,13 +14,13 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 
 use super::kinds::{is_local, system_of};
 
-/// The number of a device may belong to another file system after some time.
+/// How long an answer is cached, because a device number may be reused for another file system.
 const LASTS: Duration = Duration::from_secs(60);
-/// So many devices are remembered.
+/// How many devices are remembered.
 const MOST: usize = 1024;
 
-/// Whether the file's system, which has this device number, may tell of errors when the file is closed. It is asked rarely, not
-/// for each file.
+/// Whether the file system with this device number may report errors when the file is closed. The
+/// file system is queried rarely, not for each file.
 pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let known = || KNOWN.lock();
@@ -28,8 +28,8 @@ pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
     if let Some(late) = known().recall(device, now) {
         return late;
     }
-    // Not under the lock: where the other machine is silent the answer does not come.
-    // Where nobody knows, closing it does no harm.
+    // Not under the lock, because the query does not return while a file server is silent. If the
+    // kind is unknown, the file is closed, which does no harm.
     let late = system_of(file).is_none_or(|(system, _)| !is_local(system));
     known().remember(device, now, late);
     late
@@ -52,7 +52,7 @@ impl Known {
     }
 }
 
-/// Closes a copy of the descriptor, which sends what was written on its way, and gives the error that a close gives.
+/// Closes a copy of the descriptor, which sends the written data, and returns the error of close.
 pub(super) fn close_copy(file: BorrowedFd<'_>) -> Result<(), Errno> {
     retry_on_intr(|| {
         let copy = fcntl_dupfd_cloexec(file, 0)?;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_device_is_asked_now_and_then() {
+    fn recall_expires_after_some_time() {
         let (mut known, begin) = (Known::default(), Instant::now());
         let at = |second| begin + Duration::from_secs(second);
         known.remember(1, at(0), false);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_stays_open() {
+    fn close_copy_keeps_the_file_open() {
         let file = tempfile::tempfile().unwrap();
         close_copy(file.as_fd()).unwrap();
         std::io::Write::write_all(&mut &file, b"x").unwrap();

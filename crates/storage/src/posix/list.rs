@@ -10,10 +10,11 @@ use super::metadata::{Stats, kind};
 use crate::error::Context;
 use crate::{Kind, ListSink, Metadata, Result};
 
-/// Room for what one call to the kernel gives: some hundred entries.
+/// Room for the result of one call to the kernel: some hundred entries.
 const BUFFER: usize = 32 << 10;
 
-/// Gives every entry of an open directory that is `shown` to `sink`. Memory does not grow with the directory.
+/// Passes every entry of an open directory for which `shown` returns true to `sink`. Memory does
+/// not grow with the directory.
 pub(super) fn entries(
     directory: &OwnedFd,
     path: &VirtualPath,
@@ -26,7 +27,7 @@ pub(super) fn entries(
     while let Some(entry) = raw.next() {
         let entry = match entry {
             Ok(entry) => entry,
-            // The directory itself was removed meanwhile: no more entries.
+            // The directory itself was removed meanwhile: there are no more entries.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).context("list", path.as_bytes()),
         };
@@ -34,7 +35,7 @@ pub(super) fn entries(
         if name == b"." || name == b".." || !shown(name) {
             continue;
         }
-        // Without waking automounters: a listing is no reason to.
+        // A listing does not trigger automounts.
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let metadata = match rustix::fs::statat(directory, entry.file_name(), flags) {
             Ok(stats) => {
@@ -44,7 +45,8 @@ pub(super) fn entries(
             }
             // Removed since the directory was read.
             Err(Errno::NOENT) => continue,
-            // One entry that cannot be looked at (a dead mount, no search permission) does not hide the others.
+            // An entry that cannot be accessed (a dead mount, no search permission) must not hide
+            // the others.
             Err(_) => unknown(entry.file_type(), entry.ino()),
         };
         sink(BStr::new(name), metadata)?;
@@ -52,7 +54,7 @@ pub(super) fn entries(
     Ok(())
 }
 
-/// Reads where a symbolic link points to.
+/// Reads the target of a symbolic link.
 pub(super) fn fill_target(metadata: &mut Metadata, directory: BorrowedFd<'_>, name: &[u8]) {
     if metadata.kind == Kind::Symlink {
         let target = rustix::fs::readlinkat(directory, name, Vec::new());

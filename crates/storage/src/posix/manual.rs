@@ -1,4 +1,5 @@
-//! Resolves paths beneath a root step by step, where the kernel does not do it (no `openat2`: before Linux 5.6).
+//! Resolves paths below a root component by component, if the kernel cannot do it (no `openat2`:
+//! before Linux 5.6).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,17 +10,17 @@ use rustix::io::{Errno, retry_on_intr};
 /// As many as the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// A walk from the root: the directories passed are kept open, so `..` is one that was passed, and cannot be
-/// anything else when somebody moves directories meanwhile.
+/// A walk from the root. The passed directories stay open, so `..` is always one that was passed,
+/// even if another process moves directories meanwhile.
 struct Walk<'r> {
     root: BorrowedFd<'r>,
     passed: Vec<OwnedFd>,
-    /// What is still to do, the next component last.
+    /// The components still to walk, the next one last.
     ahead: Vec<BString>,
     links: usize,
 }
 
-/// Opens `path`, counted from `root`, as `openat2` does with `RESOLVE_IN_ROOT`.
+/// Opens `path`, relative to `root`, as `openat2` does with `RESOLVE_IN_ROOT`.
 pub(super) fn open(root: BorrowedFd<'_>, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut walk = Walk { root, passed: Vec::new(), ahead: Vec::new(), links: 0 };
     walk.push(path);
@@ -34,7 +35,7 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &[u8], flags: OFlags, mode: Mode)
             walk.step(&name)?;
         }
     }
-    // It ended with `..` or at the root: what was asked for is a directory that is open already.
+    // The path ended with `..` or at the root, so the result is a directory that is already open.
     if flags.contains(OFlags::CREATE | OFlags::EXCL) {
         return Err(Errno::EXIST);
     }
@@ -51,7 +52,7 @@ impl Walk<'_> {
         self.ahead.extend(components.map(BString::from));
     }
 
-    /// Goes into a directory, or puts what a symbolic link says in its place.
+    /// Enters a directory, or replaces the component by the target of a symbolic link.
     fn step(&mut self, name: &[u8]) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match open_at(self.here(), name, flags, Mode::empty()) {
@@ -64,7 +65,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Opens the last component; `None` where it was a symbolic link, whose path is then still to walk.
+    /// Opens the last component; returns `None` if it was a symbolic link, whose target must be
+    /// walked then.
     fn last(&mut self, name: &[u8], flags: OFlags, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
         let exact = flags.contains(OFlags::NOFOLLOW) || flags.contains(OFlags::EXCL);
         match open_at(self.here(), name, flags | OFlags::NOFOLLOW, mode) {
@@ -82,7 +84,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `otherwise` is the error where `name` is no link.
+    /// `otherwise` is the error if `name` is no link.
     fn follow(&mut self, name: &[u8], otherwise: Errno) -> Result<(), Errno> {
         let target = match rustix::fs::readlinkat(self.here(), name, Vec::new()) {
             Ok(target) => target.into_bytes(),

@@ -10,7 +10,7 @@ impl Stats {
         kind(FileType::from_raw_mode(self.0.st_mode)).unwrap_or(Kind::File)
     }
 
-    // The types of the fields differ between architectures.
+    // The types of the fields depend on the architecture.
     #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
     pub(super) fn metadata(&self, identity: &Identity) -> Metadata {
         let stat = &self.0;

@@ -8,24 +8,27 @@ use super::acting::{self, Acting};
 use crate::Result;
 use crate::error::Context;
 
-/// How a [`super::PosixStore`] works.
+/// Options of a [`super::PosixStore`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PosixOptions {
-    /// The permission bits of every new file, whatever was asked for and whatever the umask says.
+    /// The permission bits of every new file, instead of the requested ones and regardless of the
+    /// umask.
     pub file_mode: Option<u32>,
     /// The same for new directories.
     pub directory_mode: Option<u32>,
-    /// Whose rights [`crate::Metadata`] tells; `None`: those of the process.
+    /// The user whose access rights [`crate::Metadata`] reports; `None` for those of the process.
     pub identity: Option<Identity>,
-    /// The kernel goes by `identity` too: whatever is done with a path, and with an open file where the kernel asks who
-    /// does it, is done with the user, the group and the supplementary groups of `identity`, and without the
-    /// capabilities by which root has its way with the files of others. Needs CAP_SETUID and CAP_SETGID
-    /// ([`Identity::can_act`]). `false`: it is done as the process.
+    /// Whether the store impersonates `identity`. If so, all operations on paths, and those
+    /// operations on open files for which the kernel checks the user, run with the user, the group
+    /// and the supplementary groups of `identity`, and without the capabilities that give root
+    /// access to other users' files. This needs CAP_SETUID and CAP_SETGID ([`Identity::can_act`]).
+    /// Otherwise they run as the process.
     pub act: bool,
-    /// Links that the kernel makes up and that lead to open files and the like (`/proc/self/fd/N`, and so `/dev/stdin`;
-    /// `RESOLVE_NO_MAGICLINKS` in openat2(2)) lead nowhere. To a server's sessions they would be the files of other sessions:
-    /// the kernel asks for the process there, not for the user. A root other than `/` never follows them. Nor are files of
-    /// /proc written, or those read that tell of the process itself.
+    /// Do not follow the kernel's magic links, which lead to open files and the like
+    /// (`/proc/self/fd/N`, and so `/dev/stdin`; `RESOLVE_NO_MAGICLINKS` in openat2(2)). In a server
+    /// they would give access to the files of other sessions, because the kernel checks the process
+    /// there, not the user. A root other than `/` never follows them. Files of /proc are also not
+    /// written, and those about the process itself are not read.
     pub no_magic_links: bool,
 }
 
@@ -42,19 +45,19 @@ impl User {
         Self { rights: Arc::new(options.identity.clone().unwrap_or_else(Identity::of_process)), acts }
     }
 
-    /// Has the calling thread act for the user.
+    /// Lets the calling thread impersonate the user.
     pub(super) fn act(&self) -> std::result::Result<Acting, Errno> {
         acting::act(self.acts.then_some(&self.rights))
     }
 
-    /// As [`Self::act`]; the error speaks of what was to be done.
+    /// Like [`Self::act`]; the error names the operation.
     pub(super) fn act_on(&self, action: &'static str, path: &VirtualPath) -> Result<Acting> {
         self.act().context(action, path.as_bytes()).map_err(|error| {
             error.with_detail(format!("this process cannot act for the user {}", self.rights.uid))
         })
     }
 
-    /// The user that the kernel goes by, where that is not the process's.
+    /// The user that is impersonated, if it is not that of the process.
     pub(super) fn acting_uid(&self) -> Option<u32> {
         self.acts.then_some(self.rights.uid)
     }
@@ -68,7 +71,7 @@ impl std::ops::Deref for User {
     }
 }
 
-/// Who works with the files.
+/// The user and groups for file access.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub uid: u32,
@@ -88,15 +91,15 @@ impl Identity {
         }
     }
 
-    /// Whether this process can work with files as another user ([`PosixOptions::act`]).
+    /// Whether this process can impersonate users ([`PosixOptions::act`]).
     pub fn can_act() -> bool {
         acting::is_possible()
     }
 
-    /// What the bits of a mode grant: read, write, execute or search.
+    /// The rights that the bits of a mode grant: read, write, and execute or search.
     ///
-    /// It takes no system call, which matters in long listings; access control lists, read-only mounts and the like
-    /// are not seen.
+    /// This takes no system call, which matters in long listings. Access control lists, read-only
+    /// mounts and the like are not considered.
     pub(super) fn rights(&self, mode: u32, uid: u32, gid: u32, directory: bool) -> (bool, bool, bool) {
         if self.uid == 0 {
             return (true, true, directory || mode & 0o111 != 0);
@@ -112,7 +115,7 @@ impl Identity {
     }
 }
 
-/// `None` for the number that means "leave as it is" to the kernel.
+/// Returns `None` for the number that means "do not change" to the kernel.
 pub(super) fn group(gid: u32) -> Option<Gid> {
     (gid != u32::MAX).then(|| Gid::from_raw(gid))
 }
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_go_by_the_first_class_that_fits() {
+    fn rights_use_the_first_matching_class() {
         let user = Identity { uid: 7, gid: 70, groups: vec![71] };
         assert_eq!(user.rights(0o077, 7, 70, false), (false, false, false));
         assert_eq!(user.rights(0o640, 7, 0, false), (true, true, false));
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_superuser_may_all_but_run_what_is_no_program() {
+    fn rights_of_root_exclude_execution_of_other_files() {
         let root = Identity { uid: 0, gid: 0, groups: Vec::new() };
         assert_eq!(root.rights(0, 7, 7, false), (true, true, false));
         assert_eq!(root.rights(0, 7, 7, true), (true, true, true));

@@ -1,7 +1,7 @@
-//! The process itself, as /proc shows it.
+//! Detects the entries of the process itself in /proc.
 //!
-//! The kernel lets every thread of a process see all of it there (memory maps, names of open files), also a thread that acts for a
-//! user who may see none of it.
+//! The kernel lets every thread of a process read all about the process there (memory maps, names
+//! of open files), also a thread that impersonates a user who must not see any of it.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,21 +13,22 @@ use rustix::io::Errno;
 
 use super::root::name_of;
 
-/// The inode of the uppermost directory of each /proc.
+/// The inode of the top directory of each /proc.
 const TOP: u64 = 1;
 
-/// A file or directory of /proc.
+/// Whether the descriptor is a file or directory of /proc.
 pub(super) fn is_of_kernel(fd: BorrowedFd<'_>) -> bool {
-    // To ask a file system across a network about itself for each file takes its time.
+    // The cheap check comes first, because querying a network file system for each file takes time.
     rustix::fs::fstat(fd).is_ok_and(|stat| looks_empty(&stat)) && is_proc(fd)
 }
 
-/// As all of them do; only directories of descriptors have a size.
+/// Whether it looks like an entry of /proc; only directories of descriptors have a size there.
 fn looks_empty(stat: &Stat) -> bool {
     stat.st_blocks == 0 && (stat.st_size == 0 || FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// Something of this process or of one of its threads, by whatever name and in whatever /proc; also if that cannot be found out.
+/// Whether the descriptor belongs to this process or one of its threads, by any name and in any
+/// /proc. Also true if that cannot be determined.
 pub(super) fn is_of_process(fd: BorrowedFd<'_>) -> bool {
     is_of_kernel(fd) && find(fd).unwrap_or(true)
 }
@@ -47,7 +48,7 @@ fn find(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
             return if is_top(above.as_fd())? { is_own(&above, name) } else { Ok(true) };
         }
     }
-    // The uppermost directory itself, which shows nothing of processes but their numbers.
+    // The top directory itself, which shows nothing of processes except their numbers.
     is_top(fd).map(|top| !top)
 }
 
@@ -55,7 +56,8 @@ fn is_top(directory: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(rustix::fs::fstat(directory)?.st_ino == TOP)
 }
 
-/// Whether an entry of the uppermost directory is a thread of this process; one that is there no longer may have been.
+/// Whether an entry of the top directory is a thread of this process. An entry that does not exist
+/// any more may have been one.
 fn is_own(proc: &OwnedFd, name: &OsStr) -> Result<bool, Errno> {
     if !name.as_bytes().iter().all(u8::is_ascii_digit) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Removal of trees that nobody can lead astray.
+//! Removal of trees that other processes cannot redirect to other directories.
 
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,13 +14,13 @@ use crate::{Error, Result};
 struct Level {
     /// Its name in the level above.
     name: CString,
-    /// Device and inode, to know it again.
+    /// Device and inode, to recognise it on the way up.
     identity: (u64, u64),
 }
 
 enum Stopped {
     Refused(CString, Errno),
-    /// By who asked for the removal.
+    /// Stopped by the caller.
     Told(Error),
 }
 
@@ -29,10 +29,11 @@ enum Found {
     Directory(CString),
 }
 
-/// Removes `name` in `parent` with all beneath it. `path` is for errors.
+/// Removes `name` in `parent` with everything below it. `path` is for errors.
 ///
-/// Directories are entered by descriptor without following links, and left by `..`, which must be the directory
-/// we came from. One descriptor is open at a time, so depth does not matter.
+/// Directories are entered by descriptor without following links, and left by `..`, which must be
+/// the directory from which they were entered. One descriptor is open at a time, so the depth does
+/// not matter.
 pub(super) fn tree(
     parent: BorrowedFd<'_>,
     name: &[u8],
@@ -42,7 +43,7 @@ pub(super) fn tree(
     let fail = |errno: Errno| Error::from_errno(errno.raw_os_error(), "remove", path.as_bytes());
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) => return Ok(()),
-        // POSIX says EPERM for a directory, Linux EISDIR.
+        // POSIX has EPERM for a directory, Linux EISDIR.
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(errno) => return Err(fail(errno)),
     }
@@ -81,7 +82,8 @@ fn empty(top: OwnedFd, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>
                 let Some(level) = levels.pop() else { return Ok(()) };
                 let up = (|| {
                     let above = enter(rustix::fd::AsFd::as_fd(&here), b"..")?;
-                    // Somebody has moved the directory that we are in: what is above it now is not ours to remove.
+                    // Another process has moved the current directory, so the directory above it
+                    // now must not be changed.
                     if identity_of(&above)? != level.identity {
                         return Err(Errno::BUSY);
                     }
@@ -95,13 +97,13 @@ fn empty(top: OwnedFd, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>
     }
 }
 
-/// Removes what is no directory, up to the first directory.
+/// Removes entries that are no directories, up to the first directory.
 fn remove_files(
     directory: &OwnedFd,
     buffer: &mut Vec<u8>,
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Found, Stopped> {
-    // From the start: the descriptor is fresh, so its position is 0.
+    // The listing begins at the start, because the descriptor is new.
     let mut raw = RawDir::new(directory, buffer.spare_capacity_mut());
     while let Some(entry) = raw.next() {
         let entry = match entry {
@@ -120,7 +122,7 @@ fn remove_files(
         match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return Ok(Found::Directory(name.to_owned())),
-            // A file system that tells no types: EPERM can mean both.
+            // On a file system that does not report types, EPERM can also mean a directory.
             Err(Errno::PERM) if entry.file_type() == FileType::Unknown => {
                 return Ok(Found::Directory(name.to_owned()));
             }

@@ -1,4 +1,4 @@
-//! Paths to descriptors, beneath the root.
+//! Opens paths below the root.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,18 +14,18 @@ use super::manual;
 use crate::error::Context;
 use crate::{Error, ErrorKind, Result};
 
-/// How often a resolution that another process disturbed (EAGAIN) is tried again by the kernel.
+/// How often the kernel retries a resolution that another process disturbed (EAGAIN).
 const ATTEMPTS: usize = 32;
 
 pub(super) struct Root {
     directory: OwnedFd,
-    /// The root is `/`, and links are followed wherever they lead: paths are used as they are.
+    /// Whether the root is `/` and all links are followed: paths are then used directly.
     plain: bool,
     /// The kernel has no `openat2`, or a filter forbids it.
     pub(super) manual: AtomicBool,
 }
 
-/// Where an entry is: its directory, and its name there.
+/// The place of an entry: its directory, and its name there.
 pub(super) struct Place<'p> {
     directory: Directory<'p>,
     name: &'p [u8],
@@ -42,7 +42,7 @@ impl Near {
         self.path == *path
     }
 
-    /// The directory itself, for what a mere place in the tree cannot be used for.
+    /// Opens the directory itself, for operations that do not accept an O_PATH descriptor.
     pub(super) fn open_again(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(&self.directory, ".", flags | OFlags::CLOEXEC, Mode::empty())
     }
@@ -75,9 +75,9 @@ impl Place<'_> {
         self.name
     }
 
-    /// The place of another entry of the same directory.
+    /// The place of another entry in the same directory.
     pub(super) fn sibling<'a>(&'a self, path: &'a VirtualPath) -> Place<'a> {
-        // A place in the file system as it is has the whole path for its name.
+        // If paths are used directly, the name is the whole path.
         let whole = self.name.starts_with(b"/");
         let name =
             if whole { path.as_bytes() } else { path.file_name().map_or(&b"."[..], |name| name.as_bytes()) };
@@ -86,7 +86,7 @@ impl Place<'_> {
 }
 
 impl Root {
-    /// With `as_it_is` the root `/` is the kernel's business alone.
+    /// Opens the root. With `as_it_is`, paths below the root `/` are resolved by the kernel alone.
     pub(super) fn open(path: &Path, as_it_is: bool) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -97,10 +97,10 @@ impl Root {
         Ok(Self { directory, plain, manual: AtomicBool::new(false) })
     }
 
-    /// Opens beneath the root; the descriptor is closed on exec.
+    /// Opens a path below the root; the descriptor is closed on exec.
     pub(super) fn open_at(&self, path: &VirtualPath, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC;
-        // `openat2` refuses a mode where nothing is created.
+        // `openat2` refuses a mode if no file is created.
         let mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
         if self.plain {
             return retry_on_intr(|| rustix::fs::openat(CWD, path.as_bytes(), flags, mode));
@@ -113,7 +113,7 @@ impl Root {
         for _ in 0..ATTEMPTS {
             match rustix::fs::openat2(&self.directory, inner, flags, mode, resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Filters of containers that do not know the call answer EPERM.
+                // Container filters that do not know the call return EPERM.
                 Err(Errno::NOSYS | Errno::PERM) if !self.has_openat2() => break,
                 result => return result,
             }
@@ -121,7 +121,7 @@ impl Root {
         manual::open(self.directory.as_fd(), inner, flags, mode)
     }
 
-    /// Finds out, and remembers if not.
+    /// Tests for `openat2`, and remembers if it is missing.
     fn has_openat2(&self) -> bool {
         let probe = rustix::fs::openat2(
             &self.directory,
@@ -142,7 +142,7 @@ impl Root {
         Ok(Near { path: path.clone(), directory })
     }
 
-    /// The directory that holds `path`, and its name there.
+    /// The directory that contains `path`, and its name there.
     pub(super) fn place<'p>(&'p self, path: &'p VirtualPath) -> Result<Place<'p>, Errno> {
         if self.plain {
             return Ok(Place { directory: Directory::Borrowed(CWD), name: path.as_bytes() });
@@ -150,7 +150,7 @@ impl Root {
         self.opened_place(path)
     }
 
-    /// As [`Self::place`], always with an open directory. The root is `.` in itself.
+    /// Like [`Self::place`], but always with an open directory. The root is `.` in itself.
     pub(super) fn opened_place<'p>(&'p self, path: &'p VirtualPath) -> Result<Place<'p>, Errno> {
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
             return Ok(Place { directory: Directory::Borrowed(self.directory.as_fd()), name: b"." });
@@ -170,7 +170,7 @@ impl Root {
         rustix::fs::fstat(self.open_at(path, OFlags::PATH, Mode::empty())?)
     }
 
-    /// The paths of the whole file system are the store's.
+    /// Whether paths are used directly.
     pub(super) fn is_plain(&self) -> bool {
         self.plain
     }
@@ -180,15 +180,16 @@ impl Root {
         self.path_of(fd.as_fd(), path)
     }
 
-    /// Where in the store an open file or directory is now; `path` is what it was opened by, for errors.
+    /// The current path of an open file or directory in the store. `path` is the one it was opened
+    /// by, for errors.
     pub(super) fn path_of(&self, fd: BorrowedFd<'_>, path: &VirtualPath) -> Result<VirtualPath> {
         let resolve = || -> Result<(Vec<u8>, Vec<u8>), Errno> {
             let real = rustix::fs::readlink(name_of(fd), Vec::new())?.into_bytes();
-            // What has been removed meanwhile has no path any more.
+            // A removed file has no path any more.
             if real.ends_with(b" (deleted)") && rustix::fs::fstat(fd)?.st_nlink == 0 {
                 return Err(Errno::NOENT);
             }
-            // The root can have been moved too: ask where it is now.
+            // The root may have been moved too, so its current path is read.
             let root = rustix::fs::readlink(name_of(self.directory.as_fd()), Vec::new())?.into_bytes();
             Ok((real, root))
         };
@@ -203,7 +204,8 @@ impl Root {
     }
 }
 
-/// A name by which calls that know no descriptors reach an open file, as long as it is open.
+/// A name of an open file, for calls that do not take descriptors. It is valid while the file is
+/// open.
 pub(super) fn name_of(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }

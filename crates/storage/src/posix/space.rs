@@ -1,10 +1,12 @@
-//! Space that is reserved ahead of what is written through the page cache.
+//! Reserves space ahead of writes through the page cache.
 //!
-//! ext4 chooses places when it writes pages out, and keeps account of every block until then: a third to a half of what a write
-//! costs the processor. Where a file has its place before, it does not. The file's size stays what was written.
+//! ext4 allocates blocks when it writes pages out, and keeps account of every block until then.
+//! That is a third to a half of the processor time of a write. It is saved if the blocks were
+//! allocated before. The size of the file remains that of the written bytes.
 //!
-//! What is reserved follows what was written: whoever announces much and sends little gets little. It serves files that come
-//! roughly from front to back; others are written as they would be without.
+//! The reserved space follows the written bytes: a sender that announces a large file and sends
+//! little gets little. It helps files that are written roughly from front to back; other files are
+//! written as without it.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -20,54 +22,57 @@ use super::kinds::{EXT4, system_of};
 
 /// The file system's blocks are rarely longer, in bytes.
 const PAGE: u64 = 4096;
-/// For smaller files it is not worth a call, in bytes.
+/// For smaller files a call is not worth it, in bytes.
 const LEAST: u64 = 1 << 20;
-/// Reserved at first: little, since the file may prove to be full of holes. In bytes.
+/// The first reservation in bytes. It is small, because the file may turn out to be full of holes.
 const FIRST: u64 = 8 << 20;
-/// Reserved at a time at most: what an extent of ext4 can have. In bytes.
+/// The largest reservation in bytes: the maximum of an extent of ext4.
 const MOST: u64 = 128 << 20;
-/// Runs of zeros from here on give their space back, in bytes.
+/// Runs of zeros from this length on release their space, in bytes.
 const WORTH: u64 = 64 << 10;
-/// The part of a file that may be reserved for shorter runs of zeros: one in so many bytes.
+/// The share of a file that may stay reserved for shorter runs of zeros: one in this many bytes.
 const WASTE: u64 = 16;
-/// Runs of zeros whose space is to be given back later; more are left.
+/// How many runs of zeros may wait to be released; further ones keep their space.
 const PENDING: usize = 1024;
 
-/// What is reserved of a file. Nothing, until it is told how long the file will be.
+/// The reserved space of a file. Nothing is reserved until `plan` sets the size of the file.
 #[derive(Default)]
 pub(super) struct Space {
-    /// Up to here nothing needs to be reserved (any more), in bytes.
+    /// Below this offset nothing needs to be reserved (any more), in bytes.
     reached: AtomicU64,
-    /// Bytes that were written.
+    /// The number of written bytes.
     written: AtomicU64,
-    /// [`Books::zeros`] is not empty.
+    /// Whether [`Books::zeros`] is not empty.
     pending: AtomicBool,
     books: OnceLock<Mutex<Books>>,
 }
 
 struct Books {
-    /// Where the file will end.
+    /// The end of the file, rounded up to a page.
     end: u64,
-    /// Bytes that were reserved here.
+    /// The number of bytes reserved by this transfer.
     granted: u64,
-    /// Behind all that was ever reserved.
+    /// The end of everything that was ever reserved.
     reserved: u64,
-    /// Bytes in short runs of zeros.
+    /// The number of bytes in short runs of zeros.
     wasted: u64,
-    /// No more is reserved.
+    /// Whether reserving has ended.
     over: bool,
-    /// Long runs of zeros whose space is not given back yet: ext4 does so within a file's size only.
+    /// Long runs of zeros whose space was not released yet, because ext4 does so only within a
+    /// file's size.
     zeros: RangeSet,
 }
 
 impl Space {
-    /// The file will have so many bytes. Where that is not worth it, or the file system does not gain by it, nothing changes.
+    /// Announces that the file will have `size` bytes. Nothing changes if it is not worth it, or if
+    /// the file system does not benefit from it.
     pub(super) fn plan(&self, file: BorrowedFd<'_>, size: u64) {
         if size < LEAST || self.is_planned() || !gains(file, size) {
             return;
         }
         let end = size.next_multiple_of(PAGE);
-        // What an earlier transfer has left below its end may be holes; and it may have reserved what is behind it.
+        // An existing file may have holes below its end, and an earlier transfer may have reserved
+        // space behind it.
         let there = length(file);
         let reserved = if there > 0 { end } else { 0 };
         let books = Books { end, granted: 0, reserved, wasted: 0, over: false, zeros: RangeSet::new() };
@@ -79,7 +84,7 @@ impl Space {
         self.books.get().is_some()
     }
 
-    /// Bytes are about to be written there.
+    /// Announces a write.
     pub(super) fn reach(&self, file: BorrowedFd<'_>, start: u64, length: u64) {
         if !self.is_planned() {
             return;
@@ -90,15 +95,15 @@ impl Space {
             return;
         }
         let Some(mut books) = self.books() else { return };
-        // What was zero once may have been wrong, and come again.
+        // Bytes that were announced as zero by mistake are written after all.
         books.zeros.subtract(&RangeSet::from_range(start..end));
         let reached = self.reached.load(Ordering::Relaxed);
-        // No more than twice of what was written.
+        // At most twice the written bytes.
         let step = (2 * written).saturating_add(FIRST).saturating_sub(books.granted).min(MOST);
         if books.over || end <= reached || step < FIRST / 2 {
             return;
         }
-        // What is left out on the way may be a hole; or others write it, without a place.
+        // Skipped bytes may be a hole; or other threads write them, without reserved space.
         let from = if start > reached.saturating_add(step) { start / PAGE * PAGE } else { reached };
         let to = books.end.min(end.max(from.saturating_add(step)));
         let mut done = true;
@@ -106,7 +111,8 @@ impl Space {
             books.reserved = books.reserved.max(to);
             books.granted += to - from;
             let reserve = || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, to - from);
-            // A quota, say, or others were faster: the writes will tell.
+            // For example because of a quota, or because other programs were faster; the writes
+            // will report it.
             done = retry_on_intr(reserve).is_ok();
         }
         if done && to < books.end {
@@ -116,7 +122,7 @@ impl Space {
         }
     }
 
-    /// These bytes stay zero. Best effort: they read as zeros anyway.
+    /// Announces that these bytes stay zero. Best effort: they read as zeros anyway.
     pub(super) fn free(&self, file: BorrowedFd<'_>, start: u64, length: u64) {
         let Some(mut books) = self.books() else { return };
         if length == 0 || books.over && start >= books.reserved {
@@ -127,7 +133,7 @@ impl Space {
             return;
         }
         if length < WORTH {
-            // A file full of short holes.
+            // The file is full of short holes.
             self.end(&mut books);
         }
         if books.zeros.count() < PENDING {
@@ -138,7 +144,8 @@ impl Space {
         self.pending.store(!books.zeros.is_empty(), Ordering::Relaxed);
     }
 
-    /// Nothing more is written, and the file has so many bytes: what is reserved behind them is given back. Best effort.
+    /// Announces that the file is complete and has `size` bytes: space reserved behind them is
+    /// released. Best effort.
     pub(super) fn settle(&self, file: BorrowedFd<'_>, size: u64) {
         let Some(mut books) = self.books() else { return };
         self.end(&mut books);
@@ -169,7 +176,7 @@ impl Books {
     }
 }
 
-/// Makes a hole, within the file's size; whether that can be done.
+/// Makes a hole within the file's size. Returns whether that succeeded.
 pub(super) fn punch(file: BorrowedFd<'_>, range: Range<u64>) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, range.end - range.start)).is_ok()
@@ -180,7 +187,7 @@ fn length(file: BorrowedFd<'_>) -> u64 {
     rustix::fs::fstat(file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// ext4, with space for all of the file.
+/// Whether the file is on ext4 and there is space for all of it.
 fn gains(file: BorrowedFd<'_>, size: u64) -> bool {
     system_of(file).is_some_and(|(system, free)| system == EXT4 && size <= free)
 }
@@ -196,7 +203,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A new file that will have so many bytes; `None` where the file system does not gain.
+    /// A new file that will have `size` bytes; `None` if the file system does not benefit from
+    /// reservation.
     fn planned(size: u64) -> Option<(File, Space)> {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let space = Space::default();
@@ -213,18 +221,18 @@ mod tests {
         file.write_all_at(&vec![7; usize::try_from(length).unwrap()], start).unwrap();
     }
 
-    /// Bytes of the disk.
+    /// The bytes used on the disk.
     fn kept(file: &File) -> u64 {
         file.metadata().unwrap().blocks() * 512
     }
 
     #[test]
-    fn space_is_reserved_in_steps_and_the_size_is_what_was_written() {
+    fn reach_reserves_in_steps_and_keeps_the_size() {
         let Some((file, space)) = planned(40 * MIB) else { return };
         for (start, length, least, most) in [
             (0, 1000, 8 * MIB, 9 * MIB),
             (1000, MIB, 8 * MIB, 9 * MIB),
-            // Who has written little gets none.
+            // A writer that has written little gets no more space.
             (8 * MIB - 5, 10, 8 * MIB, 9 * MIB),
             (8 * MIB + 5, 4 * MIB, 18 * MIB, 19 * MIB),
             (12 * MIB + 5, 10 * MIB, 38 * MIB, 39 * MIB),
@@ -238,12 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_keeps_no_space() {
+    fn settle_releases_space_of_missing_bytes() {
         for earlier in [false, true] {
             let Some((file, mut space)) = planned(40 * MIB) else { return };
             write(&file, &space, 0, 3 * MIB);
             if earlier {
-                // Somebody was killed, and somebody else goes on.
+                // A transfer was killed, and another one resumes it.
                 space = Space::default();
                 space.plan(file.as_fd(), 40 * MIB);
                 write(&file, &space, 3 * MIB, 10);
@@ -252,14 +260,14 @@ mod tests {
             space.settle(file.as_fd(), size);
             assert!((3 * MIB..4 * MIB).contains(&kept(&file)), "{}", kept(&file));
             assert_eq!(file.metadata().unwrap().len(), size);
-            // Also not for who has not heard of it.
+            // Also for a writer without a reservation.
             write(&file, &space, 5 * MIB, 10);
             assert!((3 * MIB..4 * MIB).contains(&kept(&file)), "{}", kept(&file));
         }
     }
 
     #[test]
-    fn holes_of_an_earlier_transfer_stay_holes() {
+    fn plan_on_an_existing_file_keeps_its_holes() {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.set_len(30 * MIB + 5).unwrap();
         let space = Space::default();
@@ -271,26 +279,26 @@ mod tests {
     }
 
     #[test]
-    fn far_away_nothing_is_reserved_on_the_way() {
+    fn reach_far_ahead_skips_the_gap() {
         let Some((file, space)) = planned(1 << 30) else { return };
         write(&file, &space, 512 * MIB + 5, 10);
         assert!(kept(&file) <= 9 * MIB, "{}", kept(&file));
-        // Who writes there does so without.
+        // A write there gets no reserved space.
         write(&file, &space, 0, 10);
         assert!(kept(&file) <= 9 * MIB, "{}", kept(&file));
     }
 
     #[test]
-    fn long_runs_of_zeros_and_many_short_ones_keep_no_space() {
+    fn free_releases_long_and_many_short_runs() {
         let Some((file, space)) = planned(32 * MIB) else { return };
         write(&file, &space, 0, MIB);
         space.free(file.as_fd(), MIB, MIB);
         space.free(file.as_fd(), 2 * MIB, 2 * MIB);
-        // With the next run, or at the end: they have to be within the file.
+        // Released with the next run or at the end, because holes can be made only within the file.
         file.set_len(4 * MIB).unwrap();
         space.free(file.as_fd(), 3 * MIB, WORTH);
         assert!((7 * MIB..8 * MIB).contains(&kept(&file)), "{}", kept(&file));
-        // What is reserved after that is given back, too.
+        // Space that is reserved after that is released, too.
         space.free(file.as_fd(), 10 * MIB, 5 * MIB);
         write(&file, &space, 4 * MIB, PAGE);
         // Every other page is zero.
@@ -314,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_zero_by_mistake_may_come_again() {
+    fn reach_after_free_keeps_the_written_bytes() {
         let Some((file, space)) = planned(4 * MIB) else { return };
         write(&file, &space, 0, 10);
         space.free(file.as_fd(), MIB, MIB);
@@ -326,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_left_alone() {
+    fn plan_of_small_or_impossible_sizes_changes_nothing() {
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let space = Space::default();
         for size in [0, 1, LEAST - 1, u64::MAX] {

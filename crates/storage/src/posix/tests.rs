@@ -16,7 +16,7 @@ use ropewalk_protocol::range::RangeSet;
 use super::*;
 use crate::Kind;
 
-/// A store, a directory outside of it, and everything gone at the end.
+/// A store with a directory outside of it; both are removed at the end.
 struct Place {
     store: PosixStore,
     inside: PathBuf,
@@ -33,7 +33,7 @@ fn place(options: PosixOptions) -> Place {
     Place { store, inside, outside, _keep: keep }
 }
 
-/// One that resolves paths by the kernel, and one that does it itself.
+/// One store whose paths the kernel resolves, and one that resolves them itself.
 fn both() -> [Place; 2] {
     let manual = place(PosixOptions::default());
     manual.store.root.manual.store(true, Ordering::Relaxed);
@@ -59,29 +59,29 @@ fn contract_of(manual: bool, near: bool) {
 }
 
 #[test]
-fn contract() {
+fn posix_store_keeps_the_contract() {
     contract_of(false, false);
 }
 
 #[test]
-fn contract_where_the_kernel_does_not_resolve() {
+fn manual_resolution_keeps_the_contract() {
     contract_of(true, false);
 }
 
 #[test]
-fn contract_near_a_directory() {
+fn near_store_keeps_the_contract() {
     contract_of(false, true);
 }
 
 #[test]
-fn what_is_done_near_a_directory_stays_in_it() {
+fn near_store_stays_in_a_moved_directory() {
     for place in both() {
         let (inside, outside) = (&place.inside, &place.outside);
         fs::create_dir(inside.join("d")).unwrap();
         let store = place.store.near(&path("/d")).unwrap();
         let exclusive = WriteOptions { exclusive: true, ..CREATE };
         store.open_write(&path("/d/f"), exclusive).unwrap();
-        // The directory moves away, and what has its name now is not what was opened.
+        // The directory is moved, and its name now refers to a directory that was not opened.
         fs::rename(inside.join("d"), inside.join("moved")).unwrap();
         symlink(outside, inside.join("d")).unwrap();
         store.open_write(&path("/d/g"), exclusive).unwrap();
@@ -91,7 +91,7 @@ fn what_is_done_near_a_directory_stays_in_it() {
         assert!(inside.join("moved/h").exists());
         assert_eq!(fs::read_dir(inside.join("moved")).unwrap().count(), 1);
         assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
-        // Names that only begin alike, and entries further down, are found as ever.
+        // Names that only begin alike, and entries further down, are resolved as usual.
         fs::create_dir_all(inside.join("dd/sub")).unwrap();
         store.open_write(&path("/dd/f"), exclusive).unwrap();
         store.open_write(&path("/dd/sub/f"), exclusive).unwrap();
@@ -100,7 +100,7 @@ fn what_is_done_near_a_directory_stays_in_it() {
 }
 
 #[test]
-fn links_out_of_the_root_lead_nowhere() {
+fn links_out_of_the_root_are_not_followed() {
     for place in both() {
         fs::write(place.outside.join("secret"), "secret").unwrap();
         symlink(&place.outside, place.inside.join("absolute")).unwrap();
@@ -133,7 +133,7 @@ fn links_out_of_the_root_lead_nowhere() {
 }
 
 #[test]
-fn the_root_may_move() {
+fn store_works_after_its_root_was_moved() {
     for place in both() {
         fs::write(place.inside.join("f"), "f").unwrap();
         let moved = place.inside.with_file_name("moved");
@@ -145,14 +145,14 @@ fn the_root_may_move() {
 }
 
 #[test]
-fn a_name_like_that_of_something_removed_is_a_name() {
+fn real_path_of_a_name_ending_in_deleted_is_kept() {
     let place = place(PosixOptions::default());
     fs::write(place.inside.join("f (deleted)"), "f").unwrap();
     assert_eq!(place.store.real_path(&path("/f (deleted)")).unwrap(), path("/f (deleted)"));
 }
 
 #[test]
-fn there_must_be_a_root() {
+fn new_without_a_root_directory_fails() {
     let keep = tempfile::tempdir().unwrap();
     let missing = PosixStore::new(&keep.path().join("none"), PosixOptions::default()).err().unwrap();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
@@ -162,7 +162,7 @@ fn there_must_be_a_root() {
 }
 
 #[test]
-fn the_whole_file_system_is_a_root_too() {
+fn store_with_the_whole_file_system_as_root_works() {
     let keep = tempfile::tempdir().unwrap();
     let store = PosixStore::new(Path::new("/"), PosixOptions::default()).unwrap();
     let base = path(keep.path().to_str().unwrap());
@@ -192,7 +192,7 @@ fn the_whole_file_system_is_a_root_too() {
 }
 
 #[test]
-fn modes_can_be_fixed() {
+fn fixed_modes_override_requested_ones() {
     let options =
         PosixOptions { file_mode: Some(0o606), directory_mode: Some(0o707), ..PosixOptions::default() };
     let place = place(options);
@@ -203,7 +203,7 @@ fn modes_can_be_fixed() {
 }
 
 #[test]
-fn rights_are_those_of_whom_it_is_for() {
+fn metadata_reports_the_rights_of_the_identity() {
     let nobody = Identity { uid: 4_000_000, gid: 4_000_000, groups: Vec::new() };
     let place = place(PosixOptions { identity: Some(nobody), ..PosixOptions::default() });
     fs::write(place.inside.join("f"), "f").unwrap();
@@ -213,7 +213,7 @@ fn rights_are_those_of_whom_it_is_for() {
 }
 
 #[test]
-fn holes_are_holes() {
+fn data_ranges_reports_holes() {
     let place = place(PosixOptions::default());
     let file = place.store.open_write(&path("/f"), CREATE).unwrap();
     file.write_at(&[1; 4096], 1 << 20).unwrap();
@@ -232,7 +232,7 @@ fn holes_are_holes() {
 }
 
 #[test]
-fn space_is_told() {
+fn free_space_is_reported() {
     let place = place(PosixOptions::default());
     assert!(place.store.free_space(&path("/")).unwrap().unwrap() > 0);
 }

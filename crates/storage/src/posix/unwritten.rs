@@ -1,15 +1,16 @@
-//! How much of what is written the kernel keeps in memory before a disk has it (Linux's `vm.dirty_*`).
+//! The amount of written data that the kernel keeps in memory before it is on a disk (Linux's
+//! `vm.dirty_*`).
 
 use std::fs;
 
 use super::direct::CHUNK;
 use crate::DirectIo;
 
-/// Up to this size the cache is the place for a file, and nothing has to be looked up.
+/// Files up to this size always go through the cache, so nothing needs to be looked up.
 const SMALL: u64 = 64 << 20;
 
-/// Whether a file of `size` bytes is to be written past the page cache, on a file system that gains by it; `sync`: it is to be
-/// on the disk when it is complete.
+/// Whether a file of `size` bytes is written past the page cache, on a file system that benefits
+/// from it. `sync` means that it must be on the disk when it is complete.
 pub(super) fn leaves_cache(when: DirectIo, size: u64, sync: bool) -> bool {
     match when {
         DirectIo::Auto => size > SMALL && Kernel::now().leaves_cache(size, sync),
@@ -18,16 +19,17 @@ pub(super) fn leaves_cache(when: DirectIo, size: u64, sync: bool) -> bool {
     }
 }
 
-/// What the kernel keeps, in bytes.
+/// The limits of the kernel, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
-    /// From here on it writes.
+    /// From this amount on, the kernel writes to the disk.
     background: u64,
-    /// Nobody may write more than this; from the middle between the two on, writers have to wait for the disk.
+    /// The maximum amount. From the middle between `background` and this limit on, writers have to
+    /// wait for the disk.
     limit: u64,
-    /// What programs can have of the memory.
+    /// The memory that programs can have.
     available: u64,
-    /// What no disk has yet, of all files.
+    /// The unwritten data of all files.
     unwritten: u64,
 }
 
@@ -38,7 +40,7 @@ impl Kernel {
         Self::of(&memory, setting)
     }
 
-    /// As /proc/meminfo and the settings of these names say.
+    /// Reads the text of /proc/meminfo and the settings with these names.
     fn of(memory: &str, setting: impl Fn(&str) -> Option<String>) -> Self {
         let bytes = |name: &str| {
             let line = memory.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -46,7 +48,7 @@ impl Kernel {
         };
         let available = bytes("MemAvailable").unwrap_or(8 << 30);
         let number = |name: &str| setting(name)?.trim().parse::<u64>().ok();
-        // In bytes, or as a percentage of the memory that programs can have.
+        // The setting is in bytes, or a percentage of the memory that programs can have.
         let of = |name: &str, usual: u64| match number(&format!("{name}_bytes")) {
             Some(bytes) if bytes > 0 => bytes,
             _ => available / 100 * number(&format!("{name}_ratio")).unwrap_or(usual),
@@ -61,9 +63,10 @@ impl Kernel {
         Self { background, limit, available, unwritten }
     }
 
-    /// Nothing is faster than the cache until the kernel makes writers wait for the disk, and until then the disk has taken
-    /// its part: a file of twice as much still waits little. But where it has to be on the disk when it is complete, the disk
-    /// has to begin early; and however much may be unwritten, others need memory, too.
+    /// Nothing is faster than the cache until the kernel makes writers wait for the disk. By then
+    /// the disk has taken its part, so a file of twice that size still waits little. But if the
+    /// file must be on the disk when it is complete, the disk has to start early. And in any case
+    /// other programs need memory, too.
     fn leaves_cache(self, size: u64, sync: bool) -> bool {
         let most = if sync {
             self.background
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lets_be_unwritten_is_read() {
+    fn kernel_limits_are_read_from_proc() {
         let memory =
             "MemTotal: 25000000 kB\nMemAvailable:   20971520 kB\nDirty:  1048576 kB\nWriteback: 4 kB\n";
         let usual = kernel(memory, &[]);
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_takes_stays_in_the_cache() {
+    fn leaves_cache_compares_size_and_limits() {
         let quiet = Kernel { background: GIB, limit: 2 * GIB, available: 10 * GIB, unwritten: 0 };
         for (unwritten, size, sync, leaves) in [
             (0, 3 * GIB, false, false),
@@ -119,13 +122,13 @@ mod tests {
             let kernel = Kernel { unwritten, ..quiet };
             assert_eq!(kernel.leaves_cache(size, sync), leaves, "{unwritten} {size} {sync}");
         }
-        // Whoever lets all of the memory be unwritten.
+        // A kernel that allows all of the memory to be unwritten.
         let greedy = Kernel { background: u64::MAX - 1, limit: u64::MAX, ..quiet };
         assert!(greedy.leaves_cache(5 * GIB + 1, false) && !greedy.leaves_cache(5 * GIB, false));
     }
 
     #[test]
-    fn what_was_asked_for_is_done() {
+    fn leaves_cache_follows_the_requested_mode() {
         for (when, size, leaves) in [
             (DirectIo::Auto, SMALL, false),
             (DirectIo::Auto, u64::MAX, true),

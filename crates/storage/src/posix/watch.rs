@@ -1,4 +1,4 @@
-//! Opening files and directories under the eyes of a guard.
+//! Opens files and directories under the control of a guard.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use crate::error::Context;
 use crate::{Error, ErrorKind, Purpose, Result};
 
 impl PosixStore {
-    /// Opens what exists.
+    /// Opens an existing entry.
     pub(super) fn opened(
         &self,
         path: &VirtualPath,
@@ -21,7 +21,8 @@ impl PosixStore {
         purpose: Purpose,
     ) -> Result<OwnedFd> {
         let fd = self.root.open_at(path, flags, Mode::empty()).context(action, path.as_bytes())?;
-        // For the settings of the kernel (/proc/sys) it asks who the process is, not for whom a thread acts.
+        // For kernel settings (/proc/sys), the kernel checks the process, not the impersonated user
+        // of the thread.
         if purpose == Purpose::Write && self.options.no_magic_links && own::is_of_kernel(fd.as_fd()) {
             return Err(Error::new(ErrorKind::PermissionDenied, action, path.as_bytes())
                 .with_detail("settings of the kernel are not written"));
@@ -31,7 +32,8 @@ impl PosixStore {
         Ok(fd)
     }
 
-    /// The place of an entry, which need not exist. What is done is to be done there, not by the path.
+    /// The place of an entry, which need not exist. The operation must use the place and not the
+    /// path, which may lead elsewhere later.
     pub(super) fn place<'p>(
         &'p self,
         path: &'p VirtualPath,
@@ -50,7 +52,7 @@ impl PosixStore {
         Ok(place)
     }
 
-    /// Refuses what /proc tells of the process itself.
+    /// Refuses the data of the process itself in /proc.
     pub(super) fn refuse_own(
         &self,
         fd: BorrowedFd<'_>,
@@ -64,12 +66,13 @@ impl PosixStore {
         Ok(())
     }
 
-    /// Whether the directory that holds `path` is kept open.
+    /// Whether the directory that contains `path` is kept open.
     pub(super) fn is_near(&self, path: &VirtualPath) -> bool {
         self.near.as_ref().is_some_and(|near| near.place(path).is_some())
     }
 
-    /// A name by which calls that know no descriptors reach what `path` leads to, as long as the descriptor is open.
+    /// A name of the target of `path`, for calls that do not take descriptors. It is valid while
+    /// the returned descriptor is open.
     pub(super) fn followed(
         &self,
         path: &VirtualPath,
@@ -96,7 +99,7 @@ impl PosixStore {
         }
     }
 
-    /// `path` is what leads to the place, for errors.
+    /// `path` is the path to the place, for errors.
     pub(super) fn ask_of_entry(
         &self,
         place: &Place<'_>,

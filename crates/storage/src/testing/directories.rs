@@ -53,7 +53,7 @@ fn lists(store: &dyn Store) {
     same(names(store, "/sub"), vec!["below".to_owned()], "the names of a directory");
     fails(store.list(&path("/file"), &mut |_, _| Ok(())), ErrorKind::NotDirectory, "/file");
     fails(store.list(&path("/none"), &mut |_, _| Ok(())), ErrorKind::NotFound, "/none");
-    // The sink can stop it, and can use the store.
+    // The sink can stop the listing, and can use the store.
     let mut seen = 0;
     let stop = || Error::new(ErrorKind::Interrupted, "list", "/");
     let stopped = store.list(&path("/"), &mut |name, _| {

@@ -115,7 +115,7 @@ fn attributes(store: &dyn Store) {
     store.set_group(&path("/f"), by_name.gid).unwrap();
     let metadata = store.stat(&path("/f"), false).unwrap();
     same((metadata.modified.0, metadata.mode, metadata.gid), (5, 0o600, by_name.gid), "what was set by name");
-    // Before 1970.
+    // A time before 1970.
     store.set_modified(&path("/f"), -100, 0).unwrap();
     same(store.stat(&path("/f"), true).unwrap().modified.0, -100, "a time before 1970");
     for result in [
@@ -178,7 +178,7 @@ fn locks(store: &dyn Store) {
     let third = store.open_write(&path("/f"), EXISTING).unwrap();
     other.unlock();
     assert!(third.lock().unwrap(), "a lock that was given back is free");
-    // A store may know only locks that nobody shares.
+    // A store may have only exclusive locks.
     if third.lock_shared().unwrap() && other.lock_shared().unwrap() {
         assert!(!third.lock().unwrap(), "nobody has alone what is shared");
         assert!(other.lock().unwrap(), "who could not have it alone has lost his share");

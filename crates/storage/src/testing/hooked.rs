@@ -9,31 +9,32 @@ use crate::{
     WriteHandle, WriteOptions,
 };
 
-/// What is done with a store or a file of it, as a [`Hooked`] tells it.
+/// An operation on a store or a file that a [`Hooked`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     OpenRead,
     Sync,
     BeginSync,
-    /// Nothing more is written.
+    /// No more data is written.
     Confirm,
-    /// In place of the directory that holds the file.
+    /// Called instead of a sync of the directory that contains the file.
     SyncSystem,
     SyncDirectory,
-    /// Alone.
+    /// An exclusive lock.
     Lock,
     Rename,
     List,
-    /// The end of a listing, which begins once more where the hook gives an error.
+    /// The end of a listing. The listing starts again if the hook returns an error.
     ListEnd,
 }
 
-/// What was done, and with what.
+/// The operations, and their paths.
 pub type Deeds = Arc<Mutex<Vec<(Deed, VirtualPath)>>>;
 
 type Hook = dyn Fn(Deed, &VirtualPath) -> Result<()> + Send + Sync;
 
-/// Another store, where every [`Deed`] is told first, and not done where the hook gives an error.
+/// A wrapper of another store that calls a hook before each [`Deed`]. If the hook returns an error,
+/// the operation is not performed.
 #[derive(Clone)]
 pub struct Hooked {
     inner: Arc<dyn Store>,
@@ -48,7 +49,7 @@ impl Hooked {
         Self { inner, hook: Arc::new(hook) }
     }
 
-    /// One that only keeps a record.
+    /// A wrapper that only records the operations.
     pub fn recorded(inner: Arc<dyn Store>) -> (Self, Deeds) {
         let record = Arc::new(Mutex::new(Vec::new()));
         let deeds = Arc::clone(&record);
@@ -59,7 +60,7 @@ impl Hooked {
         (hooked, record)
     }
 
-    /// An error for a hook to give.
+    /// An error for a hook to return.
     pub fn failure(path: &VirtualPath) -> Error {
         Error::new(ErrorKind::Io, "test", path.as_bytes())
     }
@@ -213,7 +214,7 @@ impl WriteHandle for HookedFile {
     }
 
     fn begin_sync(&self) {
-        // Nobody is told of an error.
+        // This operation has no error to return.
         if (self.hook)(Deed::BeginSync, &self.path).is_ok() {
             self.inner.begin_sync();
         }

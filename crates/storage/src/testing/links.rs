@@ -46,7 +46,7 @@ fn follows(store: &dyn Store) {
 fn stays_inside(store: &dyn Store) {
     put(store, "/top", b"top");
     store.make_directory(&path("/d"), 0o755).unwrap();
-    // Absolute links count from the store's root; `..` ends there.
+    // Absolute links are relative to the store's root; `..` ends there.
     link(store, "/top", "/d/absolute");
     link(store, "../../../../top", "/d/up");
     link(store, "/../../d", "/round");
@@ -61,7 +61,7 @@ fn stays_inside(store: &dyn Store) {
         same(store.real_path(&path(each)).unwrap(), path("/"), each);
         assert!(names(store, each).contains(&"top".to_owned()), "{each} is the root");
     }
-    // What the machine has, and the store has not.
+    // Files that exist on the machine and not in the store.
     link(store, "/etc/passwd", "/d/passwd");
     link(store, "../../../../../../../../etc/passwd", "/d/passwd-up");
     link(store, "/proc/self/cwd", "/d/cwd");
@@ -84,7 +84,7 @@ fn leads_nowhere(store: &dyn Store) {
     fails(store.stat(&path("/dangling"), true), ErrorKind::NotFound, "/dangling");
     fails(store.stat(&path("/loop-a"), true), ErrorKind::TooManyLinks, "/loop-a");
     fails(store.stat(&path("/loop-a/x"), false), ErrorKind::TooManyLinks, "/loop-a/x");
-    // Nothing is made where a link leads: the caller has checked another path.
+    // No file is created at the target of a link, because the caller has checked another path.
     for options in [CREATE, EXCLUSIVE, WriteOptions { truncate: false, ..CREATE }] {
         fails(store.open_write(&path("/dangling"), options), ErrorKind::AlreadyExists, "/dangling");
     }

@@ -4,7 +4,7 @@ use super::{get, names, path, pattern, same};
 use crate::checksum::{Algorithm, block_sum};
 use crate::{JournalKey, Journaling, PartFile, PartOptions, Store};
 
-/// Unfinished files, with what the store gives them to work with.
+/// Part files on this store.
 pub(super) fn check(make: &dyn Fn() -> Arc<dyn Store>) {
     for journal in [Journaling::Sequential, Journaling::Above(0), Journaling::default()] {
         let store = make();

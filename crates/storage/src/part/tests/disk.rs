@@ -1,4 +1,4 @@
-//! Space on a disk, and when a file is there for good.
+//! Reserved space on a disk, and syncs.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn disk(journal: Journaling) -> (Arc<dyn Store>, tempfile::TempDir, PartOptions)
 }
 
 #[test]
-fn space_that_was_reserved_makes_nothing_look_whole() {
+fn interrupted_does_not_count_reserved_space() {
     let target = path("/f");
     for before in [0, 30] {
         let (store, _keep, options) = disk(Journaling::default());
@@ -26,7 +26,8 @@ fn space_that_was_reserved_makes_nothing_look_whole() {
         assert_eq!(present, RangeSet::from_range(0..before as u64));
         assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
     }
-    // Who may not make a journal reserves nothing: the size says what is there.
+    // A writer that cannot create a journal reserves nothing, because the size says what is
+    // present.
     let (store, _keep, options) = disk(Journaling::default());
     let in_order = PartOptions { journal: Journaling::Sequential, ..options };
     let part = PartFile::begin(&store, &target, key(8 * MIB), in_order).unwrap();
@@ -39,7 +40,7 @@ fn space_that_was_reserved_makes_nothing_look_whole() {
 }
 
 #[test]
-fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
+fn abandon_releases_space_of_missing_ranges() {
     let (store, _keep, options) = disk(Journaling::default());
     let target = path("/f");
     let data = data(MIB as usize);
@@ -62,9 +63,9 @@ fn what_is_given_up_keeps_no_space_for_what_did_not_come() {
     assert!(whole[..MIB as usize].iter().chain(&whole[2 * MIB as usize..]).all(|byte| *byte == 0));
 }
 
-/// A disk is not to be filled by a few bytes and a number.
+/// A sender must not be able to fill a disk with a few bytes and a large announced size.
 #[test]
-fn who_announces_much_gets_no_more_space_than_what_came_deserves() {
+fn reserved_space_follows_the_received_bytes() {
     let (store, _keep, options) = disk(Journaling::default());
     let target = path("/f");
     let size = 2 << 30;
@@ -90,7 +91,7 @@ fn who_announces_much_gets_no_more_space_than_what_came_deserves() {
 }
 
 #[test]
-fn space_ahead_is_kept_for_what_comes_only() {
+fn settle_and_holes_release_space_reserved_ahead() {
     let (store, _keep, options) = disk(Journaling::default());
     let options = PartOptions { direct: DirectIo::Never, ..options };
     let target = path("/f");
@@ -110,7 +111,7 @@ fn space_ahead_is_kept_for_what_comes_only() {
         let (size, blocks) = kept(&part_name(&target));
         assert!(size == MIB && blocks <= 2 * MIB, "{size} {blocks}");
     }
-    // Two holes are told one after the other, before and after there is something behind them.
+    // Two holes are reported one after the other, before and after bytes are written behind them.
     let part = PartFile::begin(&store, &target, key(16 * MIB), options).unwrap();
     assert_eq!(part.present(), RangeSet::from_range(0..MIB));
     part.handle().leave_zero(MIB, 5 * MIB);
@@ -128,9 +129,9 @@ fn space_ahead_is_kept_for_what_comes_only() {
     assert!(content(&*store, &target) == whole);
 }
 
-/// Only then the kernel does not write it by itself.
+/// With reserved space, the kernel does not write the file by itself.
 #[test]
-fn what_replaces_a_file_is_on_its_way_to_the_disk() {
+fn commit_that_replaces_a_file_starts_a_sync() {
     use crate::testing::{Deed, Hooked};
     let (store, _keep, options) = disk(Journaling::default());
     let (hooked, deeds) = Hooked::recorded(Arc::clone(&store));
@@ -142,7 +143,7 @@ fn what_replaces_a_file_is_on_its_way_to_the_disk() {
         (PartOptions { direct: DirectIo::Never, ..options }, MIB - 1, false),
         (PartOptions { direct: DirectIo::Never, reserve: false, ..options }, MIB, false),
     ] {
-        // Under its own name, and as a part that somebody else renames.
+        // Under its own name, and as a part file that the caller renames.
         for name in [target.clone(), part_name(&target)] {
             let part = PartFile::begin(&hooked, &name, key(size), options).unwrap();
             let reserves = part.handle().reserves_ahead();
@@ -161,9 +162,9 @@ fn what_replaces_a_file_is_on_its_way_to_the_disk() {
     }
 }
 
-/// Whoever was killed may have written more than was recorded.
+/// A killed process may have written more than it had recorded.
 #[test]
-fn what_nobody_knows_of_is_cleared() {
+fn begin_after_kill_clears_unrecorded_bytes() {
     const HALF: u64 = MIB / 2;
     for (store, keep) in stores() {
         let target = path("/f");
@@ -177,7 +178,7 @@ fn what_nobody_knows_of_is_cleared() {
         kill(part);
         let part = PartFile::begin(&store, &target, key(4 * MIB), options).unwrap();
         assert_eq!(part.present().to_string(), "0-4096,524288-528384");
-        // Memory knows no holes.
+        // The memory store has no holes.
         assert_eq!(part.is_blank(), keep.is_some());
         if part.is_blank() {
             part.record(0..4 * MIB, None).unwrap();
@@ -190,9 +191,9 @@ fn what_nobody_knows_of_is_cleared() {
     }
 }
 
-/// The rest comes another way, into a file that has its size already.
+/// The rest is written without direct writes, into a file that already has its full size.
 #[test]
-fn space_that_an_earlier_transfer_reserved_is_synced() {
+fn commit_after_reservation_by_earlier_transfer_syncs() {
     use crate::testing::{Deed, Hooked};
     let (store, _keep, direct) = disk(Journaling::default());
     let target = path("/f");
@@ -213,9 +214,9 @@ fn space_that_an_earlier_transfer_reserved_is_synced() {
     assert_eq!(synced, reserved);
 }
 
-/// The kernel tells of pages that it could not write once; the next sync says nothing of them.
+/// The kernel reports pages that it could not write only once; the next sync succeeds.
 #[test]
-fn what_could_not_be_synced_is_not_gone_on_with() {
+fn failed_sync_removes_the_part_file() {
     use std::sync::atomic::AtomicBool;
 
     use crate::testing::{Deed, Hooked};

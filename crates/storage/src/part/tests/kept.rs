@@ -1,10 +1,10 @@
-//! What a restart marker promises.
+//! The guarantees of restart markers.
 
 use super::*;
 use crate::testing::{Deed, Hooked};
 
 #[test]
-fn what_is_to_be_kept_outlasts_a_kill_however_little_it_is() {
+fn keep_and_checkpoint_survive_a_kill() {
     let target = path("/f");
     for (store, _keep) in stores() {
         for size in [Some(100), None] {
@@ -22,7 +22,7 @@ fn what_is_to_be_kept_outlasts_a_kill_however_little_it_is() {
                 assert_eq!(names(&*store), [".f.ropewalk-part"]);
                 safe(&part).unwrap();
                 safe(&part).unwrap();
-                // What follows is recorded as well.
+                // Later ranges are recorded as well.
                 write(&part, &data(100), 0..10);
                 kill(part);
                 let part = PartFile::begin(&store, &target, key, small).unwrap();
@@ -40,7 +40,7 @@ fn what_is_to_be_kept_outlasts_a_kill_however_little_it_is() {
 }
 
 #[test]
-fn what_came_in_order_needs_nothing_to_be_kept() {
+fn keep_of_sequential_data_creates_no_journal() {
     for (store, _keep) in stores() {
         let target = path("/f");
         let part = PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap();
@@ -53,9 +53,9 @@ fn what_came_in_order_needs_nothing_to_be_kept() {
     }
 }
 
-/// A journal without a name on the disk is lost with the machine's power.
+/// A journal whose name is not on the disk is lost in a power failure.
 #[test]
-fn the_name_of_a_journal_that_comes_late_is_synced_too() {
+fn checkpoint_syncs_the_name_of_a_late_journal() {
     let (store, _directory) = stores().swap_remove(0);
     let (hooked, deeds) = Hooked::recorded(store);
     let hooked: Arc<dyn Store> = Arc::new(hooked);
@@ -70,7 +70,7 @@ fn the_name_of_a_journal_that_comes_late_is_synced_too() {
         assert_eq!(syncs_of_names(), 1);
         part.checkpoint().unwrap();
         assert_eq!(syncs_of_names(), 0);
-        // Out of order, and more than goes without a journal.
+        // Out of order, and more than is allowed without a journal.
         write(&part, &data(100), 20..100);
         assert!(names(&*hooked).contains(&".f.ropewalk-journal".to_owned()));
         part.checkpoint().unwrap();
@@ -81,9 +81,9 @@ fn the_name_of_a_journal_that_comes_late_is_synced_too() {
     }
 }
 
-/// The length of a part with a gap says nothing, also where it could get no journal.
+/// The size of a part file with a gap does not count, even if no journal could be created.
 #[test]
-fn without_a_journal_nothing_is_told_by_a_size_with_gaps() {
+fn part_file_with_a_gap_loses_the_sequential_mark() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         write(&part, &data(10), 0..10);
@@ -96,14 +96,14 @@ fn without_a_journal_nothing_is_told_by_a_size_with_gaps() {
 }
 
 #[test]
-fn zeros_that_were_left_out_at_the_end_are_gone_on_with() {
+fn begin_resumes_unwritten_zeros_at_the_end() {
     let cases =
         [true, false].into_iter().flat_map(|keep| stores().into_iter().map(move |store| (keep, store)));
     for (keep, (store, _directory)) in cases {
         let target = path("/f");
         let part = PartFile::begin(&store, &target, key(1000), options(Journaling::default())).unwrap();
         write(&part, &data(1000), 0..100);
-        // A sparse file: nothing is written for these.
+        // A sparse file: nothing is written for these bytes.
         part.record(500..600, None).unwrap();
         if keep {
             part.keep().unwrap();
@@ -118,12 +118,12 @@ fn zeros_that_were_left_out_at_the_end_are_gone_on_with() {
 }
 
 #[test]
-fn what_took_the_place_of_a_part_gets_no_name() {
+fn commit_does_not_rename_a_replaced_part_file() {
     let (inner, _directory) = stores().swap_remove(0);
     let target = path("/f");
     let other = Arc::clone(&inner);
     let name = part_name(&target);
-    // While the first is put on the disk somebody removes it, and another one begins.
+    // While the first part file is synced, it is removed and another transfer creates a new one.
     let hooked: Arc<dyn Store> = Arc::new(Hooked::new(Arc::clone(&inner), move |deed, _| {
         if deed == Deed::Sync && other.stat(&name, false).is_ok_and(|there| there.size == 100) {
             other.remove_file(&name).unwrap();

@@ -1,4 +1,4 @@
-//! Stores that tell at the end what they could not keep.
+//! Stores that report only at the end what they could not keep.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use super::*;
 use crate::testing::{Deed, Hooked};
 
 #[test]
-fn what_a_store_could_not_keep_is_not_gone_on_with() {
+fn failed_confirm_removes_the_part_file() {
     for (store, _keep) in stores() {
         for at_end in [true, false] {
             for journal in EVERY {
@@ -34,7 +34,7 @@ fn what_a_store_could_not_keep_is_not_gone_on_with() {
     }
 }
 
-/// A file system with one directory, whose files tell when they are closed that the disk was full.
+/// A file system with one directory, whose files report on close that the disk was full.
 #[derive(Default)]
 struct FullAtEnd(Mutex<HashMap<std::ffi::OsString, u64>>);
 
@@ -137,7 +137,7 @@ impl Filesystem for FullAtEnd {
     }
 }
 
-/// Unmounts what a test has mounted.
+/// Unmounts the file system of a test.
 struct Mounted(tempfile::TempDir);
 
 impl Drop for Mounted {
@@ -147,14 +147,14 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn an_error_that_comes_with_close_is_told() {
+fn confirm_reports_errors_of_close() {
     let mounted = Mounted(tempfile::tempdir().unwrap());
     let (ready, is_ready) = mpsc::channel();
     let directory = mounted.0.path().to_owned();
     let server = std::thread::spawn(move || {
         let session = fuser::Session::new(FullAtEnd::default(), &directory, &fuser::Config::default());
         ready.send(session.is_ok()).unwrap();
-        // Ends with an error when it is unmounted.
+        // Ends with an error when the file system is unmounted.
         let _ = session.map(|session| session.run());
     });
     if !is_ready.recv().unwrap() {

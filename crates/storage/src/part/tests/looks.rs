@@ -1,19 +1,19 @@
-//! Transfers, and those who only look what is there.
+//! Transfers, and processes that only inspect a part file.
 
 use super::*;
 use crate::testing::{Deed, Hooked};
 
 const EXISTING: WriteOptions = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
 
-/// As somebody who looks has it.
+/// A handle as an inspecting process has it.
 fn shared(store: &dyn Store) -> Arc<dyn WriteHandle> {
     let handle = store.open_write(&part_name(&path("/f")), EXISTING).unwrap();
     assert!(handle.lock_shared().unwrap());
     handle
 }
 
-/// A store in which somebody looks at a part when it is about to be locked for the first time, and goes on looking until this is
-/// tried for the third time; and how often it was tried.
+/// A store in which the part file is inspected from the first attempt to lock it until the third.
+/// Also returns the count of attempts.
 fn watched(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Mutex<u32>>) {
     let tries = Arc::new(Mutex::new(0));
     let (count, inner) = (Arc::clone(&tries), Arc::clone(store));
@@ -34,7 +34,7 @@ fn watched(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Mutex<u32>>) {
 }
 
 #[test]
-fn who_only_looks_is_in_no_transfers_way() {
+fn begin_waits_for_processes_that_inspect_the_part_file() {
     for (store, _keep) in stores() {
         for (left, resume) in [(false, false), (true, true), (true, false)] {
             let options = PartOptions { resume, ..options(Journaling::Sequential) };
@@ -53,7 +53,7 @@ fn who_only_looks_is_in_no_transfers_way() {
 }
 
 #[test]
-fn those_who_look_are_not_in_one_anothers_way() {
+fn inspections_do_not_block_each_other() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         write(&part, &data(100), 0..10);
@@ -65,9 +65,9 @@ fn those_who_look_are_not_in_one_anothers_way() {
     }
 }
 
-/// It keeps the part for long.
+/// Another transfer holds its lock for long, so it is not waited for.
 #[test]
-fn another_transfer_is_not_waited_for() {
+fn begin_does_not_wait_for_another_transfer() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         let (hooked, deeds) = Hooked::recorded(Arc::clone(&store));

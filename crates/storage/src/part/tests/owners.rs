@@ -1,4 +1,4 @@
-//! Unfinished files in directories where others make names.
+//! Unfinished files in directories in which other users create names.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ struct Place {
 }
 
 impl Place {
-    /// With half of a file, and its journal.
+    /// A place with half of a file and its journal.
     fn new(mode: u32) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> =
@@ -38,7 +38,8 @@ impl Place {
         self.directory.path().join(name.to_string().trim_start_matches('/'))
     }
 
-    /// What is there is not gone on with, and what is written instead is nobody else's.
+    /// Checks that the data is not resumed, and that the new data is written to a file of this user
+    /// only.
     fn begins_anew(&self, why: &str) {
         let left = PartFile::interrupted(&self.store, &self.target, &mut |_| Ok(())).unwrap();
         assert_eq!(left, None, "{why}");
@@ -58,7 +59,7 @@ impl Place {
 }
 
 #[test]
-fn what_has_another_name_too_may_have_been_put_there() {
+fn begin_restarts_if_a_file_has_another_link() {
     for mode in [0o777, 0o1777, 0o770] {
         let place = Place::new(mode);
         fs::hard_link(place.part(), place.directory.path().join("other")).unwrap();
@@ -78,9 +79,9 @@ fn what_has_another_name_too_may_have_been_put_there() {
     closed.goes_on();
 }
 
-/// Only root can make files of another user.
+/// Only root can create files of another user.
 #[test]
-fn files_of_another_user_are_not_believed() {
+fn begin_restarts_if_a_file_belongs_to_another_user() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -91,7 +92,8 @@ fn files_of_another_user_are_not_believed() {
     let place = Place::new(0o777);
     give(&place.journal());
     place.begins_anew("its journal belongs to another user");
-    // Where nobody else makes names, a file system that calls us by another name does no harm.
+    // If no other user can create names, files may have another owner, as on file systems that map
+    // users.
     let closed = Place::new(0o755);
     give(&closed.part());
     give(&closed.journal());
@@ -99,7 +101,7 @@ fn files_of_another_user_are_not_believed() {
 }
 
 #[test]
-fn links_lead_to_nothing_that_is_believed_or_written() {
+fn begin_does_not_follow_a_symbolic_link_to_the_journal() {
     let place = Place::new(0o777);
     let elsewhere = tempfile::tempdir().unwrap();
     let victim = elsewhere.path().join("journal");
@@ -110,9 +112,9 @@ fn links_lead_to_nothing_that_is_believed_or_written() {
     assert_eq!(fs::read(&victim).unwrap(), before);
 }
 
-/// As drop boxes are: names are made there, and not seen.
+/// A drop box: users can create names in it, but cannot list it.
 #[test]
-fn a_file_in_a_directory_that_cannot_be_read_can_be_synced() {
+fn sync_in_a_directory_without_read_permission_succeeds() {
     use crate::Identity;
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();

@@ -1,43 +1,45 @@
 //! How far ahead of direct writes space is reserved.
 //!
-//! As for the page cache (`posix::space`), what is reserved follows what has come: whoever announces much and sends little gets
-//! little. But the steps are large, since direct writes that are under way have to end before space can be reserved.
+//! As for the page cache (`posix::space`), the reserved space follows the received bytes: a sender
+//! that announces a large file and sends little gets little space. But the steps are large, because
+//! space can be reserved only when the direct writes in progress have ended.
 
 use std::ops::Range;
 
 use ropewalk_protocol::range::RangeSet;
 
-/// Reserved at a time at least, where it may be, in bytes.
+/// The smallest step in bytes, if the limit allows it.
 pub(super) const LEAST: u64 = 16 << 20;
-/// Reserved at a time at most, in bytes.
+/// The largest step in bytes.
 const MOST: u64 = 1 << 30;
-/// What may be reserved beyond twice of what has come, in bytes: several senders can begin at several places.
+/// How much may be reserved beyond twice the received bytes, in bytes: several senders can start at
+/// several places.
 const FIRST: u64 = 64 << 20;
 
-/// What is reserved of a file.
+/// The reserved space of a file.
 pub(super) struct Steps {
-    /// Of the whole file, in bytes.
+    /// Size of the whole file in bytes.
     size: u64,
-    /// Where nothing needs to be reserved any more.
+    /// Ranges that need no (further) reservation.
     settled: RangeSet,
-    /// Bytes that were reserved.
+    /// The number of bytes reserved so far.
     granted: u64,
-    /// Bytes that have come.
+    /// The number of bytes received so far.
     came: u64,
 }
 
 impl Steps {
-    /// For a file that will have so many bytes, of which those before `first` are reserved.
+    /// For a file that will have `size` bytes, the first `first` of which are reserved.
     pub(super) fn new(size: u64, first: u64) -> Self {
         Self { size, settled: RangeSet::from_range(0..first), granted: first, came: 0 }
     }
 
-    /// Bytes have come.
+    /// Counts received bytes.
     pub(super) fn came(&mut self, length: u64) {
         self.came = self.came.saturating_add(length);
     }
 
-    /// What to reserve before `range` is written; all of it counts as reserved from now on.
+    /// Returns the ranges to reserve before `range` is written. They count as reserved from now on.
     pub(super) fn reach(&mut self, range: Range<u64>) -> RangeSet {
         let range = range.start..range.end.min(self.size);
         if self.settled.contains(range.clone()) {
@@ -45,7 +47,8 @@ impl Steps {
         }
         let most = self.came.saturating_mul(2).saturating_add(FIRST).saturating_sub(self.granted);
         let step = self.came.clamp(LEAST, MOST).min(most);
-        // Streams are ahead of one another: what is left out since the last step is about to come.
+        // Streams run ahead of one another, so bytes left out since the last step are about to
+        // come.
         let near = self.settled.intersection(range.start.saturating_sub(step)..range.start).end();
         let from = if near > 0 { near } else { range.start };
         let to = range.end.max(from.saturating_add(step).min(self.size));
@@ -55,12 +58,12 @@ impl Steps {
         wanted
     }
 
-    /// These bytes need no space.
+    /// Excludes bytes that need no space.
     pub(super) fn leave_out(&mut self, range: Range<u64>) {
         self.settled.insert(range);
     }
 
-    /// Nothing more is to be reserved.
+    /// Stops reserving space.
     pub(super) fn end(&mut self) {
         self.settled = RangeSet::from_range(0..self.size);
     }
@@ -73,7 +76,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const SIZE: u64 = 100 << 30;
 
-    /// So many blocks of a MiB at each of these places in turns; gives how often space was reserved.
+    /// Receives `blocks` blocks of 1 MiB at each of these places in turn; returns how often space
+    /// was reserved.
     fn fill(steps: &mut Steps, places: &[u64], blocks: u64) -> u64 {
         let mut calls = 0;
         for block in 0..blocks {
@@ -89,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_follows_what_has_come_in_few_steps() {
+    fn reach_follows_the_received_bytes_in_few_steps() {
         let mut steps = Steps::new(SIZE, LEAST);
-        // Who has sent little gets little, however much was announced.
+        // A sender that has sent little gets little, however much was announced.
         assert_eq!(fill(&mut steps, &[0], 1), 0);
         assert_eq!(steps.granted, LEAST);
         let calls = fill(&mut steps, &[0], SIZE / MIB);
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn several_places_get_their_steps() {
+    fn reach_at_several_places_takes_few_steps() {
         let places: Vec<u64> = (0..16).map(|place| place * (SIZE / 16)).collect();
         let mut steps = Steps::new(SIZE, LEAST);
         let calls = fill(&mut steps, &places, SIZE / 16 / MIB);
@@ -114,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_order_for_a_moment_makes_no_more_steps() {
+    fn reach_slightly_out_of_order_takes_no_more_steps() {
         let mut steps = Steps::new(SIZE, LEAST);
         let mut calls = 0;
-        // Pairs the wrong way round, the first of which begin at the end of each step.
+        // Pairs in the wrong order; some of them are split by the end of a step.
         for block in (0..4096).map(|block| block ^ 1) {
             steps.came(MIB);
             calls += steps.reach(block * MIB..(block + 1) * MIB).count();
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_not_reserved_later() {
+    fn reach_excludes_ranges_left_out() {
         let mut steps = Steps::new(SIZE, LEAST);
         steps.leave_out(20 * MIB..24 * MIB);
         steps.came(MIB);

@@ -1,8 +1,11 @@
-//! Which way past the cache is the better one on a disk: both are tried, in turns, while files are written.
+//! Finds out which way past the cache is better on a disk. Both ways are tried in turns while files
+//! are written.
 //!
-//! How fast either is depends on the disk and on how fast the processors copy, and no property of the machine tells it: on one,
-//! direct writes take a third more time, on another a third less. A file that is worth writing past the cache is large enough
-//! to find out: a few hundred MiB of it are written in turns, after which all files on that file system go the better way.
+//! The speed of each way depends on the disk and on how fast the processors copy, and cannot be
+//! derived from any property of the machine: on one, direct writes take a third more time, on
+//! another a third less. A file that is worth writing past the cache is large enough to find out: a
+//! few hundred MiB of it are written in turns. After that, all files on that file system use the
+//! better way.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +14,23 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Bytes of a turn that count, and those before them that do not: writes of the turn before are still under way then.
+/// Bytes of a turn that count, and bytes before them that do not, because writes of the previous
+/// turn are still in progress then.
 const TURN: u64 = 96 << 20;
 const SETTLING: u64 = 16 << 20;
-/// Each way has two, so that a disk that drifts does not decide.
+/// Each way gets two turns, so that a disk whose speed drifts does not decide.
 const TURNS: usize = 4;
-/// A turn that has shown so much is broken off where it is slower than the other way by this factor.
+/// A turn is stopped early after this many bytes if it is slower than the other way by this factor.
 const ENOUGH: u64 = 32 << 20;
 const SLOWER: f64 = 1.6;
-/// After a pause a turn begins anew: nothing was there to be written.
+/// After a pause the turn starts again, because there was nothing to write.
 const PAUSE: Duration = Duration::from_millis(250);
-/// What was found holds for so long.
+/// How long a result is used.
 const LASTS: Duration = Duration::from_secs(600);
-/// Direct writes are chosen if they are faster by this factor; or if they are about as fast, take at most this part of the
-/// processor's time, and uncached ones take so much of it (processors) that it matters. Turns of this length of equal ways
-/// differ by up to a sixth.
+/// Direct writes are chosen if they are faster by `FASTER`. They are also chosen if they are at
+/// least `AS_FAST` times as fast, take at most `CHEAPER` times the processor time, and uncached
+/// ones keep more than `BUSY` processors busy, so that it matters. Turns of this length differ by
+/// up to a sixth even if both ways are equal.
 const FASTER: f64 = 1.1;
 const AS_FAST: f64 = 0.85;
 const CHEAPER: f64 = 0.5;
@@ -38,7 +43,7 @@ pub(super) enum Way {
     Direct,
 }
 
-/// What one way did in its turns.
+/// The measurements of one way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     bytes: u64,
@@ -47,12 +52,12 @@ struct Sum {
 }
 
 impl Sum {
-    /// Bytes a second.
+    /// Bytes per second.
     fn rate(self) -> f64 {
         self.bytes as f64 / self.wall.as_secs_f64().max(1e-6)
     }
 
-    /// Processors that are busy with writing.
+    /// The number of processors that writing keeps busy.
     fn busy(self) -> f64 {
         self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-6)
     }
@@ -68,12 +73,12 @@ impl Sum {
     }
 }
 
-/// The turn that is under way.
+/// The current turn.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    /// Written in it, those that do not count included.
+    /// Bytes written in it, including those that do not count.
     bytes: u64,
-    /// From where on it counts.
+    /// The time from which on it counts.
     counts: Option<Instant>,
     sum: Sum,
     last: Instant,
@@ -89,7 +94,7 @@ impl Turn {
 struct State {
     number: usize,
     turn: Option<Turn>,
-    /// Bytes that could not be written directly when they were to be.
+    /// Bytes that could not be written directly although they should have been.
     missed: u64,
     sums: [Sum; 2],
     chosen: Option<Instant>,
@@ -99,29 +104,30 @@ struct State {
 #[derive(Debug, Default)]
 pub(super) struct Trial {
     directly: AtomicBool,
-    /// Nothing is measured any more.
+    /// Whether the measurements are complete.
     over: AtomicBool,
     state: Mutex<State>,
 }
 
 impl Trial {
-    /// The one on the file system with this device number.
+    /// The trial on the file system with this device number.
     pub(super) fn of(device: u64) -> Arc<Self> {
         static ALL: LazyLock<Mutex<HashMap<u64, Arc<Trial>>>> = LazyLock::new(Mutex::default);
         Arc::clone(ALL.lock().entry(device).or_default())
     }
 
-    /// How to write now.
+    /// The way to write now.
     pub(super) fn way(&self) -> Way {
         if self.directly.load(Ordering::Relaxed) { Way::Direct } else { Way::Uncached }
     }
 
-    /// Whether writes are to be told.
+    /// Whether writes must be reported with `wrote`.
     pub(super) fn is_on(&self) -> bool {
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// A file is to be written, at this time; `true` where it may be done directly. What was found long ago is tried again.
+    /// Announces that a file is written. Returns `true` if direct writes are possible. An old
+    /// result is discarded and the trial repeated.
     pub(super) fn begin(&self, now: Instant) -> bool {
         let mut state = self.state();
         if state.chosen.is_some_and(|at| now.saturating_duration_since(at) > LASTS) {
@@ -132,14 +138,16 @@ impl Trial {
         state.chosen.is_none() || self.way() == Way::Direct
     }
 
-    /// So many bytes were written in this way, from `began` to `now`, for which a thread took so much of a processor.
+    /// Reports that `bytes` bytes were written in this way from `began` to `now`, with `cpu` of
+    /// processor time.
     pub(super) fn wrote(&self, way: Way, bytes: u64, cpu: Duration, began: Instant, now: Instant) {
         let mut state = self.state();
         if state.chosen.is_some() {
             return;
         }
         if way != self.way() {
-            // Some are still under way when a turn ends. More than that are pieces too small, or a disk that does not do it.
+            // Some writes are still in progress when a turn ends. More than that means that the
+            // writes are too small, or that the disk does not support direct writes.
             state.missed += if way == Way::Uncached { bytes } else { 0 };
             if state.missed > SETTLING + ENOUGH {
                 self.choose(&mut state, Way::Uncached, now);
@@ -199,7 +207,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A disk and processors: MiB/s and CPU seconds a GiB of either way, uncached first.
+    /// A simulated disk and processors: MiB/s, and CPU seconds per GiB, of either way, uncached
+    /// first.
     struct Machine {
         trial: Trial,
         now: Instant,
@@ -212,7 +221,7 @@ mod tests {
             Self { trial: Trial::default(), now: Instant::now(), rates, costs }
         }
 
-        /// Writes so many MiB; how many of them directly.
+        /// Writes `mib` MiB; returns how many of them were direct.
         fn write(&mut self, mib: u64) -> u64 {
             let mut directly = 0;
             for _ in 0..mib {
@@ -228,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_way_is_found() {
+    fn trial_chooses_the_faster_way() {
         let mut machine = Machine::new([900.0, 1200.0], [1.5, 0.2]);
         machine.write(512);
         assert!(!machine.trial.is_on());
@@ -240,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_much_slower_way_is_left_soon() {
+    fn trial_stops_a_much_slower_way_early() {
         let mut machine = Machine::new([2000.0, 150.0], [0.4, 0.1]);
         assert_eq!(machine.write(4096), (SETTLING + ENOUGH) / MIB);
         let mut machine = Machine::new([250.0, 1100.0], [4.0, 0.1]);
@@ -249,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn where_both_are_as_fast_the_processor_decides_if_it_is_busy() {
+    fn trial_of_equal_speed_saves_processor_time_if_busy() {
         let mut machine = Machine::new([1000.0, 970.0], [0.5, 0.1]);
         machine.write(512);
         assert_eq!(machine.trial.way(), Way::Direct);
@@ -259,14 +268,14 @@ mod tests {
         let mut machine = Machine::new([1000.0, 830.0], [0.5, 0.1]);
         machine.write(512);
         assert_eq!(machine.trial.way(), Way::Uncached);
-        // The network is the limit: nobody needs the processor.
+        // The network is the limit, and the processor is idle anyway.
         let mut machine = Machine::new([100.0, 99.0], [0.5, 0.1]);
         machine.write(512);
         assert_eq!(machine.trial.way(), Way::Uncached);
     }
 
     #[test]
-    fn a_pause_between_files_does_not_count() {
+    fn trial_ignores_pauses_between_files() {
         let mut machine = Machine::new([900.0, 1200.0], [1.5, 0.2]);
         for _ in 0..10 {
             machine.write(150);
@@ -277,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_on_which_a_write_takes_long_is_tried_all_the_same() {
+    fn trial_works_on_slow_disks() {
         let mut machine = Machine::new([2.0, 3.0], [0.4, 0.1]);
         machine.write(512);
         assert!(!machine.trial.is_on());
@@ -285,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_directly_ends_the_trial() {
+    fn trial_ends_if_direct_writes_fail() {
         let mut machine = Machine::new([900.0, 1200.0], [1.5, 0.2]);
         machine.write((SETTLING + TURN) / MIB);
         assert_eq!(machine.trial.way(), Way::Direct);
@@ -298,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_tried_again_after_some_time() {
+    fn trial_is_repeated_after_some_time() {
         let mut machine = Machine::new([2400.0, 800.0], [0.4, 0.1]);
         machine.write(512);
         assert!(!machine.trial.begin(machine.now + LASTS / 2));

@@ -1,4 +1,4 @@
-//! Acting for other users. Their numbers need no accounts; only root can take them on.
+//! Impersonation. The users need no accounts; only root can impersonate them.
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ const ADA: u32 = 3_000_000_017;
 const BOB: u32 = 3_000_000_018;
 const SHARED: u32 = 3_000_000_019;
 
-/// Says so, and fails where everything has to be tested.
+/// Whether this test can run. Prints that it is skipped, and fails if no test may be skipped.
 fn is_root() -> bool {
     if Identity::can_act() {
         return true;
@@ -29,7 +29,7 @@ fn identity(uid: u32, groups: &[u32]) -> Arc<Identity> {
     Arc::new(Identity { uid, gid: uid, groups: groups.to_vec() })
 }
 
-/// File-system user and group, supplementary groups, and whether any power over files is left.
+/// File-system user and group, supplementary groups, and whether any capability over files is left.
 fn now() -> (u32, u32, Vec<u32>, bool) {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap();
     let numbers = |field: &str| -> Vec<u32> {
@@ -45,7 +45,7 @@ fn now() -> (u32, u32, Vec<u32>, bool) {
     (numbers("Uid:")[3], numbers("Gid:")[3], numbers("Groups:"), left)
 }
 
-/// What `uid` does beneath `inside`, with these supplementary groups.
+/// A store below `inside` that impersonates `uid` with these supplementary groups.
 fn store_of(inside: &std::path::Path, uid: u32, groups: &[u32]) -> Arc<dyn Store> {
     let identity = Some((*identity(uid, groups)).clone());
     let options = PosixOptions { identity, act: true, ..PosixOptions::default() };
@@ -53,7 +53,7 @@ fn store_of(inside: &std::path::Path, uid: u32, groups: &[u32]) -> Arc<dyn Store
 }
 
 #[test]
-fn the_thread_is_somebody_else_and_itself_again() {
+fn act_changes_the_thread_until_the_guard_is_dropped() {
     if !is_root() {
         return;
     }
@@ -75,7 +75,7 @@ fn the_thread_is_somebody_else_and_itself_again() {
 }
 
 #[test]
-fn a_panic_ends_it_too() {
+fn act_ends_on_a_panic() {
     if !is_root() {
         return;
     }
@@ -92,7 +92,7 @@ fn a_panic_ends_it_too() {
 }
 
 #[test]
-fn other_threads_are_not_changed_and_new_ones_do_not_inherit() {
+fn act_does_not_affect_other_threads() {
     if !is_root() {
         return;
     }
@@ -104,7 +104,7 @@ fn other_threads_are_not_changed_and_new_ones_do_not_inherit() {
         (inherited, now())
     });
     assert_eq!(in_new.join().unwrap(), (ADA, before.clone()));
-    // Who works as the process in such a thread does not work as its maker.
+    // In such a thread, an operation as the process does not run with the inherited identity.
     let as_process = thread::spawn(|| {
         let _acting = act(None).unwrap();
         now()
@@ -137,7 +137,7 @@ fn guards_that_go_in_the_wrong_order_end_the_process() {
 }
 
 #[test]
-fn every_call_is_the_users() {
+fn every_operation_runs_as_the_user() {
     if !is_root() {
         return;
     }
@@ -184,7 +184,7 @@ fn every_call_is_the_users() {
     ] {
         denied(result);
     }
-    // Groups: only to one's own.
+    // A user can change the group only to one of their own.
     ada.set_group(&x, SHARED).unwrap();
     denied(ada.set_group(&x, BOB));
     ada.set_mode(&x, 0o640).unwrap();
@@ -193,7 +193,7 @@ fn every_call_is_the_users() {
     shared.open_read(&x).unwrap();
     assert!(shared.open_write(&x, EXISTING).is_err());
 
-    // What is done with an open file where the kernel asks who does it.
+    // Operations on an open file for which the kernel checks the user.
     let handle = ada.open_write(&x, EXISTING).unwrap();
     handle.set_mode(0o600).unwrap();
     handle.set_modified(1, 0).unwrap();
@@ -205,7 +205,7 @@ fn every_call_is_the_users() {
 }
 
 #[test]
-fn directories_with_setgid_keep_their_group() {
+fn setgid_directories_keep_their_group() {
     if !is_root() {
         return;
     }
@@ -224,7 +224,7 @@ fn directories_with_setgid_keep_their_group() {
 }
 
 #[test]
-fn an_unfinished_upload_of_another_user_is_not_gone_on_with() {
+fn begin_does_not_resume_an_upload_of_another_user() {
     if !is_root() {
         return;
     }
@@ -235,7 +235,7 @@ fn an_unfinished_upload_of_another_user_is_not_gone_on_with() {
     let target = path("/data");
     let part = place.inside.join(part_name(&target).to_string().trim_start_matches('/'));
 
-    // In order, so that its length would say what is there.
+    // Marked as sequential, so that its length would count.
     bob.open_write(&part_name(&target), CREATE).unwrap().write_at(b"from bob", 0).unwrap();
     fs::set_permissions(&part, fs::Permissions::from_mode(0o1666)).unwrap();
     assert!(PartFile::interrupted(&ada, &target, &mut |_| Ok(())).unwrap().is_none());
@@ -252,7 +252,7 @@ fn an_unfinished_upload_of_another_user_is_not_gone_on_with() {
     assert_eq!(fs::metadata(&part).unwrap().uid(), ADA);
     drop(begun);
 
-    // A name for another file of the user's own.
+    // A link to another file of the same user.
     ada.open_write(&path("/precious"), CREATE).unwrap().write_at(b"precious", 0).unwrap();
     let _ = fs::remove_file(&part);
     fs::hard_link(place.inside.join("precious"), &part).unwrap();

@@ -1,11 +1,11 @@
-//! What a guard refuses is not reached, whatever happens meanwhile.
+//! Places that a guard refuses are not accessed, even if other processes change the tree meanwhile.
 
 use parking_lot::Mutex;
 
 use super::races::{ENOUGH, disturbed, exchange};
 use super::*;
 
-/// Nothing in `/secret` may be used.
+/// A store in which nothing in `/secret` may be accessed.
 fn guarded(store: &PosixStore) -> Arc<dyn Store> {
     store.guarded(Arc::new(|at, _| !at.as_bytes().starts_with(b"/secret"))).unwrap()
 }
@@ -18,7 +18,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_done_where_the_guard_refuses() {
+fn operations_on_refused_places_fail() {
     for place in both() {
         let inside = &place.inside;
         fs::create_dir_all(inside.join("secret/d")).unwrap();
@@ -59,7 +59,7 @@ fn nothing_is_done_where_the_guard_refuses() {
         }
         assert_eq!(names(&inside.join("secret")), ["d", "f"]);
         assert_eq!(fs::read_to_string(inside.join("secret/f")).unwrap(), "secret");
-        // What is refused is not listed either; links themselves are entries like others.
+        // Refused places are not listed either; links themselves are ordinary entries.
         let mut seen = Vec::new();
         let mut note = |name: &BStr, _: crate::Metadata| {
             seen.push(name.to_string());
@@ -78,7 +78,7 @@ fn nothing_is_done_where_the_guard_refuses() {
 }
 
 #[test]
-fn each_purpose_is_told() {
+fn guard_gets_the_purpose_of_each_operation() {
     let place = place(PosixOptions::default());
     let asked = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&asked);
@@ -108,7 +108,7 @@ fn each_purpose_is_told() {
 }
 
 #[test]
-fn the_whole_file_system_can_be_guarded() {
+fn guard_works_with_the_whole_file_system_as_root() {
     let keep = tempfile::tempdir().unwrap();
     fs::write(keep.path().join("f"), "f").unwrap();
     symlink("f", keep.path().join("l")).unwrap();
@@ -126,7 +126,7 @@ fn the_whole_file_system_can_be_guarded() {
 }
 
 #[test]
-fn a_directory_swapped_for_a_link_does_not_fool_the_guard() {
+fn guard_detects_a_directory_swapped_for_a_link() {
     for place in both() {
         let inside = &place.inside;
         for name in ["secret", "open/d"] {
@@ -179,7 +179,7 @@ fn a_directory_swapped_for_a_link_does_not_fool_the_guard() {
 }
 
 #[test]
-fn a_guard_is_asked_where_the_directory_is_now() {
+fn guard_gets_the_current_path_of_a_near_directory() {
     for place in both() {
         let inside = &place.inside;
         fs::create_dir(inside.join("open")).unwrap();

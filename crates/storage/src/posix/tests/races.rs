@@ -1,4 +1,4 @@
-//! Somebody changes the tree while the store works in it.
+//! Concurrent changes of the tree while the store works in it.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,10 +6,10 @@ use rustix::fs::RenameFlags;
 
 use super::*;
 
-/// Enough for a swap to come between any two steps some time.
+/// Enough that a swap happens between any two steps at some time.
 pub(super) const ENOUGH: usize = 300;
 
-/// Tells the other thread to stop, also where a check fails.
+/// Stops the other thread, also if a check fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -18,7 +18,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Runs `work` while another thread does `disturb` over and over.
+/// Runs `work` while another thread calls `disturb` repeatedly.
 pub(super) fn disturbed(disturb: impl Fn() + Sync, work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -44,7 +44,7 @@ fn read(store: &PosixStore, at: &str) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn a_directory_swapped_for_a_link_never_leads_outside() {
+fn open_with_swapped_directories_stays_inside() {
     for place in both() {
         let (store, inside) = (&place.store, &place.inside);
         fs::write(place.outside.join("f"), "outside").unwrap();
@@ -55,7 +55,8 @@ fn a_directory_swapped_for_a_link_never_leads_outside() {
         disturbed(
             || exchange(&inside.join("d"), &inside.join("swap")),
             || {
-                // As long as it takes to see both: how the threads take turns is not ours to say.
+                // The loop runs until both outcomes were seen often enough, because thread
+                // scheduling varies.
                 for round in 0.. {
                     if seen.iter().all(|seen| *seen >= ENOUGH) {
                         break;
@@ -82,9 +83,9 @@ fn a_directory_swapped_for_a_link_never_leads_outside() {
     }
 }
 
-/// A directory that is moved out of the root while somebody is in it: its `..` is outside then.
+/// The directory is moved out of the root while it is used: its `..` is outside then.
 #[test]
-fn a_directory_moved_outside_does_not_take_the_store_with_it() {
+fn open_with_a_directory_moved_outside_stays_inside() {
     for place in both() {
         let (store, inside, outside) = (&place.store, &place.inside, &place.outside);
         fs::write(outside.join("secret"), "secret").unwrap();
@@ -108,7 +109,7 @@ fn a_directory_moved_outside_does_not_take_the_store_with_it() {
 }
 
 #[test]
-fn a_tree_that_is_removed_takes_nothing_else_with_it() {
+fn remove_tree_with_swapped_links_removes_nothing_else() {
     for place in both() {
         let (store, inside) = (&place.store, &place.inside);
         fs::create_dir(inside.join("keep")).unwrap();
@@ -132,7 +133,7 @@ fn a_tree_that_is_removed_takes_nothing_else_with_it() {
                 },
             );
             assert_eq!(fs::read_dir(inside.join("keep")).unwrap().count(), 10);
-            // Whatever the swaps have left.
+            // The rest that the swaps have left.
             let _ = fs::remove_dir_all(inside.join("t"));
             if fs::symlink_metadata(inside.join("link-below")).is_ok_and(|m| m.is_dir()) {
                 fs::remove_dir_all(inside.join("link-below")).unwrap();

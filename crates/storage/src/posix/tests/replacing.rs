@@ -1,11 +1,11 @@
-//! Renaming where nothing may be replaced.
+//! Renames that must not replace anything.
 
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
 #[test]
-fn what_is_there_stays() {
+fn rename_without_replacing_keeps_existing_entries() {
     for place in both() {
         let store = place.store.without_replacing().unwrap();
         let there = |name: &str| fs::read_to_string(place.inside.join(name)).ok();
@@ -17,13 +17,13 @@ fn what_is_there_stays() {
             assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
             assert_eq!((there("new").as_deref(), there(name).as_deref()), (Some("new"), Some("old")));
         }
-        // A link that leads nowhere is a name that is taken, too.
+        // The name of a dangling link exists, too.
         symlink("nowhere", place.inside.join("link")).unwrap();
         let error = store.rename(&path("/new"), &path("/link")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
         store.rename(&path("/new"), &path("/d/free")).unwrap();
         assert_eq!(there("d/free").as_deref(), Some("new"));
-        // A guard that comes on top does not change it, and the other way round.
+        // The order of guard and `without_replacing` does not matter.
         let always: Guard = Arc::new(|_, _| true);
         let guarded = store.guarded(Arc::clone(&always)).unwrap();
         let other = place.store.guarded(always).unwrap().without_replacing().unwrap();
@@ -36,9 +36,9 @@ fn what_is_there_stays() {
     }
 }
 
-/// Of many who give one name at a time, one gets it.
+/// Of several renames to the same name, one succeeds.
 #[test]
-fn one_of_many_gets_the_name() {
+fn concurrent_renames_without_replacing_have_one_winner() {
     let place = place(PosixOptions::default());
     let store = place.store.without_replacing().unwrap();
     for round in 0..20 {
@@ -63,7 +63,7 @@ fn one_of_many_gets_the_name() {
 }
 
 #[test]
-fn files_are_renamed_and_directories_are_not() {
+fn rename_file_refuses_directories() {
     let at = place(PosixOptions::default());
     let write = |name: &str| fs::write(at.inside.join(name), name).unwrap();
     let read = |name: &str| fs::read_to_string(at.inside.join(name)).unwrap();
@@ -81,7 +81,7 @@ fn files_are_renamed_and_directories_are_not() {
     for (from, to) in [("/d", "/e"), ("/other", "/d"), ("/none", "/e")] {
         assert!(rename(from, to).is_err(), "{from} {to}");
     }
-    // Neither of two names of one file is lost, and its only name even less.
+    // Renaming between two names of one file loses neither, and renaming a file to itself keeps it.
     rename("/other", "/other").unwrap();
     fs::hard_link(at.inside.join("other"), at.inside.join("again")).unwrap();
     rename("/again", "/again").unwrap();

@@ -5,14 +5,14 @@ use rustix::fs::FileType;
 use super::*;
 
 #[test]
-fn a_fifo_does_not_make_anybody_wait() {
+fn fifo_operations_do_not_block() {
     for place in both() {
         let fifo = place.inside.join("fifo");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         assert_eq!(place.store.stat(&path("/fifo"), true).unwrap().kind, Kind::Fifo);
-        // Nobody reads it.
+        // The FIFO has no reader.
         assert!(place.store.open_write(&path("/fifo"), EXISTING).is_err());
-        // Nobody writes it: it reads as ended.
+        // The FIFO has no writer: a read returns its end.
         let reader = place.store.open_read(&path("/fifo")).unwrap();
         assert_eq!(reader.read_at(&mut [0; 10], 0).unwrap(), 0);
         assert!(reader.descriptor().is_none());
@@ -21,7 +21,7 @@ fn a_fifo_does_not_make_anybody_wait() {
         assert!(writer.descriptor().is_none());
         writer.write_at(b"first", 1000).unwrap();
         writer.write_at(b"second", 1005).unwrap();
-        // Bytes out of turn would be a mess that nobody notices.
+        // Bytes out of order would corrupt the data without an error.
         for offset in [0, 1005, 1012] {
             let error = writer.write_at(b"x", offset).unwrap_err();
             assert_eq!(
@@ -34,7 +34,7 @@ fn a_fifo_does_not_make_anybody_wait() {
         let mut buffer = [0; 20];
         assert_eq!(reader.read_at(&mut buffer, 77).unwrap(), 11);
         assert_eq!(buffer[..11], *b"firstsecond");
-        // Now that there are two ends, each waits for the other, or says that it would have to.
+        // Now that both ends are open, each waits for the other, or reports that it would have to.
         assert_eq!(reader.read_now(&mut buffer, 0).unwrap(), None);
         let (mut at, much) = (1011, vec![b'x'; 1 << 20]);
         while let Some(n) = writer.write_now(&much, at).unwrap() {
@@ -57,7 +57,7 @@ fn a_fifo_does_not_make_anybody_wait() {
 }
 
 #[test]
-fn devices_take_bytes_as_they_come() {
+fn devices_accept_writes_at_any_position() {
     let store = PosixStore::new(Path::new("/"), PosixOptions::default()).unwrap();
     let null = store.open_write(&path("/dev/null"), CREATE).unwrap();
     assert!(null.positionless() && null.discards());
@@ -75,7 +75,7 @@ fn devices_take_bytes_as_they_come() {
 }
 
 #[test]
-fn a_socket_is_no_file() {
+fn open_of_a_socket_fails() {
     let place = place(PosixOptions::default());
     let _socket = UnixListener::bind(place.inside.join("s")).unwrap();
     assert_eq!(place.store.stat(&path("/s"), true).unwrap().kind, Kind::Socket);
@@ -83,9 +83,9 @@ fn a_socket_is_no_file() {
     assert!(place.store.open_write(&path("/s"), EXISTING).is_err());
 }
 
-/// Deeper than any path can say.
+/// Deeper than the longest path.
 #[test]
-fn trees_of_any_depth_are_removed() {
+fn remove_tree_of_any_depth_succeeds() {
     let place = place(PosixOptions::default());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let name = "a-directory-of-some-length";
@@ -99,9 +99,10 @@ fn trees_of_any_depth_are_removed() {
     assert_eq!(fs::read_dir(&place.inside).unwrap().count(), 0);
 }
 
-/// What another thread of the process has open is reached through /proc whoever asks: the kernel looks at the process.
+/// Through /proc, a request of any user could reach files that other threads have open: the kernel
+/// checks the process.
 #[test]
-fn open_files_are_not_reached_through_links_of_the_kernel() {
+fn magic_links_are_not_followed() {
     use std::os::fd::AsRawFd;
     let keep = tempfile::tempdir().unwrap();
     let secret = keep.path().join("secret");
@@ -136,7 +137,7 @@ fn open_files_are_not_reached_through_links_of_the_kernel() {
     confined.remove_file(&path(&beneath)).unwrap_err();
     confined.list(&path(&of(directory.as_raw_fd())), &mut |_, _| Ok(())).unwrap_err();
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
-    // Other links are followed, and what is no link is there.
+    // Other links are followed, and ordinary files are accessible.
     confined.open_read(&path("/proc/version")).unwrap();
     let ordinary = keep.path().join("ordinary");
     symlink(&secret, &ordinary).unwrap();
@@ -144,9 +145,9 @@ fn open_files_are_not_reached_through_links_of_the_kernel() {
     assert!(confined.open_write(&path("/dev/null"), EXISTING).is_ok());
 }
 
-/// Who may change them, the kernel asks of the process, not of the user for whom a thread acts.
+/// For kernel settings, the kernel checks the process, not the impersonated user of the thread.
 #[test]
-fn settings_of_the_kernel_are_not_written() {
+fn kernel_settings_cannot_be_written() {
     let options = PosixOptions { no_magic_links: true, ..PosixOptions::default() };
     let store = PosixStore::new(Path::new("/"), options).unwrap();
     let setting = path("/proc/sys/kernel/hostname");
@@ -158,9 +159,9 @@ fn settings_of_the_kernel_are_not_written() {
     store.open_read(&setting).unwrap();
 }
 
-/// What it tells of a process it tells each of its threads, whoever they act for.
+/// The kernel shows the data of the process to each of its threads, whatever user they impersonate.
 #[test]
-fn the_process_itself_is_not_shown() {
+fn proc_entries_of_the_process_are_refused() {
     let options = PosixOptions { no_magic_links: true, ..PosixOptions::default() };
     let store = PosixStore::new(Path::new("/"), options.clone()).unwrap();
     let (process, thread) =
@@ -199,7 +200,7 @@ fn the_process_itself_is_not_shown() {
             }
             refused(store.stat(&of(&format!("fd/{descriptor}")), false).map(drop), "fd");
         }
-        // Others are, as far as the kernel lets the user see them.
+        // Other processes are shown, as far as the kernel allows it for the user.
         let parent = rustix::process::getppid().unwrap().as_raw_nonzero();
         store.open_read(&path(&format!("{proc}/{parent}/stat"))).unwrap();
         store.open_read(&path(&format!("{proc}/version"))).unwrap();
@@ -218,7 +219,7 @@ fn the_process_itself_is_not_shown() {
     let place = place(PosixOptions::default());
     let mount = place.inside.join("elsewhere");
     fs::create_dir(&mount).unwrap();
-    // A thread can have mounts of its own, where it is root.
+    // As root, a thread can have mounts of its own.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let Ok(()) = mounted(&mount) else { return };
@@ -231,7 +232,7 @@ fn the_process_itself_is_not_shown() {
     waiting.join().unwrap();
 }
 
-/// Mounts another /proc for the calling thread alone.
+/// Mounts another /proc for the calling thread only.
 fn mounted(at: &Path) -> nix::Result<()> {
     use nix::mount::{MsFlags, mount};
     const NONE: Option<&str> = None;
