@@ -1,4 +1,5 @@
-//! How evenly two tuned transfers share a path, in virtual time. `bench/fair` measures the same in the lab.
+//! Measures how evenly two tuned transfers share a path, in virtual time. `bench/fair` measures the
+//! same in the lab.
 
 #![allow(clippy::unwrap_used)]
 use std::cell::Cell;
@@ -22,13 +23,14 @@ const DUEL: Duel = Duel {
 const DELAYS: [f64; 4] = [0.0, 10.0, 30.0, 200.0];
 const ROUND_TRIPS: [f64; 4] = [0.02, 0.05, 0.09, 0.15];
 
-/// The slower's rate as a share of the faster's, 50 to 80 s after the second came.
+/// The rate of the slower transfer divided by that of the faster one, 50 to 80 s after the start of
+/// the second.
 fn evenness(duel: Duel) -> f64 {
     duel.run(|options| Kind::Pilot.build(options)).unwrap().evenness(50.0, 80.0)
 }
 
 #[test]
-fn two_come_within_a_tenth_in_a_minute() {
+fn pilots_share_within_a_tenth_in_a_minute() {
     for rtt in ROUND_TRIPS {
         for delay in DELAYS {
             let even = evenness(Duel { rtt, delay, ..DUEL });
@@ -37,7 +39,7 @@ fn two_come_within_a_tenth_in_a_minute() {
     }
 }
 
-/// Of 200 pairs whose beginnings, round trips, queues and noise are drawn, sorted.
+/// The sorted evenness of 200 pairs with random start times, round-trip times, queues and noise.
 fn drawn(first_seed: u64, delay: impl Fn(&mut Rng) -> f64) -> Vec<f64> {
     let mut all: Vec<f64> = (first_seed..first_seed + 200)
         .map(|seed| {
@@ -53,9 +55,9 @@ fn drawn(first_seed: u64, delay: impl Fn(&mut Rng) -> f64) -> Vec<f64> {
     all
 }
 
-/// Each one's trials may fall into the other's.
+/// The trials of each transfer may coincide with those of the other.
 #[test]
-fn two_that_begin_at_once_become_alike() {
+fn pilots_that_start_together_share_evenly() {
     let all = drawn(1, |rng| rng.uniform(0.0, 0.5));
     let (median, tenth, worst) = (all[100], all[20], all[0]);
     assert!(
@@ -65,7 +67,7 @@ fn two_that_begin_at_once_become_alike() {
 }
 
 #[test]
-fn two_become_alike_whenever_the_second_comes() {
+fn pilots_with_any_delay_share_evenly() {
     let all = drawn(1000, |rng| rng.uniform(2.0, 60.0));
     let (median, tenth, worst) = (all[100], all[20], all[0]);
     assert!(
@@ -74,9 +76,10 @@ fn two_become_alike_whenever_the_second_comes() {
     );
 }
 
-/// Noise of the path and, as much again, of each: streams that never change would have 96 and 93 %.
+/// Noise of the path and, in the same amount, of each transfer: with constant numbers of streams
+/// the results would be 96 and 93 %.
 #[test]
-fn noise_does_not_part_them() {
+fn pilots_with_noise_share_evenly() {
     for (noise, least, tenth) in [(0.05, 0.88, 0.7), (0.1, 0.84, 0.6)] {
         let mut all = Vec::new();
         for (rtt, delay) in ROUND_TRIPS.into_iter().flat_map(|rtt| DELAYS.map(|delay| (rtt, delay))) {
@@ -88,16 +91,17 @@ fn noise_does_not_part_them() {
     }
 }
 
-/// With twice the round trip the same streams carry half as much.
+/// With twice the round-trip time, the same streams carry half as much.
 #[test]
-fn a_longer_round_trip_is_not_starved() {
+fn pilot_with_longer_rtt_is_not_starved() {
     for rtt in ROUND_TRIPS {
         let even = evenness(Duel { rtt, second_rtt: 2.0, delay: 10.0, ..DUEL });
         assert!(even > 0.35, "{rtt} s: {even}");
     }
 }
 
-/// What a tuner with a stated share has of a path on which others always have `others` streams, in the second half of its time.
+/// The share of a tuner with a stated share on a path with a constant number of `others` streams,
+/// in the second half of its time.
 fn taken(share: f64, others: u32, duel: Duel) -> f64 {
     let first = Cell::new(true);
     let fought = duel.run(|options| {
@@ -117,7 +121,8 @@ fn taken(share: f64, others: u32, duel: Duel) -> f64 {
     late(ours) / (late(theirs) + late(ours))
 }
 
-/// What a crowded path leaves room for beside others: twelve streams for each packet of the window that all then have.
+/// The share that a crowded path leaves room for beside other streams: twelve streams per packet of
+/// the window that all streams then have.
 fn room(others: u32, packets: f64) -> f64 {
     let others = f64::from(others);
     let ours = ((others * others + 48.0 * packets).sqrt() - others) / 2.0;
@@ -125,7 +130,7 @@ fn room(others: u32, packets: f64) -> f64 {
 }
 
 #[test]
-fn a_stated_share_is_what_is_taken() {
+fn pilot_with_stated_share_takes_it() {
     let mut far = Vec::new();
     let paths = [
         (10, 0.05, 12.5e6),
@@ -143,8 +148,8 @@ fn a_stated_share_is_what_is_taken() {
                 let shares: Vec<f64> =
                     (0..3).map(|seed| taken(share, others, Duel { seed, ..duel })).collect();
                 let mean = mean(shares.iter().copied());
-                // A crowded path carries less the more streams it has, which is not worth while as early; and one stream is
-                // the least.
+                // On a crowded path more streams reduce the total rate, so that adding them stops
+                // earlier; and one stream is the minimum.
                 let least = share.min(room(others, capacity * rtt / 1500.0));
                 let most = share.max(1.0 / f64::from(others + 1));
                 if !((0.5 * least).max(least - 0.17)..most + more).contains(&mean) {
@@ -158,9 +163,10 @@ fn a_stated_share_is_what_is_taken() {
     assert!(far.is_empty(), "{far:#?}");
 }
 
-/// Each takes the other's streams for those to have a share beside: together they would have no end of them.
+/// Each transfer counts the other's streams as those to have a share beside: without a limit, both
+/// would add streams for ever.
 #[test]
-fn two_with_stated_shares_leave_the_path_passable() {
+fn pilots_with_stated_shares_limit_their_streams() {
     for share in [0.3, 0.5, 0.9] {
         let duel = Duel { delay: 10.0, together: 200.0, ..DUEL };
         let fought = duel.run(|options| {
@@ -177,7 +183,7 @@ fn two_with_stated_shares_leave_the_path_passable() {
     }
 }
 
-/// Forty streams, ten after a time.
+/// A transfer with forty streams, and with ten after some time.
 #[derive(Debug)]
 struct Leaving(f64);
 
@@ -199,7 +205,7 @@ impl Tuner for Leaving {
 }
 
 #[test]
-fn a_share_is_found_again_when_others_leave() {
+fn pilot_with_stated_share_adapts_when_others_end() {
     let first = Cell::new(true);
     let duel = Duel { together: 300.0, noise: 0.01, ..DUEL };
     let fought = duel.run(|options| {

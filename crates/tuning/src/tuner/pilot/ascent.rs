@@ -1,23 +1,24 @@
-//! Climbs from where windows are full although it was found to be the knee: seldom, where they lead nowhere.
+//! Limits how often streams are increased because windows are full at a number that had been found
+//! to be the knee.
 
-/// A climb that ends at less than this many times the streams that it began with has failed.
+/// An increase that ends below this multiple of its initial number of streams has failed.
 const FARTHER: f64 = 1.2;
-/// Chunks to let pass after failures, at most.
+/// Maximum number of chunks between attempts after failures.
 const LONGEST_DOUBT: u32 = 8;
 
-/// Climbs from a place where windows were full, although it had been found to be the knee.
+/// Increases from a number at which windows were full although it had been found to be the knee.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ascent {
-    /// Where the present one began, and where the last ended.
+    /// Where the current increase began, and where the last one ended.
     from: Option<u32>,
     at: u32,
-    /// Chunks to let pass there before the next, and how many the last failure was worth.
+    /// Number of chunks until the next attempt there, and the interval after the last failure.
     wait: u32,
     doubt: u32,
 }
 
 impl Ascent {
-    /// Whether full windows are to be followed once more.
+    /// Whether to increase the streams from here once more because windows are full.
     pub(super) fn may(&mut self, from: u32) -> bool {
         if from != self.at {
             *self = Self::default();
@@ -28,7 +29,7 @@ impl Ascent {
         may
     }
 
-    /// A climb ended here.
+    /// An increase ended at this number.
     pub(super) fn ended(&mut self, at: u32) {
         let Some(from) = self.from.take() else { return };
         let failed = f64::from(at) < FARTHER * f64::from(from);
@@ -42,13 +43,13 @@ impl Ascent {
 mod tests {
     use super::*;
 
-    /// Chunks that pass before the next climb from `at`.
+    /// Number of chunks before the next increase from `at`.
     fn waits(ascent: &mut Ascent, at: u32) -> u32 {
         (0..).find(|_| ascent.may(at)).unwrap_or_default()
     }
 
     #[test]
-    fn climbs_that_lead_nowhere_become_rare() {
+    fn ascent_after_failures_becomes_rare() {
         let mut ascent = Ascent::default();
         let waited = [0; 6].map(|_| {
             let waited = waits(&mut ascent, 7);
@@ -59,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn success_and_other_places_are_no_reason_to_wait() {
+    fn ascent_after_success_or_elsewhere_does_not_wait() {
         let mut ascent = Ascent::default();
         assert!(ascent.may(7));
         ascent.ended(7);
         assert!(!ascent.may(7) && ascent.may(9));
         ascent.ended(20);
         assert_eq!(waits(&mut ascent, 20), 0);
-        // The first climb of all began nowhere.
+        // The very first increase did not begin at a recorded number.
         let mut first = Ascent::default();
         first.ended(12);
         assert_eq!(waits(&mut first, 12), 0);

@@ -1,60 +1,64 @@
-//! Whether others share a path that is full: then more streams gain what others had.
+//! Tests whether other flows share a full path: then more streams gain what the others lose.
 //!
-//! Two like this one that begin at once find the same, and when both try more streams at the same time neither gains. So
-//! that is asked a few times, at times left to chance.
+//! Two transfers of this kind that start at the same time make the same measurements, and if both
+//! try more streams at the same time, neither gains. So the test is repeated a few times, at random
+//! times.
 
 use super::super::decision::{Decision, Reason};
 use super::super::options::{Connections, Fairness};
 use super::share::stated;
 use super::{Phase, Pilot};
 
-/// Times to ask in vain.
+/// Maximum number of unsuccessful tests.
 const TIMES: u32 = 4;
-/// Streams to ask with (factor).
+/// Streams of a test, as a multiple.
 const MORE: f64 = 3.0;
-/// How long, in target times.
+/// Duration of a test, in target durations.
 const LENGTH: f64 = 0.4;
-/// The least gain (logarithm) that only others can have lost, and in standard deviations.
+/// Minimum gain (logarithm) that proves other flows, also in standard deviations.
 const GAIN: f64 = 0.15;
 const GAIN_DEVIATIONS: f64 = 2.5;
-/// Shortest time between two, and what chance adds to it at most, in target times.
+/// Minimum time between two tests, and maximum random addition, in target durations.
 const SHORTEST: f64 = 0.15;
 const CHANCE: f64 = 0.5;
-/// Chunks between two checks whether others are still there: at first, and in the end.
+/// Number of chunks between two checks whether the other flows are still there: initial and maximum
+/// value.
 const PATIENCE: u32 = 20;
 const LONGEST_PATIENCE: u32 = 80;
-/// Both where it is not certain that there are any.
+/// The same if the other flows are not certain.
 const PATIENCE_UNCERTAIN: u32 = 40;
 const LONGEST_UNCERTAIN: u32 = 320;
-/// Streams to check with (factor), and how long, in target times.
+/// Streams of a check, as a multiple, and its duration in target durations.
 const FEWER: f64 = 0.7;
 const CHECK: f64 = 0.5;
-/// The same where it is not certain that there are any: what a transfer crowds by itself would else seem crowded for ever. It
-/// lasts until this error of the elasticity is reached.
+/// The same if the other flows are not certain: otherwise a path that is crowded only by this
+/// transfer would be considered crowded for ever. The check lasts until the elasticity has this
+/// error.
 const FAR_FEWER: f64 = 0.4;
 const ERROR: f64 = 0.1;
 const LONGEST_CHECK: f64 = 2.5;
-/// What a stream loses less than with that (elasticity) means that nobody else is there: with one other it is about a half.
+/// If each stream loses less than this (elasticity), there are no other flows; with one other
+/// transfer it is about a half.
 const ALONE: f64 = 0.2;
 
-/// What is known of others on the path.
+/// The knowledge about other flows on the path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Others {
-    /// Times that was asked in vain.
+    /// Number of unsuccessful tests.
     pub(super) asked: u32,
-    /// Streams before they were known to be there.
+    /// Streams before the other flows were detected.
     from: u32,
-    /// Chunks until the next check, and how many are let pass.
+    /// Chunks until the next check, and the current interval between checks.
     wait: u32,
     patience: u32,
-    /// Checks in a row that saw nobody.
+    /// Number of successive checks that found no other flows.
     doubts: u32,
-    /// Logarithm of the rate lately.
+    /// Logarithm of the recent rate.
     level: Option<f64>,
 }
 
 impl Pilot {
-    /// Whether to ask, and that it makes sense here.
+    /// Whether a test for other flows is due and useful here.
     pub(super) fn may_ask(&self) -> bool {
         self.others.asked < TIMES
             && self.limits.full()
@@ -66,7 +70,7 @@ impl Pilot {
             && 4 * self.base <= self.most_to_try()
     }
 
-    /// How long to stay before, in target times.
+    /// Time to keep `base` before the next test, in target durations.
     pub(super) fn before_asking(&self) -> f64 {
         SHORTEST + CHANCE * self.chance()
     }
@@ -94,8 +98,8 @@ impl Pilot {
         self.stay(Reason::Holding)
     }
 
-    /// More streams gain, or the same carry less: to the number of streams that a crowded path asks for, if nothing but
-    /// others on a path that is full explains it.
+    /// More streams gain, or the same number carries less. If other flows on a full path are the
+    /// only explanation, changes to the number of streams for a crowded path.
     pub(super) fn share_path(&mut self) -> Option<Decision> {
         let known = self.limits.shared();
         self.limits.share_path();
@@ -109,7 +113,7 @@ impl Pilot {
         Some(self.settle(reason))
     }
 
-    /// When to see whether others are still there.
+    /// Schedules the next check whether the other flows are still there.
     fn wait(&mut self) {
         let chance = f64::from(self.others.patience) * self.chance();
         self.others.wait = self.others.patience + chance as u32;
@@ -120,7 +124,8 @@ impl Pilot {
         (self.dice >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A chunk on a path that others share, as it seems, ended. Now and then fewer streams try whether they are still there.
+    /// A chunk on a path that is apparently shared has ended. From time to time this starts a check
+    /// with fewer streams.
     pub(super) fn check(&mut self, rate: f64) -> Option<Decision> {
         let certain = self.limits.shared();
         if !certain && !self.limits.crowded() || self.options.connections == Connections::Fresh {
@@ -169,7 +174,7 @@ impl Pilot {
         self.settle(Reason::Crowded { packets })
     }
 
-    /// Nobody else is there: back to where it was known that more gain nothing.
+    /// There are no other flows: returns to the number of streams at which more gained nothing.
     fn nobody(&mut self, elasticity: f64) -> Decision {
         self.limits.alone();
         self.others.asked = TIMES;

@@ -1,5 +1,5 @@
-//! More streams that carried much less: whether it is they that cost so much, or others who came meanwhile. Only going back
-//! tells.
+//! More streams carried much less: either the streams themselves cost so much, or other flows
+//! started meanwhile. Only a measurement with the earlier number distinguishes the two cases.
 
 use super::super::decision::{Decision, Reason, whole_bytes};
 use super::super::meter::elasticity;
@@ -8,35 +8,37 @@ use super::ramp::Ramp;
 use super::share::stated;
 use super::{Phase, Pilot};
 
-/// So close under a number that was too many nothing is tried (factor).
+/// Numbers above this fraction of a number that was too many are not tried.
 const NEAR: f64 = 0.9;
-/// Rates (logarithms) that differ by less are of one level.
+/// Rates that differ by less than this (logarithm) are equal.
 const SAME: f64 = 0.17;
-/// Of two reports: whether a rate still rises.
+/// Minimum ratio of two successive reports if the rate still rises.
 const RISES: f64 = 1.05;
-/// How much longer a look is than windows take to grow to what they were; the shortest and the longest, in target times. It
-/// ends when it is clear.
+/// Duration of a measurement: a multiple of the time that windows need to grow to their previous
+/// size; minimum and maximum in target durations. It ends early when the result is clear.
 const SHORTEST: f64 = 0.4;
 const GROWTH: f64 = 1.5;
 const LONGEST: f64 = 2.0;
-/// Chunks to let pass after a number was too many: first, and at most.
+/// Number of chunks during which a number that was too many is not tried again: initial and maximum
+/// value.
 const FIRST_DOUBT: u32 = 4;
 const LONGEST_DOUBT: u32 = 64;
 
-/// A number of streams that carried much less than fewer do. It is tried ever less often.
+/// A number of streams that carried much less than fewer do. The intervals between trials of it
+/// grow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cliff {
     at: u32,
-    /// So many were seen to do no harm, and what they carried (logarithm).
+    /// The largest number of streams that did no harm, and its rate (logarithm).
     harmless: Option<(u32, f64)>,
     wait: u32,
     doubt: u32,
 }
 
 impl Cliff {
-    /// So many were too many.
+    /// Records that `n` streams were too many.
     pub(super) fn met(&mut self, n: u32) {
-        // Far more streams than the last ones are another question.
+        // A number far above the last one is a separate question.
         let same = NEAR * f64::from(n) < f64::from(self.at);
         self.doubt = if same { (2 * self.doubt).min(LONGEST_DOUBT) } else { FIRST_DOUBT };
         self.wait = self.doubt;
@@ -44,7 +46,7 @@ impl Cliff {
         self.harmless = self.harmless.filter(|harmless| harmless.0 < n);
     }
 
-    /// So many carried about what was expected of them.
+    /// Records that `n` streams carried about the expected rate.
     pub(super) fn stood(&mut self, n: u32, level: f64) {
         self.harmless = match self.harmless {
             Some((most, before)) if level < before - SAME => Some((most, before)),
@@ -53,38 +55,39 @@ impl Cliff {
         };
     }
 
-    /// Whether as many carried about as much as `level` before.
+    /// Whether at least `n` streams carried about `level` before.
     fn is_harmless(&self, n: u32, level: f64) -> bool {
         self.harmless.is_some_and(|(most, before)| n <= most && before > level - SAME)
     }
 
-    /// A chunk passed.
+    /// A chunk has ended.
     pub(super) fn passed(&mut self) {
         self.wait = self.wait.saturating_sub(1);
     }
 
-    /// The most streams that are to be tried for now, if there are too many.
+    /// The maximum number of streams to try now, if more were too many.
     pub(super) fn most(&self) -> Option<u32> {
         (self.wait > 0).then(|| ((NEAR * f64::from(self.at)) as u32).max(1))
     }
 }
 
-/// Fewer streams are looked at once more.
+/// A repeated measurement of fewer streams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Back {
-    /// What they carried before (logarithm).
+    /// Their rate before (logarithm).
     before: f64,
-    /// The number that carried less, and what (logarithm).
+    /// The larger number that carried less, and its rate (logarithm).
     tried: u32,
     fallen: f64,
-    /// The climb that this is a part of.
+    /// The increase during which this happened.
     ramp: Option<Ramp>,
-    /// They were looked at, and carried more and more.
+    /// Whether this is the second measurement, because the rate rose during the first one.
     again: bool,
 }
 
 impl Pilot {
-    /// Whether more streams may be to blame: politeness and shares have their own ways.
+    /// Whether more streams may be the reason of a lower rate. Polite transfers and those with a
+    /// stated share have other rules.
     fn may_blame_streams(&self) -> bool {
         self.options.fairness != Fairness::Polite
             && stated(&self.options).is_none()
@@ -92,14 +95,15 @@ impl Pilot {
             && !self.limits.shared()
     }
 
-    /// Whether a fall from `level` is looked into: not where as many streams did no harm before.
+    /// Whether to investigate a fall from `level`: not if this number of streams did no harm
+    /// before.
     pub(super) fn goes_back(&self, level: f64) -> bool {
         self.may_blame_streams() && !self.cliff.is_harmless(self.n, level)
     }
 
-    /// A trial is over: whether it was of too many.
+    /// A trial has ended: records whether it had too many streams.
     pub(super) fn judge(&mut self, rate: f64, seconds: f64) {
-        // Where connections stay, that would have been looked into.
+        // If connections are kept, a fall would have been investigated already.
         let fresh = self.options.connections == Connections::Fresh && self.may_blame_streams();
         if fresh && self.n > self.base && self.is_far_under(rate, seconds) {
             self.cliff.met(self.n);
@@ -108,7 +112,8 @@ impl Pilot {
         }
     }
 
-    /// Looks at `to` streams, which carried `before` (logarithm), once more: those that run carry `rate` alone.
+    /// Measures `to` streams again, which carried `before` (logarithm). The current number carries
+    /// `rate`.
     pub(super) fn go_back(&mut self, to: u32, before: f64, rate: f64, ramp: Option<Ramp>) -> Decision {
         let back = Back { before, tried: self.n, fallen: rate.max(1.0).ln(), ramp, again: false };
         self.look_back(to, back)
@@ -116,7 +121,8 @@ impl Pilot {
 
     fn look_back(&mut self, to: u32, back: Back) -> Decision {
         self.phase = Phase::Back(back);
-        // Streams that stay have the windows of the many, and gain about a packet a round trip.
+        // If connections are kept, the remaining streams have the windows of the larger number,
+        // which grow by about a packet per round-trip time.
         let (rate, rtt) = (back.before.exp(), self.meter.rtt());
         let packets = (rate - back.fallen.exp()).max(0.0) * rtt / f64::from(to) / self.options.packet_bytes;
         let chunk = self.options.chunk_seconds;
@@ -126,22 +132,22 @@ impl Pilot {
         Decision { bytes: decision.bytes.max(whole_bytes(seconds * rate)), ..decision }
     }
 
-    /// Whether reports say so much that the rest of the chunk says nothing new.
+    /// Whether the reports are so clear that the rest of the chunk would add nothing.
     pub(super) fn tells(&self, back: Back) -> bool {
         let kept = self.options.connections == Connections::Kept;
         let middle = 0.5 * (back.before + back.fallen);
-        // As far from the middle as halfway to what is expected.
+        // Clear means halfway from the middle to the expected level.
         let clear = 0.25 * (back.before - back.fallen);
-        // Streams only left: no start-up is in the reports but the first.
+        // Streams were only removed, so only the first report contains a start-up.
         let [_, .., (_, a), (_, b), (_, c)] = *self.meter.marks() else { return false };
         let [a, b, c] = [a, b, c].map(|rate| rate.max(1.0).ln() - middle);
         let rises = c - a > 0.5 * clear;
         kept && (b.min(c) > clear || a.max(b).max(c) < -clear && !rises)
     }
 
-    /// They have been looked at.
+    /// The repeated measurement has ended.
     pub(super) fn returned(&mut self, back: Back, rate: f64) -> Decision {
-        // Where they stayed, what they carry in the end is what counts.
+        // If connections are kept, the rate at the end of the chunk counts.
         let kept = self.options.connections == Connections::Kept;
         let (rate, rises) = match *self.meter.marks() {
             [.., (_, a), (_, b)] if kept => (b.max(0.5 * (a + b)), b > RISES * a),
@@ -167,7 +173,7 @@ impl Pilot {
             return self.look_back(n, Back { again: true, ..back });
         }
         match back.ramp {
-            // What both carry of the path as it is now.
+            // Continue with the rates that both numbers have on the path as it is now.
             Some(ramp) => {
                 self.points = vec![(n, rate)];
                 self.n = back.tried;
@@ -187,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_too_many_is_tried_ever_less_often() {
+    fn cliff_met_again_is_tried_less_often() {
         let mut cliff = Cliff::default();
         assert_eq!(cliff.most(), None);
         let waited = [0; 6].map(|_| {
@@ -204,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_no_harm_is_told_by_what_it_carried() {
+    fn cliff_is_harmless_depends_on_rate() {
         let mut cliff = Cliff::default();
         cliff.stood(60, 3.0);
         cliff.stood(80, 2.5);

@@ -1,78 +1,90 @@
-//! How many streams to have where a path is crowded.
+//! The number of streams on a crowded path.
 //!
-//! Streams of all transfers that cross a queue have about the same window. That is all that two transfers know in
-//! common, and so their numbers are made a function of it: whatever each had before, they become alike.
+//! Streams of all transfers that pass a queue have about the same window. This is the only value
+//! that two transfers both know, so their numbers of streams are a function of it: from any initial
+//! numbers, they converge.
 
-/// Packets of window from which on a path is no longer crowded; and where others are known to be there.
+/// From this window in packets on, a path is not crowded; the second value applies if other flows
+/// are known to be there.
 const ENOUGH: f64 = 5.6;
 const ENOUGH_SHARED: f64 = 8.0;
-/// Streams to have for each packet of that window; with more the path is crowded. Two transfers that have `n` packets in
-/// flight together have the root of 6 n streams each.
+/// Number of streams per packet of window; with more streams the path is crowded. Two transfers
+/// that together have `n` packets in flight have sqrt(6 n) streams each.
 pub(super) const EACH: f64 = 12.0;
-/// Part of the way to go at once. From 1 on the sum of several would overshoot.
+/// Fraction of the distance to go in one step. From 1 on, several transfers together would
+/// overshoot.
 const PART: f64 = 0.5;
-/// The same where it is short: what streams carry by chance is not to be followed.
+/// Below this distance (logarithm) the steps are smaller, in order not to follow random changes of
+/// the rate.
 const NEAR: f64 = 0.03;
-/// Most to go at once, as a factor.
+/// Maximum change in one step, as a factor.
 const FARTHEST: f64 = 2.0;
-/// A rate that grew by this factor, while streams stayed, was left by others.
+/// If the rate of the same streams grew by this factor, other flows have ended.
 const LEFT: f64 = 1.5;
-/// Weight of the last window among those before it.
+/// Weight of the latest window in the average.
 const RECENT: f64 = 0.5;
-/// Part of the way, and streams to add at most, where it is not known that others are there.
+/// Fraction of the distance to go, and maximum number of streams to add, if it is not known that
+/// other flows are there.
 const PART_ALONE: f64 = 0.25;
 const INCREASE: f64 = 2.0;
-/// Of the most that the path has carried, less than this where it is crowded means that others are there.
+/// On a crowded path, a rate below this fraction of the recent maximum means that other flows are
+/// there.
 const TAKEN: f64 = 0.7;
 const DEVIATIONS: f64 = 4.0;
-/// What is left of that memory after a chunk.
+/// Factor by which that maximum is reduced after each chunk.
 const KEPT: f64 = 0.98;
-/// It says something of this chunk where it was of about as many streams, or more (factor).
+/// The maximum is comparable only if it was measured with at least this multiple of the current
+/// streams.
 const AS_MANY: f64 = 0.8;
-/// Where streams are added and less is carried than this share of the best since others are held to be there, it is the
-/// streams that cost so much: others would have lost, not all together.
+/// If streams were added and the rate is below this fraction of the best one since other flows were
+/// assumed, the streams themselves are the reason: other flows would have lost instead, not the sum
+/// of all.
 const COST: f64 = 0.88;
 const COST_DEVIATIONS: f64 = 3.2;
-/// More streams than at the best by this factor may have cost that; so many more or fewer are as many.
+/// The added streams may be the reason if there are more than at the best rate by this factor;
+/// numbers within the second factor are equal.
 const MORE: f64 = 1.25;
 const SAME: f64 = 1.05;
-/// What is left of the difference to the best after a chunk of as many streams.
+/// Factor by which the difference to the best rate is reduced after a chunk with the same number of
+/// streams.
 const BEST_KEPT: f64 = 0.7;
-/// Chunks for which nobody is held to be there after that: first, and at most.
+/// Number of chunks after that during which no other flows are assumed: initial and maximum value.
 const FIRST_BAR: u32 = 8;
 const LONGEST_BAR: u32 = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Crowd {
-    /// Streams to have.
+    /// Number of streams to use.
     at: Option<f64>,
-    /// Packets of window a stream had lately.
+    /// Recent window of a stream, packets.
     window: Option<f64>,
-    /// Others are there.
+    /// Other flows are assumed to be there.
     shared: bool,
-    /// That is certain: the path was full, and more streams gained all the same.
+    /// This is certain, because more streams gained on a full path.
     firm: bool,
     /// Streams and window of the last chunk.
     last: Option<(u32, f64)>,
-    /// Streams and rate lately, and for how many chunks it has been far above that.
+    /// Recent streams and rate, and the number of chunks for which the rate has been far above
+    /// that.
     lately: Option<(u32, f64)>,
     above: u32,
-    /// The most that was carried lately, in bytes a second, and the streams that did.
+    /// The maximum rate recently, in bytes per second, and the streams that carried it.
     peak: (f64, u32),
-    /// Streams that carried the most since others are held to be there, and that (logarithm).
+    /// Streams with the best rate since other flows have been assumed, and that rate (logarithm).
     best: Option<(u32, f64)>,
-    /// Chunks for which nobody is held to be there, and how many the next time.
+    /// Remaining number of chunks during which no other flows are assumed, and the last such
+    /// interval.
     barred: u32,
     bar: u32,
 }
 
 impl Crowd {
-    /// Streams to have where the path is crowded.
+    /// The number of streams to use if the path is crowded.
     pub(super) fn most(&self) -> Option<f64> {
         self.at.map(f64::round)
     }
 
-    /// Others have come.
+    /// Other flows have started.
     pub(super) fn share(&mut self, firm: bool) {
         if self.barred > 0 {
             return;
@@ -86,14 +98,14 @@ impl Crowd {
         }
     }
 
-    /// They have left.
+    /// The other flows have ended.
     pub(super) fn alone(&mut self) {
         let Self { peak, last, barred, bar, .. } = *self;
         *self = Self { peak, last, barred, bar, ..Self::default() };
     }
 
-    /// Streams that were added carried less: how many carried the most, and what (logarithm). `level`: what `streams` carry, with
-    /// this standard deviation.
+    /// Takes the rate `level` (logarithm) of `streams`, with its standard deviation. If added
+    /// streams carry less, returns the number that carried the most, and its rate (logarithm).
     pub(super) fn costs(&mut self, streams: u32, level: f64, deviation: f64) -> Option<(u32, f64)> {
         let (n, best) = self.best.get_or_insert((streams, level));
         let more = f64::from(streams) / f64::from(*n);
@@ -107,25 +119,25 @@ impl Crowd {
         None
     }
 
-    /// It was the streams: for a while nobody is held to be there.
+    /// The streams were the reason: no other flows are assumed for a while.
     pub(super) fn bar(&mut self) {
         self.alone();
         self.bar = (2 * self.bar).clamp(FIRST_BAR, LONGEST_BAR);
         self.barred = self.bar;
     }
 
-    /// It was not.
+    /// The streams were not the reason.
     pub(super) fn unbar(&mut self) {
         (self.barred, self.bar) = (0, 0);
     }
 
-    /// That others are there is certain.
+    /// Whether other flows are certain.
     pub(super) fn certain(&self) -> bool {
         self.firm
     }
 
-    /// So many streams carried this rate, with this window in packets. `noise`: the standard deviation of its logarithm;
-    /// `full`: there was a queue.
+    /// Takes the measurement of a chunk. `noise`: the standard deviation of the logarithm of
+    /// `rate`; `window`: in packets; `full`: there was a queue.
     pub(super) fn learn(&mut self, rate: f64, noise: f64, window: f64, streams: u32, full: bool) {
         self.peak.0 *= KEPT;
         if rate >= self.peak.0 {
@@ -157,7 +169,7 @@ impl Crowd {
         self.go(streams, window);
     }
 
-    /// Whether so much more is carried by the same streams that others must have left.
+    /// Whether the same streams carry so much more that other flows must have ended.
     fn left(&mut self, rate: f64, streams: u32) -> bool {
         let near = |n: u32| (f64::from(n) / f64::from(streams)).ln().abs() < 0.15;
         match &mut self.lately {
@@ -176,7 +188,7 @@ impl Crowd {
     }
 
     fn go(&mut self, streams: u32, window: f64) {
-        // What was rounded off is not lost.
+        // Use the exact value if it was only rounded for the chunk.
         let as_asked = self.at.filter(|at| at.round() as u32 == streams);
         let streams = as_asked.unwrap_or(f64::from(streams));
         let away = (EACH * window / streams).ln();
@@ -194,7 +206,7 @@ mod tests {
 
     const IN_FLIGHT: f64 = 900.0;
 
-    /// What two have after so many chunks together.
+    /// The streams of two transfers after this number of chunks.
     fn two(mut streams: [u32; 2], chunks: u32) -> [u32; 2] {
         let mut crowds = [Crowd::default(); 2];
         crowds[0].share(false);
@@ -208,19 +220,19 @@ mod tests {
         streams
     }
 
-    /// In a minute.
+    /// Within a minute.
     #[test]
-    fn numbers_become_alike_from_wherever_they_were() {
+    fn crowd_of_two_converges_from_any_numbers() {
         for from in [[9, 128], [128, 128], [60, 120]] {
             let [a, b] = two(from, 21);
             assert!(a.abs_diff(b) <= 7, "{from:?}: {a} {b}");
-            // The root of 12 * 450.
+            // The square root of 12 * 450.
             assert!((66..=80).contains(&a), "{from:?}: {a}");
         }
     }
 
     #[test]
-    fn alone_small_windows_only_take_away() {
+    fn crowd_without_other_flows_only_reduces_streams() {
         let mut crowd = Crowd::default();
         crowd.learn(1e7, 0.05, 20.0, 10, false);
         assert_eq!(crowd.most(), None);
@@ -228,7 +240,8 @@ mod tests {
         assert_eq!(crowd.most(), None);
         crowd.learn(1e7, 0.05, 3.0, 66, false);
         assert_eq!(crowd.most(), Some(59.0));
-        // A few more at a time, where windows leave room, until there is enough of it.
+        // A few streams are added at a time if the windows are large enough, until the path is no
+        // longer crowded.
         crowd.learn(1e7, 0.05, 6.0, 30, false);
         assert_eq!(crowd.most(), Some(32.0));
         crowd.learn(1e7, 0.05, 12.0, 17, false);
@@ -236,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_once_had_more_of_a_crowded_path_is_not_alone() {
+    fn crowd_when_rate_fell_far_assumes_other_flows() {
         let mut crowd = Crowd::default();
         crowd.learn(1e7, 0.05, 100.0, 8, false);
         crowd.learn(5e6, 0.05, 7.0, 8, false);
@@ -246,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_certain_of_others_takes_part_wherever_windows_are() {
+    fn crowd_with_certain_flows_applies_to_any_window() {
         let mut crowd = Crowd::default();
         crowd.learn(5e6, 0.05, 50.0, 9, true);
         crowd.share(false);
@@ -258,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fewer_streams_carried_tells_of_nobody() {
+    fn crowd_ignores_maximum_of_fewer_streams() {
         let mut crowd = Crowd::default();
         crowd.learn(1e7, 0.05, 100.0, 2, false);
         crowd.learn(3e6, 0.05, 4.0, 20, false);
@@ -266,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_cost_are_not_others() {
+    fn crowd_when_added_streams_cost_assumes_no_other_flows() {
         let mut crowd = Crowd::default();
         crowd.learn(1e7, 0.05, 4.0, 20, true);
         crowd.share(true);
@@ -282,12 +295,12 @@ mod tests {
         }
         crowd.share(true);
         assert!(crowd.certain());
-        // What as many streams carry less is others'.
+        // If the same number of streams carries less, other flows are the reason.
         assert_eq!((crowd.costs(20, 1.0, 0.02), crowd.costs(20, 0.5, 0.02)), (None, None));
     }
 
     #[test]
-    fn a_rate_that_grows_by_itself_was_left_by_others() {
+    fn crowd_when_rate_grows_assumes_that_others_ended() {
         let mut crowd = Crowd::default();
         crowd.learn(5e6, 0.05, 6.0, 72, true);
         crowd.share(true);

@@ -1,4 +1,4 @@
-//! Staying at a number of streams: watching for changes, and small trials.
+//! Keeps a number of streams: watches for changes of the rate, and makes small trials.
 
 use super::super::decision::{Decision, Reason};
 use super::super::meter::Estimate;
@@ -10,63 +10,67 @@ use super::soft::SHARED;
 use super::watch::{self, Report};
 use super::{Phase, Pilot, Shape};
 
-/// Longest chunk, in target times, and how they grow to it.
+/// Maximum duration of a chunk in target durations, and the growth factor up to it.
 const LONGEST: f64 = 8.0;
 const GROWTH: f64 = 2.5;
 const UP: f64 = 1.8;
-/// The least change of rate that counts (logarithm), and in standard deviations.
+/// Minimum change of the rate that counts (logarithm), also in standard deviations.
 const CHANGE: f64 = 0.16;
 const CHANGE_DEVIATIONS: f64 = 3.2;
-/// A change of rate (logarithm) after which all is searched anew.
+/// After a change of the rate by this (logarithm) the whole search restarts.
 const ANOTHER_PATH: f64 = 0.35;
-/// Load of the windows from which on the knee must have moved up, and under which it must have moved down.
+/// Load of the windows from which on the knee must be higher, and below which it must be lower.
 const FULL: f64 = 0.95;
 const SLACK: f64 = 0.78;
-/// A rate that fell under this share, with the queue as it was, has gone to others.
+/// If the rate fell below this fraction and the queue is unchanged, other flows took the
+/// difference.
 const TAKEN: f64 = 0.8;
-/// What is left of the streams after each step down from a climb, and how many round trips it should last.
+/// Factor for the streams in each step down after an increase, and minimum duration of the step in
+/// round-trip times.
 const DESCENT: f64 = 0.6;
-/// A fall of the rate (logarithm) that shows that those which left were needed, and in standard deviations.
+/// A fall of the rate (logarithm) from which on the closed streams were needed, also in standard
+/// deviations.
 const WORSE: f64 = 0.05;
 const WORSE_DEVIATIONS: f64 = 1.5;
 const DESCENT_ROUND_TRIPS: f64 = 50.0;
-/// Error of an elasticity that a trial should reach.
+/// The error of an elasticity that a trial should reach.
 const ERROR: f64 = 0.08;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hold {
-    /// Length of the next chunk in target times.
+    /// Duration of the next chunk in target durations.
     pub(super) len: f64,
-    /// Logarithm of the rate at this number of streams, and the seconds that it stands on.
+    /// Logarithm of the rate at this number of streams, and the measured time in seconds.
     pub(super) reference: Option<(f64, f64)>,
-    /// Chunks until the next trial.
+    /// Number of chunks until the next trial.
     pub(super) wait: u32,
     /// A trial has shown that more streams gain nothing.
     pub(super) flat_above: bool,
-    /// Fewer were tried, and were worse.
+    /// Fewer streams were tried and were slower.
     no_fewer: bool,
     since_probe: u32,
-    /// Round trip of the last chunk.
+    /// Round-trip time of the last chunk.
     rtt: f64,
     repeated: bool,
-    /// Trials since the last chunk at the place, and where the last was.
+    /// Number of trials since the last chunk with `base` streams, and whether the last one was with
+    /// more streams.
     pub(super) trials: u32,
     pub(super) tried_up: bool,
-    /// Chunks at the place since the last trials, and how many to let pass.
+    /// Number of chunks with `base` streams since the last trials, and the interval between trials.
     pub(super) since_trial: u32,
     pub(super) patience: u32,
-    /// Streams of a climb that are not needed, and not yet given back: as many are still in use.
+    /// Number of streams in use while the surplus of an increase is being closed.
     pub(super) surplus: Option<u32>,
-    /// Fewer streams, from which it moved here.
+    /// The smaller number of streams before the last move.
     pub(super) moved_from: Option<u32>,
-    /// What to return to should the rate fall: streams and reference.
+    /// The state to return to if the rate falls: streams and reference.
     fallback: Option<(u32, f64, f64)>,
 }
 
 impl Pilot {
-    /// Stays at `base` from here on; what was known of another place is forgotten.
+    /// Keeps `base` from now on, and resets what was known for another number.
     pub(super) fn settle(&mut self, reason: Reason) -> Decision {
-        // Where streams are given back and taken in turns, turns are short if they cost nothing.
+        // On a crowded path the number changes often; use short chunks if changes cost nothing.
         let quick = self.limits.crowded() && self.options.connections == Connections::Kept;
         self.hold = Hold {
             len: if quick {
@@ -93,8 +97,9 @@ impl Pilot {
         self.send(self.base, seconds, reason)
     }
 
-    /// Gives back what a climb tried in vain, a part at a time: streams that leave take their windows along, and a path that
-    /// changes meanwhile finds the others with windows for a share that they no longer have.
+    /// Closes the surplus streams of an increase step by step: closed streams lose their windows,
+    /// and if the path changes meanwhile, the other streams still have windows for their previous
+    /// share.
     pub(super) fn descend(&mut self, from: u32, reason: Reason) -> Decision {
         self.phase = Phase::Hold;
         let n = self.within((f64::from(from) * DESCENT) as u32);
@@ -107,7 +112,7 @@ impl Pilot {
         self.send(n, round_trips.clamp(0.5 * self.options.chunk_seconds, self.options.chunk_seconds), reason)
     }
 
-    /// A chunk with some of them ended.
+    /// A chunk with part of the surplus has ended.
     fn descended(&mut self, n: u32, rate: f64, seconds: f64) -> Decision {
         let now = rate.ln();
         let before = self.level.unwrap_or(now);
@@ -121,7 +126,7 @@ impl Pilot {
             self.surface.add(n, now, self.sd(seconds).powi(2), seconds);
         }
         if now < before - WORSE.max(WORSE_DEVIATIONS * self.sd(seconds)) {
-            // They were needed after all.
+            // The closed streams were needed.
             self.base = self.within((f64::from(n) / DESCENT).ceil() as u32);
             self.hold.no_fewer = true;
             return self.stay(Reason::Holding);
@@ -134,7 +139,7 @@ impl Pilot {
     }
 
     pub(super) fn watch(&mut self) -> Option<Reason> {
-        // Not measured here yet, but the climb has seen more.
+        // This number has not been measured yet, but the increase has a level.
         let Some((reference, stood)) = self.hold.reference else { return self.fall() };
         if let Some(shift) = self.shift(reference, CHANGE, self.sd(stood), false) {
             return Some(shift);
@@ -143,7 +148,7 @@ impl Pilot {
         Some(Reason::Changed { factor })
     }
 
-    /// Whether reports of this chunk say that the path is another than that of the reference.
+    /// Whether the reports of this chunk show that the rate differs from the reference.
     fn shift(&mut self, reference: f64, least: f64, doubt: f64, falls_only: bool) -> Option<Reason> {
         let reports = self.meter.reports();
         let off = |(from, until, rate): (f64, f64, f64)| Report {
@@ -159,13 +164,15 @@ impl Pilot {
         Some(Reason::Changed { factor: shift.off.exp() })
     }
 
-    /// The least (logarithm) that the streams of this chunk should carry, after what those at the place carried.
+    /// The minimum rate (logarithm) expected of the current streams, based on the rate with `base`
+    /// streams.
     pub(super) fn expected(&self) -> Option<f64> {
         let level = self.hold.reference.map(|reference| reference.0).or(self.level)?;
         Some(level + (f64::from(self.n) / f64::from(self.base)).ln().min(0.0))
     }
 
-    /// The last reports of a chunk are so far under what was expected that others must have come.
+    /// Whether the last reports of a chunk are so far below the expected rate that other flows must
+    /// have started.
     pub(super) fn fall(&mut self) -> Option<Reason> {
         let kept = self.options.connections == Connections::Kept && !self.limits.crowded();
         let expected = self.expected().filter(|_| kept)?;
@@ -177,13 +184,13 @@ impl Pilot {
         self.shift(expected, ANOTHER_PATH, self.sd(stood), true)
     }
 
-    /// Whether a trial carried so little that the path must have changed meanwhile.
+    /// Whether a trial had such a low rate that the path must have changed.
     pub(super) fn broken(&self, rate: f64, seconds: f64) -> bool {
         let kept = self.options.connections == Connections::Kept && !self.limits.crowded();
         kept && self.is_far_under(rate, seconds)
     }
 
-    /// Whether this chunk carried much less than was expected.
+    /// Whether this chunk was much slower than expected.
     pub(super) fn is_far_under(&self, rate: f64, seconds: f64) -> bool {
         let least = ANOTHER_PATH.max(CHANGE_DEVIATIONS * self.sd(seconds));
         self.expected().is_some_and(|level| rate.ln() < level - least)
@@ -235,7 +242,7 @@ impl Pilot {
         }
         let before = self.level.replace(now);
         let reference = match self.hold.reference {
-            // Others came while it was on its way here.
+            // Other flows started before this number was measured.
             None if before.is_some_and(|before| now < before - ANOTHER_PATH) => {
                 let level = before.unwrap_or(now);
                 if let Some(from) = self.hold.moved_from.take().filter(|_| self.goes_back(level)) {
@@ -261,7 +268,7 @@ impl Pilot {
         if self.shape == Shape::Soft {
             return self.level(rate, seconds);
         }
-        // With another round trip, what was measured before says nothing of the load.
+        // After a change of the round-trip time, earlier measurements do not show the load.
         let rtt = std::mem::replace(&mut self.hold.rtt, self.meter.base_rtt());
         let moved = rtt > 0.0 && (self.meter.base_rtt() / rtt).ln().abs() > 0.05;
         if moved {
@@ -289,7 +296,7 @@ impl Pilot {
         self.stay(reason)
     }
 
-    /// What the load of the windows says without a trial.
+    /// Evaluates the load of the windows, which needs no trial.
     fn refit(&mut self, (level, stood): (f64, f64)) -> Option<Decision> {
         let rate = level.exp();
         let load = self.load(self.base, rate)?;
@@ -319,7 +326,7 @@ impl Pilot {
         self.send(n, len * self.options.chunk_seconds, Reason::ProbeUp { from })
     }
 
-    /// A trial of more streams where none should help.
+    /// A trial with more streams, which were not expected to help, has ended.
     pub(super) fn probed(&mut self, rate: f64, seconds: f64) -> Decision {
         let Some((reference, stood)) = self.hold.reference else { return self.settle(Reason::Holding) };
         let ratio = (f64::from(self.n) / f64::from(self.base)).ln();
@@ -360,7 +367,7 @@ impl Pilot {
     pub(super) fn changed(&mut self, rate: f64, factor: f64) -> Decision {
         let reason = Reason::Changed { factor };
         self.others.asked = 0;
-        // A narrower path would have a longer queue.
+        // If the path had become slower, the queue would be longer.
         if factor < TAKEN
             && self.limits.same_queue()
             && self.options.connections == Connections::Kept
@@ -375,7 +382,7 @@ impl Pilot {
         self.meter.forget_noise();
         self.ascent = Ascent::default();
         if let Some(by) = self.limits.bottleneck() {
-            // What is measured to be the limit gives more or less now; more streams are no answer to that.
+            // The rate of the measured bottleneck has changed; more streams would not help.
             self.settle(Reason::Limited { by });
             self.hold.reference = Some((rate.ln(), 5.0));
             return self.stay(Reason::Limited { by });
@@ -405,12 +412,13 @@ mod tests {
     use crate::tuner::{Chunk, Options, Tuner};
 
     #[test]
-    fn as_many_streams_as_a_crowded_path_leaves_room_for_are_not_too_many() {
+    fn held_on_crowded_path_with_right_number_keeps_it() {
         let mut pilot = Pilot::new(&Options { first_streams: 20, ..Options::default() });
         pilot.first();
         (pilot.phase, pilot.base) = (Phase::Hold, 20);
         pilot.limits.share();
-        // Each has 1.67 packets of window, and that leaves room for twelve times as many streams.
+        // Each stream has a window of 1.67 packets, which leaves room for twelve times that number
+        // of streams.
         let chunk = Chunk { rtt: Some(0.05), min_rtt: Some(0.05), ..Chunk::new(20, 10_000_000, 10.0) };
         let decision = pilot.chunk(&chunk);
         assert_eq!(decision.knobs.connections(), 20);

@@ -1,5 +1,5 @@
-//! What keeps the number of streams down although the path might carry more: windows too small, ends that are
-//! the bottleneck, politeness, and what the peer grants.
+//! Limits the number of streams although the path might carry more: small windows, end hosts that
+//! are the bottleneck, politeness, and the peer's grant.
 
 use super::super::decision::{Bottleneck, Reason};
 use super::super::meter::elasticity;
@@ -10,24 +10,28 @@ use super::polite::{Calm, Congestion, SAME, queue};
 use super::share::stated;
 use crate::model::loss_of_window;
 
-/// Share of time from which on a resource is the limit, and under which it no longer is.
+/// Load of a resource from which on it is the limit, and below which it no longer is.
 const BUSY: f64 = 0.95;
 const FREE: f64 = 0.75;
-/// With fewer of the streams that were asked for, the peer grants no more; single ones may just be on their way.
+/// If the chunk had less than this fraction of the requested streams, the peer grants no more.
+/// Single missing streams may still be connecting.
 const GRANTED: f64 = 0.75;
-/// Streams have come after so many seconds, if they come.
+/// After this many seconds requested streams are connected, if ever.
 const TO_COME: f64 = 6.0;
-/// Share of time for which the peer's windows held streams back from which on it may be the peer that takes no more.
+/// Fraction of the time during which the peer's windows stop streams; from this on the peer may be
+/// unable to receive faster.
 const WINDOW: f64 = 0.5;
-/// Of windows that are small, more streams have as many bytes in flight each: with an elasticity under this they do not use them.
+/// With small windows, additional streams each have as many bytes in flight. Below this elasticity
+/// they do not, so windows are not just small.
 const UNUSED: f64 = 0.7;
-/// What is left after yielding.
+/// Factor for the streams when yielding.
 const YIELD: f64 = 0.7;
-/// Share of a window from which on it counts as used up.
+/// A window counts as used up from this fraction on.
 const USED: f64 = 0.85;
-/// Of the loss that a crowded path would have at these windows, less than this share means that it is none.
+/// A crowded path would cause a certain loss with these windows. If the loss is below this fraction
+/// of it, the path is not crowded.
 const UNCROWDED: f64 = 0.1;
-/// Loss under which the path counts as free of it.
+/// Below this loss the path counts as free of loss.
 const NO_LOSS: f64 = 1e-5;
 
 #[derive(Clone, Debug)]
@@ -35,25 +39,28 @@ pub(super) struct Limits {
     most: u32,
     packet: f64,
     polite: bool,
-    /// A share is stated: how many streams to have on a crowded path is not for the crowd to say.
+    /// A share is stated: the stated share, not the crowd, determines the number of streams on a
+    /// crowded path.
     stated: bool,
     granted: u32,
-    /// For so many seconds there have been too few.
+    /// Time in seconds for which streams have been missing.
     missing: f64,
-    /// Streams that politeness allows, or the path's others where a share is stated.
+    /// Maximum number of streams by politeness or, with a stated share, because of other flows.
     allowed: f64,
     calm: Calm,
     busy: Option<Bottleneck>,
-    /// What must be the limit, since more streams gained nothing.
+    /// The limit by inference, because more streams gained nothing.
     concluded: Option<Bottleneck>,
     /// The last trial showed neither loss nor a queue.
     suspect: bool,
-    /// The peer's windows hold streams back, and more streams had no more in flight: it takes no more.
+    /// The peer's windows stop streams, and more streams had no more in flight: the peer cannot
+    /// receive faster.
     closed: bool,
-    /// Streams of the last chunk, and bytes that they had in flight.
+    /// Streams of the last chunk, and their bytes in flight.
     in_flight: Option<(u32, f64)>,
     yielding: Option<Reason>,
-    /// Round trips of the last chunk and of the one before, where there was a queue.
+    /// Round-trip times of the last two chunks, the latest first; `None` for a chunk without a
+    /// queue.
     queued: [Option<f64>; 2],
     crowd: Crowd,
 }
@@ -80,19 +87,19 @@ impl Limits {
         }
     }
 
-    /// The most streams that may be used now.
+    /// The maximum number of streams now.
     pub(super) fn most(&self) -> u32 {
         let windows = self.crowd.most().unwrap_or(f64::INFINITY);
         let most = f64::from(self.most.min(self.granted));
         most.min(self.allowed).min(windows).max(1.0) as u32
     }
 
-    /// What is known to be the bottleneck instead of the network.
+    /// The known bottleneck, if it is not the network.
     pub(super) fn bottleneck(&self) -> Option<Bottleneck> {
         self.busy.or(self.concluded)
     }
 
-    /// The peer's windows hold streams back, and not because they are small.
+    /// Whether the peer's windows stop streams for another reason than their size.
     pub(super) fn at_peer(&self) -> bool {
         self.closed
     }
@@ -113,13 +120,14 @@ impl Limits {
         Reason::Capped { cap: most }
     }
 
-    /// Takes what a chunk of `asked` streams showed. `noise`: the standard deviation of the logarithm of `rate`; `place`:
-    /// they are those to stay with.
+    /// Takes the measurements of a chunk that requested `asked` streams. `noise`: the standard
+    /// deviation of the logarithm of `rate`; `place`: whether this is the number of streams to
+    /// keep.
     pub(super) fn learn(&mut self, chunk: &Chunk, asked: u32, rate: f64, noise: f64, place: bool) {
         if f64::from(chunk.streams) < GRANTED * f64::from(asked) {
             self.missing += chunk.seconds;
             if self.missing >= TO_COME {
-                // The peer grants no more; it may again later.
+                // The peer grants no more now; it may do so later.
                 self.granted = chunk.streams;
             }
         } else {
@@ -131,17 +139,18 @@ impl Limits {
         self.busy = busy(&chunk.pressure, self.busy);
         self.learn_windows(chunk, rate);
         let queued = chunk.rtt.zip(chunk.min_rtt).filter(|(rtt, least)| rtt - least > queue(*least));
-        // What the peer lets through at a time queues, too.
+        // Bursts through the peer's windows queue too, so this is not a queue of the path.
         let queued = queued.filter(|_| !self.closed);
         self.queued = [queued.map(|queued| queued.0), self.queued[0]];
         let free = queued.is_none() && self.is_free(chunk, rate);
         if let Some(rtt) = chunk.rtt.filter(|_| place) {
             let window = rate * rtt / (f64::from(chunk.streams) * self.packet);
             if self.stated {
-                // No more than others leave room for, whatever the share; not all at once, for a chunk may be a bad one.
+                // Use no more streams than other flows leave room for, whatever the share. Reduce
+                // them in steps, because a single chunk may be a bad measurement.
                 self.allowed = (EACH * window).max(0.5 * f64::from(chunk.streams));
             } else if self.closed || free {
-                // What streams have in flight is the peer's to say, or their buffers', not others'.
+                // The peer or the socket buffers determine the bytes in flight, not other flows.
                 self.crowd.alone();
             } else {
                 let full = self.full();
@@ -153,8 +162,9 @@ impl Limits {
         }
     }
 
-    /// Whether streams of a path without a queue carry as little as they do although others leave them room: such windows
-    /// would cost losses if others were the reason, or those that were negotiated are used up.
+    /// Whether the low rate of streams without a queue has another reason than other flows: if
+    /// other flows were the reason, windows of this size would cause losses, or the negotiated
+    /// windows would not be used up.
     fn is_free(&self, chunk: &Chunk, rate: f64) -> bool {
         let Some(least) = chunk.min_rtt.or(chunk.rtt) else { return false };
         let each = rate * least / f64::from(chunk.streams);
@@ -171,46 +181,48 @@ impl Limits {
         self.closed = unused && chunk.pressure.window.is_some_and(|share| share >= WINDOW);
     }
 
-    /// Others have come to the path, as it seems.
+    /// Other flows have apparently started.
     pub(super) fn share(&mut self) {
         if !self.stated && !self.closed {
             self.crowd.share(false);
         }
     }
 
-    /// More streams gain, or the same carry less. With the same queue before and after, others had that, or have it now.
+    /// More streams gain, or the same number carries less. If the queue is the same as before,
+    /// other flows lose or gain the difference.
     pub(super) fn share_path(&mut self) {
         if !self.stated && !self.closed {
             self.crowd.share(self.full());
         }
     }
 
-    /// Nobody else is there.
+    /// There are no other flows.
     pub(super) fn alone(&mut self) {
         self.crowd.alone();
     }
 
-    /// As [`Crowd::costs`], where the crowd says how many streams to have. Politeness has its own ways.
+    /// As [`Crowd::costs`], if the crowd determines the number of streams. Politeness has other
+    /// rules.
     pub(super) fn costs(&mut self, streams: u32, level: f64, deviation: f64) -> Option<(u32, f64)> {
         if self.crowded() && !self.polite { self.crowd.costs(streams, level, deviation) } else { None }
     }
 
-    /// For a while nobody is held to be there; `false` takes that back.
+    /// Assumes no other flows for a while; `false` ends this.
     pub(super) fn bar(&mut self, barred: bool) {
         if barred { self.crowd.bar() } else { self.crowd.unbar() }
     }
 
-    /// That others are there is certain.
+    /// Whether other flows are certain.
     pub(super) fn shared(&self) -> bool {
         self.crowd.certain()
     }
 
-    /// The path was full in the last two chunks.
+    /// Whether the path was full in the last two chunks.
     pub(super) fn full(&self) -> bool {
         self.queued.iter().all(Option::is_some)
     }
 
-    /// And its queue stayed as it was.
+    /// Whether the path was full and the queue is unchanged.
     pub(super) fn same_queue(&self) -> bool {
         let [now, before] = self.queued;
         now.zip(before).is_some_and(|(now, before)| (now / before).ln().abs() < SAME)
@@ -226,8 +238,8 @@ impl Limits {
         }
     }
 
-    /// More streams gained nothing with windows unused: where the path shows neither loss nor a queue, something
-    /// at an end must be the limit.
+    /// More streams gained nothing although windows are not full: if the path shows neither loss
+    /// nor a queue, one of the ends must be the limit.
     pub(super) fn infer(&mut self, chunk: &Chunk) {
         let lossless = chunk.loss.is_some_and(|loss| loss < NO_LOSS);
         let queueless = chunk.rtt.zip(chunk.min_rtt).is_some_and(|(rtt, least)| rtt - least <= queue(least));
@@ -242,7 +254,7 @@ impl Limits {
         }
     }
 
-    /// Whether windows were too small and might be again.
+    /// Whether the path is crowded, so that windows limit the number of streams.
     pub(super) fn crowded(&self) -> bool {
         self.crowd.most().is_some()
     }
@@ -250,11 +262,12 @@ impl Limits {
     /// The path changed.
     pub(super) fn forget(&mut self) {
         self.suspect = false;
-        // As long as its windows hold streams back it is the peer that gives or takes less.
+        // While its windows stop streams, the peer is the reason of a changed rate.
         self.concluded = self.concluded.filter(|&by| by == Bottleneck::Peer && self.closed);
     }
 
-    /// Whether `base` must be lowered, or may be raised again towards `wanted`; and why.
+    /// Returns the new number and the reason if `base` must be lowered, or may be raised again
+    /// towards `wanted`.
     pub(super) fn adjust(&self, base: u32, wanted: u32, rate: f64, rtt: f64) -> Option<(u32, Reason)> {
         let most = self.most();
         if base > most {
@@ -269,7 +282,7 @@ impl Limits {
     }
 }
 
-/// The busiest resource, if it is busy enough; one that was stays until it is clearly free.
+/// The busiest resource, if it is busy enough. The previous one is kept until it is clearly free.
 fn busy(pressure: &Pressure, before: Option<Bottleneck>) -> Option<Bottleneck> {
     let of = [
         (Bottleneck::Disk, pressure.disk),
@@ -300,10 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn small_windows_bound_streams() {
+    fn limits_with_small_windows_reduce_streams() {
         let mut limits = Limits::new(&Options::default());
         limits.learn(&chunk(100, 0.05, 0.05), 100, 1e7, 0.0, true);
-        // 10 MB/s over 50 ms are 333 packets: 3.3 a stream, and 40 streams to have. A quarter of the way at a time.
+        // 10 MB/s over 50 ms are 333 packets: 3.3 per stream, so that 40 streams are right. A
+        // quarter of the distance is taken at a time.
         assert_eq!(limits.most(), 85);
         assert!(matches!(limits.reason(1e7, 0.05), Reason::WindowTooSmall { .. }));
         assert!(matches!(limits.adjust(60, 60, 1e7, 0.05), Some((85, Reason::Crowded { .. }))));
@@ -314,25 +328,25 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_are_small_without_a_crowd_bound_nothing() {
+    fn limits_with_small_windows_without_crowd_reduce_nothing() {
         let learned = |chunk: Chunk| {
             let mut limits = Limits::new(&Options::default());
             limits.learn(&chunk, 100, 1e7, 0.0, true);
             limits.most()
         };
-        // A crowd would lose far more at 3.3 packets a stream.
+        // A crowded path would lose far more at 3.3 packets per stream.
         assert_eq!(learned(chunk(100, 0.05, 1e-3)), 128);
         assert_eq!(learned(chunk(100, 0.06, 1e-3)), 87);
-        // Loss is not known, but all of the window is used.
+        // The loss is unknown, but the whole window is used.
         let unknown = |window| Chunk { loss: None, window, ..chunk(100, 0.05, 0.0) };
         assert_eq!(learned(unknown(Some(5000.0))), 128);
         assert_eq!((learned(unknown(Some(10_000.0))), learned(unknown(None))), (85, 85));
-        // Nothing is known of a queue.
+        // Nothing is known about a queue.
         assert_eq!(learned(Chunk { min_rtt: None, ..chunk(100, 0.05, 0.0) }), 85);
     }
 
     #[test]
-    fn politeness_yields_and_returns() {
+    fn limits_of_polite_transfer_yield_and_return() {
         let options = Options { fairness: Fairness::Polite, ..Options::default() };
         let mut limits = Limits::new(&options);
         limits.learn(&chunk(20, 0.05, 0.0), 20, 1e7, 0.0, true);
@@ -347,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_disk_is_named_until_it_is_free() {
+    fn busy_disk_is_named_until_it_is_free() {
         let with = |disk| Pressure { disk: Some(disk), cpu: Some(0.5), ..Pressure::default() };
         assert_eq!(busy(&with(0.97), None), Some(Bottleneck::Disk));
         assert_eq!(busy(&with(0.8), Some(Bottleneck::Disk)), Some(Bottleneck::Disk));
@@ -356,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_grants_fewer() {
+    fn limits_when_peer_grants_fewer_reduce_streams() {
         let mut limits = Limits::new(&Options::default());
-        // Some are only on their way.
+        // Some streams are still connecting.
         let short = Chunk { seconds: 3.0, ..chunk(7, 0.05, 0.0) };
         limits.learn(&short, 16, 1e7, 0.0, true);
         limits.learn(&chunk(16, 0.05, 0.0), 16, 1e7, 0.0, true);

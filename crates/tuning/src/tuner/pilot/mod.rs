@@ -1,9 +1,11 @@
 //! Ropewalk's own tuner.
 //!
-//! It climbs in few short chunks, computes where the rise meets the ceiling instead of searching for it, then
-//! stays and watches. What one stream carries alone (its window over the round trip, or what loss leaves of it)
-//! and what all carry together say, without any trial, whether more streams can help; where they do not say it,
-//! small trials do. `docs/reference/tuning.md` has the rules, `docs/evaluation/tuning.md` the measurements.
+//! It increases the streams in few short chunks, computes the intersection of the rise with the
+//! ceiling instead of searching for it, then keeps this number and watches the rate. The rate that
+//! one stream could carry alone (its window over the round-trip time, or the window that loss
+//! permits) and the rate of all together show, without a trial, whether more streams can help; if
+//! they do not, small trials do. `docs/reference/tuning.md` has the rules,
+//! `docs/evaluation/tuning.md` the measurements.
 
 mod ascent;
 mod ask;
@@ -27,33 +29,35 @@ use super::options::{Fairness, Options};
 use super::sample::{Chunk, Progress, Work};
 use super::{Tuner, first_bytes};
 
-/// So many times what a first chunk is taken to move is no end of it.
+/// The first chunk may move up to this multiple of its expected size, so that it ends by time and
+/// not by size.
 const UNENDING: u64 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Looking for the ceiling.
+    /// Increasing the streams to find the ceiling.
     Ramp(ramp::Ramp),
-    /// Staying.
+    /// Keeping the number of streams.
     Hold,
     /// Trying another number.
     Probe,
-    /// Measuring the slope beside the place to stay.
+    /// Measuring the slope with a number beside `base`.
     Dither,
-    /// Whether others share a path that is full.
+    /// Testing whether other flows share a full path.
     Ask,
-    /// Whether they are still there.
+    /// Testing whether these flows are still there.
     Check,
-    /// Looking at fewer once more.
+    /// Measuring fewer streams once more.
     Back(back::Back),
 }
 
-/// How the path answers to streams, as the climb saw it.
+/// How the rate depends on the number of streams, from the measurements of the increase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
-    /// Streams add up until the path is full, as windows make them. `window`: what one carries, bytes a round trip.
+    /// Streams add up until the path is full, because windows limit them. `window`: bytes per
+    /// round-trip time of one stream.
     Sharp { window: f64 },
-    /// Each gains less than the one before, or it is not known why they stop gaining.
+    /// Each stream gains less than the one before, or it is unknown why more streams gain nothing.
     Soft,
 }
 
@@ -63,30 +67,31 @@ pub(super) struct Pilot {
     meter: Meter,
     phase: Phase,
     shape: Shape,
-    /// Streams of the chunk that runs.
+    /// Streams of the current chunk.
     n: u32,
-    /// How long it should take.
+    /// Target duration of the current chunk, in seconds.
     target: f64,
-    /// Streams to stay at.
+    /// The number of streams to keep.
     base: u32,
-    /// Streams that would be used if politeness allowed.
+    /// The number of streams that would be used without politeness.
     wanted: u32,
     hold: hold::Hold,
     ascent: ascent::Ascent,
     cliff: back::Cliff,
-    /// Streams of the last chunk and its rate, the start-up counted.
+    /// Streams of the last chunk and its rate, including the start-up.
     whole: Option<(u32, f64)>,
-    /// Logarithm of the rate that was reached last, here or on the climb.
+    /// Logarithm of the last rate at this number of streams, or of the highest rate of the
+    /// increase.
     level: Option<f64>,
     up: Estimate,
     surface: surface::Surface,
-    /// Points of the climb: streams and rate.
+    /// Measurements of the increase: streams and rate.
     points: Vec<(u32, f64)>,
     limits: limits::Limits,
     start: start::Start,
     congestion: Option<CongestionControl>,
     work: Option<Work>,
-    /// Of what was measured so far.
+    /// State of the random sequence, made from the measurements so far.
     dice: u64,
     others: ask::Others,
 }
@@ -121,12 +126,12 @@ impl Pilot {
         }
     }
 
-    /// The most streams that may be used now.
+    /// The maximum number of streams now.
     fn most(&self) -> u32 {
         self.limits.most()
     }
 
-    /// The fewest that are tried where nothing forces it.
+    /// The minimum number of streams that is tried unless a limit requires fewer.
     fn least(&self) -> u32 {
         self.options.least_streams.min(self.most())
     }
@@ -135,18 +140,18 @@ impl Pilot {
         n.clamp(self.least(), self.most())
     }
 
-    /// No more than were too many lately.
+    /// Limits `n` to a number below the one that was recently too many.
     fn below_cliff(&self, n: u32) -> u32 {
         self.cliff.most().map_or(n, |most| n.min(most.max(self.base)))
     }
 
-    /// The most that are tried.
+    /// The maximum number of streams to try.
     fn most_to_try(&self) -> u32 {
         self.below_cliff(self.most())
     }
 
-    /// What a stream more must gain, as an elasticity. Where others share the path stream for stream, it is
-    /// their share of it.
+    /// The minimum gain of an additional stream, as an elasticity. If other flows share the path in
+    /// proportion to the number of streams, it equals their share of the path.
     fn worth(&self) -> f64 {
         match self.options.fairness {
             Fairness::Share(share) => 1.0 - share,
@@ -158,7 +163,7 @@ impl Pilot {
         self.send_expecting(n, seconds, 0.0, reason)
     }
 
-    /// Sends for about so many seconds if further streams gain with this elasticity.
+    /// Sends for about `seconds` if additional streams gain with elasticity `gain`.
     fn send_expecting(&mut self, n: u32, seconds: f64, gain: f64, reason: Reason) -> Decision {
         self.n = self.within(n);
         self.target = seconds;
@@ -177,7 +182,8 @@ impl Pilot {
         }
     }
 
-    /// Bytes a round trip of one stream that nothing but its window or the path's own loss holds back.
+    /// Bytes per round-trip time of one stream that is limited only by its window or the path's own
+    /// loss.
     fn stream_window(&self) -> Option<f64> {
         match self.shape {
             Shape::Sharp { window } => Some(window),
@@ -185,13 +191,13 @@ impl Pilot {
         }
     }
 
-    /// Share of what the streams could carry if the path were not full.
+    /// The rate as a fraction of what the streams could carry on a path that is not full.
     fn load(&self, n: u32, rate: f64) -> Option<f64> {
         Some(rate * self.meter.base_rtt() / (f64::from(n) * self.stream_window()?))
     }
 }
 
-/// The next of a sequence without a pattern (SplitMix64's).
+/// The next number of a pseudo-random sequence (that of SplitMix64).
 fn roll(dice: u64) -> u64 {
     let mut z = dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -203,7 +209,7 @@ impl Tuner for Pilot {
     fn first(&mut self) -> Decision {
         let seconds = self.ramp_seconds();
         let decision = self.send(self.start.streams, seconds, self.start.reason);
-        // Time is what ends it, not a guess of how much that is.
+        // The chunk should end by time, not after an estimated size.
         let times = if share::stated(&self.options).is_some() { UNENDING } else { 1 };
         Decision { bytes: decision.bytes.saturating_mul(times), ..decision }
     }
@@ -257,7 +263,7 @@ impl Tuner for Pilot {
     fn progress(&mut self, progress: &Progress) -> Option<Reason> {
         self.meter.mark(progress);
         match self.phase {
-            // The size was a guess; time is what matters.
+            // The size was estimated, so end the chunk by time.
             Phase::Back(back) if self.tells(back) => Some(Reason::KnowsEnough),
             Phase::Ramp(_) | Phase::Ask | Phase::Check | Phase::Back(_) => {
                 (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough)
@@ -266,7 +272,8 @@ impl Tuner for Pilot {
                 let enough = (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough);
                 enough.or_else(|| self.fall())
             }
-            // Others have come, or the path got narrower: what is left of the chunk may take for ever.
+            // Other flows have started, or the path became slower: the rest of the chunk may take
+            // very long.
             Phase::Hold if self.hold.reference.is_none() || progress.elapsed > 3.0 * self.target => {
                 (progress.elapsed > 1.5 * self.target).then_some(Reason::KnowsEnough).or_else(|| self.watch())
             }

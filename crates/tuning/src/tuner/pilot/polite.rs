@@ -1,31 +1,36 @@
-//! What a polite transfer yields to: a queue and loss over what the path has by itself.
+//! Detects the congestion to which a polite transfer yields: a queue and loss beyond those that the
+//! path always has.
 //!
-//! Both are the least that was seen lately, as in LEDBAT (RFC 6817): a route may get longer, and a path begin to lose packets. Then
-//! the least of the whole transfer would be exceeded for ever.
+//! The values of the path itself are the minimum of recent measurements, as in LEDBAT (RFC 6817). A
+//! minimum over the whole transfer would be exceeded for ever after a route became longer or a path
+//! began to lose packets.
 
 use super::super::sample::Chunk;
 
-/// A queue of this part of the round trip, and at least of this many seconds, is a sign of congestion.
+/// A queue above this fraction of the round-trip time, and above this many seconds, is a sign of
+/// congestion.
 pub(super) const QUEUE: f64 = 0.15;
 pub(super) const LEAST_QUEUE: f64 = 0.005;
-/// Round trips no farther apart than this (logarithm) are of the same queue, or of the same route.
+/// Round-trip times that differ by less than this (logarithm) belong to the same queue or route.
 pub(super) const SAME: f64 = 0.12;
-/// So is this much loss, over what the path always has, and a part of that: at least this, at most as much again, and in
-/// standard deviations of what chance makes of it.
+/// Loss is a sign of congestion if it exceeds the path's own loss by more than this, plus a
+/// tolerance for chance. The tolerance is this number of standard deviations, but at least this
+/// fraction of the path's own loss and at most all of it.
 const LOSS: f64 = 3e-4;
 const LEAST_PART: f64 = 0.25;
 const LOSS_DEVIATIONS: f64 = 4.0;
-/// Of a packet, in bytes, to tell how many a chunk had.
+/// Size of a packet in bytes, to compute the number of packets of a chunk.
 const PACKET: f64 = 1500.0;
-/// For so long a least counts, in seconds; as long as Linux keeps the least round trip of a connection.
+/// Time for which a minimum counts, in seconds; Linux keeps the minimum round-trip time of a
+/// connection for the same time.
 const LATELY: f64 = 300.0;
-/// After so many seconds without a queue at a longer round trip the route is a longer one.
+/// After this many seconds with a longer round-trip time and no queue, the route has become longer.
 const ANOTHER_ROUTE: f64 = 60.0;
 
-/// The least of what was measured lately.
+/// The minimum of recent measurements.
 #[derive(Clone, Debug, Default)]
 struct Least(
-    /// The older the less.
+    /// Candidates, the oldest and smallest first.
     Vec<Seen>,
 );
 
@@ -33,12 +38,12 @@ struct Least(
 struct Seen {
     age: f64,
     value: f64,
-    /// Of ours, at that time.
+    /// Streams of this transfer at that time.
     streams: u32,
 }
 
 impl Least {
-    /// Time in which nothing is measured makes nothing older.
+    /// Adds a measurement. Time without measurements does not age the others.
     fn add(&mut self, value: Option<f64>, streams: u32, seconds: f64) {
         let Some(value) = value else { return };
         for seen in &mut self.0 {
@@ -48,7 +53,8 @@ impl Least {
         self.0.push(Seen { age: 0.0, value, streams });
     }
 
-    /// The same where more streams of ours make more of it: then what they see is not the path's own, however long they see it.
+    /// The same for a value that grows with our own streams: a value measured with more streams
+    /// than the minimum is not the path's own, however old the minimum is.
     fn add_own(&mut self, value: Option<f64>, streams: u32, seconds: f64) {
         match self.0.first_mut().zip(value) {
             Some((least, value))
@@ -65,29 +71,30 @@ impl Least {
     }
 }
 
-/// What the path has by itself.
+/// The round-trip time and loss of the path itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calm {
     rtt: Least,
     loss: Least,
-    /// A longer round trip without a queue, and for how many seconds it has been that.
+    /// A longer round-trip time without a queue, and the seconds for which it has been measured.
     longer: Option<(f64, f64)>,
 }
 
-/// A queue in seconds over the round trip without one, and loss.
+/// Queueing delay in seconds, and loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Congestion {
     pub(super) queueing: f64,
     pub(super) loss: f64,
 }
 
-/// The queue that is a sign of congestion where the round trip without one is `least`.
+/// The queueing delay from which on there is congestion, if the round-trip time without a queue is
+/// `least`.
 pub(super) fn queue(least: f64) -> f64 {
     LEAST_QUEUE.max(QUEUE * least)
 }
 
 impl Calm {
-    /// The congestion that a chunk met.
+    /// Returns the congestion during a chunk, if any.
     pub(super) fn congestion(&mut self, chunk: &Chunk) -> Option<Congestion> {
         self.rtt.add(chunk.min_rtt.or(chunk.rtt), chunk.streams, chunk.seconds);
         self.loss.add_own(chunk.loss, chunk.streams, chunk.seconds);
@@ -102,7 +109,8 @@ impl Calm {
         congested.then_some(Congestion { queueing, loss })
     }
 
-    /// Where even the least round trip is a longer one, with hardly more in the mean, no queue explains it: queues grow and drain.
+    /// If even the minimum round-trip time is longer, and the mean is only slightly above it, there
+    /// is no queue: queues grow and drain.
     fn follow_route(&mut self, chunk: &Chunk) {
         let longer = chunk.rtt.zip(chunk.min_rtt).zip(self.rtt.get()).and_then(|((rtt, now), least)| {
             (now > least + queue(least) && rtt <= now + queue(now)).then_some(now)
@@ -127,26 +135,26 @@ mod tests {
         Chunk { rtt: Some(rtt), min_rtt: Some(min_rtt), loss: Some(loss), ..Chunk::new(8, 1 << 20, 10.0) }
     }
 
-    /// Chunks until no congestion is seen any more.
+    /// Number of chunks until no congestion is detected any more.
     fn lasts(calm: &mut Calm, chunk: &Chunk) -> Option<usize> {
         (0..100).position(|_| calm.congestion(chunk).is_none())
     }
 
     #[test]
-    fn a_longer_route_is_one_after_a_minute() {
+    fn congestion_on_longer_route_ends_after_a_minute() {
         let mut calm = Calm::default();
         assert_eq!(calm.congestion(&chunk(0.052, 0.05, 0.0)), None);
         assert_eq!(lasts(&mut calm, &chunk(0.067, 0.065, 0.0)), Some(5));
-        // And a shorter one at once.
+        // A shorter route is accepted at once.
         assert_eq!(calm.congestion(&chunk(0.045, 0.045, 0.0)), None);
         assert!(calm.congestion(&chunk(0.065, 0.045, 0.0)).is_some());
     }
 
     #[test]
-    fn a_queue_is_not_the_route() {
+    fn congestion_with_queue_does_not_end() {
         let mut calm = Calm::default();
         assert_eq!(calm.congestion(&chunk(0.05, 0.05, 0.0)), None);
-        // It drains now and then; or it does not, but grows.
+        // The queue drains from time to time, or it only grows.
         for (rtt, min_rtt) in [(0.1, 0.05), (0.1, 0.07)] {
             let queue = chunk(rtt, min_rtt, 0.0);
             assert!((0..25).all(|_| calm.congestion(&queue).is_some()), "{rtt}");
@@ -154,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_the_path_s_own_after_some_minutes() {
+    fn congestion_with_lasting_loss_ends_after_minutes() {
         let mut calm = Calm::default();
         assert_eq!(calm.congestion(&chunk(0.05, 0.05, 0.0)), None);
         assert_eq!(lasts(&mut calm, &chunk(0.05, 0.05, 1e-3)), Some(30));
         assert!(calm.congestion(&chunk(0.05, 0.05, 5e-3)).is_some());
-        // What tells nothing of loss tells nothing new.
+        // A chunk without loss information changes nothing.
         let unknown = Chunk { loss: None, ..chunk(0.05, 0.05, 0.0) };
         assert!((0..60).all(|_| calm.congestion(&unknown).is_none()));
         assert!(calm.congestion(&chunk(0.05, 0.05, 5e-3)).is_some());

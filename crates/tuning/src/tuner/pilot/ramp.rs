@@ -1,4 +1,4 @@
-//! The climb: few short chunks until more streams stop paying, then the knee is computed.
+//! The increase: few short chunks until more streams gain too little, then the knee is computed.
 
 use super::super::decision::{Bottleneck, Decision, Reason, whole_bytes};
 use super::super::meter::{elasticity, knee};
@@ -6,65 +6,68 @@ use super::super::options::Connections;
 use super::share::stated;
 use super::{Phase, Pilot, Shape};
 
-/// Elasticity up to which a step counts as flat.
+/// Maximum elasticity of a step that counts as flat.
 const FLAT: f64 = 0.12;
 /// Elasticity from which on streams simply add up.
 const LINEAR: f64 = 0.8;
-/// After windows that were full, an elasticity under this means that the ceiling is met.
+/// After full windows, an elasticity below this means that the ceiling is reached.
 const BENT: f64 = 0.7;
-/// An elasticity that may be so much more, since a start-up may have been overestimated, says nothing.
+/// If an elasticity could be higher by this, because the start-up may have been overestimated, it
+/// is not conclusive.
 const UNCLEAR: f64 = 0.6;
-/// An elasticity so far below zero says that streams cost something.
+/// If an elasticity is this far below zero, the streams cost some rate.
 const LOST: f64 = 0.2;
 /// Load of the windows from which on they are the limit.
 const FULL: f64 = 0.88;
-/// Error of an elasticity that will do.
+/// Sufficient error of an elasticity.
 const ERROR: f64 = 0.13;
-/// The knee is placed this far beyond the meeting of rise and ceiling.
+/// The knee is placed at this multiple of the intersection of rise and ceiling.
 pub(super) const MARGIN: f64 = 1.1;
-/// Share of the best rate that counts as all of it.
+/// Fraction of the best rate that counts as all of it.
 const PROVEN: f64 = 0.97;
-/// A rate that fell to under this share is not explained by streams that were added.
+/// A fall below this fraction of the rate is not caused by added streams.
 const FALL: f64 = 0.75;
 const FALL_DEVIATIONS: f64 = 6.0;
 const DISTURBED_MOST: u32 = 3;
-/// After a fall, an elasticity from which on it was others that took the rate: on a path that got narrower, streams gain nothing.
+/// After a fall, an elasticity from which on other flows are the reason: if the path had become
+/// slower, more streams would gain nothing.
 const SHARED: f64 = 0.3;
-/// Shortest chunk of a climb, in seconds and in round trips.
+/// Minimum duration of a chunk of an increase, in seconds and in round-trip times.
 const LEAST_SECONDS: f64 = 2.0;
 const LEAST_ROUND_TRIPS: f64 = 25.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Ramp {
     down: bool,
-    /// A step that gained little was followed by another, to be sure.
+    /// A step that gained little was followed by another for confirmation.
     looked_further: bool,
-    /// The chunk that runs repeats the one before it, for longer.
+    /// The current chunk repeats the previous one with a longer duration.
     pub(super) again: bool,
     rtt: Option<f64>,
-    /// A step of which it was unclear what it gained was followed by another.
+    /// A step with an unclear gain was followed by another.
     unclear: bool,
-    /// It began because the rate fell.
+    /// The increase began because the rate fell.
     fallen: bool,
-    /// Steps that the path changed under.
+    /// Number of steps during which the path changed.
     disturbed: u32,
-    /// Steps that gained something, but less than streams alone would.
+    /// Number of steps that gained something, but less than independent streams would.
     soft: u32,
 }
 
 impl Pilot {
-    /// Long enough to see what tripling the streams does, through the noise.
+    /// A duration in which the effect of three times the streams is visible despite noise.
     pub(super) fn ramp_seconds(&self) -> f64 {
         let noise = 20.0 * self.meter.variance() / (ERROR * 3f64.ln()).powi(2);
         let least = LEAST_SECONDS.max(LEAST_ROUND_TRIPS * self.meter.rtt());
         match stated(&self.options) {
-            // Streams take many round trips until they have of a path what others leave them.
+            // It takes many round-trip times until streams have the share that other flows leave
+            // them.
             Some(_) => self.options.chunk_seconds,
             None => noise.max(least).min(self.options.chunk_seconds),
         }
     }
 
-    /// Climbs on from a point that is already measured.
+    /// Starts an increase at a point that is already measured.
     pub(super) fn climb_from(&mut self, n: u32, rate: f64, factor: f64, reason: Reason) -> Decision {
         self.points.clear();
         self.points.push((n, rate));
@@ -84,10 +87,11 @@ impl Pilot {
         self.send_expecting((f64::from(from) * factor).ceil() as u32, seconds, gain, reason)
     }
 
-    /// `whole`: streams and rate of the chunk before, its start-up counted.
+    /// Evaluates a chunk of the increase. `whole`: streams and rate of the previous chunk,
+    /// including the start-up.
     pub(super) fn climbed(&mut self, mut ramp: Ramp, rate: f64, whole: Option<(u32, f64)>) -> Decision {
         let n = self.n;
-        // With another round trip the earlier points are of another path.
+        // After a change of the round-trip time, the earlier points belong to another path.
         let rtt = self.meter.base_rtt();
         if (rtt / ramp.rtt.unwrap_or(rtt)).ln().abs() > 0.1 {
             self.points.clear();
@@ -95,7 +99,7 @@ impl Pilot {
         ramp.rtt = Some(rtt);
         self.phase = Phase::Ramp(ramp);
         let before = self.points.last().copied();
-        // What was computed of a start-up may be too much: the rate was this at least.
+        // The correction for start-up may be too large: the rate was at least this.
         let least = before.map(|before| match whole {
             Some(whole) if whole.0 == before.0 => (before.0, before.1.min(whole.1)),
             _ => before,
@@ -111,14 +115,14 @@ impl Pilot {
             if self.goes_back(was.ln()) {
                 return self.go_back(from, was.ln(), rate, Some(ramp));
             }
-            // Others come meanwhile, and earlier points are of another path.
+            // Other flows started meanwhile, so the earlier points belong to another path.
             self.points.clear();
             return self.climb_after_fall(ramp, rate);
         }
         self.climb_on(ramp, rate, least)
     }
 
-    /// Others came while streams were added.
+    /// Continues the increase after other flows started during it.
     pub(super) fn climb_after_fall(&mut self, mut ramp: Ramp, rate: f64) -> Decision {
         ramp.fallen = true;
         ramp.disturbed += 1;
@@ -127,7 +131,7 @@ impl Pilot {
         self.climb_on(ramp, rate, least)
     }
 
-    /// `least`: what the chunk before carried at least.
+    /// Chooses the next step. `least`: the minimum rate of the previous chunk.
     fn climb_on(&mut self, mut ramp: Ramp, rate: f64, least: Option<(u32, f64)>) -> Decision {
         let n = self.n;
         let before = self.points.last().copied();
@@ -168,7 +172,7 @@ impl Pilot {
             && first / 2 >= self.least()
             && first < n
         {
-            // The first climb: the best may be before where it began.
+            // In the first increase, the best number may be below its start.
             return self.look_down(ramp, first, e.unwrap_or_default());
         }
         if n >= self.most() {
@@ -180,7 +184,7 @@ impl Pilot {
             return decision;
         }
         if self.limits.bottleneck() == Some(Bottleneck::Limit) {
-            // It was set: no second point has to show that it is one.
+            // The limit was set by the user, so that no second point is needed to prove it.
             return self.bend_within(n);
         }
         if self.limits.bottleneck().is_some() && e.is_some_and(|e| e < LINEAR) {
@@ -199,20 +203,22 @@ impl Pilot {
         }
         let most = least.map_or(e, |least| elasticity(least, (n, rate)));
         if e < BENT && most - e > UNCLEAR && !ramp.unclear {
-            // It is not known whether this step gained much or nothing: the next one is measured from where all have begun.
+            // It is unknown whether this step gained much or nothing: measure the next one, which
+            // starts when all streams have started.
             ramp.unclear = true;
             self.phase = Phase::Ramp(ramp);
             return self.step(2.0, most.clamp(0.0, 1.0), Reason::Growing { elasticity: most });
         }
         if e < BENT && self.limits.at_peer() {
-            // Windows that are small let streams add up; and what fills the buffers of the new ones looks like a gain.
+            // With small windows, streams would add up; and data that fills the buffers of new
+            // streams looks like a gain.
             self.limits.conclude();
             return self.bend();
         }
         if e < BENT && self.windows_bind() {
             return self.bend();
         }
-        // Where others have come, they may have taken what this step would have gained.
+        // If other flows have started, they may have taken the gain of this step.
         let enough = self.points.len() > if ramp.fallen { 1 } else { 2 };
         let further = !ramp.looked_further && enough && !self.windows_bind();
         if e > FLAT || further {
@@ -236,15 +242,16 @@ impl Pilot {
         self.send(first / 2, seconds, Reason::LookingDown { elasticity })
     }
 
-    /// What is left are files that fit into a stream's window: each costs the ends more than its bytes cost the path, so that
-    /// more sessions may well carry less.
+    /// Whether the remaining files fit into the window of a stream: each costs the end hosts more
+    /// than its bytes cost the path, so that more sessions may carry less.
     fn has_small_files(&self, n: u32, rate: f64) -> bool {
         let window = rate * self.meter.rtt() / f64::from(n);
         self.work.is_some_and(|work| work.files > 1 && (work.bytes as f64) < window * work.files as f64)
     }
 
-    /// New connections that overrun a short queue in slow start take seconds to recover: a step beyond full windows that
-    /// gained little and lost packets is not believed before a longer chunk has seen what the streams carry after it.
+    /// New connections that overrun a short queue in slow start take seconds to recover. If a step
+    /// beyond full windows gained little and lost packets, measure the same streams in a longer
+    /// chunk first.
     fn again(&mut self, mut ramp: Ramp, step: Option<((u32, f64), f64)>) -> Option<Decision> {
         let loss = self.meter.overrun()?;
         let (before, e) = step?;
@@ -256,12 +263,13 @@ impl Pilot {
         self.phase = Phase::Ramp(ramp);
         let seconds = self.options.chunk_seconds;
         let decision = self.send(self.n, seconds, Reason::SlowStart { loss });
-        // Enough for what full windows would carry: it must not end while they grow again.
+        // Send enough for the rate with full windows: the chunk must not end while the windows grow
+        // again.
         let most = seconds * before.1 / f64::from(before.0) * f64::from(self.n);
         Some(Decision { bytes: decision.bytes.max(whole_bytes(most)), ..decision })
     }
 
-    /// After a start that was not a guess: whether the first chunk bears it out.
+    /// After a start from known values: checks whether the first chunk confirms them.
     fn as_expected(&mut self, n: u32, rate: f64) -> Option<Decision> {
         let expected = self.start.rate.take()?;
         let reason = self.start.reason;
@@ -281,14 +289,14 @@ impl Pilot {
         })
     }
 
-    /// Whether windows were the limit below the knee: known from their size, or, where that is not known, from
-    /// streams that added up over a whole step.
+    /// Whether windows are the limit below the knee: this is known from their size or, if that is
+    /// unknown, from streams that added up over a whole step.
     fn windows_bind(&self) -> bool {
         let mut points = self.points.clone();
         points.sort_by_key(|point| point.0);
         let (Some(&first), Some(&last)) = (points.first(), points.last()) else { return false };
         match self.meter.utilisation(first.0, first.1) {
-            // Or a stream or two fill the path alone: then the window says what one could carry.
+            // One or two streams fill the path: then the window shows what one stream could carry.
             Some(_) if first.0 <= 2 && elasticity(first, last) < FLAT => true,
             Some(_) => {
                 points.iter().any(|point| self.meter.utilisation(point.0, point.1).is_some_and(|u| u > FULL))
@@ -297,9 +305,10 @@ impl Pilot {
         }
     }
 
-    /// The fewest streams that were seen to reach the ceiling. Where connections stay, more than needed cost nothing, and
-    /// the first points of a climb promise too much: streams that have just begun have not met the path's losses yet. A
-    /// knee that was computed from those is not gone down to.
+    /// The smallest number of streams that reached the ceiling in a measurement. If connections are
+    /// kept, surplus streams cost nothing, and the first points of an increase are too high,
+    /// because new streams have not met the path's losses yet. The number is not reduced to a knee
+    /// that was computed from such points.
     fn proven(&self, windows_bind: bool) -> u32 {
         let peer = self.limits.bottleneck() == Some(Bottleneck::Peer);
         if windows_bind || peer || self.options.connections == Connections::Fresh {
@@ -310,12 +319,12 @@ impl Pilot {
         reached.min().unwrap_or(1)
     }
 
-    /// The climb is over: where it bends is where to stay.
+    /// Ends the increase: the number of streams at the bend is kept.
     fn bend(&mut self) -> Decision {
         self.bend_within(u32::MAX)
     }
 
-    /// The same with so many streams at most.
+    /// The same with up to `most` streams.
     pub(super) fn bend_within(&mut self, most: u32) -> Decision {
         let best = self.points.iter().map(|point| point.1).fold(0.0, f64::max);
         let lazily = self.options.connections == Connections::Kept
@@ -324,7 +333,7 @@ impl Pilot {
         self.points.sort_by_key(|point| point.0);
         let mut windows_bind = self.windows_bind();
         if self.options.connections == Connections::Kept && self.meter.window().is_none() {
-            // That streams add up in the first chunks may as well be that they have only begun.
+            // In the first chunks streams may add up only because they have just started.
             windows_bind = false;
         }
         let alone = self.meter.window().filter(|_| windows_bind).map(|window| window / self.meter.base_rtt());
@@ -336,20 +345,20 @@ impl Pilot {
             }
             _ => Shape::Soft,
         };
-        // What politeness allows may be less for the moment.
+        // Politeness may permit less for the moment.
         self.wanted = n.max(self.proven(windows_bind)).min(most);
         self.base = self.within(self.wanted);
-        // What is between those that were tried is new.
+        // Numbers between the measured ones have not been tried.
         let seen = self.points.iter().filter(|point| point.0 <= self.base && point.1 >= PROVEN * best);
         let seen = seen.map(|point| point.0).max().filter(|&n| n < self.base);
         self.ascent.ended(self.base);
-        // A last step that gained nothing has shown that the ceiling is flat.
+        // A last step without gain has shown that the ceiling is flat.
         let last_step = match *self.points.as_slice() {
             [.., a, b] => Some(elasticity(a, b)),
             _ => None,
         };
         let flat = last_step.is_some_and(|e| e < FLAT);
-        // Where more streams lose, it is they that cost something: no end is at its limit.
+        // If more streams lose, the streams cost some rate, and no end host is at its limit.
         if last_step.is_some_and(|e| e.abs() < FLAT) {
             self.limits.conclude();
         }

@@ -1,29 +1,33 @@
-//! A stated share of a path that others use: streams are added until about that is taken.
+//! A stated share of a path with other flows: streams are added until the transfer has about this
+//! share.
 //!
-//! Where a path is shared stream for stream, N of our streams beside M others carry N / (N + M) of it. What
-//! several numbers of streams carried gives M, and that the number to have. From there on the slope is followed that this has
-//! (`soft`); a crowded path gives no other number (`crowd`).
+//! If a path is shared in proportion to the number of streams, N of our streams beside M others
+//! carry N / (N + M) of its rate. The rates of several numbers of streams yield M, and M yields the
+//! number to use. From then on the tuner follows the slope that corresponds to the share (`soft`);
+//! a crowded path does not change the number (`crowd`).
 
 use super::super::decision::{Decision, Reason};
 use super::super::options::Options;
 use super::{Phase, Pilot, Shape};
 
-/// With so many of the streams wanted a climb is over.
+/// An increase ends when this fraction of the wanted streams is reached.
 const ENOUGH: f64 = 0.8;
-/// Others that have less of a path than this are not told from none.
+/// If other flows have less than this part of the path, they are not distinguished from none.
 const NOBODY: f64 = 0.12;
-/// A step of a climb (factor) where a share is stated and two numbers of streams have not told of others.
+/// Maximum factor of a step with a stated share, if two numbers of streams have not shown other
+/// flows.
 const CAREFUL: f64 = 1.5;
-/// What a stream carries less after a step (as a factor) that tells of others.
+/// Factor by which the rate per stream must fall after a step to show other flows.
 const LESS: f64 = 1.05;
 
-/// The share that was asked for, where that is not what a transfer takes anyway.
+/// The requested share, if it is below the one that a transfer takes by default.
 pub(super) fn stated(options: &Options) -> Option<f64> {
     options.fairness.stated()
 }
 
-/// Streams of others on a path of which these numbers of streams carried these rates; `None` where nothing is seen of others.
-/// N / (N + M) of C is a line in N where N is divided by it: (N + M) / C.
+/// The number of streams of other flows, from the rates that these numbers of streams carried;
+/// `None` if no other flows are visible. The rate is C N / (N + M), so N divided by the rate is
+/// linear in N: (N + M) / C.
 fn others(points: &[(u32, f64)]) -> Option<f64> {
     let of = |&(n, rate): &(u32, f64)| (f64::from(n), f64::from(n) / rate.max(1.0));
     let count = points.len() as f64;
@@ -42,21 +46,22 @@ fn others(points: &[(u32, f64)]) -> Option<f64> {
 }
 
 impl Pilot {
-    /// Streams that have the stated share, by what a climb has shown.
+    /// The number of streams with the stated share, according to the measurements of the increase.
     fn wanted_for_share(&self) -> Option<f64> {
         let share = stated(&self.options)?;
         Some((others(&self.points)? * share / (1.0 - share)).max(1.0))
     }
 
-    /// A climb goes no further than that.
+    /// Limits the factor of a step to the stated share.
     pub(super) fn within_share(&self, from: u32, factor: f64) -> f64 {
-        // Nothing is seen of others yet, as streams that have just begun may hide: not far then.
+        // Other flows are not visible yet, perhaps because streams have just started: use small
+        // steps.
         let careful = stated(&self.options).is_some() && self.points.len() > 1;
         let most = self.wanted_for_share().map(|wanted| (wanted / f64::from(from)).max(1.0));
         factor.min(most.unwrap_or(if careful { CAREFUL } else { factor }))
     }
 
-    /// Whether a climb has taken what it may.
+    /// Ends the increase if the transfer has the stated share.
     pub(super) fn has_share(&mut self) -> Option<Decision> {
         let share = stated(&self.options)?;
         let wanted = self.wanted_for_share()?;
@@ -66,7 +71,7 @@ impl Pilot {
         self.base = self.within(wanted.round() as u32);
         self.shape = Shape::Soft;
         self.phase = Phase::Hold;
-        // What the climb reached with more is no measure of what these carry.
+        // The level of the increase was measured with more streams, so it does not apply.
         self.level = None;
         Some(self.settle(Reason::StatedShare { share }))
     }
@@ -79,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_streams_tell_of_others() {
+    fn others_from_rates_finds_number_of_streams() {
         let carried = |n: u32, others: f64| (n, 1e7 * f64::from(n) / (f64::from(n) + others));
         for with in [5.0, 20.0, 100.0] {
             for numbers in [&[8, 24][..], &[8, 24, 34], &[24, 8]] {
@@ -88,7 +93,7 @@ mod tests {
                 assert!((found / with - 1.0).abs() < 1e-6, "{with}: {found}");
             }
         }
-        // Streams that add up, nobody else, and numbers that make no sense.
+        // Streams that add up, no other flows, and invalid numbers.
         assert_eq!(others(&[(8, 8e6), (24, 24e6)]), None);
         assert_eq!(others(&[carried(8, 0.5), carried(24, 0.5)]), None);
         assert_eq!(others(&[(8, 8e6), (8, 7e6)]), None);
@@ -98,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_share_is_not_a_stated_one() {
+    fn stated_with_default_share_is_none() {
         let of = |fairness| stated(&Options { fairness, ..Options::default() });
         assert_eq!(of(Options::default().fairness), None);
         assert_eq!(

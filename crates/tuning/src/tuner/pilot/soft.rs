@@ -1,29 +1,31 @@
-//! Staying where no sharp knee tells the place: the slope is measured beside it, and the place moves with it.
+//! Keeps a number of streams if there is no sharp knee: measures the slope with numbers beside it,
+//! and follows the optimum.
 
 use super::super::decision::{Decision, Reason};
 use super::share::stated;
 use super::surface::Surface;
 use super::{Phase, Pilot};
 
-/// How far beside the place to measure (factor).
+/// Factor between `base` and the numbers to measure beside it.
 const ASIDE: f64 = 1.6;
-/// Loss of rate, from not knowing the optimum any better, that is worth a trial.
+/// Expected loss of rate because of the unknown optimum, from which on a trial is made.
 const DOUBT: f64 = 0.01;
-/// The least gain of rate that is worth a move.
+/// Minimum gain of rate for a move.
 const GAIN: f64 = 0.004;
-/// A slope from which on others must be there: alone, streams that gain so much are not where to stay.
+/// Slope from which on other flows must be there: without them, the number of streams would be
+/// increased further.
 pub(super) const SHARED: f64 = 0.15;
-/// Standard deviations from which on a slope is no chance.
+/// Number of standard deviations from which on a slope is not accidental.
 const CERTAIN: f64 = 2.0;
-/// Errors of a step from which on it is taken: up only where it is likely that more streams gain, down as soon as fewer may
-/// do as well.
+/// A step is taken if it is larger than this multiple of its error: up only if more streams
+/// probably gain, down as soon as fewer may be sufficient.
 const UP: f64 = 1.3;
 const DOWN: f64 = 0.9;
-/// Farthest move at once (logarithm).
+/// Maximum move in one step (logarithm).
 const FARTHEST: f64 = 0.6;
 
 impl Pilot {
-    /// Begins a surface from the points of the climb.
+    /// Starts a surface with the points of the increase.
     pub(super) fn survey(&mut self) {
         self.surface = Surface::default();
         let seconds = self.ramp_seconds();
@@ -34,14 +36,14 @@ impl Pilot {
         self.points.clear();
     }
 
-    /// A chunk at the place ended.
+    /// A chunk with `base` streams has ended.
     pub(super) fn level(&mut self, rate: f64, seconds: f64) -> Decision {
         self.hold.since_trial += 1;
         self.surface.add(self.n, rate.ln(), self.sd(seconds).powi(2), seconds);
         self.adjust()
     }
 
-    /// A chunk beside it ended.
+    /// A chunk with a number beside `base` has ended.
     pub(super) fn dithered(&mut self, rate: f64, seconds: f64) -> Decision {
         self.surface.add_trial(self.n, rate.ln(), self.sd(seconds).powi(2), seconds);
         self.adjust()
@@ -68,7 +70,7 @@ impl Pilot {
         let gain = 0.5 * -optimum.curvature * step * step;
         let n = (place + step).exp().round() as u32;
         let error = optimum.error.min(1.0);
-        // How far the optimum is, not how far is gone at once, is what the error is of.
+        // The error belongs to the distance of the optimum, not to the limited step.
         let sure = away.abs() > error * if away > 0.0 { UP } else { DOWN };
         if gain > GAIN && sure && n != self.base {
             self.hold.moved_from = Some(self.base).filter(|&from| from < n);
@@ -90,7 +92,7 @@ impl Pilot {
             && !out_of_reach
             && self.hold.since_trial > self.hold.patience
         {
-            // First the side that is more likely to be the better, then the other.
+            // Try the side that is more likely to be better first, then the other.
             let likely = if self.hold.trials == 0 { step >= 0.0 } else { !self.hold.tried_up };
             let up = f64::from(self.base) < 1.2 * f64::from(self.least()) || likely && most > place;
             self.hold.trials += 1;
@@ -105,8 +107,9 @@ impl Pilot {
         self.stay_longer()
     }
 
-    /// Whether more streams would certainly gain, but not enough to take them from others. A slope that may as well be noise
-    /// says nothing of others; nor does any slope where more are not allowed.
+    /// Returns the reason for the current number: whether more streams would certainly gain, but
+    /// not enough to take the rate from other flows. A slope that may be noise does not show other
+    /// flows, and neither does a slope if more streams are not permitted.
     pub(super) fn why_here(&self) -> Reason {
         let optimum = self.surface.optimum(self.base, 0.0);
         let doubt = if self.limits.shared() { 0.0 } else { CERTAIN * optimum.error * -optimum.curvature };
@@ -134,7 +137,7 @@ impl Pilot {
         self.send(n, noise.clamp(least, 2.0) * self.options.chunk_seconds, reason)
     }
 
-    /// The level changed.
+    /// The level of the rate changed.
     pub(super) fn shifted(&mut self, rate: f64, factor: f64) -> Decision {
         self.surface.shift(self.n, factor.ln());
         self.surface.add(self.n, rate.ln(), self.sd(5.0).powi(2), 5.0);
@@ -149,7 +152,8 @@ mod tests {
     use super::*;
     use crate::tuner::Options;
 
-    /// Why 30 streams are enough where the rate grows with this elasticity, as measured with this variance.
+    /// The reason for 30 streams if the rate grows with elasticity `slope`, measured with this
+    /// variance.
     fn why(slope: f64, variance: f64) -> Reason {
         why_within(slope, variance, &Options::default())
     }
@@ -164,15 +168,15 @@ mod tests {
     }
 
     #[test]
-    fn others_are_named_when_it_is_certain_that_more_streams_would_gain() {
+    fn why_here_with_certain_slope_is_fair_share() {
         assert!(matches!(why(0.08, 1e-6), Reason::FairShare { share } if (share - 0.92).abs() < 0.02));
-        // A slope of this size, out of noise of 5 %.
+        // A slope of the same size, but with noise of 5 %.
         assert_eq!(why(0.08, 2.5e-3), Reason::Holding);
         assert_eq!(why(0.0, 1e-6), Reason::Holding);
     }
 
     #[test]
-    fn where_more_are_not_allowed_that_is_the_reason() {
+    fn why_here_at_maximum_is_capped() {
         let capped = Options { max_streams: 30, ..Options::default() };
         for slope in [0.08, 0.5, 1.2] {
             assert_eq!(why_within(slope, 1e-6, &capped), Reason::Capped { cap: 30 });

@@ -1,4 +1,5 @@
-//! Where to begin: from what is told of the path, from an earlier transfer, or from nothing.
+//! Chooses the initial number of streams: from hints about the path, from an earlier transfer, or
+//! the default.
 
 use super::super::decision::Reason;
 use super::super::options::{Options, Prior};
@@ -6,12 +7,12 @@ use super::ramp::MARGIN;
 use super::share::stated;
 use crate::model::window_of_loss;
 
-/// What is remembered is worth a try for this long, in seconds: thirty days.
+/// Maximum age of an earlier result, in seconds: thirty days.
 const LONGEST: f64 = 30.0 * 86_400.0;
-/// Round trips this far apart (logarithm) are of different paths.
+/// If round-trip times differ by more than this (logarithm), the paths are different.
 const SAME_PATH: f64 = 0.25;
 
-/// The streams to begin with, the rate expected of them, and why.
+/// The initial number of streams, the expected rate, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Start {
     pub(super) streams: u32,
@@ -21,7 +22,7 @@ pub(super) struct Start {
 
 pub(super) fn start(options: &Options) -> Start {
     let found = options.prior.and_then(|prior| remembered(options, prior)).or_else(|| warm(options));
-    // Both tell of what fills a path, not of what is others'.
+    // Both results fill the path, including the share of other flows.
     let found = found.filter(|_| stated(options).is_none());
     let start = found.unwrap_or(Start { streams: options.first_streams, rate: None, reason: Reason::Start });
     Start { streams: start.streams.clamp(1, options.max_streams), ..start }
@@ -34,7 +35,7 @@ fn remembered(options: &Options, prior: Prior) -> Option<Start> {
     usable.then_some(Start { streams: prior.streams, rate: Some(prior.rate), reason })
 }
 
-/// The model's knee: capacity times round trip over what a stream has in flight.
+/// The model's knee: capacity times round-trip time, divided by the bytes in flight of a stream.
 fn warm(options: &Options) -> Option<Start> {
     let (capacity, rtt) = (options.capacity?, options.rtt?);
     let by_loss = options.loss.filter(|&loss| loss > 0.0).and_then(|loss| window_of_loss(loss).ok());
@@ -46,7 +47,7 @@ fn warm(options: &Options) -> Option<Start> {
     let window = options.packet_bytes * window_packets.max(1.0);
     // The cast saturates.
     let streams = ((MARGIN * capacity * rtt / window).ceil() as u32).clamp(1, options.max_streams);
-    // So many may not fill it.
+    // This number may not fill the path.
     let rate = capacity.min(f64::from(streams) * window / rtt);
     Some(Start { streams, rate: Some(rate), reason: Reason::WarmStart { capacity, window_packets } })
 }
@@ -56,12 +57,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_says_where_to_begin() {
+    fn start_with_hints_uses_the_model() {
         let options =
             Options { capacity: Some(12.5e6), rtt: Some(0.1), window: Some(65_536.0), ..Options::default() };
-        // 19.07 streams fill it; a tenth more.
+        // 19.07 streams fill the path; add a tenth.
         assert_eq!((start(&options).streams, start(&options).rate), (21, Some(12.5e6)));
-        // Those that are allowed carry less.
+        // The permitted number carries less.
         let few = start(&Options { max_streams: 16, ..options.clone() });
         assert!(
             few.streams == 16 && few.rate.is_some_and(|rate| (rate - 16.0 * 655_360.0).abs() < 1.0),
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_counts_only_for_the_same_path() {
+    fn start_with_prior_of_another_path_ignores_it() {
         let prior = Prior { streams: 30, rate: 1e7, min_rtt: Some(0.1), age: 3600.0 };
         let options = Options { prior: Some(prior), rtt: Some(0.11), ..Options::default() };
         assert_eq!(start(&options).streams, 30);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_hints_stay_within_bounds() {
+    fn start_with_absurd_hints_stays_within_bounds() {
         let options =
             Options { capacity: Some(1e13), rtt: Some(60.0), window: Some(1.0), ..Options::default() };
         assert_eq!(start(&options).streams, 128);

@@ -1,17 +1,17 @@
-//! A parabola of ln(rate) over ln(streams) around the place to stay, fitted to the last chunks: Bayesian least
-//! squares with forgetting.
+//! A parabola of ln(rate) over ln(streams) around the number of streams to keep, fitted to the
+//! latest chunks: Bayesian least squares with forgetting.
 
-/// What is believed of curvature before anything is measured: that of a path shared with other flows.
+/// Prior of the curvature (mean, standard deviation): that of a path shared with other flows.
 const CURVATURE: (f64, f64) = (-0.35, 0.2);
-/// Slope: nothing but its size.
+/// Prior of the slope: only its magnitude is known.
 const SLOPE: (f64, f64) = (0.0, 0.5);
-/// Far from the place a parabola is wrong by about this much a cubed unit.
+/// The error of the parabola grows with the third power of the distance, by about this factor.
 const MISFIT: f64 = 0.15;
-/// Curvature is taken to be at least this much: without, there is no optimum.
+/// Minimum curvature that is assumed: without it there is no optimum.
 const LEAST_CURVATURE: f64 = 0.08;
-/// Seconds after which a measurement counts e times less.
+/// Time in seconds after which the weight of a measurement is reduced by the factor e.
 const MEMORY: f64 = 300.0;
-/// Measurements kept.
+/// Maximum number of measurements.
 const KEPT: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +30,14 @@ pub(super) struct Surface {
     slope: (f64, f64),
 }
 
-/// Where the slope is as wanted.
+/// The number of streams at which the slope is as wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Optimum {
-    /// How far away, as a logarithm of streams.
+    /// Its distance, as a logarithm of streams.
     pub(super) away: f64,
-    /// Standard deviation of that.
+    /// Standard deviation of the distance.
     pub(super) error: f64,
-    /// Here.
+    /// Slope and curvature at the current number.
     pub(super) slope: f64,
     pub(super) curvature: f64,
 }
@@ -49,8 +49,9 @@ impl Default for Surface {
 }
 
 impl Surface {
-    /// A chunk of `seconds` at the place reached `level` (logarithm) with this variance. What was measured before is
-    /// forgotten if it does not fit: the path has changed.
+    /// Takes a chunk of `seconds` with the number to keep, whose rate was `level` (logarithm) with
+    /// this variance. If it does not fit the earlier measurements, these are dropped, because the
+    /// path has changed.
     pub(super) fn add(&mut self, streams: u32, level: f64, variance: f64, seconds: f64) {
         if let Some(off) = self.misfit(streams, level, variance) {
             self.shift(streams, off);
@@ -58,8 +59,8 @@ impl Surface {
         self.take(streams, level, variance, seconds);
     }
 
-    /// The same of a trial beside the place. If it does not fit, it is the slope that has changed: the chunk before it, at
-    /// the place, is all that it can be compared with.
+    /// The same for a trial beside the number to keep. If it does not fit, the slope has changed:
+    /// only the chunk before it is comparable.
     pub(super) fn add_trial(&mut self, streams: u32, level: f64, variance: f64, seconds: f64) {
         if self.misfit(streams, level, variance).is_some() {
             self.seen.drain(..self.seen.len() - 1);
@@ -68,7 +69,7 @@ impl Surface {
         self.take(streams, level, variance, seconds);
     }
 
-    /// How far this is off what was measured before, if that is too far.
+    /// The difference from the earlier measurements, if it is too large.
     fn misfit(&self, streams: u32, level: f64, variance: f64) -> Option<f64> {
         if self.seen.len() <= 2 {
             return None;
@@ -88,16 +89,16 @@ impl Surface {
         self.seen.push(Seen { x: f64::from(streams).ln(), level, variance, age: 0.0 });
     }
 
-    /// The level jumped by a factor (logarithm) at `streams`: what was measured is void; the slope follows as
-    /// far as others' coming or going explains the jump.
+    /// The level jumped by a factor (logarithm) at `streams`: earlier measurements are dropped. The
+    /// slope is adjusted as far as the start or end of other flows explains the jump.
     pub(super) fn shift(&mut self, streams: u32, factor: f64) {
         let slope = self.optimum(streams, 0.0).slope;
         self.seen.clear();
         self.slope = ((slope + 0.6 * (1.0 - factor.exp()).clamp(-0.5, 0.5)).clamp(-1.0, 1.0), 0.25);
     }
 
-    /// Normal equations of level, slope and curvature around `middle`, and what levels are taken from, so that
-    /// the vague belief about the level does no harm.
+    /// Normal equations of level, slope and curvature around `middle`, and the origin of the
+    /// levels, which avoids an effect of the vague prior of the level.
     fn equations(&self, middle: f64) -> ([[f64; 3]; 3], [f64; 3], f64) {
         let mut m = [[1e-9, 0.0, 0.0], [0.0, self.slope.1.powi(-2), 0.0], [0.0, 0.0, CURVATURE.1.powi(-2)]];
         let mut v = [0.0, self.slope.0 * m[1][1], CURVATURE.0 * m[2][2]];
@@ -119,13 +120,13 @@ impl Surface {
         (m, v, zero)
     }
 
-    /// The level expected at `streams`, and its variance.
+    /// The expected level at `streams`, and its variance.
     fn level(&self, streams: u32) -> (f64, f64) {
         let (m, v, zero) = self.equations(f64::from(streams).ln());
         (zero + solve(&m, 0, v), solve(&m, 0, [1.0, 0.0, 0.0]).max(0.0))
     }
 
-    /// Where the slope is `worth`, seen from `streams`.
+    /// Where the slope equals `worth`, as seen from `streams`.
     pub(super) fn optimum(&self, streams: u32, worth: f64) -> Optimum {
         let (m, v, _) = self.equations(f64::from(streams).ln());
         let (slope, curvature) = (solve(&m, 1, v), solve(&m, 2, v).min(-LEAST_CURVATURE));
@@ -139,7 +140,7 @@ impl Surface {
     }
 }
 
-/// One unknown of three linear equations, by Cramer's rule.
+/// Solves three linear equations for one unknown with Cramer's rule.
 fn solve(m: &[[f64; 3]; 3], column: usize, wanted: [f64; 3]) -> f64 {
     let mut replaced = *m;
     for (row, wanted) in replaced.iter_mut().zip(wanted) {
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_a_vertex() {
+    fn optimum_finds_vertex() {
         let mut surface = Surface::default();
         let level = |n: u32| (f64::from(n) / (f64::from(n) + 10.0)).ln() - 0.005 * f64::from(n);
         for n in [40, 60, 25, 40, 60, 30, 40] {
@@ -170,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn knows_nothing_at_first() {
+    fn optimum_without_measurements_is_uncertain() {
         let optimum = Surface::default().optimum(10, 0.05);
         assert!(optimum.error > 1.0 && optimum.away.is_finite());
     }
 
     #[test]
-    fn others_that_come_make_more_streams_worth_it() {
+    fn optimum_after_other_flows_started_is_higher() {
         let mut surface = Surface::default();
         for n in [30, 20, 45, 30] {
             surface.add(n, 0.0, 1e-4, 10.0);

@@ -1,19 +1,21 @@
-//! Whether the rate is still what it was: a cumulative sum test (Page 1954) over the reports of a chunk.
+//! Detects changes of the rate with a cumulative sum test (Page 1954) over the reports of a chunk.
 //!
-//! Each report adds the logarithm of how much likelier it is after a change than before it, as the noise seen so far
-//! tells. A fall that is large beside the noise is certain after two reports, a small one after many.
+//! Each report adds the logarithm of the likelihood ratio of a change, based on the measured noise.
+//! A fall that is large compared with the noise is certain after two reports, a small one after
+//! many.
 
-/// The shift (logarithm) that is looked for, at least, and in standard deviations of a report.
+/// Minimum shift (logarithm) to look for, also in standard deviations of a report.
 const SHIFT: f64 = 0.25;
 const SHIFT_DEVIATIONS: f64 = 1.2;
-/// Evidence (logarithm of the likelihood ratio) that is enough.
+/// Required evidence (logarithm of the likelihood ratio).
 const ENOUGH: f64 = 9.0;
-/// What one report adds at most: one alone is never enough, since it may be a stall.
+/// Maximum evidence of one report. A single report is never sufficient, because it may be a stall.
 const MOST: f64 = 0.6 * ENOUGH;
-/// Reports are never taken for quieter than this (standard deviation of the logarithm over a second).
+/// Minimum assumed noise of reports (standard deviation of the logarithm over a second).
 const QUIETEST: f64 = 0.06;
 
-/// A report: when its time began and ended, and how far its rate is off the reference (logarithm).
+/// A report: begin and end of its time, and the difference of its rate from the reference
+/// (logarithm).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Report {
     pub(super) from: f64,
@@ -24,9 +26,9 @@ pub(super) struct Report {
 /// A change that is certain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shift {
-    /// When the time began from which on the rate is another, as the chunk's seconds.
+    /// When the rate changed, in seconds of the chunk.
     pub(super) since: f64,
-    /// Mean distance from the reference since then (logarithm).
+    /// Mean difference from the reference since then (logarithm).
     pub(super) off: f64,
 }
 
@@ -40,11 +42,11 @@ struct Side {
 }
 
 impl Side {
-    /// `off`: how far to this side; `variance`: of the report.
+    /// Adds a report. `off`: difference to this side; `variance`: of the report.
     fn add(&mut self, report: Report, off: f64, least: f64, doubt: f64, variance: f64) {
         let seconds = report.until - report.from;
         let shift = least.max(SHIFT_DEVIATIONS * variance.sqrt());
-        // What the reference may be wrong by is no evidence.
+        // The uncertainty of the reference is not evidence.
         let gain = (shift / variance * (off - 2.0 * doubt - 0.5 * shift)).clamp(-ENOUGH, MOST);
         if self.evidence + gain <= 0.0 {
             *self = Self::default();
@@ -64,8 +66,9 @@ impl Side {
     }
 }
 
-/// The change that the last of `reports` makes certain. `least`: the shift (logarithm) that counts; `doubt`: the standard
-/// deviation of the reference; `variance`: of the logarithm of a rate over a second, white.
+/// Returns the change that the last of `reports` makes certain. `least`: the minimum shift
+/// (logarithm); `doubt`: the standard deviation of the reference; `variance`: of the logarithm of a
+/// rate over a second (white noise).
 pub(super) fn shifted(
     reports: impl Iterator<Item = Report>,
     least: f64,
@@ -87,7 +90,7 @@ pub(super) fn shifted(
         (_, true) => (rise, 1.0),
         _ => return None,
     };
-    // The first may be of the time before, in part.
+    // The first report may partly be from before the change.
     let off = if side.reports == 2 { last.off } else { sign * side.off / side.seconds };
     let since = if side.reports == 2 { last.from } else { side.since };
     Some(Shift { since, off })
@@ -100,7 +103,7 @@ mod tests {
 
     const QUIET: f64 = 0.016;
 
-    /// Reports until a change is certain.
+    /// Number of reports until a change is certain.
     fn needed(offs: &[f64], variance: f64) -> Option<usize> {
         let report = |(n, &off): (usize, &f64)| Report { from: n as f64, until: n as f64 + 1.0, off };
         (1..=offs.len()).find(|&count| {
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_a_change_is_the_sooner_it_is_certain() {
+    fn shifted_by_larger_change_is_certain_sooner() {
         let after = |off: f64| needed(&[&[0.0; 3][..], &[off; 40][..]].concat(), QUIET).map(|at| at - 3);
         assert_eq!(after(-0.7), Some(2));
         assert_eq!(after(0.7), Some(2));
@@ -120,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn one_report_is_never_enough() {
+    fn shifted_in_one_report_is_not_certain() {
         let mut offs = [0.0; 30];
         (offs[5], offs[15], offs[16]) = (-6.0, -1.0, 0.9);
         assert_eq!(needed(&offs, QUIET), None);
     }
 
     #[test]
-    fn noise_is_no_change_and_hides_none_for_long() {
+    fn shifted_with_noise_has_few_false_or_late_alarms() {
         // Ten per cent over ten seconds.
         let (variance, mut alarms, mut late) = (0.1f64, 0, 0);
         for seed in 0..200 {
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn says_since_when() {
+    fn shifted_reports_time_of_change() {
         let report = |n: u32| Report {
             from: f64::from(n),
             until: f64::from(n) + 1.0,
