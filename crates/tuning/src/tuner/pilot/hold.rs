@@ -417,8 +417,7 @@ mod tests {
         pilot.first();
         (pilot.phase, pilot.base) = (Phase::Hold, 20);
         pilot.limits.share();
-        // Each stream has a window of 1.67 packets, which leaves room for twelve times that number
-        // of streams.
+        // Each stream has a window of 1.67 packets, which leaves room for 12 * 1.67 = 20 streams.
         let chunk = Chunk { rtt: Some(0.05), min_rtt: Some(0.05), ..Chunk::new(20, 10_000_000, 10.0) };
         let decision = pilot.chunk(&chunk);
         assert_eq!(decision.knobs.connections(), 20);
