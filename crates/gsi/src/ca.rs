@@ -1,5 +1,7 @@
 //! A small certificate authority for a site that has none. It lives in a directory of its own and
 //! issues host and user certificates, a signing policy, a revocation list and grid-mapfile lines.
+//! The directory is created with access for its owner only; the key file can be encrypted. Files
+//! are replaced atomically.
 
 use std::fmt::Write as _;
 use std::fs::DirBuilder;

@@ -1,4 +1,5 @@
-//! Reads those fields of a certificate that proxies and policies need.
+//! Decodes those fields of a certificate that proxies and policies need. A certificate whose
+//! relevant fields cannot be decoded is refused; the decoder never panics.
 
 use openssl::x509::X509Ref;
 

@@ -58,7 +58,8 @@ pub fn parse(argument: &str) -> Result<Credential, DcscError> {
 /// The same errors as [`Credential::to_pem`].
 pub fn encode(credential: &Credential) -> Result<Zeroizing<String>, DcscError> {
     let mut text = credential.to_pem()?;
-    // GCT trusts the certificates after the key. Without a chain, this is the certificate itself.
+    // GCT trusts the certificates after the key, so without a chain the certificate itself is
+    // repeated there.
     if credential.chain().is_empty() {
         let again = credential.certificate().to_pem()?;
         text = Zeroizing::new([text.as_slice(), &again].concat());

@@ -1,5 +1,7 @@
-//! Delegation of proxies (RFC 3820, as GCT does it): requests for a proxy certificate, and
-//! signatures of such requests.
+//! Delegation of proxies (RFC 3820, as GCT does it). A [`ProxyRequest`] makes a key and a request
+//! for its certificate, and checks the certificate that comes back. [`sign_request`] signs such a
+//! request, and [`create_proxy`] makes a proxy with a new key locally. A new proxy never has more
+//! rights, a longer lifetime or a longer path length than its issuer allows.
 
 use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString, Asn1Time};
 use openssl::bn::BigNum;

@@ -1,5 +1,7 @@
-//! Grid-mapfiles say which local accounts a subject may use. A line is `"/O=Grid/CN=Somebody"
-//! first,second`. The first account is the default. An account that begins with a dot is a pool.
+//! Grid-mapfiles say which local accounts a subject may use. A line has a subject in quotes and a
+//! list of accounts, such as `"/O=Grid/CN=Ada" ada,shared`. The first account is the default. An
+//! account that begins with a dot is a pool. Lines that cannot be read are skipped and reported;
+//! they never map a subject.
 
 use crate::name;
 

@@ -1,5 +1,5 @@
 //! Checks that a peer is the expected one, by host name or by subject, with GCT's comparison rules
-//! (RFC 2818 section 3.1).
+//! (RFC 2818 section 3.1). The chain of the peer must have been verified before.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,7 @@
 //! Keys for delegated proxies. RSA keys take much longer to make than the rest of a log-in, so a
-//! pool makes them ahead of time in a thread of its own.
+//! [`KeyPool`] can make them ahead of time. Its thread has the lowest priority, starts with the
+//! first request for a key and ends with the pool. This module also has the limits for the sizes of
+//! keys of peers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,4 +1,6 @@
 //! Distinguished names: the one-line form that grid software writes, and comparison of such lines.
+//! The one-line form is ambiguous (a value may contain slashes), so proxies are compared by their
+//! encoded names.
 
 use openssl::nid::Nid;
 use openssl::x509::X509NameRef;

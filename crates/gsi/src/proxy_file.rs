@@ -1,5 +1,6 @@
 //! Proxy files: created like `grid-proxy-init`, shown like `grid-proxy-info`, and removed like
-//! `grid-proxy-destroy` do.
+//! `grid-proxy-destroy` do. A proxy file has mode 0600 and appears under its name only when it is
+//! complete.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};

@@ -1,4 +1,6 @@
-//! Finds the files of credentials, authorities and maps from the environment and the usual places.
+//! Finds the files of credentials, authorities and maps: from variables of the environment first,
+//! then in the usual places of the user and of the host. Most functions return a path without
+//! opening the file; some check that it exists.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! The result of a handshake: an authenticated peer, possibly a delegated proxy, and protection for
-//! the messages that follow.
+//! the messages that follow. A [`Session`] does no network I/O: the caller passes received bytes in
+//! and sends the records that come out. It is used by one thread at a time.
 
 use ropewalk_tls::{RecordError, Records};
 

@@ -1,5 +1,7 @@
 //! `signing_policy` files say which subjects an authority may certify (the EACL syntax of the
-//! Globus Toolkit).
+//! Globus Toolkit). A file has entries for authorities with positive and negative grants. A subject
+//! is allowed if a positive grant matches it and no negative grant does. A file that cannot be
+//! parsed allows nothing.
 
 use crate::name;
 

@@ -1,4 +1,7 @@
-//! The inputs of handshakes: TLS settings, a credential, and trusted authorities.
+//! The inputs of handshakes: TLS settings, a credential, and trusted authorities, combined in an
+//! [`Identity`]. An identity is immutable and shared between threads; each handshake makes its own
+//! TLS state from it. OpenSSL accepts any certificate of the peer here, and [`Trust`] decides about
+//! it during the handshake.
 
 use std::sync::Arc;
 

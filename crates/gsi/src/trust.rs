@@ -1,5 +1,7 @@
 //! Trusted authorities: a directory of authorities with their signing policies and revocation
-//! lists, and single certificates.
+//! lists, and single certificates. The directory is read again for each chain, but parsed
+//! revocation lists are cached until their files change. A file that cannot be read, or that every
+//! user can write, never counts as missing.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
-//! Checks certificates and revocation lists by themselves, before a peer sends a chain. The checks
-//! are for a review of a host's configuration.
+//! Checks certificates and revocation lists by themselves, before a peer sends a chain. The server
+//! uses it to report problems of its configuration: certificates and lists that have expired or
+//! expire soon, and files that cannot be read. The results are messages; nothing is refused here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

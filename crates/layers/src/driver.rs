@@ -1,4 +1,6 @@
-//! A driver that adds a security layer to the connections of another driver.
+//! A driver that adds a security layer to the connections of another driver. `connect` returns a
+//! connection after its handshake; the caller's `Wait` does all waiting. A failed handshake closes
+//! the connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

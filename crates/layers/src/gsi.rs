@@ -1,4 +1,6 @@
-//! GSI on data connections: the handshake on a non-blocking connection.
+//! GSI on data connections. The handshake runs over a non-blocking connection and reads no byte
+//! beyond its last record. A connection that is only authenticated is then handed over unwrapped; a
+//! protected one is wrapped in `Protected`. A peer that is not the expected one is refused.
 
 use std::io::{self, ErrorKind};
 

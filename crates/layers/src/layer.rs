@@ -1,4 +1,6 @@
-//! The traits that all kinds of security on data connections implement.
+//! The traits that all kinds of security on data connections implement. A [`Layer`] starts a
+//! [`Handshake`] on a connection. The caller advances it whenever the connection is ready, and
+//! finally gets the connection for the data. A handshake never blocks.
 
 use std::io;
 

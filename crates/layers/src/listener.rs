@@ -1,5 +1,7 @@
 //! A listener that secures connections before it hands them over. Handshakes run concurrently in
-//! the thread that calls `accept`; none of them blocks it.
+//! the thread that calls `accept`; none of them blocks it. The number of handshakes and the time of
+//! each are limited, so that unexpected peers cannot keep the expected one out. A failed handshake
+//! is logged as a warning, and the last failure can be queried.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

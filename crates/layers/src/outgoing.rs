@@ -1,5 +1,7 @@
 //! Output of layers: a buffer for bytes that the inner connection does not take at once, and the
-//! methods of `Connection` that are forwarded to the inner connection.
+//! methods of `Connection` that are forwarded to the inner connection. A connection's final bytes
+//! are sent with a time limit on each pause of the peer, because the caller does not call again for
+//! them.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};

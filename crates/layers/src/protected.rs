@@ -1,4 +1,8 @@
-//! A connection whose data travels in TLS records.
+//! A connection whose data travels in TLS records. It wraps another connection, has no plain
+//! descriptor, and is used by one thread at a time. If a read fills the caller's buffer, one more
+//! record is decrypted, so that `buffered` is correct. A record that does not verify fails the
+//! connection, and the peer gets an alert. How an end without close_notify is treated depends on
+//! [`Silence`].
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Reads TLS records one at a time from a non-blocking connection.
+//! Reads TLS records one at a time from a non-blocking connection. It reads no byte beyond a
+//! record, because clear data may follow the handshake.
 
 use std::io::{self, ErrorKind};
 

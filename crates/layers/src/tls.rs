@@ -1,5 +1,6 @@
 //! TLS on data connections (RFC 4217 section 7). The FTP server is the TLS server, whichever side
-//! connects.
+//! connects. A client must resume the session of the control connection or present its certificate
+//! again; otherwise the connection is refused (see [`Peer`] for the exceptions).
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,5 @@
-//! Errors of stores.
+//! Errors of stores. An [`Error`] names the operation, the path and the offset; its [`ErrorKind`]
+//! does not depend on the store. Error numbers of the system are kept.
 
 use std::fmt;
 use std::io;

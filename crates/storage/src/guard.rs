@@ -1,4 +1,5 @@
-//! Access rules for the places of a store.
+//! Access rules for the places of a store. A [`Guard`] is called with the resolved path before each
+//! operation, see [`crate::Store::guarded`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A store in memory, for tests and small temporary files.
+//! A store in memory, for tests and small temporary files. A lock protects the tree of names, and
+//! each file has its own lock. All files share one capacity.
 
 mod file;
 #[cfg(test)]

@@ -1,4 +1,6 @@
 //! The local file system below a root directory, which no path and no symbolic link can leave.
+//! Operations run as the process, or impersonate a user in the calling thread. A store can be used
+//! from any number of threads.
 
 mod acting;
 mod apart;

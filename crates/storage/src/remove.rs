@@ -1,3 +1,5 @@
+//! Removal of trees by path.
+
 use bstr::BString;
 use ropewalk_protocol::path::VirtualPath;
 

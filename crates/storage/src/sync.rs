@@ -1,3 +1,5 @@
+//! Syncs of file names.
+
 use ropewalk_protocol::path::VirtualPath;
 
 use crate::{ErrorKind, Result, Store, WriteHandle};

@@ -1,3 +1,7 @@
+//! Walks through directory trees. The number of directories that are open at the same time is
+//! limited, and links are followed without cycles. A directory that cannot be read is reported, and
+//! the walk continues.
+
 use std::rc::Rc;
 
 use bstr::BStr;

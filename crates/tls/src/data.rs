@@ -1,5 +1,6 @@
 //! The records of a data connection. After a TLS 1.3 handshake they are handled by Ropewalk's own
-//! record layer (`record13`), otherwise by OpenSSL.
+//! record layer (`record13`), otherwise by OpenSSL. The caller moves the bytes between
+//! [`DataRecords`] and the network. After an error nothing more can be read.
 
 use std::io::IoSlice;
 

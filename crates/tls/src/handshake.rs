@@ -1,4 +1,6 @@
-//! A TLS handshake without network I/O: it takes received bytes and returns the bytes to send.
+//! A TLS handshake without network I/O: it takes received bytes and returns the bytes to send. It
+//! ends with an [`Established`], which contains the records, or with an error; the alert for the
+//! peer is in the output then. The number of bytes that a peer may send is limited.
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslStream};

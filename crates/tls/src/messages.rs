@@ -1,4 +1,6 @@
-//! Parses handshake messages that come after the handshake (RFC 8446 section 4.6).
+//! Parses handshake messages that come after the handshake (RFC 8446 section 4.6). Only session
+//! tickets from a server and key updates are allowed; each other message has its alert. Messages
+//! may be split over records.
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;

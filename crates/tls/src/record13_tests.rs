@@ -1,3 +1,5 @@
+//! Tests of the record layer with a peer that can send any record.
+
 #![allow(clippy::unwrap_used)]
 use zeroize::Zeroizing;
 

@@ -1,5 +1,6 @@
 //! The records after a handshake, with OpenSSL as the record layer: data is protected into records
-//! and read from them.
+//! and read from them, without network I/O. OpenSSL's error queue belongs to the thread, so it is
+//! cleared before each call ([`forget_errors`]).
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{ErrorCode, ShutdownState, SslContext, SslRef, SslSession, SslStream};

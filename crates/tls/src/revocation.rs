@@ -1,5 +1,7 @@
 //! Certificate revocation lists (RFC 5280 section 5). They are checked during the verification of a
-//! peer's chain; the reason for a refusal is kept with the connection.
+//! peer's chain; the reason for a refusal is kept with the connection. Lists are cached until their
+//! files change. A list that cannot be read, is forged or has expired makes its authority's
+//! certificates invalid.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

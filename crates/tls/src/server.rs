@@ -1,5 +1,7 @@
 //! The server's side of TLS: on control connections, and on data connections of both directions
-//! (RFC 4217 section 7).
+//! (RFC 4217 section 7). Sessions are bound to their control connection ([`Binding`]), so a data
+//! connection that resumes one belongs to the same client. A [`Server`] is immutable and shared
+//! between threads.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Functions of OpenSSL that the `openssl` crate does not have or marks as unsafe.
+//! Functions of OpenSSL that the `openssl` crate does not have or marks as unsafe. This is the only
+//! module of the crate with unsafe code, except for tests.
 
 #![allow(unsafe_code)]
 

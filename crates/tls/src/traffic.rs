@@ -1,5 +1,6 @@
 //! The keys of one direction of TLS 1.3, and the protection of single records with them (RFC 8446
-//! sections 5.2, 5.3, 7.1-7.3).
+//! sections 5.2, 5.3, 7.1-7.3). Keys, secrets and IVs are cleared when they are dropped. No
+//! sequence number is used twice with one key.
 
 use openssl::error::ErrorStack;
 use openssl::md::{Md, MdRef};

@@ -1,4 +1,5 @@
-//! The kernel's limits for the size of socket buffers (tcp(7), socket(7)).
+//! The kernel's limits for the size of socket buffers (tcp(7), socket(7)). They are read from
+//! /proc/sys/net. A limit that is hidden in a network namespace is measured with a socket instead.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
-//! The driver for plain TCP.
+//! The driver for plain TCP, over IPv4 and IPv6. All socket options that affect the handshake are
+//! set before it. Connections within this host use Reno, because pacing makes them slow.
+//! Connections and listeners can be aborted from other threads with a breaker.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};

@@ -1,3 +1,5 @@
+//! The TCP driver over loopback: the contract of drivers, socket options, and limits.
+
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

@@ -1,3 +1,5 @@
+//! The checksum of a range of a file in a store. The work can be stopped by the caller.
+
 use std::cell::Cell;
 
 use super::{Algorithm, Hasher};

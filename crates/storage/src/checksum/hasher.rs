@@ -1,3 +1,5 @@
+//! Incremental checksums for all algorithms of the protocol.
+
 use md5::Digest;
 
 use super::{Algorithm, block_sum, combine};

@@ -1,3 +1,7 @@
+//! Sums of ranges that arrive in any order, and the sum of the file from them. Adjacent ranges are
+//! combined at once. Overlapping ranges have no sum, because it is unknown whose bytes are in the
+//! file. The number of gaps is limited.
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -1,3 +1,5 @@
+//! Detects a restart of the machine since a journal was written.
+
 use std::sync::OnceLock;
 
 /// Identifies the boot of the machine (`/proc/sys/kernel/random/boot_id`), to detect a restart.

@@ -1,4 +1,5 @@
-//! The binary format of a journal. Numbers are little-endian.
+//! The binary format of a journal: a header with the key of the source, and records of fixed size.
+//! Numbers are little-endian. Header and records have CRC-32C checks, so damage is detected.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;

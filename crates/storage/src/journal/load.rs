@@ -1,3 +1,8 @@
+//! Reads a journal and decides which ranges count. Under the boot that wrote the records, all
+//! ranges count. After a restart of the machine, blocks are compared with their sums, and the
+//! journal gets a new section with the verified ranges. A damaged or foreign journal is not used,
+//! and the reason is returned.
+
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 

@@ -1,3 +1,5 @@
+//! Tests of journals in a memory store.
+
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Files of the memory store: content, attributes, locks and the shared space.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

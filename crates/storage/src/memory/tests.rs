@@ -1,3 +1,5 @@
+//! Tests of the memory store.
+
 #![allow(clippy::unwrap_used)]
 
 use super::*;

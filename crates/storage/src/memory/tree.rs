@@ -1,3 +1,6 @@
+//! The tree of names of the memory store. Paths are resolved as on Linux, with symbolic links and
+//! their limit.
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

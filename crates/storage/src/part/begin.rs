@@ -1,3 +1,7 @@
+//! Opens part files: it creates a new one or finds, locks and checks an existing one. Another
+//! process may rename, remove or create the file at any moment, so each step is checked after the
+//! lock was taken. A part file or journal that may belong to another user is not resumed.
+
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};

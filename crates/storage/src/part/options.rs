@@ -1,3 +1,5 @@
+//! Options of part files.
+
 use ropewalk_protocol::range::RangeSet;
 
 use crate::JournalKey;

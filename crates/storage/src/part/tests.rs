@@ -1,3 +1,5 @@
+//! Tests of part files, each with a POSIX store and a memory store.
+
 #![allow(clippy::unwrap_used)]
 
 mod disk;

@@ -1,3 +1,7 @@
+//! Open files of the local file system, including devices and FIFOs. Files with positions are read
+//! and written with `pread` and `pwrite`, from any thread. FIFOs and terminals are non-blocking and
+//! take bytes in order only; waiting for the other end is done with `poll`.
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,3 +1,5 @@
+//! Listings of directories of the local file system.
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use bstr::{BStr, BString};

@@ -1,3 +1,5 @@
+//! Converts the kernel's file attributes.
+
 use rustix::fs::{FileType, Stat};
 
 use super::Identity;

@@ -1,3 +1,5 @@
+//! Options of the local file system, and the user that a store impersonates.
+
 use std::sync::Arc;
 
 use ropewalk_protocol::path::VirtualPath;

@@ -1,4 +1,5 @@
-//! Opens paths below the root.
+//! Opens paths below the root. The kernel resolves them with `openat2`; without that call, the
+//! module `manual` does. If the root is `/` itself, paths are used directly.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;

@@ -1,3 +1,5 @@
+//! Tests of the POSIX store, most of them with both ways to resolve paths.
+
 #![allow(clippy::unwrap_used)]
 
 mod acting;

@@ -1,3 +1,5 @@
+//! Checks with several threads that use a store at the same time.
+
 use std::sync::Arc;
 
 use super::{CREATE, EXCLUSIVE, get, names, path, pattern, same};

@@ -1,3 +1,5 @@
+//! Checks of directories: listings, removal, walks, real paths and renames.
+
 use std::sync::Arc;
 
 use super::{fails, get, list, names, path, put, same};

@@ -1,3 +1,5 @@
+//! Checks of files: reads, writes, attributes, holes and locks.
+
 use std::sync::Arc;
 
 use ropewalk_protocol::range::RangeSet;

@@ -1,3 +1,5 @@
+//! A store for tests that reports its operations to a hook, which can make them fail.
+
 use std::sync::Arc;
 
 use bstr::BStr;

@@ -1,3 +1,5 @@
+//! Checks of symbolic links.
+
 use std::sync::Arc;
 
 use bstr::BString;

@@ -1,3 +1,5 @@
+//! Checks of unusual and long names.
+
 use std::sync::Arc;
 
 use bstr::BString;

@@ -1,3 +1,5 @@
+//! Checks of part files.
+
 use std::sync::Arc;
 
 use super::{get, names, path, pattern, same};

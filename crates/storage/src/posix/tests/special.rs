@@ -1,3 +1,5 @@
+//! FIFOs, devices, sockets, very deep trees, and /proc.
+
 use std::os::unix::net::UnixListener;
 
 use rustix::fs::FileType;
