@@ -27,7 +27,7 @@ pub struct Details {
     pub issuer: String,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
-    /// The kind of proxy; `None` if the certificate is no proxy.
+    /// The kind of proxy; `None` if the certificate is not a proxy.
     pub proxy: Option<ProxyKind>,
     /// How many proxies may follow this one; `None` if there is no limit.
     pub path_length: Option<u64>,

@@ -41,7 +41,8 @@ pub enum DcscError {
 /// Decodes the argument of `DCSC P`: base64 of PEM.
 ///
 /// # Errors
-/// The argument is too long or not base64, or its content is no credential or has an encrypted key.
+/// The argument is too long or not base64, or its content is not a credential or has an encrypted
+/// key.
 pub fn parse(argument: &str) -> Result<Credential, DcscError> {
     let argument = argument.trim();
     if argument.len() > MAX_ARGUMENT {

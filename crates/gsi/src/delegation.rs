@@ -125,7 +125,7 @@ impl ProxyRequest {
     /// handshake.
     ///
     /// # Errors
-    /// The answer cannot be read, is for another key, or is no proxy that `peer` has signed.
+    /// The answer cannot be read, is for another key, or is not a proxy that `peer` has signed.
     pub fn finish(
         self,
         answer: &[u8],

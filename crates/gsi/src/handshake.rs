@@ -439,7 +439,7 @@ impl Acceptor {
     /// # Errors
     /// The peer is not trusted, not the expected one, or a limited proxy although none is accepted.
     /// Or it violates TLS or the protocol after it, sends too much, closes the connection, or
-    /// delegates a certificate that is no proxy of its own.
+    /// delegates a certificate that is not a proxy of its own.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, HandshakeError> {
         self.step_at(token, Timestamp::now())
     }

@@ -39,7 +39,7 @@ pub struct ProxyInfo {
     pub subject: String,
     pub issuer: String,
     pub identity: String,
-    /// `None` if the certificate of the file is no proxy.
+    /// `None` if the certificate of the file is not a proxy.
     pub kind: Option<ProxyKind>,
     /// Size of the key in bits.
     pub strength: u32,

@@ -51,7 +51,7 @@ impl Peer {
         self.proxy.is_some_and(ProxyKind::is_limited)
     }
 
-    /// The end-entity certificate: the first that is no proxy.
+    /// The end-entity certificate: the first that is not a proxy.
     pub fn end_entity(&self) -> Option<&X509> {
         self.chain.get(self.proxies)
     }

@@ -157,7 +157,7 @@ fn verify_refuses_unknown_authorities_and_broken_policies() {
     let subject = user.certificate().subject_name();
     let alone = Forged { issuer: subject, signer: &own, ..Forged::signed_by(&user, subject) }.alone();
     assert!(matches!(refused(&site.trust(), &alone), ChainError::SelfSigned { .. }));
-    // A trust anchor is accepted whatever its signature.
+    // A trust anchor is accepted without a check of its signature.
     Trust::anchors(vec![alone.certificate().clone()]).verify(&chain(&alone), Timestamp::now()).unwrap();
 
     let policy = std::fs::read_to_string(file("signing_policy")).unwrap();

@@ -52,8 +52,8 @@ impl Driver for SecureDriver {
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
         let connection = self.inner.connect_waiting(address, options, timeout, wait)?;
-        // The handshake gets the full timeout, whatever time connecting took: the peer counts from
-        // here as well.
+        // The handshake gets the full timeout, however long connecting took, because the peer
+        // starts its time limit here as well.
         let deadline = Instant::now() + timeout.min(LIMIT);
         let mut handshake = self.layer.begin(connection, true)?;
         shake(handshake.as_mut(), deadline, wait)

@@ -317,7 +317,7 @@ pub trait Store: Send + Sync {
     }
     /// Returns this store with a [`Self::rename`] that replaces nothing: it fails with
     /// [`ErrorKind::AlreadyExists`] if the new name exists at that moment. Files that
-    /// [`Self::open_write`] shall create must not exist either. If the file system cannot rename
+    /// [`Self::open_write`] is to create must not exist either. If the file system cannot rename
     /// without replacing in one step (NFS before 4.2, some FUSE file systems), the store checks
     /// first, and a name that another process creates in between is replaced. Returns `None` if the
     /// store does not support this at all.
@@ -357,7 +357,7 @@ pub trait Store: Send + Sync {
     /// listing.
     ///
     /// # Errors
-    /// It does not exist, is no directory or may not be read; or the error of `sink`.
+    /// It does not exist, is not a directory or may not be read; or the error of `sink`.
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()>;
     /// Opens an existing file for reading.
     ///
@@ -367,7 +367,7 @@ pub trait Store: Send + Sync {
     /// Opens a file for writing with these options.
     ///
     /// # Errors
-    /// It is a directory, may not be written, does not exist and shall not be created, or cannot be
+    /// It is a directory, may not be written, does not exist and `create` is not set, or cannot be
     /// created. [`ErrorKind::AlreadyExists`] if it must not exist but does, or is a symbolic link
     /// to a missing target.
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>>;
@@ -379,10 +379,10 @@ pub trait Store: Send + Sync {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// It does not exist, is no directory, is not empty, is the root ([`ErrorKind::Busy`]), or may
-    /// not be removed.
+    /// It does not exist, is not a directory, is not empty, is the root ([`ErrorKind::Busy`]), or
+    /// may not be removed.
     fn remove_directory(&self, path: &VirtualPath) -> Result<()>;
-    /// Removes an entry that is no directory.
+    /// Removes an entry that is not a directory.
     ///
     /// # Errors
     /// It does not exist, is a directory, or may not be removed.
@@ -440,7 +440,7 @@ pub trait Store: Send + Sync {
     /// storage.
     ///
     /// # Errors
-    /// It is no directory, may not be read ([`ErrorKind::PermissionDenied`]), or the disk fails.
+    /// It is not a directory, may not be read ([`ErrorKind::PermissionDenied`]), or the disk fails.
     fn sync_directory(&self, _path: &VirtualPath) -> Result<()> {
         Ok(())
     }

@@ -80,7 +80,7 @@ impl PartFile {
     /// Fails with [`ErrorKind::Busy`] if another transfer writes it.
     ///
     /// # Errors
-    /// Busy, as above; [`ErrorKind::Unsupported`] if the entry with the part file's name is no
+    /// Busy, as above; [`ErrorKind::Unsupported`] if the entry with the part file's name is not a
     /// regular file, or can be neither read nor removed; or the part file or its journal cannot be
     /// created, read or replaced.
     pub fn begin(
@@ -151,7 +151,8 @@ impl PartFile {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if another transfer writes it, [`ErrorKind::Unsupported`] if the entry
-    /// with the part file's name is no regular file, a failure to read, or the error of `progress`.
+    /// with the part file's name is not a regular file, a failure to read, or the error of
+    /// `progress`.
     pub fn interrupted(
         store: &Arc<dyn Store>,
         target: &VirtualPath,
@@ -165,7 +166,7 @@ impl PartFile {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if another transfer writes it, [`ErrorKind::Unsupported`] if the entry
-    /// with the part file's name is no regular file; or the store cannot access it.
+    /// with the part file's name is not a regular file; or the store cannot access it.
     pub fn sequential_prefix(store: &Arc<dyn Store>, target: &VirtualPath) -> Result<Option<u64>> {
         begin::sequential_prefix(&**store, &Names::of(target, &**store))
     }
@@ -385,8 +386,8 @@ impl PartFile {
     /// Removes the part file and its journal.
     ///
     /// # Errors
-    /// The part file or its journal may not be removed. It is no error if the file is gone or was
-    /// replaced.
+    /// The part file or its journal may not be removed. It is not an error if the file is gone or
+    /// was replaced.
     pub fn discard(&self) -> Result<()> {
         self.done.store(true, Ordering::Relaxed);
         self.remove()

@@ -64,7 +64,7 @@ impl PosixStore {
     /// Opens the root directory as the user that the store impersonates.
     ///
     /// # Errors
-    /// `root` does not exist, is no directory or may not be accessed, or the process may not
+    /// `root` does not exist, is not a directory or may not be accessed, or the process may not
     /// impersonate that user.
     pub fn new(root: &Path, options: PosixOptions) -> Result<Self> {
         let user = User::of(&options);

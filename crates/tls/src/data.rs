@@ -197,7 +197,7 @@ impl Own {
 /// the sequence numbers would then be wrong.
 fn take_over(records: &Records) -> Option<(Sealer, Opener)> {
     let ssl = records.ssl();
-    // The secrets are cleared here whatever follows.
+    // The secrets are cleared here in any case.
     let secrets = keylog::take(ssl);
     if ssl.version2() != Some(SslVersion::TLS1_3) || !records.is_fresh() || !is_silent(ssl) {
         return None;

@@ -13,7 +13,7 @@ use openssl::x509::X509Ref;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
-/// The text is no fingerprint.
+/// The text is not a fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no SHA-256 fingerprint: expected SHA256: and 64 hexadecimal digits, with or without colons"

@@ -172,7 +172,7 @@ pub trait Listener: Send + Sync {
 pub struct TurnedDown {
     pub peer: SocketAddr,
     pub reason: String,
-    /// Whether it came from the expected peer, so that another one will hardly follow.
+    /// Whether it came from the expected peer, so that another connection is unlikely.
     pub meant: bool,
 }
 

@@ -6,7 +6,7 @@
 //! raw system call, because the function of the C library would change them for all threads.
 //!
 //! A new thread inherits the identity that its creator has at that moment. So, once any thread has
-//! impersonated a user, calls that shall run as the process switch explicitly, too.
+//! impersonated a user, calls that must run as the process switch explicitly, too.
 
 use std::cell::RefCell;
 use std::io::Write as _;

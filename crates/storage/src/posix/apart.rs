@@ -1,4 +1,5 @@
-//! Renames an entry that is no directory, even if other processes rename entries at the same time.
+//! Renames an entry that is not a directory, even if other processes rename entries at the same
+//! time.
 
 use std::hash::{BuildHasher as _, RandomState};
 

@@ -354,7 +354,7 @@ impl WriteHandle for PosixFile {
         rustix::fs::syncfs(&self.fd).context("sync", self.path.as_bytes())
     }
 
-    // These two operations run as the file's owner, whatever user opened it.
+    // These two operations run as the file's owner, regardless of the user that opened it.
     fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()> {
         let _acting = self.user.act_on("set time", &self.path)?;
         rustix::fs::futimens(&self.fd, &modification(seconds, nanoseconds))

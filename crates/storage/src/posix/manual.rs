@@ -84,7 +84,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `otherwise` is the error if `name` is no link.
+    /// `otherwise` is the error if `name` is not a link.
     fn follow(&mut self, name: &[u8], otherwise: Errno) -> Result<(), Errno> {
         let target = match rustix::fs::readlinkat(self.here(), name, Vec::new()) {
             Ok(target) => target.into_bytes(),

@@ -97,7 +97,7 @@ fn empty(top: OwnedFd, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>
     }
 }
 
-/// Removes entries that are no directories, up to the first directory.
+/// Removes entries that are not directories, up to the first directory.
 fn remove_files(
     directory: &OwnedFd,
     buffer: &mut Vec<u8>,
