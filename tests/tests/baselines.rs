@@ -40,7 +40,7 @@ fn command(scratch: &Scratch, arguments: &[&str]) -> Command {
 
 fn profile(scratch: &Scratch) -> Value {
     let profile: Value = serde_json::from_slice(&fs::read(scratch.join("profile.json")).unwrap()).unwrap();
-    let schema = include_str!("../../crates/profiler/profile.schema.json");
+    let schema = include_str!("../../tools/profiler/profile.schema.json");
     json_schema::validate(&profile, &serde_json::from_str(schema).unwrap()).unwrap();
     profile
 }

@@ -61,7 +61,7 @@ impl Site {
     /// What was written; checked against the schema.
     fn profile(&self) -> Value {
         let profile: Value = serde_json::from_slice(&std::fs::read(self.output()).unwrap()).unwrap();
-        let schema = include_str!("../../crates/profiler/profile.schema.json");
+        let schema = include_str!("../../tools/profiler/profile.schema.json");
         json_schema::validate(&profile, &serde_json::from_str(schema).unwrap()).unwrap();
         profile
     }

@@ -41,7 +41,7 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> Outcome {
 
 fn profile(path: &Path) -> Value {
     let profile: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let schema = include_str!("../../crates/profiler/profile.schema.json");
+    let schema = include_str!("../../tools/profiler/profile.schema.json");
     json_schema::validate(&profile, &serde_json::from_str(schema).unwrap()).unwrap();
     profile
 }

@@ -81,7 +81,7 @@ impl Site {
     fn told(&self, code: Option<i32>) -> Told {
         let (json, page) = (self.scratch.join("profile.json"), self.scratch.join("report.html"));
         let profile: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        let schema = include_str!("../../crates/profiler/profile.schema.json");
+        let schema = include_str!("../../tools/profiler/profile.schema.json");
         json_schema::validate(&profile, &serde_json::from_str(schema).unwrap()).unwrap();
         let mut report = peers::ropewalk_command().unwrap();
         report.env("COLUMNS", "1000").arg("report").arg(&json).arg("--html").arg(&page);
