@@ -14,10 +14,11 @@ use ropewalk_storage::{Error as StoreError, WriteHandle};
 use crate::Pool;
 use crate::budget::Buffer;
 use crate::error::{Error, Result};
-use crate::intake::write_sparse;
 
 /// Buffers that are being written or wait for it; the stream fills one more.
 const MOST: usize = 2;
+/// Holes are multiples of this, at multiples of it.
+const GRANULE: u64 = 4096;
 
 /// How a stream's bytes are stored.
 #[derive(Clone)]
@@ -150,6 +151,33 @@ impl Drop for Behind {
         self.work = None;
         while self.done.recv().is_ok() {}
     }
+}
+
+/// Leaves out what is zero: the file is new, so holes read the same.
+fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storage::Result<()> {
+    let is_zero = |part: &[u8]| part.first() == Some(&0) && part[1..] == part[..part.len() - 1];
+    let settle = |zero: bool, run: Range<usize>| {
+        let start = at + run.start as u64;
+        if zero {
+            sink.leave_zero(start, run.len() as u64);
+            Ok(())
+        } else {
+            sink.write_at(&data[run], start)
+        }
+    };
+    // What has been looked at and not settled yet is all of one kind.
+    let (mut run, mut zero) = (0..0, false);
+    while run.end < data.len() {
+        let granule = GRANULE - (at + run.end as u64) % GRANULE;
+        let end = data.len().min(run.end + granule as usize);
+        let now = is_zero(&data[run.end..end]);
+        if now != zero && !run.is_empty() {
+            settle(zero, run.clone())?;
+            run.start = run.end;
+        }
+        (run.end, zero) = (end, now);
+    }
+    if run.is_empty() { Ok(()) } else { settle(zero, run) }
 }
 
 fn write_all(storing: &Storing, failure: &Failure, blocks: &Receiver<Block>, done: &Sender<Done>) {

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::settings::ChannelSettings;
 use crate::watch::{Interest, Watch};
 use crate::wire::{Wire, is_welcome};
-use crate::{Attendant, BufferBudget, ChannelSettings, Congestion, Flows, Parallelism, Pool, Progress};
+use crate::{Attendant, BufferBudget, Congestion, Flows, Parallelism, Pool, Progress};
 
 /// Who was meant and could not be authenticated may come again within this.
 const COMING_AGAIN: Duration = Duration::from_secs(2);
@@ -132,6 +133,20 @@ impl Core {
             .connect_waiting(address, &options, timeout, wait)
             .and_then(|connection| self.wire(connection, index))
             .map_err(|source| Error::Connect { address, source })
+    }
+
+    /// All data goes to the first address. Each other address gets an end of file over a connection of
+    /// its own, as a plain GCT server does it if it has several addresses. Takes these connections out of
+    /// `wires`, or makes them.
+    pub(crate) fn other_stripes(&self, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<Vec<Wire>> {
+        let End::Active { addresses, .. } = &self.end else { return Ok(Vec::new()) };
+        let mut stripes: Vec<Wire> = wires.extract_if(.., |wire| wire.address > 0).collect();
+        for index in 1..addresses.len() {
+            if !stripes.iter().any(|wire| wire.address == index) {
+                stripes.push(self.connect(index, Duration::MAX, watch)?);
+            }
+        }
+        Ok(stripes)
     }
 
     /// A connection that waits to be accepted and is welcome, if there is one.

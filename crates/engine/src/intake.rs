@@ -7,25 +7,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::WriteHandle;
 use ropewalk_storage::checksum::Pieces;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, recv};
 
 use crate::behind::{Behind, Stored, Storing};
-use crate::budget::{Buffer, BufferBudget};
+use crate::budget::{Buffer, BufferBudget, COPY_CHUNK};
 use crate::connect::Core;
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::job::ReceiveJob;
 use crate::pipe::{PIPE_SIZE, Pipe};
 use crate::wire::Wire;
-use crate::{Pool, Progress, ReceiveJob, Stage};
+use crate::{Pool, Progress, Stage};
 
 /// Bytes that are spliced before they are reported.
 pub(crate) const CHUNK: usize = 1 << 20;
-/// Bytes that go through a buffer in one go: small enough to stay in a core's cache between being read and being
-/// written, which takes 10-20 % less time a byte than 1 MiB does.
-pub(crate) const COPY_CHUNK: usize = 256 << 10;
 /// Less than this is written at once.
 const SMALL: usize = 64 << 10;
 /// What came over a slow connection is written after so long even if it is less.
@@ -34,8 +31,6 @@ const LINGER: Duration = Duration::from_millis(500);
 const HURRY: Duration = Duration::from_millis(20);
 /// With so many gaps between its blocks a stream tells what it has: those of all streams together have few.
 const SCATTERED: usize = 4096;
-/// Holes are multiples of this, at multiples of it.
-const GRANULE: u64 = 4096;
 /// Who throws data away has done so before the next segment comes, and would be woken for each, which costs the sender and the
 /// receiver more than the segment does. Where data comes as fast as this, in bytes a second, more is let come first, as network
 /// cards moderate their interrupts. Sockets' buffers hold many times what comes meanwhile.
@@ -420,31 +415,4 @@ impl Drop for Intake<'_> {
             self.budget.return_pipe(pipe);
         }
     }
-}
-
-/// Leaves out what is zero: the file is new, so holes read the same.
-pub(crate) fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storage::Result<()> {
-    let is_zero = |part: &[u8]| part.first() == Some(&0) && part[1..] == part[..part.len() - 1];
-    let settle = |zero: bool, run: Range<usize>| {
-        let start = at + run.start as u64;
-        if zero {
-            sink.leave_zero(start, run.len() as u64);
-            Ok(())
-        } else {
-            sink.write_at(&data[run], start)
-        }
-    };
-    // What has been looked at and not settled yet is all of one kind.
-    let (mut run, mut zero) = (0..0, false);
-    while run.end < data.len() {
-        let granule = GRANULE - (at + run.end as u64) % GRANULE;
-        let end = data.len().min(run.end + granule as usize);
-        let now = is_zero(&data[run.end..end]);
-        if now != zero && !run.is_empty() {
-            settle(zero, run.clone())?;
-            run.start = run.end;
-        }
-        (run.end, zero) = (end, now);
-    }
-    if run.is_empty() { Ok(()) } else { settle(zero, run) }
 }

@@ -10,13 +10,14 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use rustix::event::PollFlags;
 
+use crate::Stage;
 use crate::budget::BufferBudget;
 use crate::connect::Core;
 use crate::error::{Error, Result};
+use crate::job::Received;
 use crate::shortage::{Shortage, wants_more};
 use crate::watch::{Interest, Watch};
 use crate::wire::Wire;
-use crate::{Received, Stage};
 
 /// Bytes out of order that are kept, if the budget has them; those that follow have to wait.
 const HELD_LIMIT: usize = 32 << 20;

@@ -8,13 +8,14 @@ use ropewalk_protocol::mode_e::Header;
 use ropewalk_protocol::server::Mode;
 use rustix::event::PollFlags;
 
+use crate::Stage;
 use crate::budget::MIN_BUFFER;
 use crate::connect::Core;
 use crate::error::{Error, Result};
+use crate::job::Sent;
 use crate::outlet::write_all;
 use crate::watch::Watch;
 use crate::wire::{Wire, retry};
-use crate::{Sent, Stage, send, send_blocks};
 
 /// Bytes that are sent in one go.
 const CHUNK: usize = 256 << 10;
@@ -93,7 +94,7 @@ pub(crate) fn send_with(
             }
             Ok(())
         })();
-        send::close(wire, result)?;
+        wire.close(result)?;
         return Ok(1);
     }
     let reused = !cache.is_empty();
@@ -102,7 +103,7 @@ pub(crate) fn send_with(
         wires.push(core.open(watch)?);
     }
     watch.begun(reused)?;
-    let mut stripes = send_blocks::other_stripes(core, &mut wires, watch)?;
+    let mut stripes = core.other_stripes(&mut wires, watch)?;
     let mut offset = start;
     while more {
         more = produce(watch, &mut data)?;

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Header;
 use ropewalk_storage::checksum::{Pieces, block_sum};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::ahead::Ahead;
-use crate::budget::{Buffer, BufferBudget};
+use crate::budget::{Buffer, BufferBudget, COPY_CHUNK};
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::intake::COPY_CHUNK;
+use crate::job::SendJob;
+use crate::watch::Watch;
 use crate::wire::Wire;
-use crate::{Progress, SendJob, Stage};
+use crate::{Progress, Stage};
 
 /// Up to this size a copy is cheaper than `sendfile`, because header, data and end go out in one call.
 const SMALL: u64 = 64 << 10;
@@ -42,6 +44,17 @@ impl Patience for Alone<'_> {
 
     fn between(&mut self) -> Result<()> {
         if self.0.stopping() { Err(Error::Aborted) } else { Ok(()) }
+    }
+}
+
+/// That of the coordinating thread: it waits for everything at once.
+impl Patience for Watch<'_> {
+    fn blocked(&mut self, wire: &Wire) -> Result<()> {
+        self.wait_for(wire.poll_fd(), PollFlags::OUT)
+    }
+
+    fn between(&mut self) -> Result<()> {
+        self.check(&[], &mut Vec::new())
     }
 }
 

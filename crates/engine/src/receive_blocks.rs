@@ -1,21 +1,12 @@
 //! Receiving in MODE E: any number of connections, blocks in any order.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-
-use parking_lot::Mutex;
-use ropewalk_protocol::mode_e::Receiver;
-use ropewalk_protocol::range::RangeSet;
-use ropewalk_storage::checksum::Pieces;
-
-use crate::connect::{self, Core};
-use crate::error::{Error, Result};
-use crate::inlet::{Inlet, Step, Transfer};
-use crate::intake::Intake;
+use crate::connect::Core;
+use crate::error::Result;
+use crate::job::{ReceiveJob, Received};
 use crate::receive_hub::Hub;
+use crate::receive_shared::Shared;
 use crate::watch::Watch;
 use crate::wire::Wire;
-use crate::{Progress, ReceiveJob, Received};
 
 pub(crate) fn receive(
     core: &Core,
@@ -26,19 +17,7 @@ pub(crate) fn receive(
     let reused = !cache.is_empty();
     let fresh = if reused { None } else { Some(core.open(watch)?) };
     watch.begun(reused)?;
-    // The store takes offsets up to 2^63 - 1.
-    let accept = job.accept.intersection(0..i64::MAX as u64);
-    let shared = Shared {
-        core,
-        job,
-        progress: watch.progress,
-        transfer: Mutex::new(Receiver::new(accept, job.origin, core.most_connections())),
-        messages: Mutex::default(),
-        arrived: Mutex::new(Arrived {
-            ranges: RangeSet::new(),
-            pieces: job.checksum.filter(|a| a.is_combinable()).map(Pieces::new),
-        }),
-    };
+    let shared = Shared::new(core, job, watch.progress);
     core.pool.scope(|scope| {
         let mut hub = Hub::new(&shared, scope, reused);
         let result = hub.run(cache.drain(..).chain(fresh), reused, watch);
@@ -51,92 +30,4 @@ pub(crate) fn receive(
         }
         result.map(|()| hub.finish(cache))
     })
-}
-
-/// What the threads of the transfer share.
-pub(crate) struct Shared<'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) job: &'a ReceiveJob<'a>,
-    pub(crate) progress: &'a Progress,
-    pub(crate) transfer: Transfer,
-    messages: Mutex<Vec<Message<'a>>>,
-    arrived: Mutex<Arrived>,
-}
-
-/// What is in the store and was reported.
-pub(crate) struct Arrived {
-    pub(crate) ranges: RangeSet,
-    pub(crate) pieces: Option<Pieces>,
-}
-
-/// What a thread tells the coordinating one.
-pub(crate) enum Message<'a> {
-    /// `further`: it was not to be made from the start.
-    Connected {
-        wire: Result<Wire>,
-        further: bool,
-    },
-    Ended(Box<Inlet<'a>>, Result<Step>),
-    Panicked,
-}
-
-impl<'a> Shared<'a> {
-    fn post(&self, message: Message<'a>) {
-        self.messages.lock().push(message);
-        self.core.control.wake();
-    }
-
-    pub(crate) fn take_messages(&self) -> Vec<Message<'a>> {
-        std::mem::take(&mut *self.messages.lock())
-    }
-
-    /// Puts what a stream has reported together with what others have.
-    pub(crate) fn gather(&self, intake: &mut Intake<'a>) {
-        let mut arrived = self.arrived.lock();
-        arrived.ranges.union(&std::mem::take(&mut intake.ranges));
-        if let (Some(all), Some(some)) = (&mut arrived.pieces, &mut intake.pieces) {
-            let fresh = Pieces::new(some.algorithm());
-            all.merge(&std::mem::replace(some, fresh));
-        }
-    }
-
-    /// What all streams have reported.
-    pub(crate) fn take_arrived(&self) -> Arrived {
-        let mut arrived = self.arrived.lock();
-        Arrived { ranges: std::mem::take(&mut arrived.ranges), pieces: arrived.pieces.take() }
-    }
-
-    /// What a thread does that makes a further connection.
-    pub(crate) fn connect(&self, further: bool) {
-        let wait = &mut connect::Stoppable(&self.core.control);
-        let connect = || self.core.connect_waiting(0, Duration::MAX, wait);
-        let connected = catch_unwind(AssertUnwindSafe(connect));
-        self.post(connected.map_or(Message::Panicked, |wire| Message::Connected { wire, further }));
-    }
-
-    /// What a stream's own thread does.
-    pub(crate) fn serve(&self, mut inlet: Inlet<'a>) {
-        let served = catch_unwind(AssertUnwindSafe(move || {
-            let result = self.drive(&mut inlet);
-            let settled = inlet.intake.settle();
-            let result = result.and_then(|step| settled.map(|()| step));
-            (inlet, result)
-        }));
-        self.post(match served {
-            Ok((inlet, result)) => Message::Ended(Box::new(inlet), result),
-            Err(_) => Message::Panicked,
-        });
-    }
-
-    fn drive(&self, inlet: &mut Inlet<'a>) -> Result<Step> {
-        inlet.wire.set_blocking(&self.core.control).map_err(Error::io(inlet.wire.peer))?;
-        loop {
-            match inlet.step(&self.transfer)? {
-                Step::Moved if inlet.intake.is_scattered() => self.gather(&mut inlet.intake),
-                Step::Moved | Step::Blocked if self.core.control.stopping() => return Err(Error::Aborted),
-                Step::Moved | Step::Blocked => {}
-                ended => return Ok(ended),
-            }
-        }
-    }
 }

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use ropewalk_protocol::mode_e::End;
 use rustix::event::PollFlags;
 
+use crate::Stage;
 use crate::error::{Error, Result};
 use crate::inlet::{Inlet, Step};
 use crate::intake::Intake;
+use crate::job::Received;
 use crate::pool::Scope;
-use crate::receive_blocks::{Arrived, Message, Shared};
+use crate::receive_shared::{Arrived, Message, Shared};
 use crate::shortage::{Shortage, wants_more};
 use crate::watch::{Interest, Watch};
 use crate::wire::Wire;
-use crate::{Received, Stage};
 
 /// Steps of a stream that never has to wait, before the coordinating thread looks around.
 const BURST: u32 = 8;

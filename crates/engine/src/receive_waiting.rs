@@ -9,12 +9,13 @@ use ropewalk_protocol::server::RepresentationType;
 use ropewalk_storage::checksum::{Pieces, block_sum};
 use rustix::event::PollFlags;
 
+use crate::Stage;
 use crate::connect::Core;
 use crate::error::Result;
+use crate::job::{ReceiveJob, Received};
 use crate::ordered_receive;
 use crate::watch::Watch;
 use crate::wire::Wire;
-use crate::{ReceiveJob, Received, Stage};
 
 /// The bytes follow one another from where the first accepted range begins; positions mean nothing there.
 pub(crate) fn receive(

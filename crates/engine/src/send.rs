@@ -1,45 +1,17 @@
 //! Sending.
 
-use std::sync::Arc;
-
 use ropewalk_protocol::ascii::ToWire;
-use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_storage::ReadHandle;
-use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum};
-use rustix::event::PollFlags;
+use ropewalk_storage::checksum::block_sum;
 
 use crate::budget::MIN_BUFFER;
 use crate::connect::Core;
-use crate::error::{Error, Result};
-use crate::outlet::{Outlet, Patience};
+use crate::error::Result;
+use crate::job::{SendJob, Sent};
+use crate::outlet::Outlet;
 use crate::watch::Watch;
 use crate::wire::Wire;
 use crate::{ordered_send, send_blocks};
-
-/// What to send.
-pub struct SendJob {
-    pub source: Arc<dyn ReadHandle>,
-    /// File ranges to send (file offsets).
-    pub ranges: RangeSet,
-    /// Wire offset = file offset - origin (ERET P). MODE E only.
-    pub origin: u64,
-    /// Compute this while the data passes, over the ranges sent (combinable kinds only; otherwise `None` comes back).
-    pub checksum: Option<Algorithm>,
-    /// The file must still have this size when it has been sent, else [`Error::SourceChanged`].
-    pub expected_size: Option<u64>,
-}
-
-/// What was sent.
-#[derive(Debug)]
-pub struct Sent {
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// Data connections that carried them.
-    pub streams: u32,
-    /// The checksums of the ranges, where they were asked for.
-    pub pieces: Option<Pieces>,
-}
 
 pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent> {
     match (core.settings.mode, core.settings.representation) {
@@ -62,22 +34,8 @@ fn send_stream(core: &Core, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent
         }
         outlet.check_size()
     })();
-    close(wire, result)?;
+    wire.close(result)?;
     Ok(Sent { bytes: outlet.bytes, streams: 1, pieces: outlet.pieces.take() })
-}
-
-/// Ends a connection of MODE S. After a failure its end must not look like that of a whole file.
-pub(crate) fn close(mut wire: Wire, result: Result<()>) -> Result<()> {
-    let peer = wire.peer;
-    match result {
-        Ok(()) => wire.connection.finish().map_err(Error::io(peer)),
-        Err(e) => {
-            if let Err(failure) = wire.connection.reset_on_drop() {
-                tracing::warn!(%peer, error = %failure, "cannot reset a connection");
-            }
-            Err(e)
-        }
-    }
 }
 
 /// TYPE A: lengths change on the way, so that the bytes go in order over one stream in MODE E as well.
@@ -107,14 +65,4 @@ fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watc
         Ok(true)
     })?;
     Ok(Sent { bytes: outlet.bytes, streams, pieces: outlet.pieces.take() })
-}
-
-impl Patience for Watch<'_> {
-    fn blocked(&mut self, wire: &Wire) -> Result<()> {
-        self.wait_for(wire.poll_fd(), PollFlags::OUT)
-    }
-
-    fn between(&mut self) -> Result<()> {
-        self.check(&[], &mut Vec::new())
-    }
 }

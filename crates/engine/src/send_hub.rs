@@ -7,13 +7,14 @@ use ropewalk_protocol::mode_e::{Block, Descriptor, Header, Next, StreamId};
 use ropewalk_storage::checksum::Pieces;
 use rustix::event::PollFlags;
 
+use crate::Stage;
 use crate::error::{Error, Result};
+use crate::job::Sent;
 use crate::outlet::{Outlet, Patience};
 use crate::pool::Scope;
-use crate::send_blocks::{Done, Message, Shared, end_if_last, merged, send_one};
+use crate::send_shared::{Done, Message, Shared, end_if_last, merged, send_one};
 use crate::watch::{Interest, Watch};
 use crate::wire::Wire;
-use crate::{Sent, Stage};
 
 /// A file of so many blocks is not worth a second thread.
 const FEW_BLOCKS: u64 = 2;

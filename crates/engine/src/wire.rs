@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
+use crate::error::{Error, Result};
 use crate::flow::{Flows, Listed};
 use crate::pace::Pace;
 
@@ -128,6 +129,20 @@ impl Wire {
 
     pub(crate) fn poll_fd(&self) -> BorrowedFd<'_> {
         self.connection.poll_fd()
+    }
+
+    /// Ends a connection of MODE S. After a failure, its end must not look like that of a whole file.
+    pub(crate) fn close(mut self, result: Result<()>) -> Result<()> {
+        let peer = self.peer;
+        match result {
+            Ok(()) => self.connection.finish().map_err(Error::io(peer)),
+            Err(e) => {
+                if let Err(failure) = self.connection.reset_on_drop() {
+                    tracing::warn!(%peer, error = %failure, "cannot reset a connection");
+                }
+                Err(e)
+            }
+        }
     }
 
     /// True where the peer has closed the connection, as far as is known here.

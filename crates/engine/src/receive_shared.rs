@@ -1,0 +1,122 @@
+//! The state that the threads of a MODE E receiver share, and the work of a thread that serves one
+//! stream. The coordinating thread ([`crate::receive_hub`]) starts these threads and takes their messages.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ropewalk_protocol::mode_e::Receiver;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::checksum::Pieces;
+
+use crate::Progress;
+use crate::connect::{self, Core};
+use crate::error::{Error, Result};
+use crate::inlet::{Inlet, Step, Transfer};
+use crate::intake::Intake;
+use crate::job::ReceiveJob;
+use crate::wire::Wire;
+
+/// What the threads of a transfer share.
+pub(crate) struct Shared<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) job: &'a ReceiveJob<'a>,
+    pub(crate) progress: &'a Progress,
+    pub(crate) transfer: Transfer,
+    messages: Mutex<Vec<Message<'a>>>,
+    arrived: Mutex<Arrived>,
+}
+
+/// What is in the store and was reported.
+pub(crate) struct Arrived {
+    pub(crate) ranges: RangeSet,
+    pub(crate) pieces: Option<Pieces>,
+}
+
+/// What a thread tells the coordinating one.
+pub(crate) enum Message<'a> {
+    /// `further`: it was not to be made from the start.
+    Connected {
+        wire: Result<Wire>,
+        further: bool,
+    },
+    Ended(Box<Inlet<'a>>, Result<Step>),
+    Panicked,
+}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(core: &'a Core, job: &'a ReceiveJob<'a>, progress: &'a Progress) -> Self {
+        // The store takes offsets up to 2^63 - 1.
+        let accept = job.accept.intersection(0..i64::MAX as u64);
+        Self {
+            core,
+            job,
+            progress,
+            transfer: Mutex::new(Receiver::new(accept, job.origin, core.most_connections())),
+            messages: Mutex::default(),
+            arrived: Mutex::new(Arrived {
+                ranges: RangeSet::new(),
+                pieces: job.checksum.filter(|a| a.is_combinable()).map(Pieces::new),
+            }),
+        }
+    }
+
+    fn post(&self, message: Message<'a>) {
+        self.messages.lock().push(message);
+        self.core.control.wake();
+    }
+
+    pub(crate) fn take_messages(&self) -> Vec<Message<'a>> {
+        std::mem::take(&mut *self.messages.lock())
+    }
+
+    /// Puts what a stream has reported together with what others have.
+    pub(crate) fn gather(&self, intake: &mut Intake<'a>) {
+        let mut arrived = self.arrived.lock();
+        arrived.ranges.union(&std::mem::take(&mut intake.ranges));
+        if let (Some(all), Some(some)) = (&mut arrived.pieces, &mut intake.pieces) {
+            let fresh = Pieces::new(some.algorithm());
+            all.merge(&std::mem::replace(some, fresh));
+        }
+    }
+
+    /// What all streams have reported.
+    pub(crate) fn take_arrived(&self) -> Arrived {
+        let mut arrived = self.arrived.lock();
+        Arrived { ranges: std::mem::take(&mut arrived.ranges), pieces: arrived.pieces.take() }
+    }
+
+    /// What a thread does that makes a further connection.
+    pub(crate) fn connect(&self, further: bool) {
+        let wait = &mut connect::Stoppable(&self.core.control);
+        let connect = || self.core.connect_waiting(0, Duration::MAX, wait);
+        let connected = catch_unwind(AssertUnwindSafe(connect));
+        self.post(connected.map_or(Message::Panicked, |wire| Message::Connected { wire, further }));
+    }
+
+    /// What a stream's own thread does.
+    pub(crate) fn serve(&self, mut inlet: Inlet<'a>) {
+        let served = catch_unwind(AssertUnwindSafe(move || {
+            let result = self.drive(&mut inlet);
+            let settled = inlet.intake.settle();
+            let result = result.and_then(|step| settled.map(|()| step));
+            (inlet, result)
+        }));
+        self.post(match served {
+            Ok((inlet, result)) => Message::Ended(Box::new(inlet), result),
+            Err(_) => Message::Panicked,
+        });
+    }
+
+    fn drive(&self, inlet: &mut Inlet<'a>) -> Result<Step> {
+        inlet.wire.set_blocking(&self.core.control).map_err(Error::io(inlet.wire.peer))?;
+        loop {
+            match inlet.step(&self.transfer)? {
+                Step::Moved if inlet.intake.is_scattered() => self.gather(&mut inlet.intake),
+                Step::Moved | Step::Blocked if self.core.control.stopping() => return Err(Error::Aborted),
+                Step::Moved | Step::Blocked => {}
+                ended => return Ok(ended),
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The state that the threads of a MODE E sender share, and the work of a thread that serves one stream.
+//! The coordinating thread ([`crate::send_hub`]) starts these threads and takes their messages.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use ropewalk_protocol::mode_e::{Block, Header, Next, Sender, StreamId};
+use ropewalk_storage::checksum::Pieces;
+
+use crate::Progress;
+use crate::connect::{self, Core};
+use crate::error::{Error, Result};
+use crate::job::SendJob;
+use crate::outlet::{Alone, Outlet, Patience, encode};
+use crate::wire::Wire;
+
+/// The transfer goes on without a further connection that takes longer, but cannot end before.
+const FURTHER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the threads of a transfer share.
+pub(crate) struct Shared<'a> {
+    pub(crate) core: &'a Core,
+    job: &'a SendJob,
+    pub(crate) progress: &'a Progress,
+    block_size: u64,
+    /// Connections under way that have not been added to `sender` yet: goes down while that is locked.
+    pub(crate) joining: AtomicU32,
+    /// Streams that no thread serves.
+    pub(crate) idle: AtomicU32,
+    sender: Mutex<Sender>,
+    messages: Mutex<Vec<Message>>,
+}
+
+/// What a thread tells the coordinating one.
+pub(crate) enum Message {
+    /// A further connection is up and will send, or there is none.
+    Connected(Result<()>),
+    Ended(Result<Box<Done>>),
+}
+
+/// A stream that has sent its end.
+pub(crate) struct Done {
+    pub(crate) wire: Wire,
+    /// It has ended before the others.
+    pub(crate) left: bool,
+    pub(crate) bytes: u64,
+    pub(crate) pieces: Option<Pieces>,
+}
+
+/// What a stream with a thread of its own has sent.
+struct Sum {
+    left: bool,
+    bytes: u64,
+    pieces: Option<Pieces>,
+}
+
+impl<'a> Shared<'a> {
+    /// Fails if the ranges of `job` do not fit the channel.
+    pub(crate) fn new(core: &'a Core, job: &'a SendJob, progress: &'a Progress) -> Result<Self> {
+        let block_size = core.settings.block_size.max(1) as u64;
+        let sender = Sender::new(job.ranges.clone(), job.origin, block_size)?;
+        Ok(Self {
+            core,
+            job,
+            progress,
+            block_size,
+            joining: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
+            sender: Mutex::new(sender),
+            messages: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn sender(&self) -> MutexGuard<'_, Sender> {
+        self.sender.lock()
+    }
+
+    fn post(&self, message: Message) {
+        self.messages.lock().push(message);
+        self.core.control.wake();
+    }
+
+    pub(crate) fn take_messages(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.messages.lock())
+    }
+
+    /// Blocks that are left to send, at most.
+    pub(crate) fn blocks_left(&self, sender: &Sender) -> u64 {
+        sender.remaining().div_ceil(self.block_size)
+    }
+
+    /// The end of a stream that is one too many, and may leave.
+    fn leave(&self, sender: &mut Sender, id: StreamId) -> Option<Header> {
+        let wanted = u64::from(self.core.parallelism.get()) + u64::from(self.idle.load(Ordering::SeqCst));
+        if sender.active() > wanted { sender.leave(id) } else { None }
+    }
+
+    pub(crate) fn outlet(&self) -> Outlet<'_> {
+        let Core { control, budget, settings, .. } = self.core;
+        Outlet::new(self.job, self.progress, control, budget, settings.block_size)
+    }
+
+    /// What a thread does that makes its own connection.
+    pub(crate) fn connect_and_serve(&self) {
+        let wait = &mut connect::Stoppable(&self.core.control);
+        let connected = caught(|| self.core.connect_waiting(0, FURTHER_PATIENCE, wait));
+        let joined = {
+            let mut sender = self.sender();
+            self.joining.fetch_sub(1, Ordering::SeqCst);
+            connected.and_then(|wire| Ok((wire, sender.add_stream()?)))
+        };
+        match joined {
+            Ok((wire, id)) => {
+                self.post(Message::Connected(Ok(())));
+                self.serve(wire, id);
+            }
+            Err(e) => self.post(Message::Connected(Err(e))),
+        }
+    }
+
+    /// What a stream's own thread does.
+    pub(crate) fn serve(&self, mut wire: Wire, id: StreamId) {
+        match caught(|| self.drive(&mut wire, id)) {
+            Ok(Sum { left, bytes, pieces }) => {
+                self.post(Message::Ended(Ok(Box::new(Done { wire, left, bytes, pieces }))));
+            }
+            Err(e) => {
+                // Before the connection goes: the receiver may close the others at once, and what they then run into
+                // is not the cause.
+                self.post(Message::Ended(Err(e)));
+                drop(wire);
+            }
+        }
+    }
+
+    fn drive(&self, wire: &mut Wire, id: StreamId) -> Result<Sum> {
+        let control = &self.core.control;
+        wire.set_blocking(control).map_err(Error::io(wire.peer))?;
+        let mut outlet = self.outlet();
+        let patience = &mut Alone(control);
+        wire.restart_pace();
+        let mut left;
+        loop {
+            let rate = wire.sending_rate();
+            let (block, end) = {
+                let mut sender = self.sender();
+                sender.set_rate(id, rate);
+                let leaving = self.leave(&mut sender, id);
+                left = leaving.is_some();
+                match leaving.map(Next::End).or_else(|| sender.next(id)) {
+                    Some(Next::Block(block)) => (Some(block), end_if_last(&mut sender, id)),
+                    Some(Next::End(header)) => (None, Some(header)),
+                    None => (None, None),
+                }
+            };
+            send_one(&mut outlet, wire, block, end, patience)?;
+            if block.is_none() || end.is_some() {
+                break;
+            }
+        }
+        Ok(Sum { left, bytes: outlet.bytes, pieces: outlet.pieces.take() })
+    }
+}
+
+pub(crate) fn merged(a: Option<Pieces>, b: Option<Pieces>) -> Option<Pieces> {
+    match (a, b) {
+        (Some(mut a), Some(b)) => {
+            a.merge(&b);
+            Some(a)
+        }
+        (a, b) => a.or(b),
+    }
+}
+
+fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
+        Err(Error::System { action: "send", source: io::Error::other("a thread of the transfer panicked") })
+    })
+}
+
+/// Where no block is left, the end of the stream can go with the last one.
+pub(crate) fn end_if_last(sender: &mut Sender, id: StreamId) -> Option<Header> {
+    match (sender.remaining() == 0).then(|| sender.next(id))? {
+        Some(Next::End(header)) => Some(header),
+        _ => None,
+    }
+}
+
+pub(crate) fn send_one(
+    outlet: &mut Outlet<'_>,
+    wire: &mut Wire,
+    block: Option<Block>,
+    end: Option<Header>,
+    patience: &mut dyn Patience,
+) -> Result<()> {
+    let (end, length) = encode(end);
+    match block {
+        Some(Block { header, file_offset }) => {
+            let range = file_offset..file_offset + header.count;
+            outlet.send(wire, &header.to_bytes(), range, &end[..length], patience)
+        }
+        None if length > 0 => outlet.send_tail(wire, &end[..length], patience),
+        None => Ok(()),
+    }
+}
