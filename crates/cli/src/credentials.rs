@@ -27,7 +27,7 @@ const SHORTEST: usize = 4;
 
 /// Where a location stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     Source,
     Destination,
     /// Not in a copy.
@@ -35,7 +35,7 @@ pub(crate) enum Side {
 }
 
 /// The locations of copies.
-pub(crate) fn sides<'a>(
+pub fn sides<'a>(
     pairs: impl IntoIterator<Item = &'a mut Pair>,
 ) -> impl Iterator<Item = (Side, &'a mut Location)> {
     let both =
@@ -98,7 +98,10 @@ fn place(url: &Url) -> String {
 
 /// Fills in what is missing for the servers of `locations` from the files. Where there is a user but no password, a person is asked
 /// once the server is believed. `from_command`: the locations stand in the command, where others can see them.
-pub(crate) fn complete<'a>(
+///
+/// # Errors
+/// A file cannot be read, or a password would be sent to a server that it is not for.
+pub fn complete<'a>(
     options: &mut Options,
     files: &PasswordFiles,
     from_command: bool,
@@ -284,7 +287,7 @@ fn is_anonymous(user: &BStr) -> bool {
 }
 
 /// Whether two URLs name one server and one user there.
-pub(crate) fn same_server(a: &Url, b: &Url) -> bool {
+pub fn same_server(a: &Url, b: &Url) -> bool {
     a.scheme == b.scheme && a.host == b.host && a.port == b.port && a.user == b.user
 }
 

@@ -9,7 +9,7 @@ use ropewalk_client::{CopyError, FailureKind, LocationError, RemoteError, Summar
 /// How the program ends. The numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Exit {
+pub enum Exit {
     Done = 0,
     Failed = 1,
     Usage = 2,
@@ -24,7 +24,7 @@ pub(crate) enum Exit {
 }
 
 /// What `--help` says about them.
-pub(crate) const HELP: &str = "\
+pub const HELP: &str = "\
 Exit codes:
     0  done
     1  failed: files for different reasons, or for one that is none of these (a directory
@@ -60,11 +60,11 @@ impl From<FailureKind> for Exit {
 
 impl Exit {
     /// The code of several failures: their own where they agree.
-    pub(crate) fn of_kinds(kinds: impl IntoIterator<Item = Self>) -> Self {
+    pub fn of_kinds(kinds: impl IntoIterator<Item = Self>) -> Self {
         kinds.into_iter().reduce(|a, b| if a == b { a } else { Self::Failed }).unwrap_or(Self::Done)
     }
 
-    pub(crate) fn of_summary(summary: &Summary) -> Self {
+    pub fn of_summary(summary: &Summary) -> Self {
         if summary.interrupted {
             return Self::Interrupted;
         }
@@ -74,7 +74,7 @@ impl Exit {
         summary.failed_for.map_or(Self::Failed, Self::from)
     }
 
-    pub(crate) fn of_error(error: &anyhow::Error) -> Self {
+    pub fn of_error(error: &anyhow::Error) -> Self {
         for cause in error.chain() {
             if cause.is::<Usage>() || cause.is::<LocationError>() {
                 return Self::Usage;
@@ -120,7 +120,7 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// An error with exit code 2.
-pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 

@@ -18,7 +18,7 @@ const OPTIONS: [(&str, &str); 6] = [
 ];
 
 /// Suggests our option for one of another program.
-pub(crate) fn corrected(mut error: clap::Error) -> clap::Error {
+pub fn corrected(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
         && let Some((_, ours)) = OPTIONS.iter().find(|(theirs, _)| given == theirs)
@@ -66,7 +66,6 @@ pub(crate) fn url(host: &str, path: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cli::Cli;
 
     #[test]
     fn what_others_call_it_is_known() {
@@ -82,12 +81,5 @@ mod tests {
         for fine in ["ftp://h/x", "a", "./ada@h:x", "12:30", "d/ada@h:x", "-", "file:/x"] {
             assert!(check_place(fine.as_ref()).is_ok(), "{fine}");
         }
-    }
-
-    #[test]
-    fn options_of_others_are_translated() {
-        let given = ["ropewalk", "cp", "--bwlimit", "3M", "a", "b"].map(Into::into);
-        let error = Cli::try_from_arguments(&given).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("--bandwidth"), "{error}");
     }
 }

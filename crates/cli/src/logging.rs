@@ -10,7 +10,7 @@ use crate::exit::usage;
 use crate::output::{colour_wanted, screen};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     #[default]
     Text,
     Json,
@@ -25,7 +25,10 @@ fn is_directive(word: &str) -> bool {
 
 /// Starts logging. `filter` has the form of the `ROPEWALK_LOG` variable, which it overrides: a level, or
 /// `module=level` with commas between; `default` holds where neither is given.
-pub(crate) fn init(filter: Option<&str>, default: &str, format: LogFormat) -> anyhow::Result<()> {
+///
+/// # Errors
+/// The filter is invalid.
+pub fn init(filter: Option<&str>, default: &str, format: LogFormat) -> anyhow::Result<()> {
     let variable = std::env::var("ROPEWALK_LOG").ok().filter(|value| !value.is_empty());
     let text = filter.or(variable.as_deref()).unwrap_or(default);
     let wrong = |reason: String| usage(format!("log filter {text:?}: {reason}"));

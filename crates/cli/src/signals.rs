@@ -14,13 +14,19 @@ use crate::exit::Exit;
 use crate::output::say;
 
 /// Cancels at the first SIGINT, SIGTERM or SIGHUP and ends the process at the second SIGINT or SIGTERM.
-pub(crate) fn watch(cancel: &Cancel, message: &'static str) -> anyhow::Result<()> {
+///
+/// # Errors
+/// Signals cannot be received, or a thread cannot be created.
+pub fn watch(cancel: &Cancel, message: &'static str) -> anyhow::Result<()> {
     let cancel = cancel.clone();
     on_first(message, move || cancel.cancel())
 }
 
 /// Says `message` and calls `act` at the first SIGINT, SIGTERM or SIGHUP, and ends the process at the second SIGINT or SIGTERM.
-pub(crate) fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyhow::Result<()> {
+///
+/// # Errors
+/// As [`watch`].
+pub fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let mut watched = vec![SIGINT, SIGTERM];
     if !hangup_is_ignored() {
         watched.push(SIGHUP);
@@ -57,7 +63,7 @@ fn hangup_is_ignored() -> bool {
 
 /// A program whose output goes to `head` should end as others do there, not with an error: SIGPIPE is ignored by
 /// Rust's runtime, so the broken pipe arrives as an error.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let error = match cause.downcast_ref::<RemoteError>() {
             Some(RemoteError::Output(error)) => Some(error),

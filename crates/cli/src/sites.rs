@@ -156,14 +156,14 @@ fn url_of(table: &toml::Table) -> Result<Url, String> {
 
 /// The sites that a command names, and where.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Used(pub(crate) Vec<(Side, Site)>);
+pub struct Used(pub(crate) Vec<(Side, Site)>);
 
 impl Used {
     /// The location, as [`parse_location`] has it or at a site, which is noted.
     ///
     /// # Errors
     /// It names no place, or the configured sites make no sense.
-    pub(crate) fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
+    pub fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
         let given = given.as_ref();
         habits::check_place(given)?;
         if split(given).is_none() {
@@ -178,7 +178,7 @@ impl Used {
     ///
     /// # Errors
     /// Two sites want what one command cannot have.
-    pub(crate) fn settings(&self) -> anyhow::Result<Vec<(&'static str, &str, &str)>> {
+    pub fn settings(&self) -> anyhow::Result<Vec<(&'static str, &str, &str)>> {
         let mut all: Vec<(&'static str, &str, &str)> = Vec::new();
         for (side, site) in &self.0 {
             for (key, text) in &site.settings {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 /// Bytes from `4096`, `64K`, `64KiB` (powers of 1024) or `64KB` (powers of 1000).
-pub(crate) fn parse_size(given: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// The text is no size; the error says what was expected.
+pub fn parse_size(given: &str) -> Result<u64, String> {
     let given = given.trim();
     if given.contains('.') && given.parse::<f64>().is_ok_and(|bytes| bytes.fract() > 0.0) {
         return Err(format!("{given:?} is not a size: there are no parts of bytes"));
@@ -17,12 +20,18 @@ pub(crate) fn parse_size(given: &str) -> Result<u64, String> {
 
 /// Bytes a second from `10M`, `10MiB/s`, or bits with `100Mbit/s`. A small `b` is refused: whether it means bits or bytes,
 /// nobody knows.
-pub(crate) fn parse_rate(given: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// The text is no rate; the error says what was expected.
+pub fn parse_rate(given: &str) -> Result<u64, String> {
     parse_exact_rate(given).map(|bytes| bytes as u64)
 }
 
 /// The same, with what is not a whole number of bytes.
-pub(crate) fn parse_exact_rate(given: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// As [`parse_rate`].
+pub fn parse_exact_rate(given: &str) -> Result<f64, String> {
     let text = given.strip_suffix("/s").unwrap_or(given);
     if let Some(number) = text.trim_end().strip_suffix('b') {
         let number = number.trim_end().trim_end_matches('i');
@@ -36,7 +45,10 @@ pub(crate) fn parse_exact_rate(given: &str) -> Result<f64, String> {
 }
 
 /// A time from `90` (seconds), `500ms`, `90s`, `5m`, `2h` or `1d`.
-pub(crate) fn parse_duration(given: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// The text is no time; the error says what was expected.
+pub fn parse_duration(given: &str) -> Result<Duration, String> {
     scaled(given, |unit| match unit {
         "ms" => Some(0.001),
         "" | "s" => Some(1.0),
@@ -95,17 +107,17 @@ fn power(prefix: &str) -> Option<u32> {
 }
 
 /// `1.23 GiB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     iec(bytes as f64)
 }
 
 /// `1.23 GiB/s`.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
+pub fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", iec(bytes_per_second))
 }
 
 /// `9.87 Gbit/s`, for a link.
-pub(crate) fn link_rate(bytes_per_second: f64) -> String {
+pub fn link_rate(bytes_per_second: f64) -> String {
     let mut value = bytes_per_second.max(0.0) * 8.0;
     for unit in ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"] {
         if value < 999.5 {
@@ -139,19 +151,19 @@ fn three_digits(value: f64) -> String {
 }
 
 /// `0.42 s`, `12.3 s`, `4:05` (minutes) or `1:02:03` (hours).
-pub(crate) fn time(seconds: f64) -> String {
+pub fn time(seconds: f64) -> String {
     if seconds < 59.95 { format!("{} s", three_digits(seconds.max(0.0))) } else { clock(seconds) }
 }
 
 /// `0:09`, `4:05`, `1:02:03`.
-pub(crate) fn clock(seconds: f64) -> String {
+pub fn clock(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
 /// `1 file`, `2 files`.
-pub(crate) fn count(number: u64, noun: &str) -> String {
+pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// As of the system; the old file is still there.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(path, bytes, None)
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`write()`].
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(path, bytes, Some(0o600))
 }
 
@@ -59,7 +59,7 @@ fn put(path: &Path, bytes: &[u8], asked: Option<u32>) -> io::Result<()> {
 }
 
 /// Whether two paths lead to one file, or would once it is made.
-pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+pub fn is_same(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
         (Err(_), Err(_)) => matches!((place(one), place(other)), (Some(one), Some(other)) if one == other),

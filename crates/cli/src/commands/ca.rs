@@ -13,7 +13,7 @@ use crate::exit::{Exit, usage};
 const LONGEST: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
-pub(crate) struct CaCommand {
+pub struct CaCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -124,7 +124,7 @@ struct User {
 }
 
 impl CaCommand {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut out = io::stdout().lock();
         match self.action {
             Action::Init(init) => {

@@ -10,7 +10,7 @@ use crate::settings::ConnectionFlags;
 use crate::{local, units};
 
 #[derive(Debug, Args)]
-pub(crate) struct Cat {
+pub struct Cat {
     /// Files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -25,7 +25,7 @@ pub(crate) struct Cat {
 }
 
 impl Cat {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let mut sessions = Sessions::new(&client);

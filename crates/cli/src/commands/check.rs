@@ -18,7 +18,7 @@ Exit codes: 0 nothing differs, 1 something differs, or could not be compared; ot
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Check {
+pub struct Check {
     /// A file or a tree: a path or a URL
     #[arg(value_name = "SOURCE")]
     source: OsString,
@@ -42,7 +42,7 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut sites = Used::default();
         let source = sites.parse(Side::Source, &self.source)?;
         let destination = sites.parse(Side::Destination, &self.destination)?;

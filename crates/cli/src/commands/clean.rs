@@ -19,7 +19,7 @@ use crate::utc;
 /// What interrupted copies leave is kept beside their destination, for the same command to go on with. Running transfers
 /// are not touched: their files are younger.
 #[derive(Debug, Args)]
-pub(crate) struct Clean {
+pub struct Clean {
     /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -34,7 +34,7 @@ pub(crate) struct Clean {
 }
 
 impl Clean {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let mut client = Client::new(&self.connection.0, &mut targets)?;
         // What links lead to is not beneath the directories that were given.

@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::settings::{Flags, Layers, SETTINGS, user_file};
 
 #[derive(Debug, Args)]
-pub(crate) struct Config {
+pub struct Config {
     #[command(subcommand)]
     action: Action,
 }
@@ -29,7 +29,7 @@ enum Action {
 }
 
 impl Config {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let text = match self.action {
             Action::Show { origin } => show(&Layers::load(&Flags::default())?, origin)?,
             Action::Path => {

@@ -21,7 +21,7 @@ pub(crate) const STOPPING: &str =
 #[command(
     override_usage = "ropewalk cp [OPTIONS] SOURCE... DESTINATION\n       ropewalk cp [OPTIONS] --pairs FILE"
 )]
-pub(crate) struct Cp {
+pub struct Cp {
     /// Sources, then the destination: paths, `-` (standard input or output), URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); zero:SIZE as
     /// a source and null: as a destination measure without storage. A source directory that ends with `/` gives its
     /// contents; sources may be patterns. A destination that ends with `/` is a directory
@@ -67,7 +67,7 @@ impl Cp {
         Self { up_to_date: true, ..self }
     }
 
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut sites = Used::default();
         let mut pairs = self.pairs(&mut sites)?;
         let settings = self.settings(&sites)?;

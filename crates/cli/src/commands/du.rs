@@ -13,7 +13,7 @@ use crate::settings::ConnectionFlags;
 use crate::units;
 
 #[derive(Debug, Args)]
-pub(crate) struct Du {
+pub struct Du {
     /// Trees or files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -37,7 +37,7 @@ struct Line<'a> {
 }
 
 impl Du {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let options = Options { recursive: true, ..client.options.clone() };

@@ -17,7 +17,7 @@ use crate::settings::ConnectionFlags;
 use crate::{units, utc};
 
 #[derive(Debug, Args)]
-pub(crate) struct Find {
+pub struct Find {
     /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -76,7 +76,7 @@ fn bound(given: &str) -> Result<Bound, String> {
 }
 
 impl Find {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let mut sessions = Sessions::new(&client);

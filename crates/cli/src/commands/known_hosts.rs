@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::output::say;
 
 #[derive(Debug, Args)]
-pub(crate) struct KnownHosts {
+pub struct KnownHosts {
     #[command(subcommand)]
     action: Action,
 }
@@ -28,7 +28,7 @@ struct Forget {
 }
 
 impl KnownHosts {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         match self.action {
             Action::List => list(),
             Action::Forget(forget) => forget.run(),

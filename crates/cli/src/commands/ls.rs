@@ -12,7 +12,7 @@ use crate::output::{EntryLine, json_line, long_line, shown_name};
 use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
+pub struct Ls {
     /// Directories or files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); the last component may be a pattern
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -33,7 +33,7 @@ pub(crate) struct Ls {
 }
 
 impl Ls {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let mut sessions = Sessions::new(&client);

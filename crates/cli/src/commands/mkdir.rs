@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
-pub(crate) struct Mkdir {
+pub struct Mkdir {
     /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -20,7 +20,7 @@ pub(crate) struct Mkdir {
 }
 
 impl Mkdir {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let mut sessions = Sessions::new(&client);

@@ -12,7 +12,7 @@ use crate::exit::{Exit, usage};
 use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
-pub(crate) struct Mv {
+pub struct Mv {
     /// File or directory: path, or URL (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     source: OsString,
     /// New name, on the same server, or a directory there
@@ -22,7 +22,7 @@ pub(crate) struct Mv {
 }
 
 impl Mv {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = [Target::parse(&self.source)?, Target::parse(&self.destination)?];
         let client = Client::new(&self.connection.0, &mut targets)?;
         let [source, destination] = &targets;

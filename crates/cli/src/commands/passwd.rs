@@ -14,7 +14,7 @@ use crate::secret;
 const LONGEST: u64 = 4096;
 
 #[derive(Debug, Args)]
-pub(crate) struct Passwd {
+pub struct Passwd {
     /// Whose password; asked for twice on a terminal, otherwise read from standard input (one line)
     #[arg(required_unless_present = "list")]
     user: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Passwd {
 }
 
 impl Passwd {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let Some(user) = &self.user else {
             let users = PasswordFile::load(&self.file)?;
             let mut out = io::stdout().lock();

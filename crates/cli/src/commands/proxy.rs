@@ -12,7 +12,7 @@ use crate::exit::{Exit, usage};
 use crate::units::parse_duration;
 
 #[derive(Debug, Args)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     #[command(subcommand)]
     action: Action,
 }
@@ -67,7 +67,7 @@ struct Destroy {
 }
 
 impl Proxy {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let usual = |given: Option<PathBuf>| given.unwrap_or_else(|| Places::of_process().proxy_path());
         match self.action {
             Action::Init(init) => init.run(),

@@ -12,7 +12,7 @@ use crate::exit::{Exit, usage};
 use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
-pub(crate) struct Rm {
+pub struct Rm {
     /// Files and directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -27,7 +27,7 @@ pub(crate) struct Rm {
 }
 
 impl Rm {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let mut sessions = Sessions::new(&client);

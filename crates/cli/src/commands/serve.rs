@@ -19,7 +19,7 @@ use crate::settings::port_range;
 const DEFAULT_FILE: &str = "/etc/ropewalk/server.toml";
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Serve {
+pub struct Serve {
     /// Configuration file; flags are stronger than what it says. Without --config and --root: /etc/ropewalk/server.toml
     /// where that exists
     #[arg(short, long, value_name = "FILE")]
@@ -101,7 +101,7 @@ fn address(given: &str) -> Result<Addresses, String> {
 }
 
 impl Serve {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         // What a session over ssh writes on standard error appears at the client.
         logging::init(self.log.as_deref(), if self.ssh { "warn" } else { "info" }, self.log_format)?;
         if let Some(whose) = self.install_ssh {

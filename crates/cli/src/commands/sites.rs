@@ -7,10 +7,10 @@ use crate::exit::Exit;
 use crate::sites::{Site, Sites as Configured};
 
 #[derive(Debug, Args)]
-pub(crate) struct Sites {}
+pub struct Sites {}
 
 impl Sites {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let sites = Configured::load()?;
         io::stdout().lock().write_all(listed(sites.0.values()).as_bytes())?;
         Ok(Exit::Done)

@@ -12,7 +12,7 @@ use crate::settings::ConnectionFlags;
 use crate::{listing, local, units, utc};
 
 #[derive(Debug, Args)]
-pub(crate) struct Stat {
+pub struct Stat {
     /// Paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
@@ -24,7 +24,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
         let mut sessions = Sessions::new(&client);

@@ -5,13 +5,13 @@ use crate::exit::Exit;
 
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP, override_usage = "ropewalk sync [OPTIONS] SOURCE DESTINATION")]
-pub(crate) struct Sync {
+pub struct Sync {
     #[command(flatten)]
     cp: Cp,
 }
 
 impl Sync {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         self.cp.bringing_up_to_date().run()
     }
 }

@@ -17,7 +17,7 @@ use crate::output::say;
 
 /// Runs it with the arguments that follow the name. The exit codes are GCT's: 0, or 1 when anything failed; 2
 /// for what is not possible here.
-pub(crate) fn main(arguments: Vec<OsString>) -> Exit {
+pub fn main(arguments: Vec<OsString>) -> Exit {
     match options::parse(arguments) {
         Ok(options) => run::run(options),
         Err(options::Wrong::Usage(text)) => {

@@ -19,7 +19,7 @@ use super::{
 use crate::{units, utc};
 
 /// Draws the line of progress and prints what happens.
-pub(crate) struct Human {
+pub struct Human {
     loudness: Loudness,
     /// Nothing is said but to the log.
     mute: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Human {
 }
 
 impl Human {
-    pub(crate) fn new(loudness: Loudness, cancel: &Cancel) -> Self {
+    pub fn new(loudness: Loudness, cancel: &Cancel) -> Self {
         let human = Self::plain(loudness, cancel);
         if progress_wanted(loudness) {
             let (meter, colour) = (Arc::clone(&human.meter), colour_wanted(true));
@@ -85,7 +85,7 @@ impl Human {
     }
 
     /// Takes the line of progress away; nothing is told of the status any more.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         let tickers = std::mem::take(&mut *self.tickers.lock());
         drop(tickers);
     }

@@ -18,7 +18,10 @@ struct Line<'a, T> {
 }
 
 /// `content` (a struct or an event) with the schema, on one line.
-pub(crate) fn json_line<T: Serialize>(out: &mut impl Write, content: &T) -> io::Result<()> {
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn json_line<T: Serialize>(out: &mut impl Write, content: &T) -> io::Result<()> {
     let mut line = escaped(serde_json::to_string(&Line { schema: SCHEMA, content })?);
     line.push('\n');
     out.write_all(line.as_bytes())

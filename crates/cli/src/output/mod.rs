@@ -6,7 +6,6 @@ mod human;
 mod json;
 mod meter;
 mod phrase;
-mod picture;
 pub(crate) mod screen;
 mod summary;
 
@@ -15,10 +14,10 @@ use std::io::{self, IsTerminal, Write};
 use ropewalk_protocol::text::is_harmful;
 
 pub(crate) use entry::{EntryLine, kind_name, long_line, mode_text, shown_name, shown_text};
-pub(crate) use human::Human;
-pub(crate) use json::{Json, json_line};
+pub use human::Human;
+pub(crate) use json::Json;
+pub use json::json_line;
 pub(crate) use phrase::{about, plain};
-pub(crate) use picture::picture;
 use summary::lines as summary_lines;
 
 /// So many characters of a line are shown.
@@ -26,7 +25,7 @@ const LONGEST_LINE: usize = 2000;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Loudness {
+pub enum Loudness {
     /// Errors only.
     Quiet,
     #[default]
@@ -36,7 +35,7 @@ pub(crate) enum Loudness {
 }
 
 /// Whether progress is drawn: only where someone sees it.
-pub(crate) fn progress_wanted(loudness: Loudness) -> bool {
+pub fn progress_wanted(loudness: Loudness) -> bool {
     loudness != Loudness::Quiet
         && io::stderr().is_terminal()
         && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
@@ -48,13 +47,13 @@ fn status_wanted(loudness: Loudness) -> bool {
 }
 
 /// Colours only on a terminal, and not against <https://no-color.org>.
-pub(crate) fn colour_wanted(terminal: bool) -> bool {
+pub fn colour_wanted(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// A line for people on standard error, or several. A closed standard error is no reason to stop. What servers said may be part of
 /// it: control characters are not sent to the terminal.
-pub(crate) fn say(message: impl std::fmt::Display) {
+pub fn say(message: impl std::fmt::Display) {
     let text = bounded(&harmless_but(&message.to_string(), &['\n', '\t']));
     let _ = screen::aside(|| writeln!(io::stderr().lock(), "{text}"));
 }
@@ -75,7 +74,7 @@ fn print_aside(text: &impl std::fmt::Display) -> io::Result<()> {
 
 /// Names as they are shown on a terminal: control characters could do anything there, and those that change the direction of text
 /// would show another name.
-pub(crate) fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     harmless_but(text, &[])
 }
 

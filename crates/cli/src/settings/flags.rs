@@ -30,7 +30,7 @@ const USUAL: [&str; 16] = [
 
 /// Flags that were given, in the order of the table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flags(pub(crate) Vec<(&'static str, String)>);
+pub struct Flags(pub Vec<(&'static str, String)>);
 
 /// Flags of every command that may talk to a server.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub(crate) struct ConnectionFlags(pub(crate) Flags);
 
 /// Flags of `cp`: its own and those of connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CopyFlags(pub(crate) Flags);
+pub struct CopyFlags(pub Flags);
 
 impl Setting {
     /// The flag, and for what is on or off the hidden opposite, which only matters against a configuration file.

@@ -40,7 +40,7 @@ impl fmt::Display for Origin {
 
 /// The values that were set anywhere, each from its strongest source.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layers {
+pub struct Layers {
     values: BTreeMap<&'static str, Value>,
     /// How many sources were read.
     sources: usize,
@@ -65,7 +65,10 @@ impl Layers {
     }
 
     /// The same of a command that is about these sites: what is set for them is stronger than what files say of all.
-    pub(crate) fn load_at(flags: &Flags, sites: &Used) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// A file, a variable or a site is invalid; the error names it.
+    pub fn load_at(flags: &Flags, sites: &Used) -> anyhow::Result<Self> {
         let mut layers = Self::default();
         layers.add_file(Path::new(SYSTEM_FILE))?;
         if let Some(path) = user_file(|name| env::var_os(name)) {
@@ -88,7 +91,11 @@ impl Layers {
         }
     }
 
-    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+    /// Returns the values of all settings.
+    ///
+    /// # Errors
+    /// A value is invalid; the error names its origin.
+    pub fn settings(&self) -> anyhow::Result<Settings> {
         let (mut settings, overruled) = (Settings::default(), self.overruled());
         for setting in SETTINGS {
             let Some(Value { text, origin, .. }) = self.values.get(setting.key) else { continue };

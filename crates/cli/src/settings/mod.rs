@@ -16,16 +16,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use ends::data_credential;
-pub(crate) use flags::{ConnectionFlags, CopyFlags, Flags};
-pub(crate) use layers::{Layers, SYSTEM_FILE, text_of, user_file};
+pub(crate) use flags::ConnectionFlags;
+pub use flags::{CopyFlags, Flags};
+pub use layers::Layers;
+pub(crate) use layers::{SYSTEM_FILE, text_of, user_file};
 use ropewalk_client::Options;
 pub(crate) use table::{SETTINGS, port_range};
 
 /// The values of all settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) options: Options,
-    pub(crate) password_files: PasswordFiles,
+pub struct Settings {
+    pub options: Options,
+    pub password_files: PasswordFiles,
     /// Payload in the socket buffers of all connections together, bytes.
     pub(crate) socket_memory: Option<u64>,
     /// Between lines of status, where nobody sees the line of progress; zero: there are none.
@@ -48,7 +50,7 @@ impl Default for Settings {
 
 /// First line of each: the password for the server whose URL has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PasswordFiles {
+pub struct PasswordFiles {
     pub(crate) common: Option<PathBuf>,
     pub(crate) source: Option<PathBuf>,
     pub(crate) destination: Option<PathBuf>,
@@ -90,7 +92,7 @@ pub(crate) enum Shape {
 }
 
 /// One setting.
-pub(crate) struct Setting {
+pub struct Setting {
     /// The long flag and the key in configuration files.
     pub(crate) key: &'static str,
     pub(crate) short: Option<char>,
@@ -98,7 +100,7 @@ pub(crate) struct Setting {
     pub(crate) group: Group,
     pub(crate) help: &'static str,
     /// Sets it from text; the error says what was expected.
-    pub(crate) apply: fn(&mut Settings, &str) -> Result<(), String>,
+    pub apply: fn(&mut Settings, &str) -> Result<(), String>,
     /// As text that `apply` takes.
     pub(crate) show: fn(&Settings) -> String,
 }
@@ -114,7 +116,7 @@ impl Setting {
         self.group == Group::Ends
     }
 
-    pub(crate) fn find(key: &str) -> Option<&'static Self> {
+    pub fn find(key: &str) -> Option<&'static Self> {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 

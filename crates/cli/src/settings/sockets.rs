@@ -11,7 +11,10 @@ use crate::units::parse_size;
 impl Settings {
     /// While it is held, the socket buffers of this process share what `--socket-memory` grants; the same goes to each that
     /// asks for more.
-    pub(crate) fn keep_socket_memory(&self) -> anyhow::Result<Option<Keeper>> {
+    ///
+    /// # Errors
+    /// A thread cannot be created.
+    pub fn keep_socket_memory(&self) -> anyhow::Result<Option<Keeper>> {
         let Some(budget) = self.socket_memory else { return Ok(None) };
         let division = Division { rule: Rule::Policy(Policy::MaxMin), budget };
         let tell = |kept| {

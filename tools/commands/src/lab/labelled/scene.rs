@@ -356,7 +356,7 @@ seccomp_sandbox=NO
 "#;
 
 /// In place of ssh: enters the other host, which shows itself by a process.
-pub(in crate::commands::lab) const SSH: &str = r#"
+pub(in crate::lab) const SSH: &str = r#"
 [[servers]]
 name = 'sshd'
 host = 'right'

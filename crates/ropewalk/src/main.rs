@@ -3,36 +3,20 @@
 #![forbid(unsafe_code)]
 
 mod cli;
-mod client;
-mod commands;
-mod credentials;
-mod exit;
-mod guc;
-mod habits;
+mod completions;
 mod help;
-mod listing;
-mod local;
-mod logging;
-mod output;
-mod pairs;
-mod profiling;
-mod secret;
-mod selection;
-mod settings;
-mod signals;
-mod sites;
-mod units;
-mod utc;
-mod whole;
+mod man;
 
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ropewalk_cli::exit::Exit;
+use ropewalk_cli::logging::{self, LogFormat};
+use ropewalk_cli::{guc, message, output, signals};
+
 use crate::cli::{Cli, Command};
-use crate::exit::Exit;
-use crate::logging::LogFormat;
 
 fn main() -> ExitCode {
     without_dumps();
@@ -71,19 +55,4 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         logging::init(None, "error", LogFormat::Text)?;
     }
     cli.command.run()
-}
-
-/// The error and its causes, in one line; a cause that the text before already tells is left out.
-fn message(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text += ": ";
-            text += &cause;
-        }
-    }
-    output::plain(&text)
 }

@@ -2,9 +2,9 @@ use std::io::{self, Write};
 
 use clap::Args;
 use clap_complete::{Shell, generate};
+use ropewalk_cli::exit::Exit;
 
 use crate::cli::Cli;
-use crate::exit::Exit;
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {

@@ -2,11 +2,14 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use ropewalk_cli::exit::{self, Exit};
+use ropewalk_cli::{commands, habits};
 
-use crate::commands;
-use crate::exit::{self, Exit};
-use crate::{habits, help};
+use crate::completions::Completions;
+use crate::help;
+use crate::man::Man;
 
 /// GridFTP server and client: moves large amounts of data fast, goes on after interruptions, and checks what it moved.
 #[derive(Debug, Parser)]
@@ -25,12 +28,27 @@ impl Cli {
 
     pub(crate) fn try_from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let matches = with_quantities(Self::definition()).try_get_matches_from(arguments);
-        Self::from_arg_matches_mut(&mut matches.map_err(habits::corrected)?)
+        Self::from_arg_matches_mut(&mut matches.map_err(|error| missing_tool(habits::corrected(error)))?)
     }
 
     /// With all that help, man pages and completions say.
     pub(crate) fn definition() -> clap::Command {
         help::complete(Self::command())
+    }
+}
+
+/// Explains, in a program without the feature `tools`, that a command is one of those.
+fn missing_tool(error: clap::Error) -> clap::Error {
+    const TOOLS: [&str; 6] = ["buffers", "doctor", "lab", "model", "profile", "report"];
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) if TOOLS.contains(&name.as_str()) => Cli::command().error(
+            ErrorKind::InvalidSubcommand,
+            format!(
+                "this program was built without the command '{name}': the feature `tools` of the package \
+                 ropewalk includes it, and is on by default"
+            ),
+        ),
+        _ => error,
     }
 }
 
@@ -80,15 +98,20 @@ pub(crate) enum Command {
     /// Remove what interrupted copies left and nobody went on with
     Clean(commands::clean::Clean),
     /// Ask the models of parallel TCP: goodput and loss by number of streams, the best number
-    Model(Box<commands::model::Model>),
+    #[cfg(feature = "tools")]
+    Model(Box<ropewalk_tools::model::Model>),
     /// Show socket buffers of this host and what needs more; divide memory among connections
-    Buffers(Box<commands::buffers::Buffers>),
+    #[cfg(feature = "tools")]
+    Buffers(Box<ropewalk_tools::buffers::Buffers>),
     /// Check whether this host is ready for a fast or long link; change kernel settings, and back
-    Doctor(commands::doctor::Doctor),
+    #[cfg(feature = "tools")]
+    Doctor(ropewalk_tools::doctor::Doctor),
     /// Say why a transfer was slow, from its profile; put profiles side by side
-    Report(commands::profile_report::Report),
+    #[cfg(feature = "tools")]
+    Report(ropewalk_tools::report::Report),
     /// Measure both ends and the path while a transfer runs, and name what held it back
-    Profile(Box<commands::profile::Profiled>),
+    #[cfg(feature = "tools")]
+    Profile(Box<ropewalk_tools::profile::Profiled>),
     /// Run a server
     Serve(commands::serve::Serve),
     /// Set, remove or list passwords of a server's users
@@ -100,7 +123,8 @@ pub(crate) enum Command {
     /// An authority for a site that has none: host and user certificates, signing policy, gridmap
     Ca(commands::ca::CaCommand),
     /// Try programs and settings on long, lossy and shared paths, emulated on this machine
-    Lab(Box<commands::lab::Lab>),
+    #[cfg(feature = "tools")]
+    Lab(Box<ropewalk_tools::lab::Lab>),
     /// Show the settings of client commands and where they come from
     Config(commands::config::Config),
     /// List the named sites of the configuration: NAME:PATH stands for a URL there
@@ -109,9 +133,9 @@ pub(crate) enum Command {
     #[command(disable_help_flag = true)]
     GlobusUrlCopy(commands::globus_url_copy::GlobusUrlCopy),
     /// Print completions for a shell
-    Completions(commands::completions::Completions),
+    Completions(Completions),
     /// Print the manual page
-    Man(commands::man::Man),
+    Man(Man),
 }
 
 impl Command {
@@ -130,16 +154,22 @@ impl Command {
             Self::Mv(command) => command.run(),
             Self::Rm(command) => command.run(),
             Self::Clean(command) => command.run(),
+            #[cfg(feature = "tools")]
             Self::Model(command) => command.run(),
+            #[cfg(feature = "tools")]
             Self::Buffers(command) => command.run(),
+            #[cfg(feature = "tools")]
             Self::Doctor(command) => command.run(),
+            #[cfg(feature = "tools")]
             Self::Report(command) => command.run(),
+            #[cfg(feature = "tools")]
             Self::Profile(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Proxy(command) => command.run(),
             Self::KnownHosts(command) => command.run(),
             Self::Ca(command) => command.run(),
+            #[cfg(feature = "tools")]
             Self::Lab(command) => command.run(),
             Self::Config(command) => command.run(),
             Self::Sites(command) => command.run(),
@@ -161,18 +191,38 @@ mod tests {
 
     #[test]
     fn negative_quantities_are_told_as_such() {
-        for line in [
+        #[cfg(feature = "tools")]
+        let tools = [
             "model -b -1Gbit/s --rtt 80ms",
             "model -b 1Gbit/s --rtt -80ms",
             "model -b 1Gbit/s --rtt 80ms --loss -0.1",
             "model -b 1Gbit/s --rtt 80ms -n -5",
             "buffers -i -1s",
             "buffers plan -d -1,5 -b 10",
-            "sum --length -1 x",
-        ] {
+        ];
+        #[cfg(not(feature = "tools"))]
+        let tools = [];
+        for line in tools.into_iter().chain(["sum --length -1 x"]) {
             let arguments: Vec<_> = ["ropewalk"].into_iter().chain(line.split(' ')).map(Into::into).collect();
             let error = Cli::try_from_arguments(&arguments).map(|_| ()).map_err(|error| error.kind());
             assert_eq!(error, Err(clap::error::ErrorKind::ValueValidation), "{line}");
+        }
+    }
+
+    #[test]
+    fn options_of_others_are_translated() {
+        let given = ["ropewalk", "cp", "--bwlimit", "3M", "a", "b"].map(Into::into);
+        let error = Cli::try_from_arguments(&given).map(|_| ()).map_err(|error| error.to_string());
+        assert!(error.as_ref().is_err_and(|error| error.contains("--bandwidth")), "{error:?}");
+    }
+
+    #[test]
+    #[cfg(not(feature = "tools"))]
+    fn command_of_a_tool_without_the_feature_is_explained() {
+        for line in [&["lab", "run"][..], &["profile", "--collect"], &["help", "model"]] {
+            let arguments: Vec<_> = ["ropewalk"].iter().chain(line).map(Into::into).collect();
+            let error = Cli::try_from_arguments(&arguments).map(|_| ()).map_err(|error| error.to_string());
+            assert!(error.as_ref().is_err_and(|error| error.contains("the feature `tools`")), "{error:?}");
         }
     }
 }

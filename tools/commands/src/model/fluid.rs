@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::quantity::{self, percent};
 use super::refused;
 use crate::exit::{Exit, usage};
-use crate::output::{json_line, picture, say};
+use crate::output::{json_line, say};
+use crate::picture::picture;
 use crate::units;
 
 /// Curves that a panel can still show apart.

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::quantity::{self, percent, show_ms};
 use super::{refused, report};
 use crate::exit::Exit;
-use crate::output::{json_line, picture};
+use crate::output::json_line;
+use crate::picture::picture;
 use crate::units;
 
 /// From what is known of a path: goodput and loss by number of streams, and the best number. See docs/models.md for what

@@ -18,7 +18,7 @@ use crate::whole;
 ///
 /// With --compare, two to six profiles are put side by side, the earliest first: what changed in settings, rate and causes.
 #[derive(Debug, Args)]
-pub(crate) struct Report {
+pub struct Report {
     /// Profiles; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub(crate) struct Report {
 const LINKED: usize = 200;
 
 impl Report {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         if self.compare && !(2..=MOST_COMPARED).contains(&self.files.len()) {
             return Err(usage(format!(
                 "--compare takes 2 to {MOST_COMPARED} profiles, not {}",

@@ -437,7 +437,7 @@ mod tests {
         assert!(text("case-block").contains("| 64K | 10.0 ± 0.2 | 10.0 ± 0.2 |"));
         assert!(text("case-disks").contains("| 50.0 ± 1.2 | 50 % |") && text("case-disks").contains("`nfs`"));
         assert_eq!(text("case-servers").matches("none found").count(), 4);
-        let document = include_str!("../../../../../../docs/case-study.md");
+        let document = include_str!("../../../../../docs/case-study.md");
         for section in &sections {
             assert!(section.replace_in(document).is_ok(), "{}", section.name);
             for (file, chart) in &section.charts {

@@ -63,6 +63,10 @@ pub(crate) fn complete(command: Command) -> Command {
     );
     let mut command = command.help_template(template).mut_args(hinted);
     for (name, lines) in EXAMPLES {
+        // In a program without the tools.
+        if command.find_subcommand(name).is_none() {
+            continue;
+        }
         command = command.mut_subcommand(name, |below| with_examples(below, lines));
     }
     command.mut_subcommands(with_hints)
@@ -103,14 +107,16 @@ fn grouped(command: &Command) -> String {
     let all: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
     let width = all.iter().map(|below| below.get_name().len()).max().unwrap_or_default();
     for (heading, names) in GROUPS {
-        text += &format!("{heading}:\n");
-        for name in names {
-            let about =
-                all.iter().find(|below| below.get_name() == *name).and_then(|below| below.get_about());
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            text += &format!("  {name:<width$}  {about}\n");
+        let present = names.iter().filter_map(|name| all.iter().find(|below| below.get_name() == *name));
+        let lines: Vec<String> = present
+            .map(|below| {
+                let about = below.get_about().map(ToString::to_string).unwrap_or_default();
+                format!("  {:<width$}  {about}\n", below.get_name())
+            })
+            .collect();
+        if !lines.is_empty() {
+            text += &format!("{heading}:\n{}\n", lines.concat());
         }
-        text.push('\n');
     }
     text
 }
@@ -135,7 +141,7 @@ mod tests {
                 let line = line.split([';', '|', '>']).next().unwrap().trim_start_matches("sudo ");
                 let words = shlex::split(line).unwrap();
                 assert_eq!(words[1], *name);
-                if *name != "globus-url-copy" {
+                if *name != "globus-url-copy" && program.find_subcommand(name).is_some() {
                     let parsed = program.clone().try_get_matches_from(&words);
                     assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
                 }

@@ -33,7 +33,7 @@ use crate::units;
 ///
 /// Exit code 1 says that something keeps the host from using the link; with --verify, that nothing was kept.
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub struct Doctor {
     /// What the link carries
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "restore")]
     rate: Option<u64>,
@@ -97,7 +97,7 @@ struct RestoreReport<'a> {
 }
 
 impl Doctor {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         if self.restore {
             return self.restore();
         }

@@ -37,7 +37,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 #[command(after_help = crate::exit::HELP)]
 #[command(group = ArgGroup::new("timed").args(["seconds", "collect"]).multiple(true))]
 #[command(group = ArgGroup::new("sized").args(["workload", "sweep"]).multiple(true))]
-pub(crate) struct Profiled {
+pub struct Profiled {
     /// What is copied where, as with `cp`
     #[arg(value_names = ["SOURCE", "DESTINATION"], num_args = 2, required_unless_present_any = ["collect", "seconds"])]
     places: Vec<OsString>,
@@ -140,7 +140,7 @@ impl From<Role> for HostRole {
 }
 
 impl Profiled {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         if self.collect && !self.baseline.is_empty() {
             baseline::tell(&self.baseline, self.role.into(), &self.path)?;
             return Ok(Exit::Done);
@@ -313,7 +313,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
 /// For people.
 fn report(profile: &Profile) -> String {
     let terminal = std::io::stdout().is_terminal();
-    ropewalk_profiler::report::terminal(profile, super::profile_report::width(), colour_wanted(terminal))
+    ropewalk_profiler::report::terminal(profile, crate::report::width(), colour_wanted(terminal))
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use ropewalk_lab::sweep::{Design, Group, Options, Store, Trial, Vary, execute, g
 use super::progress::SweepProgress;
 use super::{ScenarioFlags, WorkloadFlags, calls, of_library, of_scenario, of_sweep, stop_at_signal};
 use crate::exit::{Exit, usage};
-use crate::output::{picture, say};
+use crate::output::say;
+use crate::picture::picture;
 
 pub(super) const STOPPING: &str = "ropewalk: stopping; what has been measured is kept, and the same command goes on with it (again: stop at once)";
 

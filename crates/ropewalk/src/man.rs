@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use clap_mangen::Man as Page;
+use ropewalk_cli::exit::{Exit, usage};
 
 use crate::cli::Cli;
-use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use ropewalk_lab::scenario::{Document, Scenario, ScenarioError, Value};
 
-use crate::commands::lab::labelled::SSH;
+use crate::lab::labelled::SSH;
 
 /// A scenario and the files that come of it.
 #[derive(Clone, Debug)]

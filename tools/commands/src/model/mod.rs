@@ -17,7 +17,7 @@ use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
-pub(crate) struct Model {
+pub struct Model {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
@@ -41,7 +41,7 @@ enum Action {
 }
 
 impl Model {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         match (self.action, self.predict) {
             (Some(Action::Eval(eval)), _) => eval.run(),
             (Some(Action::Evaluate(evaluate)), _) => evaluate.run(),

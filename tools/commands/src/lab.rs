@@ -25,7 +25,7 @@ use crate::exit::{Exit, usage};
 use crate::{signals, units};
 
 #[derive(Debug, Args)]
-pub(crate) struct Lab {
+pub struct Lab {
     #[command(subcommand)]
     command: Command,
 }
@@ -53,7 +53,7 @@ enum Command {
 }
 
 impl Lab {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         match self.command {
             Command::Run(command) => command.run(),
             Command::Up(command) => command.run(),

@@ -16,7 +16,7 @@ const VIEW: &str = include_str!("view.js");
 /// The page computes everything itself, compares some results with this program's when it opens, and says so if they
 /// differ.
 #[derive(Debug, Args)]
-pub(in crate::commands::model) struct Page {
+pub(in crate::model) struct Page {
     /// Where to
     file: PathBuf,
 }
@@ -42,7 +42,7 @@ struct Check {
 }
 
 impl Page {
-    pub(in crate::commands::model) fn run(self) -> anyhow::Result<Exit> {
+    pub(in crate::model) fn run(self) -> anyhow::Result<Exit> {
         let checks = serde_json::to_string(&checks().map_err(refused)?)?;
         let page = HTML.replace("/*MODEL*/", MODEL).replace("/*CHECKS*/", &checks).replace("/*VIEW*/", VIEW);
         fs::write(&self.file, page).with_context(|| format!("cannot write {}", self.file.display()))?;

@@ -22,7 +22,7 @@ use crate::{signals, units};
 /// them.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
@@ -90,7 +90,7 @@ struct Line<'a, T> {
 }
 
 impl Buffers {
-    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+    pub fn run(self) -> anyhow::Result<Exit> {
         match self.action {
             Some(Action::Plan(plan)) => plan.run(),
             None if self.negotiate.is_wanted() => self.negotiate.run(&self.show),
