@@ -140,6 +140,7 @@ pub(super) mod optional_bytes {
 
 /// A size in bytes: a number, or a string such as `"64M"` or `"64 MiB"`.
 pub(super) mod bytes {
+    use ropewalk_units::read;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(crate) fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -161,18 +162,12 @@ pub(super) mod bytes {
         }
     }
 
+    /// A size whose unit ends with `B` alone is refused, because `MB` can mean a power of 1000 or of
+    /// 1024.
     fn parse(text: &str) -> Option<u64> {
-        let text = text.trim();
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let shift = match text[digits..].trim_start() {
-            "" | "B" => 0,
-            "K" | "KiB" => 10,
-            "M" | "MiB" => 20,
-            "G" | "GiB" => 30,
-            "T" | "TiB" => 40,
-            _ => return None,
-        };
-        text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
+        let unit = read::unit(text).to_ascii_lowercase();
+        let clear = unit == "b" || unit.ends_with("ib") || !unit.ends_with('b');
+        read::size(text).filter(|_| clear)
     }
 
     #[cfg(test)]
@@ -180,10 +175,11 @@ pub(super) mod bytes {
         use super::parse;
 
         #[test]
-        fn sizes() {
+        fn size_in_powers_of_1024_is_parsed() {
             assert_eq!(parse("64M"), Some(64 << 20));
             assert_eq!(parse("3 KiB"), Some(3 << 10));
             assert_eq!(parse("7"), Some(7));
+            assert_eq!(parse("7B"), Some(7));
             assert_eq!(parse("99999999T"), None);
             assert_eq!(parse("M"), None);
             assert_eq!(parse("1MB"), None);

@@ -1,38 +1,31 @@
-//! Quantities as people write them.
+//! The quantities of the models' options.
+
+use ropewalk_units::read;
 
 use crate::units;
 
-/// Bits a second from `10Gbit/s` or `100MiB/s`. Not from a bare number: elsewhere it would be bytes, but links are thought of in
-/// bits.
+/// Bits per second from `10Gbit/s` or `100MiB/s`. A number without a unit is refused: other options
+/// take it for bytes, but the rate of a link is usually given in bits.
 pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
     let bits = units::parse_exact_rate(text)? * 8.0;
     if !text.contains(['b', 'B']) {
         let number = text.trim().trim_end_matches("/s");
         return Err(format!("{text:?}: bits or bytes? Expected {number}bit/s or {number}B/s"));
     }
-    // Without digits that nobody gave.
+    // Removes digits that come from the conversion.
     let bits = (bits * 1e6).round() / 1e6;
     if bits > 0.0 { Ok(bits) } else { Err("expected more than nothing".into()) }
 }
 
-/// Milliseconds from `80ms`, `350us` or `350µs`. Not from a bare number: elsewhere it would be seconds, but round trips are thought
-/// of in milliseconds.
+/// Milliseconds from `80ms`, `350us` or `350µs`. A number without a unit is refused: other options
+/// take it for seconds, but round trips are usually given in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
     if text.trim().parse::<f64>().is_ok_and(|number| number > 0.0) {
         return Err(format!("{text:?} has no unit: expected for example 80ms or 30s"));
     }
-    // The micro sign, and the Greek letter that looks like it.
-    let micro = ["us", "\u{b5}s", "\u{3bc}s"].iter().find_map(|unit| text.trim_end().strip_suffix(unit));
-    let micro = micro.map(|number| number.trim().parse::<f64>());
-    let ms = match micro {
-        Some(Ok(us)) if us.is_finite() => us / 1000.0,
-        Some(_) => return Err(format!("{text:?} is not a time: expected for example 350us")),
-        None => {
-            let wrong = |_| format!("{text:?} is not a time: expected a number with us, ms, s, m, h or d");
-            units::parse_duration(text).map_err(wrong)?.as_secs_f64() * 1000.0
-        }
-    };
-    if ms > 0.0 { Ok(ms) } else { Err("expected more than nothing".into()) }
+    let time = read::duration(text)
+        .ok_or_else(|| format!("{text:?} is not a time: expected a number with us, ms, s, m, h or d"))?;
+    if time.is_zero() { Err("expected more than nothing".into()) } else { Ok(time.as_nanos() as f64 / 1e6) }
 }
 
 /// Bytes, at least one.
@@ -45,12 +38,7 @@ pub(super) fn bytes(text: &str) -> Result<f64, String> {
 
 /// A share from `0.001` or `0.1%`.
 pub(super) fn share(text: &str) -> Result<f64, String> {
-    let (number, divisor) = match text.trim().strip_suffix('%') {
-        Some(number) => (number.trim(), 100.0),
-        None => (text.trim(), 1.0),
-    };
-    let value = number.parse::<f64>().ok().map(|number| number / divisor);
-    value
+    read::share(text)
         .filter(|value| (0.0..1.0).contains(value))
         .ok_or_else(|| format!("{text:?} is not a loss: expected for example 0.001 or 0.1%, below 1"))
 }
@@ -66,7 +54,7 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// `80 ms`, without digits that nobody gave.
+/// `80 ms`, without digits that come from the conversion.
 pub(super) fn show_ms(ms: f64) -> String {
     let rounded = (ms * 1e6).round() / 1e6;
     format!("{rounded} ms")

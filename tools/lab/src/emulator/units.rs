@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ropewalk_units::{print, read};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -21,36 +22,13 @@ pub struct UnitError {
     pub found: String,
 }
 
-const RATES: &[(&str, f64)] = &[("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)];
-const TIMES: &[(&str, f64)] =
-    &[("min", 60e9), ("s", 1e9), ("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("h", 3600e9)];
-const SIZES: &[(&str, f64)] = &[
-    ("B", 1.0),
-    ("KB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-    ("TB", 1e12),
-    ("KiB", 1024.0),
-    ("MiB", 1048576.0),
-    ("GiB", 1073741824.0),
-    ("TiB", 1099511627776.0),
-];
-
 const RATE: (&str, &str) = ("rate", "a number with bit/s, kbit/s, Mbit/s or Gbit/s, or `unlimited`");
 const TIME: (&str, &str) = ("duration", "a number with ns, us, ms, s, min or h, such as `25ms`");
 const SIZE: (&str, &str) = ("size", "a number with B, KB, MB, GB, TB, KiB, MiB, GiB or TiB");
 const PROBABILITY: (&str, &str) = ("probability", "a number from 0 to 1, or a percentage such as `0.1%`");
 
-fn scaled(text: &str, units: &[(&str, f64)], what: (&'static str, &'static str)) -> Result<f64, UnitError> {
-    let wrong = || UnitError { what: what.0, expected: what.1, found: text.to_owned() };
-    let trimmed = text.trim();
-    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').ok_or_else(wrong)?;
-    let number: f64 = trimmed[..split].replace('_', "").parse().map_err(|_| wrong())?;
-    let unit = trimmed[split..].trim_start();
-    let factor = units.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
-    let value = number * factor;
-    // Values above 2^63 make no sense, neither as nanoseconds nor as bits.
-    if value.is_finite() && value < 9.2e18 { Ok(value) } else { Err(wrong()) }
+fn wrong(what: (&'static str, &'static str), found: &str) -> UnitError {
+    UnitError { what: what.0, expected: what.1, found: found.to_owned() }
 }
 
 /// Reads a duration such as `25ms`, `1.5s` or `0`.
@@ -58,35 +36,20 @@ fn scaled(text: &str, units: &[(&str, f64)], what: (&'static str, &'static str))
 /// # Errors
 /// The text is not a number with one of these units, or the duration is above 290 years.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
-    if text.trim() == "0" {
-        return Ok(Duration::ZERO);
-    }
-    Ok(Duration::from_nanos(scaled(text, TIMES, TIME)?.round() as u64))
-}
-
-/// Prints a duration in the largest unit that needs no fraction, so that [`parse_duration`] returns
-/// the same value.
-pub fn print_duration(value: Duration) -> String {
-    let nanos = value.as_nanos();
-    match nanos {
-        0 => "0".to_owned(),
-        n if n % 1_000_000_000 == 0 => format!("{}s", n / 1_000_000_000),
-        n if n % 1_000_000 == 0 => format!("{}ms", n / 1_000_000),
-        n if n % 1_000 == 0 => format!("{}us", n / 1_000),
-        n => format!("{n}ns"),
-    }
+    read::duration(text)
+        .filter(|time| i64::try_from(time.as_nanos()).is_ok())
+        .filter(|_| !read::unit(text).is_empty() || text.trim() == "0")
+        .ok_or_else(|| wrong(TIME, text))
 }
 
 /// Reads a size in bytes, such as `64KiB`, `10GB` or `1000`.
 ///
 /// # Errors
-/// The text is neither a whole number nor a number with a known unit, or the size is 9.2 EB or more
-/// (with a unit).
+/// The text is neither a whole number nor a number with a known unit, or the size is above
+/// [`i64::MAX`].
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
-    if let Ok(plain) = text.trim().replace('_', "").parse() {
-        return Ok(plain);
-    }
-    Ok(scaled(text, SIZES, SIZE)?.round() as u64)
+    let unit = read::unit(text);
+    read::size(text).filter(|_| unit.is_empty() || unit.ends_with('B')).ok_or_else(|| wrong(SIZE, text))
 }
 
 /// Reads a probability: `0.001` or `0.1%`.
@@ -94,15 +57,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 /// # Errors
 /// The text is not a number, or the number is not within 0 to 1.
 pub fn parse_probability(text: &str) -> Result<f64, UnitError> {
-    let trimmed = text.trim();
-    let value = match trimmed.strip_suffix('%') {
-        Some(percent) => percent.trim_end().parse::<f64>().map(|percent| percent / 100.0),
-        None => trimmed.parse(),
-    };
-    match value {
-        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
-        _ => Err(UnitError { what: PROBABILITY.0, expected: PROBABILITY.1, found: text.to_owned() }),
-    }
+    read::share(text).filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| wrong(PROBABILITY, text))
 }
 
 /// A bit rate; [`Rate::UNLIMITED`] means that serialisation takes no time.
@@ -151,7 +106,12 @@ impl std::str::FromStr for Rate {
         if text.trim() == "unlimited" {
             return Ok(Self::UNLIMITED);
         }
-        let bits = scaled(text, RATES, RATE)?.round() as u64;
+        let bits = read::rate(text)
+            .filter(|_| read::unit(text).ends_with("bit/s"))
+            .map(|bytes| bytes * 8.0)
+            .filter(|&bits| bits < i64::MAX as f64)
+            .ok_or_else(|| wrong(RATE, text))?
+            .round() as u64;
         if bits == 0 {
             return Err(UnitError { what: RATE.0, expected: "at least 1bit/s", found: text.to_owned() });
         }
@@ -163,10 +123,7 @@ impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.get() {
             None => f.write_str("unlimited"),
-            Some(n) if n % 1_000_000_000 == 0 => write!(f, "{}Gbit/s", n / 1_000_000_000),
-            Some(n) if n % 1_000_000 == 0 => write!(f, "{}Mbit/s", n / 1_000_000),
-            Some(n) if n % 1_000 == 0 => write!(f, "{}kbit/s", n / 1_000),
-            Some(n) => write!(f, "{n}bit/s"),
+            Some(bits) => f.write_str(&print::exact_bit_rate(bits)),
         }
     }
 }
@@ -215,7 +172,7 @@ pub mod duration {
     /// # Errors
     /// Those of `serializer`.
     pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&print_duration(*value))
+        serializer.serialize_str(&print::exact_duration(*value))
     }
 
     /// Reads `25ms`.
@@ -272,27 +229,6 @@ pub mod probability {
     }
 }
 
-/// For `#[serde(with)]`: a size in bytes written as `"64KiB"` or `65536`.
-pub mod size {
-    use super::*;
-
-    /// Writes the plain number of bytes.
-    ///
-    /// # Errors
-    /// Those of `serializer`.
-    pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(*value)
-    }
-
-    /// Reads a number of bytes, with or without a unit.
-    ///
-    /// # Errors
-    /// Those of `deserializer`, or the value is not a size ([`parse_size`]).
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        deserializer.deserialize_any(Text(SIZE.1, parse_size))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -335,7 +271,7 @@ mod tests {
         ] {
             let duration = parse_duration(text).unwrap();
             assert_eq!(duration, Duration::from_nanos(nanos));
-            assert_eq!(print_duration(duration), printed);
+            assert_eq!(print::exact_duration(duration), printed);
             assert_eq!(parse_duration(printed).unwrap(), duration);
         }
         for wrong in ["", "25", "ms", "-1s", "1 fortnight"] {

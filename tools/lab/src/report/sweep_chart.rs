@@ -2,6 +2,7 @@
 //! an axis in the order given.
 
 use ropewalk_plot::{Axis, Chart, Panel, Point, Series, Unit};
+use ropewalk_units::read;
 
 use crate::sweep::{Group, Vary};
 
@@ -69,22 +70,10 @@ fn short(name: &str) -> &str {
 
 /// The number of a value such as `8`, `64 KiB`, `64K`, `50ms` or `0.1%`.
 fn place(value: &str) -> Option<f64> {
-    let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
-    let number: f64 = value[..end].parse().ok()?;
-    let factor = match value[end..].trim() {
-        "" | "s" | "bit/s" | "B" => 1.0,
-        "%" => 0.01,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "kbit/s" | "kB" => 1e3,
-        "Mbit/s" | "MB" => 1e6,
-        "Gbit/s" | "GB" => 1e9,
-        "K" | "KiB" => 1024.0,
-        "M" | "MiB" => 1_048_576.0,
-        "G" | "GiB" => 1_073_741_824.0,
-        _ => return None,
-    };
-    Some(number * factor)
+    let number = read::share(value).filter(|number| number.is_finite());
+    let time = || read::duration(value).map(|time| time.as_secs_f64());
+    let rate = || read::rate(value).filter(|_| read::unit(value).ends_with("/s")).map(|bytes| bytes * 8.0);
+    number.or_else(time).or_else(rate).or_else(|| read::size(value).map(|bytes| bytes as f64))
 }
 
 /// A logarithmic axis if the values about double from one to the next.

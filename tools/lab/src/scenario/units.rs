@@ -1,8 +1,11 @@
 //! The types of times, rates and sizes in a scenario: `"50ms"`, `"40MiB/s"`, `"64KiB"`.
 
-use crate::emulator::units;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, str::FromStr, time::Duration};
+
+use ropewalk_units::{print, read};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::emulator::units;
 
 /// A time. A number without a unit, other than 0, is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,10 +51,10 @@ impl FromStr for ByteRate {
     type Err = String;
 
     fn from_str(given: &str) -> Result<Self, String> {
-        let bytes = match given.trim().strip_suffix("/s").filter(|size| size.ends_with('B')) {
-            Some(size) => units::parse_size(size).ok(),
-            None => given.parse::<units::Rate>().ok().and_then(units::Rate::get).map(|bits| bits / 8),
-        };
+        let unit = read::unit(given);
+        let bytes = read::rate(given)
+            .filter(|_| unit.ends_with("B/s") || unit.ends_with("bit/s"))
+            .map(|bytes| bytes as u64);
         bytes.filter(|bytes| *bytes > 0).map(Self).ok_or_else(|| {
             format!("`{given}` is no rate: expected for example `40MiB/s`, `40MB/s` or `100Mbit/s`")
         })
@@ -60,24 +63,19 @@ impl FromStr for ByteRate {
 
 impl fmt::Display for Time {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&units::print_duration(self.0))
+        formatter.write_str(&print::exact_duration(self.0))
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
-            if self.0 >> shift != 0 && self.0.trailing_zeros() >= shift {
-                return write!(formatter, "{}{unit}", self.0 >> shift);
-            }
-        }
-        write!(formatter, "{}", self.0)
+        formatter.write_str(&print::exact_size(self.0))
     }
 }
 
 impl fmt::Display for ByteRate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Size(self.0).to_string() {
+        match print::exact_size(self.0) {
             plain if plain.ends_with('B') => write!(formatter, "{plain}/s"),
             plain => write!(formatter, "{plain}B/s"),
         }

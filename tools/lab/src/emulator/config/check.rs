@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ropewalk_units::print::exact_duration;
+
 use super::{ConfigError, Direction, Loss, Path, Queue, wrong};
-use crate::emulator::units;
 
 /// Longer delays are taken for mistakes; the longest path in use, over satellites, takes less than
 /// 1 s.
@@ -48,18 +49,18 @@ impl Direction {
     /// A delay is above 60 s, the jitter is above the delay, a probability is not within 0 to 1, or
     /// the overhead or the queue is out of its bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let most = units::print_duration(MAX_DELAY);
+        let most = exact_duration(MAX_DELAY);
         if self.delay > MAX_DELAY {
-            return Err(wrong("delay", format_args!("at most {most}"), units::print_duration(self.delay)));
+            return Err(wrong("delay", format_args!("at most {most}"), exact_duration(self.delay)));
         }
         if self.jitter > self.delay {
-            let expected = format!("at most the delay, {}", units::print_duration(self.delay));
-            return Err(wrong("jitter", expected, units::print_duration(self.jitter)));
+            let expected = format!("at most the delay, {}", exact_duration(self.delay));
+            return Err(wrong("jitter", expected, exact_duration(self.jitter)));
         }
         if let Some(reorder) = self.reorder {
             check_share("reorder.probability", reorder.probability)?;
             if reorder.by > MAX_DELAY {
-                let found = units::print_duration(reorder.by);
+                let found = exact_duration(reorder.by);
                 return Err(wrong("reorder.by", format_args!("at most {most}"), found));
             }
         }
@@ -105,12 +106,12 @@ impl Queue {
             }
             Self::Codel(codel) => {
                 if codel.target.is_zero() || codel.target > MAX_DELAY {
-                    let found = units::print_duration(codel.target);
+                    let found = exact_duration(codel.target);
                     return Err(wrong("target", "more than 0, at most 60s", found));
                 }
                 if codel.interval < codel.target || codel.interval > MAX_DELAY {
-                    let expected = format!("target, {}, to 60s", units::print_duration(codel.target));
-                    return Err(wrong("interval", expected, units::print_duration(codel.interval)));
+                    let expected = format!("target, {}, to 60s", exact_duration(codel.target));
+                    return Err(wrong("interval", expected, exact_duration(codel.interval)));
                 }
                 check_limit("limit", codel.limit)
             }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ropewalk_units::print::exact_duration;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
@@ -39,7 +40,7 @@ impl TryFrom<RawPath> for Path {
         path.mtu = raw.mtu.unwrap_or(path.mtu);
         if let Some(round_trip) = raw.round_trip {
             if [&raw.both, &raw.forward, &raw.backward].iter().any(|patch| patch.delay.is_some()) {
-                return Err(wrong("round_trip", "no delay beside it", units::print_duration(round_trip)));
+                return Err(wrong("round_trip", "no delay beside it", exact_duration(round_trip)));
             }
             path.forward.delay = round_trip / 2;
             path.backward.delay = round_trip - round_trip / 2;
