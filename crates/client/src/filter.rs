@@ -1,13 +1,10 @@
 //! Which files of a tree take part: include and exclude globs, lists of names, sizes and ages.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bstr::{BStr, BString, ByteSlice};
-use globset::{GlobBuilder, GlobMatcher};
+use ropewalk_glob::Pattern;
 use ropewalk_storage::Kind;
 
 use crate::{Entry, Limits, Options};
@@ -18,7 +15,7 @@ use crate::{Entry, Limits, Options};
 pub struct PatternError {
     pub pattern: String,
     #[source]
-    source: globset::Error,
+    source: ropewalk_glob::PatternError,
 }
 
 /// Which paths of a tree take part. The last pattern that matches decides; where none does, all take part unless
@@ -135,7 +132,7 @@ impl Rule {
     fn new(include: bool, text: &str) -> Result<Self, PatternError> {
         let trimmed = text.strip_suffix('/').unwrap_or(text);
         let name_only = !trimmed.contains('/');
-        let glob = Pattern::new(trimmed.strip_prefix('/').unwrap_or(trimmed).as_bytes())?;
+        let glob = path_pattern(trimmed.strip_prefix('/').unwrap_or(trimmed).as_bytes())?;
         Ok(Self { include, glob, name_only, directory_only: text.ends_with('/') })
     }
 
@@ -151,48 +148,9 @@ impl Rule {
     }
 }
 
-/// A glob in which `*` and `?` do not match `/`, `**` does.
-#[derive(Debug)]
-pub(crate) struct Pattern {
-    glob: GlobMatcher,
-    /// It has bytes that are part of no character.
-    stray: bool,
-}
-
-impl Pattern {
-    pub(crate) fn new(pattern: &[u8]) -> Result<Self, PatternError> {
-        let text = as_text(pattern);
-        let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build();
-        let glob = glob
-            .map_err(|source| PatternError { pattern: pattern.to_str_lossy().into_owned(), source })?
-            .compile_matcher();
-        Ok(Self { glob, stray: matches!(text, Cow::Owned(_)) })
-    }
-
-    pub(crate) fn matches(&self, name: &BStr) -> bool {
-        if self.stray {
-            self.glob.is_match(&*as_text(name))
-        } else {
-            self.glob.is_match(OsStr::from_bytes(name))
-        }
-    }
-}
-
-/// Globs are of characters, names of bytes: in a pattern that has some that are part of no character, and in the names that it is
-/// to match, each of those is one of its own, of those for private use, from here on.
-const STRAY: u32 = 0x10_FF00;
-
-fn as_text(bytes: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = bytes.to_str() {
-        return text.into();
-    }
-    let stray = |byte: &u8| char::from_u32(STRAY + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER);
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(stray));
-    }
-    text.into()
+pub(crate) fn path_pattern(pattern: &[u8]) -> Result<Pattern, PatternError> {
+    Pattern::path(pattern)
+        .map_err(|source| PatternError { pattern: pattern.to_str_lossy().into_owned(), source })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Globs in paths: `*`, `?`, `[abc]`, `{a,b}`; `**` crosses directories.
 
 use bstr::{BStr, BString, ByteSlice};
+use ropewalk_glob::Pattern;
 
 use crate::Entry;
-use crate::filter::{Pattern, PatternError};
+use crate::filter::{PatternError, path_pattern};
 
 /// A path with a glob in it, taken apart.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Glob {
             .filter(|component| !component.is_empty())
             .map(|component| match component {
                 b"**" => Ok(Component::AnyDepth),
-                name => Pattern::new(name).map(Component::Name),
+                name => path_pattern(name).map(Component::Name),
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { base: base.into(), components })
@@ -77,7 +78,7 @@ fn judge(components: &[Component], names: &[&[u8]]) -> Verdict {
             Verdict { matches: empty, enter: true }
         }
         (Some((Component::Name(glob), later)), Some((name, deeper))) => {
-            if glob.matches(name.as_bstr()) {
+            if glob.matches(name) {
                 judge(later, deeper)
             } else {
                 Verdict { matches: false, enter: false }

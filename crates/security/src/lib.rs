@@ -6,14 +6,12 @@
 
 mod access;
 mod account;
-mod glob;
 mod passwords;
 mod rules;
 mod verifier;
 
 pub use access::{AccessList, AddressPattern, InvalidAddressPattern, canonical};
 pub use account::Account;
-pub use glob::{LONGEST_PATTERN, glob, is_glob};
 pub use passwords::{PasswordError, PasswordFile, valid_user_name};
 pub use rules::{Access, InvalidRule, Rules};
 pub use verifier::Verifier;

@@ -4,9 +4,8 @@
 //! account's root. All functions only compute on paths; they do not look at the file system.
 
 use bstr::{BString, ByteSlice};
+use ropewalk_glob::{LONGEST_PATTERN, Pattern, is_glob};
 use ropewalk_protocol::path::{InvalidPath, VirtualPath};
-
-use crate::glob::{LONGEST_PATTERN, glob};
 
 /// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,9 @@ struct Alias {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    components: Vec<BString>,
+    components: Vec<Pattern>,
+    /// The length of its path without slashes.
+    letters: usize,
     read: bool,
     write: bool,
 }
@@ -184,7 +185,7 @@ impl Rules {
         let matching = self.rules.iter().filter(|rule| rule.covers(path));
         // If two rules match equally many components, the one with more letters is more specific;
         // after that the later one decides.
-        let best = matching.max_by_key(|rule| (rule.components.len(), rule.letters()));
+        let best = matching.max_by_key(|rule| (rule.components.len(), rule.letters));
         best.map_or((false, false), |rule| (rule.read, rule.write))
     }
 
@@ -225,7 +226,7 @@ impl Rule {
         let (name, alias) = match colon {
             None => (resolve(path)?, None),
             Some(at) => {
-                if path.find_byteset(b"*?[").is_some() {
+                if is_glob(path) {
                     return Err(InvalidRule::Pattern(rule.into()));
                 }
                 let (place, name) = (resolve(&path[..at])?, resolve(&path[at + 1..])?);
@@ -237,21 +238,24 @@ impl Rule {
         if name.components().any(|component| component.len() > LONGEST_PATTERN) {
             return Err(InvalidRule::Long(rule.into()));
         }
-        Ok((Self { components: name.components().map(Into::into).collect(), read, write }, alias))
+        let letters = name.components().map(|component| component.len()).sum();
+        let components = name.components().map(|component| Pattern::shell(component)).collect();
+        Ok((Self { components, letters, read, write }, alias))
     }
 
     /// Whether the rule's path is this path or one above it.
     fn covers(&self, path: &[&[u8]]) -> bool {
-        self.components.len() <= path.len() && self.components.iter().zip(path).all(|(p, n)| glob(p, n))
+        self.components.len() <= path.len() && self.matches(path)
     }
 
     /// Whether the rule's path is beneath this path.
     fn is_beneath(&self, path: &[&[u8]]) -> bool {
-        self.components.len() > path.len() && self.components.iter().zip(path).all(|(p, n)| glob(p, n))
+        self.components.len() > path.len() && self.matches(path)
     }
 
-    fn letters(&self) -> usize {
-        self.components.iter().map(|c| c.len()).sum()
+    /// Whether all components that both have match.
+    fn matches(&self, path: &[&[u8]]) -> bool {
+        self.components.iter().zip(path).all(|(pattern, name)| pattern.matches(name))
     }
 }
 

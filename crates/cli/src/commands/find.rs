@@ -1,12 +1,11 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
 
 use anyhow::bail;
 use bstr::{BStr, ByteSlice};
 use clap::{Args, ValueEnum};
-use globset::{Glob, GlobMatcher};
 use ropewalk_client::Entry;
+use ropewalk_glob::{Pattern, PatternError};
 use ropewalk_storage::Kind;
 
 use crate::client::{Client, Sessions, parse_targets};
@@ -23,7 +22,7 @@ pub struct Find {
     locations: Vec<OsString>,
     /// The name (the last component) matches this pattern
     #[arg(long, value_name = "GLOB", value_parser = glob)]
-    name: Option<GlobMatcher>,
+    name: Option<Pattern>,
     /// Files, directories or symbolic links, which are not followed
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Type>,
@@ -63,8 +62,8 @@ enum Bound {
     Exactly(u64),
 }
 
-fn glob(given: &str) -> Result<GlobMatcher, String> {
-    Glob::new(given).map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())
+fn glob(given: &str) -> Result<Pattern, PatternError> {
+    Pattern::path(given.as_bytes())
 }
 
 fn bound(given: &str) -> Result<Bound, String> {
@@ -128,8 +127,7 @@ impl Find {
             (Some(Bound::Exactly(bound)), Some(size)) => size == bound,
             (Some(_), None) => false,
         };
-        kind && size
-            && self.name.as_ref().is_none_or(|glob| glob.is_match(Path::new(&*name.to_os_str_lossy())))
+        kind && size && self.name.as_ref().is_none_or(|pattern| pattern.matches(name))
     }
 
     fn is_of_time(&self, entry: &Entry) -> bool {

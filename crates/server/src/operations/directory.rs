@@ -1,10 +1,11 @@
 //! The entries that a listing of one directory shows.
 
 use bstr::BStr;
+use ropewalk_glob::{LONGEST_PATTERN, Pattern, is_glob};
 use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, ListForm};
-use ropewalk_security::{Access, LONGEST_PATTERN, glob, is_glob};
+use ropewalk_security::Access;
 use ropewalk_storage::{Error, ErrorKind, Kind, Metadata, Result, is_temporary_name};
 
 use super::{entries, failure};
@@ -98,7 +99,8 @@ impl Directory<'_> {
         let place = self.login.existing(&parent, Access::List)?;
         let hidden = pattern.starts_with(b".");
         let mut some = false;
-        let matches = |name: &BStr| (hidden || !name.starts_with(b".")) && glob(pattern, name);
+        let pattern = Pattern::shell(pattern);
+        let matches = |name: &BStr| (hidden || !name.starts_with(b".")) && pattern.matches(name);
         self.each(&place, matches, &mut |entry| {
             some = true;
             sink(entry)
