@@ -1,4 +1,9 @@
-//! The parts of DER (X.690) that certificates need: a reader that never panics, and a writer.
+//! The parts of DER (X.690) that certificates need: a reader, which never panics, and a writer.
+//! The crate `der` splits the input into elements. Its types for values are stricter than
+//! certificates in use, so the callers interpret the content.
+
+use der::asn1::AnyRef;
+use der::{ErrorKind, Header, Reader as _, SliceReader, Tag};
 
 pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const INTEGER: u8 = 0x02;
@@ -23,6 +28,16 @@ pub enum DerError {
     Trailing,
     #[error("a value is out of its range")]
     Value,
+}
+
+impl From<der::Error> for DerError {
+    fn from(error: der::Error) -> Self {
+        match error.kind() {
+            ErrorKind::Incomplete { .. } => Self::Truncated,
+            ErrorKind::IndefiniteLength | ErrorKind::Overlength | ErrorKind::Overflow => Self::Length,
+            _ => Self::Value,
+        }
+    }
 }
 
 /// Reads elements one after another.
@@ -57,28 +72,15 @@ impl<'a> Reader<'a> {
         self.0.first().copied()
     }
 
+    /// Reads the next element, whatever its tag is.
     pub(crate) fn any(&mut self) -> Result<Element<'a>, DerError> {
-        let bytes = self.0;
-        let (&tag, rest) = bytes.split_first().ok_or(DerError::Truncated)?;
-        // Tags above 30 take several bytes; certificates have none.
-        if tag & 0x1f == 0x1f {
-            return Err(DerError::Value);
-        }
-        let (&first, rest) = rest.split_first().ok_or(DerError::Truncated)?;
-        let (length, header) = match first {
-            0..=0x7f => (usize::from(first), 2),
-            0x81..=0x84 => {
-                let count = usize::from(first & 0x7f);
-                let octets = rest.get(..count).ok_or(DerError::Truncated)?;
-                let length = octets.iter().fold(0usize, |sum, &octet| sum << 8 | usize::from(octet));
-                (length, 2 + count)
-            }
-            _ => return Err(DerError::Length),
-        };
-        let end = header.checked_add(length).ok_or(DerError::Length)?;
-        let whole = bytes.get(..end).ok_or(DerError::Truncated)?;
-        self.0 = &bytes[end..];
-        Ok(Element { tag, content: &whole[header..], whole })
+        let mut reader = SliceReader::new(self.0)?;
+        let header = Header::peek(&reader)?;
+        let whole = reader.tlv_bytes()?;
+        let tag = *whole.first().ok_or(DerError::Truncated)?;
+        let content = whole.len() - usize::try_from(header.length())?;
+        self.0 = &self.0[whole.len()..];
+        Ok(Element { tag, content: &whole[content..], whole })
     }
 
     pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, DerError> {
@@ -109,16 +111,7 @@ impl<'a> Reader<'a> {
 
 /// The value of the content octets of an INTEGER.
 pub(crate) fn unsigned(content: &[u8]) -> Result<u64, DerError> {
-    let digits = match content {
-        [] => return Err(DerError::Value),
-        [first, ..] if first & 0x80 != 0 => return Err(DerError::Value),
-        [0, rest @ ..] => rest,
-        all => all,
-    };
-    if digits.len() > 8 {
-        return Err(DerError::Value);
-    }
-    Ok(digits.iter().fold(0, |sum, &octet| sum << 8 | u64::from(octet)))
+    Ok(AnyRef::new(Tag::Integer, content)?.decode_as()?)
 }
 
 /// Encodes one element with this tag around `content`.
