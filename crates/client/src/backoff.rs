@@ -1,6 +1,5 @@
 //! Pauses between tries: exponential, with jitter, so that many clients do not come back at once.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 const LONGEST: Duration = Duration::from_secs(60);
@@ -8,9 +7,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The pause before try `number` (the first one after a failure is 1): `first` doubled each time, a minute at most
 /// (unless the first one is longer), less up to half of it by chance.
 pub(crate) fn pause(first: Duration, number: u32) -> Duration {
-    // A hasher's random keys are randomness enough here.
-    let chance = RandomState::new().hash_one(number);
-    pause_with(first, number, chance)
+    pause_with(first, number, fastrand::u64(..))
 }
 
 /// The shortest that [`pause`] gives.

@@ -2,7 +2,6 @@
 //! transfers keep the same books.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -88,8 +87,7 @@ pub(crate) fn part_of(task: &Task) -> BString {
 
 /// A temporary name beside a place that nobody else has.
 pub(crate) fn part_apart(path: &[u8]) -> BString {
-    // A hasher's random keys are randomness enough here.
-    part_path(path, Some(RandomState::new().hash_one(path)))
+    part_path(path, Some(crate::random::unique()))
 }
 
 /// Devices must not be replaced by files, nor open files that /dev and /proc have names for. What is beneath /dev/shm are

@@ -48,6 +48,7 @@ mod plan;
 mod profile;
 mod put;
 mod queue;
+mod random;
 mod ready;
 mod relay;
 mod remote;

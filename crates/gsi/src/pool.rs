@@ -2,7 +2,6 @@
 //! link to such a file, with a name made from the subject. A file with one link is free, so no lock
 //! is needed.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -68,7 +67,7 @@ pub fn lease(directory: &Path, pool: &str, subject: &str) -> Result<String, Pool
             break;
         }
         // A random delay, so that both do not retry in step.
-        std::thread::sleep(Duration::from_micros(RandomState::new().hash_one(round) % (1000 << round)));
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..1000 << round)));
     }
     Err(PoolError::Exhausted { pool: pool.to_owned(), directory: directory.to_owned() })
 }

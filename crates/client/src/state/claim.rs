@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +14,8 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
+
+use crate::random::unique;
 
 /// Runs at the same time that find a tag again.
 const RUNS: u32 = 256;
@@ -31,7 +32,7 @@ impl Claims {
     /// The tag of uploads without a journal.
     pub(super) fn of_run(&self, directory: Option<&Path>) -> u64 {
         let find = || directory.and_then(|directory| find_run(directory).ok().flatten());
-        self.run.get_or_init(|| find().unwrap_or_else(|| (chance(), None))).0
+        self.run.get_or_init(|| find().unwrap_or_else(|| (unique(), None))).0
     }
 
     /// The tag of the upload that this journal is of. `known`: reads the tag that it had, once nobody else has it.
@@ -44,7 +45,7 @@ impl Claims {
             tracing::debug!(%error, "cannot lock a journal: an interrupted upload will begin anew");
             None
         });
-        let tag = lock.as_ref().and_then(|_| known()).unwrap_or_else(chance);
+        let tag = lock.as_ref().and_then(|_| known()).unwrap_or_else(unique);
         held.insert(journal.to_owned(), (lock, tag));
         tag
     }
@@ -100,7 +101,7 @@ fn find_run(directory: &Path) -> io::Result<Option<(u64, Option<File>)>> {
         let Some(mut file) = lock(&directory.join(format!("run-{n}.lock")))? else { continue };
         let mut secret = [0; 8];
         if file.read_exact(&mut secret).is_err() {
-            secret = chance().to_le_bytes();
+            secret = unique().to_le_bytes();
             file.set_len(0)?;
             file.write_all(&secret)?;
         }
@@ -108,15 +109,10 @@ fn find_run(directory: &Path) -> io::Result<Option<(u64, Option<File>)>> {
         let mut hasher = Hasher::new(Algorithm::Sha256);
         hasher.update(&secret);
         hasher.update(rustix::system::uname().nodename().to_bytes());
-        let tag = u64::from_str_radix(&hasher.finish()[..16], 16).unwrap_or_else(|_| chance());
+        let tag = u64::from_str_radix(&hasher.finish()[..16], 16).unwrap_or_else(|_| unique());
         return Ok(Some((tag, Some(file))));
     }
     Ok(None)
-}
-
-fn chance() -> u64 {
-    // A hasher's random keys are randomness enough here.
-    RandomState::new().hash_one(std::process::id())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The binary format of a journal: a header with the key of the source, and records of fixed size.
 //! Numbers are little-endian. Header and records have CRC-32C checks, so damage is detected.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 
 use super::JournalKey;
@@ -29,7 +28,7 @@ pub(super) fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
 /// The seed is part of the check of each record, so that records of an older journal in reused disk
 /// blocks are not accepted.
 pub(super) fn new_seed() -> u32 {
-    RandomState::new().build_hasher().finish() as u32
+    fastrand::u32(..)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

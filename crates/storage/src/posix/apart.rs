@@ -1,8 +1,6 @@
 //! Renames an entry that is not a directory, even if other processes rename entries at the same
 //! time.
 
-use std::hash::{BuildHasher as _, RandomState};
-
 use ropewalk_protocol::path::VirtualPath;
 use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
@@ -21,8 +19,9 @@ pub(super) fn rename(
     if is_one_place(old, new)? {
         return Ok(());
     }
-    let secret = [(); 2].map(|()| RandomState::new().hash_one(0));
-    let name = format!(".{:016x}{:016x}.ropewalk-part", secret[0], secret[1]);
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret).map_err(|_| Errno::IO)?;
+    let name = format!(".{:032x}.ropewalk-part", u128::from_ne_bytes(secret));
     let beside =
         to.parent().unwrap_or_else(VirtualPath::root).child(name.as_bytes()).map_err(|_| Errno::INVAL)?;
     let between = new.sibling(&beside);
