@@ -12,6 +12,8 @@ use rustix::event::PollFlags;
 use crate::{Connection, Driver, Listener, SocketOptions, Wait, WaitAlone};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A wait that long is a hang.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Runs every check against a driver that can listen at `address` (port 0).
@@ -109,10 +111,9 @@ fn time_limit(driver: &dyn Driver, address: SocketAddr) {
 
 fn nonblocking(driver: &dyn Driver, address: SocketAddr) {
     let (mut near, mut far) = pair(driver, address);
+    near.set_time_limit(FOREVER).unwrap();
     near.set_nonblocking(true).unwrap();
-    let began = Instant::now();
     assert_eq!(near.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    assert!(began.elapsed() < PATIENCE / 2);
     far.write_all(b"x").unwrap();
     WaitAlone.wait(near.poll_fd(), PollFlags::IN, Instant::now() + PATIENCE).unwrap();
     assert_eq!(near.read(&mut [0; 10]).unwrap(), 1);
@@ -125,8 +126,8 @@ fn nonblocking(driver: &dyn Driver, address: SocketAddr) {
 
 fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {
     let (mut near, _far) = pair(driver, address);
+    near.set_time_limit(FOREVER).unwrap();
     let breaker = near.breaker().unwrap();
-    let began = Instant::now();
     thread::scope(|scope| {
         scope.spawn(move || {
             thread::sleep(SHORT);
@@ -137,13 +138,12 @@ fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {
             assert_eq!(n, 0);
         }
     });
-    assert!(began.elapsed() < PATIENCE / 2);
 }
 
 fn broken_off_while_writing(driver: &dyn Driver, address: SocketAddr) {
     let (mut near, _far) = pair(driver, address);
+    near.set_time_limit(FOREVER).unwrap();
     let breaker = near.breaker().unwrap();
-    let began = Instant::now();
     thread::scope(|scope| {
         scope.spawn(move || {
             thread::sleep(SHORT);
@@ -152,7 +152,6 @@ fn broken_off_while_writing(driver: &dyn Driver, address: SocketAddr) {
         let data = vec![0; 1 << 20];
         while near.write(&data).is_ok() {}
     });
-    assert!(began.elapsed() < PATIENCE / 2);
 }
 
 fn breaker_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
@@ -176,22 +175,20 @@ fn accept_deadline(driver: &dyn Driver, address: SocketAddr) {
     let began = Instant::now();
     assert!(listener.accept(began).unwrap().is_none());
     assert!(listener.accept(began + SHORT).unwrap().is_none());
-    assert!(began.elapsed() >= SHORT && began.elapsed() < PATIENCE);
+    assert!(began.elapsed() >= SHORT);
 }
 
 fn accept_broken_off(driver: &dyn Driver, address: SocketAddr) {
     let listener = listen(driver, address);
     let breaker = listener.breaker().unwrap();
-    let began = Instant::now();
     thread::scope(|scope| {
         scope.spawn(move || {
             thread::sleep(SHORT);
             breaker.break_off();
         });
-        let error = listener.accept(began + PATIENCE).err().unwrap();
+        let error = listener.accept(Instant::now() + FOREVER).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     });
-    assert!(began.elapsed() < PATIENCE / 2);
 }
 
 fn connect_refused(driver: &dyn Driver, address: SocketAddr) {

@@ -89,6 +89,8 @@ pub struct Flood {
     pub received: Vec<u64>,
     /// Time from the first arrival to the last.
     pub time: Duration,
+    /// Time from before the first datagram was sent to the last arrival.
+    pub whole_time: Duration,
 }
 
 /// Sends `count` numbered datagrams of `bytes` (IP packets) at no more than `rate` bits per second,
@@ -118,7 +120,7 @@ pub fn flood(
                 Err(error) => panic!("{error}"),
             }
         }
-        (received, last - first.unwrap())
+        (received, first.unwrap(), last)
     });
     let start = Instant::now();
     let mut datagram = vec![0; bytes - 28];
@@ -132,8 +134,8 @@ pub fn flood(
         datagram[..8].copy_from_slice(&number.to_be_bytes());
         sender.send(&datagram).unwrap();
     }
-    let (received, time) = receiving.join().unwrap();
-    Flood { sent: count, received, time }
+    let (received, first, last) = receiving.join().unwrap();
+    Flood { sent: count, received, time: last - first, whole_time: last - start }
 }
 
 /// Sends `bytes` over TCP from left to right, checks every byte, and returns the time from the

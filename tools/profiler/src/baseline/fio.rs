@@ -86,8 +86,6 @@ fn named(path: &Path) -> OsString {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::time::Instant;
-
     use super::*;
 
     fn shell(script: &str) -> Command {
@@ -112,10 +110,8 @@ mod tests {
 
     #[test]
     fn fio_when_it_does_not_end_is_killed() {
-        let begin = Instant::now();
-        let stuck = run(shell("sleep 1000"), Work::Read, Path::new("/x"), SHORT, Duration::ZERO);
+        let stuck = run(shell("sleep infinity"), Work::Read, Path::new("/x"), SHORT, Duration::ZERO);
         assert!(matches!(stuck, Err(Unavailable::Failed(why)) if why.contains("did not end")));
-        assert!(begin.elapsed() < LONG);
     }
 
     #[test]
