@@ -4,6 +4,7 @@
 
 use bstr::ByteSlice;
 use ropewalk_fuzz::{Decisions, ITERATIONS, soup};
+use ropewalk_glob::Pattern;
 use ropewalk_protocol::ascii::{FromWire, ToWire};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::Command;
@@ -510,5 +511,22 @@ fn ascii() {
 fn header() {
     bolero::check!().with_iterations(ITERATIONS).with_type::<[u8; Header::LEN]>().for_each(|bytes| {
         assert_eq!(Header::from_bytes(*bytes).to_bytes(), *bytes);
+    });
+}
+
+#[test]
+fn patterns() {
+    const WORDS: &[&[u8]] = &[b"*", b"**/", b"?", b"[", b"[!a-", b"]", b"{", b",", b"}", b"\\", b"/", b"a"];
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        let mut choose = Decisions(input);
+        let name = choose.bytes(20);
+        let pattern = soup(choose.0, WORDS);
+        Pattern::shell(&pattern).matches(&name);
+        if let Ok(pattern) = Pattern::path(&pattern) {
+            pattern.matches(&name);
+        }
+        let escaped: Vec<u8> = name.iter().flat_map(|&byte| [b'\\', byte]).collect();
+        assert!(Pattern::shell(&escaped).matches(&name));
+        assert!(Pattern::path(&escaped).unwrap().matches(&name));
     });
 }
