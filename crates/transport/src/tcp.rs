@@ -3,7 +3,7 @@
 //! Connections and listeners can be aborted from other threads with a breaker.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,9 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::{
-    Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion, local_address,
-};
+use crate::{Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion};
 
 /// How many connections may wait to be accepted. The kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 1024;
@@ -129,6 +127,18 @@ const LOCAL_CONGESTION: &str = "reno";
 fn is_this_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
         || local_address(address).is_ok_and(|local| local == address.ip())
+}
+
+/// Returns the address of this host from which `remote` is reached. No packet is sent.
+///
+/// # Errors
+/// There is no route to `remote`, or no socket can be made.
+pub fn local_address(remote: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr =
+        if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(remote)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Makes a socket with all options that must be set before the handshake: the window scale is

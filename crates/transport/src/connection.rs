@@ -1,0 +1,109 @@
+//! The interface of a connection: a stream of bytes that a driver has made.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::TcpInfo;
+
+/// A connected data stream. It is blocking, but no call blocks longer than the time limit: the call
+/// then fails with `WouldBlock`.
+pub trait Connection: Read + Write + Send {
+    /// The descriptor whose bytes are exactly the bytes of this stream, if there is one. `sendfile`
+    /// and `splice` may use it.
+    fn plain_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// A descriptor to wait on with `poll`. More data may be buffered in the stream, see
+    /// [`Connection::buffered`].
+    fn poll_fd(&self) -> BorrowedFd<'_>;
+    /// The number of bytes that were received and decoded but not read yet, which `poll` does not
+    /// see. 0 for plain TCP.
+    fn buffered(&self) -> usize {
+        0
+    }
+    /// Sets the time limit of each read and write.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    fn set_time_limit(&mut self, limit: Duration) -> io::Result<()>;
+    /// Sets non-blocking mode: a call that would have to wait fails with `WouldBlock` at once.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    fn set_nonblocking(&mut self, on: bool) -> io::Result<()>;
+    /// Sets socket buffers (bytes) of the open connection; `None` does not change a buffer. This is
+    /// a hint: drivers without such buffers ignore it.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2). A size beyond the kernel's limit is not an error.
+    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
+        let _ = (send, receive);
+        Ok(())
+    }
+    /// Makes the connection use this congestion control from now on. This is a hint, as
+    /// [`SocketOptions::congestion`] is.
+    fn set_congestion(&mut self, name: &str) {
+        let _ = name;
+    }
+    /// Limits the bytes that wait unsent in the kernel: a write waits while there are more (tcp(7),
+    /// TCP_NOTSENT_LOWAT). Bytes in flight do not count. This is a hint: drivers without such a
+    /// limit ignore it.
+    fn set_unsent_limit(&mut self, bytes: u32) {
+        let _ = bytes;
+    }
+    /// Sends all written data and closes the sending direction. In MODE S this marks the end of the
+    /// file.
+    ///
+    /// # Errors
+    /// The connection has failed, or data that a layer has buffered cannot be sent.
+    fn finish(&mut self) -> io::Result<()>;
+    /// From now on, dropping the connection must not look like an orderly end to the peer: TCP
+    /// sends RST.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    fn reset_on_drop(&mut self) -> io::Result<()>;
+    /// Returns a handle with which another thread can abort this connection. The handle does not
+    /// keep the connection open.
+    ///
+    /// # Errors
+    /// The driver cannot abort connections; TCP always can.
+    fn breaker(&self) -> io::Result<Breaker>;
+    /// The local address.
+    ///
+    /// # Errors
+    /// Those of getsockname(2).
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+    /// The address of the peer.
+    ///
+    /// # Errors
+    /// Those of getpeername(2): `NotConnected` after the connection has failed.
+    fn peer_addr(&self) -> io::Result<SocketAddr>;
+    /// The time spent so far on the protection of the connection's data. 0 for plain TCP.
+    fn sealing(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// The kernel's statistics of the connection, if it is TCP.
+    fn info(&self) -> Option<TcpInfo>;
+}
+
+/// Aborts a connection or listener from another thread. A call that blocks in it fails at once.
+#[derive(Clone)]
+pub struct Breaker(Arc<dyn Fn() + Send + Sync>);
+
+impl Breaker {
+    pub fn new(f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+
+    pub fn break_off(&self) {
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Breaker")
+    }
+}
