@@ -7,14 +7,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait, timespec};
+use ropewalk_transport::{Connection, Driver, Listener, Readiness, SocketOptions, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::settings::ChannelSettings;
-use crate::watch::{Interest, Watch};
+use crate::watch::Watch;
 use crate::wire::{Wire, is_welcome};
 use crate::{Attendant, BufferBudget, Congestion, Flows, Parallelism, Pool, Progress};
 
@@ -196,8 +196,8 @@ impl Core {
     }
 
     /// What there is to wait for, for connections that come.
-    pub(crate) fn newcomers(&self) -> Vec<Interest<'_>> {
-        self.open_listener().map(|listener| (listener.poll_fd(), PollFlags::IN)).into_iter().collect()
+    pub(crate) fn newcomers(&self) -> Vec<Readiness<'_>> {
+        self.open_listener().map(|listener| listener.readiness()).into_iter().collect()
     }
 
     fn wire(&self, connection: Box<dyn Connection>, address: usize) -> io::Result<Wire> {

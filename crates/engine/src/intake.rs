@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Pieces;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, recv};
 
 use crate::behind::{Behind, Stored, Storing};
 use crate::budget::{Buffer, BufferBudget, COPY_CHUNK};
@@ -18,7 +17,7 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::job::ReceiveJob;
 use crate::pipe::{PIPE_SIZE, Pipe};
-use crate::wire::Wire;
+use crate::wire::{Wire, retry};
 use crate::{Pool, Progress, Stage};
 
 /// Bytes that are spliced before they are reported.
@@ -55,9 +54,8 @@ pub(crate) struct Intake<'a> {
     budget: &'a Arc<BufferBudget>,
     /// Where `splice` may write to.
     file: Option<BorrowedFd<'a>>,
-    /// Nothing looks at the bytes and nothing is kept of them: the kernel may throw them away.
+    /// Nothing looks at the bytes and nothing is kept of them: the driver may drop them.
     discard: bool,
-    untouched: Option<Vec<u8>>,
     pipe: Option<Pipe>,
     buffer: Option<Buffer>,
     /// Bytes that were wanted of a buffer lately, and what there was.
@@ -88,7 +86,7 @@ impl<'a> Intake<'a> {
     /// For the payload of `wire`.
     pub(crate) fn new(job: &'a ReceiveJob<'a>, progress: &'a Progress, core: &'a Core, wire: &Wire) -> Self {
         let mut intake = Self::for_store(job, progress, core);
-        let plain = wire.connection.plain_fd().is_some();
+        let plain = wire.connection.fast_path().socket().is_some();
         if intake.pieces.is_none() && !job.sparse && plain {
             intake.discard = job.sink.discards();
             intake.file = job.sink.descriptor();
@@ -108,7 +106,6 @@ impl<'a> Intake<'a> {
             budget: &core.budget,
             file: None,
             discard: false,
-            untouched: None,
             pipe: None,
             buffer: None,
             taken: (0, 0),
@@ -224,7 +221,9 @@ impl<'a> Intake<'a> {
 
     /// From the socket into the pipe; `None` where it cannot be done.
     fn splice(&mut self, wire: &Wire, left: u64) -> io::Result<Option<Taken>> {
-        let (Some(_), Some(socket)) = (self.file, wire.connection.plain_fd()) else { return Ok(None) };
+        let (Some(_), Some(socket)) = (self.file, wire.connection.fast_path().socket()) else {
+            return Ok(None);
+        };
         if self.pipe.is_none() {
             self.pipe = self.budget.pipe(PIPE_SIZE);
         }
@@ -236,44 +235,44 @@ impl<'a> Intake<'a> {
         let began = Instant::now();
         let moved = retry_on_intr(|| pipe.fill(socket, most));
         self.progress.add_time(Stage::Network, began.elapsed());
-        let counted = self.count(wire, moved)?;
-        if counted.is_none() {
-            self.file = None;
+        match moved {
+            Ok(n) => Ok(Some(self.count(wire, n))),
+            Err(Errno::AGAIN) => Ok(Some(Taken::Blocked)),
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                self.file = None;
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
         }
-        Ok(counted)
     }
 
-    /// What comes is thrown away by the kernel: TCP's answer to MSG_TRUNC (tcp(7)), which leaves the buffer alone.
-    fn discard(&mut self, wire: &Wire, left: u64) -> io::Result<Option<Taken>> {
-        let Some(socket) = wire.connection.plain_fd() else { return Ok(None) };
-        // Nothing is written to it, so that it takes no memory.
-        let buffer = self.untouched.get_or_insert_with(|| vec![0; COPY_CHUNK]);
-        let most = left.min(self.control.at_once(buffer.len()) as u64) as usize;
+    /// Has the driver drop what comes; `None` if it cannot.
+    fn discard(&mut self, wire: &mut Wire, left: u64) -> io::Result<Option<Taken>> {
+        let most = left.min(self.control.at_once(COPY_CHUNK) as u64) as usize;
         let began = Instant::now();
-        let received = retry_on_intr(|| recv(socket, &mut buffer[..most], RecvFlags::TRUNC));
-        if let Ok((n, _)) = received
+        let received = retry(|| wire.connection.discard(most));
+        if let Ok(Some(n)) = received
             && n < most
             && is_fast(n, began.elapsed())
         {
             std::thread::sleep(MODERATION);
         }
         self.progress.add_time(Stage::Network, began.elapsed());
-        self.count(wire, received.map(|(n, _)| n))
+        match received {
+            Ok(n) => Ok(n.map(|n| self.count(wire, n))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Taken::Blocked)),
+            Err(e) => Err(e),
+        }
     }
 
-    /// `None` where it cannot be done so.
-    fn count(&self, wire: &Wire, moved: Result<usize, Errno>) -> io::Result<Option<Taken>> {
-        match moved {
-            Ok(0) => Ok(Some(Taken::End)),
-            Ok(n) => {
-                self.control.add_moved(n as u64);
-                wire.listed.moved(n);
-                Ok(Some(Taken::Bytes(n as u64)))
-            }
-            Err(Errno::AGAIN) => Ok(Some(Taken::Blocked)),
-            Err(Errno::INVAL | Errno::NOSYS) => Ok(None),
-            Err(e) => Err(e.into()),
+    /// `n` bytes came from the connection; 0 is its end.
+    fn count(&self, wire: &Wire, n: usize) -> Taken {
+        if n == 0 {
+            return Taken::End;
         }
+        self.control.add_moved(n as u64);
+        wire.listed.moved(n);
+        Taken::Bytes(n as u64)
     }
 
     /// Writes the `n` bytes in the pipe to the file at `at`.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ropewalk_protocol::mode_e::{End, ReceiveError, Receiver, StreamReceiver, Want};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Interest, Readiness};
 
 use crate::Stage;
 use crate::budget::BufferBudget;
@@ -16,7 +16,7 @@ use crate::connect::Core;
 use crate::error::{Error, Result};
 use crate::job::Received;
 use crate::shortage::{Shortage, wants_more};
-use crate::watch::{Interest, Watch};
+use crate::watch::Watch;
 use crate::wire::Wire;
 
 /// Bytes out of order that are kept, if the budget has them; those that follow have to wait.
@@ -82,7 +82,7 @@ pub(crate) fn receive_with(
                 wire.consume(n);
                 watch.pulse()?;
             }
-            None => watch.wait_for(wire.poll_fd(), PollFlags::IN)?,
+            None => watch.wait_for(wire.readiness(Interest::Read))?,
         }
     }
 }
@@ -253,9 +253,9 @@ impl Order<'_, '_> {
                 return Err(self.out_of_order());
             }
             let listener = self.core.listener().filter(|_| wants_more(self.core, &self.transfer, alive));
-            let mut interests: Vec<Interest<'_>> =
-                served.iter().map(|&at| (self.lanes[at].wire.poll_fd(), PollFlags::IN)).collect();
-            interests.extend(listener.map(|listener| (listener.poll_fd(), PollFlags::IN)));
+            let mut interests: Vec<Readiness<'_>> =
+                served.iter().map(|&at| self.lanes[at].wire.readiness(Interest::Read)).collect();
+            interests.extend(listener.map(|listener| listener.readiness()));
             let pending = |at: &usize| {
                 let wire = &self.lanes[*at].wire;
                 wire.is_buffered() || !wire.ahead().is_empty()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Header;
 use ropewalk_storage::checksum::{Pieces, block_sum};
-use rustix::event::PollFlags;
+use ropewalk_transport::Interest;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -50,7 +50,7 @@ impl Patience for Alone<'_> {
 /// That of the coordinating thread: it waits for everything at once.
 impl Patience for Watch<'_> {
     fn blocked(&mut self, wire: &Wire) -> Result<()> {
-        self.wait_for(wire.poll_fd(), PollFlags::OUT)
+        self.wait_for(wire.readiness(Interest::Write))
     }
 
     fn between(&mut self) -> Result<()> {
@@ -127,7 +127,7 @@ impl<'a> Outlet<'a> {
     ) -> Result<()> {
         let mut head = head;
         let mut at = range.start;
-        if range.end - at > SMALL && self.file.is_some() && wire.connection.plain_fd().is_some() {
+        if range.end - at > SMALL && self.file.is_some() && wire.connection.fast_path().socket().is_some() {
             self.send_head(wire, head, patience)?;
             head = &[];
             at = self.send_file(wire, range.clone(), patience)?;
@@ -164,7 +164,7 @@ impl<'a> Outlet<'a> {
     fn send_head(&mut self, wire: &mut Wire, head: &[u8], patience: &mut dyn Patience) -> Result<()> {
         let mut head = head;
         while !head.is_empty() {
-            let Some(socket) = wire.connection.plain_fd() else { break };
+            let Some(socket) = wire.connection.fast_path().socket() else { break };
             match rustix::net::send(socket, head, SendFlags::MORE | SendFlags::NOSIGNAL) {
                 Ok(n) => {
                     wire.listed.moved(n);
@@ -182,7 +182,7 @@ impl<'a> Outlet<'a> {
     fn send_file(&mut self, wire: &mut Wire, range: Range<u64>, patience: &mut dyn Patience) -> Result<u64> {
         let mut at = range.start;
         while at < range.end {
-            let (Some(file), Some(socket)) = (self.file, wire.connection.plain_fd()) else { break };
+            let (Some(file), Some(socket)) = (self.file, wire.connection.fast_path().socket()) else { break };
             let end = range.end.min(at.saturating_add(self.control.at_once(CHUNK) as u64));
             let mut waited = Duration::ZERO;
             let count = (self.ahead.ready(file, at..end, &mut waited) - at) as usize;

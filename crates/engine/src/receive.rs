@@ -5,7 +5,7 @@ use std::ops::Range;
 use ropewalk_protocol::ascii::FromWire;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use rustix::event::PollFlags;
+use ropewalk_transport::Interest;
 
 use crate::connect::Core;
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut
                     at += n;
                     unchecked += n;
                 }
-                Taken::Blocked => watch.wait_for(wire.poll_fd(), PollFlags::IN)?,
+                Taken::Blocked => watch.wait_for(wire.readiness(Interest::Read))?,
                 Taken::End => return Ok(()),
             }
         }
@@ -74,7 +74,7 @@ fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut
             Ok(0) => return Ok(()),
             Ok(_) => return Err(Error::TooMuch { peer: wire.peer, expected: accept.len() }),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                watch.wait_for(wire.poll_fd(), PollFlags::IN)?;
+                watch.wait_for(wire.readiness(Interest::Read))?;
             }
             Err(e) => return Err(Error::io(wire.peer)(e)),
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::End;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Interest, Readiness};
 
 use crate::Stage;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::job::Received;
 use crate::pool::Scope;
 use crate::receive_shared::{Arrived, Message, Shared};
 use crate::shortage::{Shortage, wants_more};
-use crate::watch::{Interest, Watch};
+use crate::watch::Watch;
 use crate::wire::Wire;
 
 /// Steps of a stream that never has to wait, before the coordinating thread looks around.
@@ -164,12 +164,12 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
     }
 
-    fn interests(&self, listening: bool, admitted: &[usize]) -> Vec<Interest<'_>> {
+    fn interests(&self, listening: bool, admitted: &[usize]) -> Vec<Readiness<'_>> {
         let listener = self.shared.core.listener().filter(|_| listening);
-        let listener = listener.map(|listener| (listener.poll_fd(), PollFlags::IN));
+        let listener = listener.map(|listener| listener.readiness());
         listener
             .into_iter()
-            .chain(admitted.iter().map(|&at| (self.local[at].wire.poll_fd(), PollFlags::IN)))
+            .chain(admitted.iter().map(|&at| self.local[at].wire.readiness(Interest::Read)))
             .collect()
     }
 

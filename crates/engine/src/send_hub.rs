@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::{Block, Descriptor, Header, Next, StreamId};
 use ropewalk_storage::checksum::Pieces;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Interest, Readiness};
 
 use crate::Stage;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::job::Sent;
 use crate::outlet::{Outlet, Patience};
 use crate::pool::Scope;
 use crate::send_shared::{Done, Message, Shared, end_if_last, merged, send_one};
-use crate::watch::{Interest, Watch};
+use crate::watch::Watch;
 use crate::wire::Wire;
 
 /// A file of so many blocks is not worth a second thread.
@@ -222,7 +222,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         if shared.core.listener().is_some() {
             return true;
         }
-        self.leaving.retain(|wire| !wire.is_hung_up());
+        self.leaving.retain(|wire| !wire.connection.peer_closed());
         self.most = self.most.max(wanted.into()).max(joined);
         let most = self.most.saturating_sub(self.leaving.len() as u64);
         let wanted = left.min(wanted.into());
@@ -250,7 +250,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         while self.wants_more() {
             match self.shared.core.accept() {
                 // It may be left over from an earlier transfer.
-                Ok(Some(wire)) if wire.is_hung_up() => {}
+                Ok(Some(wire)) if wire.connection.peer_closed() => {}
                 Ok(Some(wire)) => {
                     let id = self.shared.sender().add_stream()?;
                     self.start(Stream { wire, id, retire: false });
@@ -351,16 +351,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         let wait = wait && !(news && wire.is_none());
         if !self.leaving.is_empty() && self.looked_after.elapsed() >= LINGER {
             self.looked_after = Instant::now();
-            self.leaving.retain(|wire| !wire.is_hung_up());
+            self.leaving.retain(|wire| !wire.connection.peer_closed());
         }
         self.steer()?;
         let core = self.shared.core;
         let expecting = self.accepted < self.promised;
         let listener = core.open_listener().filter(|_| expecting || self.wants_more());
         let listening = listener.is_some();
-        let mut interests: Vec<Interest<'_>> = Vec::with_capacity(2);
-        interests.extend(wire.map(|wire| (wire.poll_fd(), PollFlags::OUT)));
-        interests.extend(listener.map(|listener| (listener.poll_fd(), PollFlags::IN)));
+        let mut interests: Vec<Readiness<'_>> = Vec::with_capacity(2);
+        interests.extend(wire.map(|wire| wire.readiness(Interest::Write)));
+        interests.extend(listener.map(|listener| listener.readiness()));
         let mut ready = Vec::new();
         if wait {
             self.watch.wait(&interests, expecting.then_some(self.deadline), &mut ready)?;

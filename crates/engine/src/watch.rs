@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Wait, timespec};
+use ropewalk_transport::{Readiness, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -34,9 +34,6 @@ pub(crate) struct Watch<'a> {
     /// Why a [`Wait`] failed.
     failure: Option<Error>,
 }
-
-/// What to wait for.
-pub(crate) type Interest<'a> = (BorrowedFd<'a>, PollFlags);
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(
@@ -80,7 +77,7 @@ impl<'a> Watch<'a> {
 
     /// Between two blocks: what is due by the clock, and from time to time the descriptors, without waiting for them.
     /// `ready` gets the indices of `interests` that can be served.
-    pub(crate) fn check(&mut self, interests: &[Interest<'_>], ready: &mut Vec<usize>) -> Result<()> {
+    pub(crate) fn check(&mut self, interests: &[Readiness<'_>], ready: &mut Vec<usize>) -> Result<()> {
         ready.clear();
         let now = self.pulse()?;
         if now.duration_since(self.polled) < GLANCE
@@ -96,7 +93,7 @@ impl<'a> Watch<'a> {
     /// or the deadline.
     pub(crate) fn wait(
         &mut self,
-        interests: &[Interest<'_>],
+        interests: &[Readiness<'_>],
         deadline: Option<Instant>,
         ready: &mut Vec<usize>,
     ) -> Result<()> {
@@ -114,10 +111,10 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Waits for one socket.
-    pub(crate) fn wait_for(&mut self, socket: BorrowedFd<'_>, events: PollFlags) -> Result<()> {
+    /// Waits for one connection.
+    pub(crate) fn wait_for(&mut self, connection: Readiness<'_>) -> Result<()> {
         let began = Instant::now();
-        let result = Self::wait(self, &[(socket, events)], None, &mut Vec::new());
+        let result = Self::wait(self, &[connection], None, &mut Vec::new());
         self.progress.add_time(Stage::Network, began.elapsed());
         result
     }
@@ -169,7 +166,7 @@ impl<'a> Watch<'a> {
         Ok(now)
     }
 
-    fn poll(&mut self, interests: &[Interest<'_>], timeout: Duration, ready: &mut Vec<usize>) -> Result<()> {
+    fn poll(&mut self, interests: &[Readiness<'_>], timeout: Duration, ready: &mut Vec<usize>) -> Result<()> {
         let wake = self.control.wake_event();
         let watched = self.attendant.watch();
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(interests.len() + 2);

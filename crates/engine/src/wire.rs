@@ -2,13 +2,11 @@
 
 use std::io::{self, IoSliceMut, Read};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Rate;
-use ropewalk_transport::{Connection, SocketOptions, timespec};
-use rustix::event::{PollFd, PollFlags};
+use ropewalk_transport::{Connection, Interest, Readiness, SocketOptions};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
@@ -60,7 +58,7 @@ impl Wire {
         }
         connection.set_nonblocking(true)?;
         Ok(Self {
-            listed: flows.register(connection.poll_fd(), peer),
+            listed: flows.register(connection.readiness(Interest::Read).0, peer),
             connection,
             peer,
             address,
@@ -127,8 +125,8 @@ impl Wire {
         self.pace.as_ref().map_or(Rate::Unmeasured, Pace::rate)
     }
 
-    pub(crate) fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.connection.poll_fd()
+    pub(crate) fn readiness(&self, interest: Interest) -> Readiness<'_> {
+        self.connection.readiness(interest)
     }
 
     /// Ends a connection of MODE S. After a failure, its end must not look like that of a whole file.
@@ -143,14 +141,6 @@ impl Wire {
                 Err(e)
             }
         }
-    }
-
-    /// True where the peer has closed the connection, as far as is known here.
-    pub(crate) fn is_hung_up(&self) -> bool {
-        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let mut fds = [PollFd::from_borrowed_fd(self.poll_fd(), PollFlags::RDHUP)];
-        let found = rustix::event::poll(&mut fds, Some(&timespec(Duration::ZERO)));
-        found.is_ok() && fds[0].revents().intersects(closed)
     }
 
     /// True where reading gives something although `poll` does not say so.

@@ -71,8 +71,8 @@ fn shake(
                 connection.set_nonblocking(false)?;
                 return Ok(connection);
             }
-            Progress::Waits(events) => {
-                let fd = handshake.connection()?.poll_fd();
+            Progress::Waits(interest) => {
+                let (fd, events) = handshake.connection()?.readiness(interest);
                 if !wait.wait(fd, events, deadline)? {
                     let text = "the peer did not finish the authentication of the data connection in time";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, text));

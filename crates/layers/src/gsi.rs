@@ -8,8 +8,7 @@ use ropewalk_gsi::{
     Acceptor, AcceptorOptions, After, Expected, HandshakeError, Identity, Initiator, InitiatorOptions,
     Session, Step,
 };
-use ropewalk_transport::Connection;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Connection, Interest};
 
 use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
@@ -114,7 +113,7 @@ impl Handshake for GsiHandshake {
         loop {
             let connection = self.connection.as_mut().ok_or_else(over)?;
             if !self.out.send(connection.as_mut())? {
-                return Ok(Progress::Waits(PollFlags::OUT));
+                return Ok(Progress::Waits(Interest::Write));
             }
             if let Some(session) = self.session.take() {
                 let connection = self.connection.take().ok_or_else(over)?;
@@ -127,7 +126,7 @@ impl Handshake for GsiHandshake {
             }
             let connection = self.connection.as_mut().ok_or_else(over)?;
             let Some(record) = self.reader.read(connection.as_mut())? else {
-                return Ok(Progress::Waits(PollFlags::IN));
+                return Ok(Progress::Waits(Interest::Read));
             };
             self.step(&record)?;
         }

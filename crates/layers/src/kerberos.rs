@@ -7,11 +7,10 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
-use ropewalk_transport::{Breaker, Connection, TcpInfo};
+use ropewalk_transport::{Breaker, Connection, Interest, Readiness, TcpInfo};
 
 use crate::outgoing::{Sealed, leave_to_inner};
 use crate::reader::over;

@@ -22,8 +22,7 @@ use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
-use ropewalk_transport::Connection;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Connection, Interest};
 
 use crate::outgoing::Outgoing;
 use crate::reader::over;
@@ -275,13 +274,13 @@ impl Handshake for KeyHandshake {
         loop {
             let connection = self.connection.as_mut().ok_or_else(over)?;
             if !self.out.send(connection.as_mut())? {
-                return Ok(Progress::Waits(PollFlags::OUT));
+                return Ok(Progress::Waits(Interest::Write));
             }
             if let Awaits::Nothing = self.awaits {
                 return Ok(Progress::Done(self.connection.take().ok_or_else(over)?));
             }
             if !self.read()? {
-                return Ok(Progress::Waits(PollFlags::IN));
+                return Ok(Progress::Waits(Interest::Read));
             }
             self.take()?;
         }

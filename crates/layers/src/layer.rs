@@ -4,8 +4,7 @@
 
 use std::io;
 
-use ropewalk_transport::Connection;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Connection, Interest};
 
 /// The protection of data after the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +49,6 @@ pub trait Handshake: Send {
 pub enum Progress {
     /// The handshake is complete. Data goes over this connection, which is still non-blocking.
     Done(Box<dyn Connection>),
-    /// The handshake continues when the connection is ready for these events.
-    Waits(PollFlags),
+    /// The handshake continues when the connection is ready for this.
+    Waits(Interest),
 }

@@ -6,12 +6,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{Breaker, Connection, Listener, TurnedDown, Wait, WaitAlone};
+use ropewalk_transport::{Breaker, Connection, Interest, Listener, Readiness, TurnedDown, Wait, WaitAlone};
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -42,7 +42,7 @@ struct Pending {
     handshake: Box<dyn Handshake>,
     peer: Option<SocketAddr>,
     until: Instant,
-    waits: PollFlags,
+    waits: Interest,
 }
 
 impl SecureListener {
@@ -52,7 +52,8 @@ impl SecureListener {
     /// The system cannot make an epoll descriptor, or cannot watch that of `inner`.
     pub fn new(inner: Box<dyn Listener>, layer: Arc<dyn Layer>) -> io::Result<Self> {
         let events = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&events, inner.poll_fd(), EventData::new_u64(0), EventFlags::IN)?;
+        let (fd, flags) = inner.readiness();
+        epoll::add(&events, fd, EventData::new_u64(0), epoll_flags(flags))?;
         Ok(Self {
             inner,
             layer,
@@ -87,11 +88,11 @@ impl SecureListener {
             let Some(connection) = self.inner.accept(now)? else { break };
             let peer = connection.peer_addr().ok();
             let Ok(handshake) = self.layer.begin(connection, false) else { continue };
-            let fd = handshake.connection()?.poll_fd();
-            epoll::add(&self.events, fd, EventData::new_u64(1), EventFlags::IN)?;
+            let waits = Interest::Read;
+            self.watch(handshake.connection()?, waits)?;
             if pending.len() >= MOST {
                 let peers: Vec<_> = pending.iter().map(|entry| entry.peer).collect();
-                let gone = pending.remove(victim(&peers, self.spared)).and_then(|entry| entry.peer);
+                let gone = self.remove(&mut pending, victim(&peers, self.spared));
                 let peer = gone.map(|peer| peer.to_string()).unwrap_or_default();
                 tracing::warn!(
                     peer,
@@ -99,7 +100,7 @@ impl SecureListener {
                     "closed a data connection: too many that are not authenticated yet"
                 );
             }
-            pending.push_back(Pending { handshake, peer, until: now + LIMIT, waits: PollFlags::IN });
+            pending.push_back(Pending { handshake, peer, until: now + LIMIT, waits });
             let last = pending.len() - 1;
             if let Advanced::Done(connection) = self.advance(&mut pending, last, now) {
                 return Ok(Some(connection));
@@ -115,19 +116,18 @@ impl SecureListener {
         let result = if late { Err(io::ErrorKind::TimedOut.into()) } else { entry.handshake.advance() };
         match result {
             Ok(Progress::Done(connection)) => {
-                // This fails only if the descriptor is not registered.
-                let _ = epoll::delete(&self.events, connection.poll_fd());
+                self.unwatch(&*connection, entry.waits);
                 pending.remove(at);
                 Advanced::Done(connection)
             }
-            Ok(Progress::Waits(events)) => {
-                if events != entry.waits
+            Ok(Progress::Waits(interest)) => {
+                if interest != entry.waits
                     && let Ok(connection) = entry.handshake.connection()
                 {
-                    let out = events.contains(PollFlags::OUT);
-                    let flags = if out { EventFlags::OUT } else { EventFlags::IN };
-                    let _ = epoll::modify(&self.events, connection.poll_fd(), EventData::new_u64(1), flags);
-                    entry.waits = events;
+                    self.unwatch(connection, entry.waits);
+                    // Without it, the handshake goes on when another one does, or ends by its time limit.
+                    let _ = self.watch(connection, interest);
+                    entry.waits = interest;
                 }
                 Advanced::Waits
             }
@@ -135,7 +135,7 @@ impl SecureListener {
                 self.note(entry.peer, &error);
                 let peer = entry.peer.map(|peer| peer.to_string()).unwrap_or_default();
                 tracing::warn!(peer, %error, "closed a data connection that was not authenticated");
-                pending.remove(at);
+                self.remove(pending, at);
                 Advanced::Gone
             }
         }
@@ -143,6 +143,26 @@ impl SecureListener {
 }
 
 impl SecureListener {
+    fn watch(&self, connection: &dyn Connection, interest: Interest) -> io::Result<()> {
+        let (fd, events) = connection.readiness(interest);
+        Ok(epoll::add(&self.events, fd, EventData::new_u64(1), epoll_flags(events))?)
+    }
+
+    fn unwatch(&self, connection: &dyn Connection, interest: Interest) {
+        // This fails only if the descriptor is not registered.
+        let _ = epoll::delete(&self.events, connection.readiness(interest).0);
+    }
+
+    /// Closes a connection whose handshake has not ended, and returns its peer.
+    fn remove(&self, pending: &mut VecDeque<Pending>, at: usize) -> Option<SocketAddr> {
+        let entry = pending.remove(at)?;
+        // A descriptor that a driver shares with others stays open, and must not wake this listener.
+        if let Ok(connection) = entry.handshake.connection() {
+            self.unwatch(connection, entry.waits);
+        }
+        entry.peer
+    }
+
     /// Records a refused connection. One from an unexpected peer does not replace one from the
     /// expected peer.
     fn note(&self, peer: Option<SocketAddr>, error: &io::Error) {
@@ -153,6 +173,10 @@ impl SecureListener {
             *noted = Some(TurnedDown { peer, reason: error.to_string(), meant });
         }
     }
+}
+
+fn epoll_flags(events: PollFlags) -> EventFlags {
+    if events.contains(PollFlags::OUT) { EventFlags::OUT } else { EventFlags::IN }
 }
 
 /// Which handshake is aborted if there are too many: the oldest from the address with the most of
@@ -197,7 +221,11 @@ impl Listener for SecureListener {
     }
 
     fn turn_away(&self) -> Vec<Box<dyn Connection>> {
-        self.pending.lock().clear();
+        let mut pending = self.pending.lock();
+        while !pending.is_empty() {
+            self.remove(&mut pending, 0);
+        }
+        drop(pending);
         self.inner.turn_away()
     }
 
@@ -206,8 +234,8 @@ impl Listener for SecureListener {
         own.or_else(|| self.inner.turned_down())
     }
 
-    fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        (self.events.as_fd(), PollFlags::IN)
     }
 
     fn breaker(&self) -> io::Result<Breaker> {

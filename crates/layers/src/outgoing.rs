@@ -6,8 +6,8 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Connection, timespec};
-use rustix::event::{PollFd, PollFlags};
+use ropewalk_transport::{Connection, Interest, timespec};
+use rustix::event::PollFd;
 use rustix::io::Errno;
 
 /// How long the final bytes of a connection wait for a peer that reads nothing.
@@ -73,7 +73,8 @@ impl LastWord {
             let (until, before) =
                 *self.waits.get_or_insert_with(|| (Instant::now() + self.patience, taken()));
             let left = until.saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::from_borrowed_fd(connection.poll_fd(), PollFlags::OUT)];
+            let (fd, events) = connection.readiness(Interest::Write);
+            let mut fds = [PollFd::from_borrowed_fd(fd, events)];
             match rustix::event::poll(&mut fds, Some(&timespec(left))) {
                 Ok(0) => {}
                 Ok(_) => return Ok(()),
@@ -119,12 +120,12 @@ impl Sealed {
 /// The methods that a protected connection forwards to its field `inner`.
 macro_rules! leave_to_inner {
     () => {
-        fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
-            None
+        fn readiness(&self, interest: Interest) -> Readiness<'_> {
+            self.inner.readiness(interest)
         }
 
-        fn poll_fd(&self) -> BorrowedFd<'_> {
-            self.inner.poll_fd()
+        fn peer_closed(&self) -> bool {
+            self.inner.peer_closed()
         }
 
         fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {
@@ -186,7 +187,8 @@ mod tests {
                 Err(_) if waited => return (near, far, taken),
                 Err(_) => {
                     // The kernel may still be moving bytes to the other end.
-                    let mut fds = [PollFd::from_borrowed_fd(near.poll_fd(), PollFlags::OUT)];
+                    let (fd, events) = near.readiness(Interest::Write);
+                    let mut fds = [PollFd::from_borrowed_fd(fd, events)];
                     rustix::event::poll(&mut fds, Some(&timespec(Duration::from_millis(100)))).unwrap();
                     waited = true;
                 }

@@ -6,11 +6,10 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ropewalk_tls::{DataRecords, Opened, RECORD, RecordError, Records};
-use ropewalk_transport::{Breaker, Connection, TcpInfo};
+use ropewalk_transport::{Breaker, Connection, Interest, Readiness, TcpInfo};
 
 use crate::outgoing::{LastWord, leave_to_inner};
 

@@ -8,8 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use ropewalk_tls::{
     Binding, Client, Established, Handshake as Machine, HandshakeError, Server, Ticket, X509,
 };
-use ropewalk_transport::Connection;
-use rustix::event::PollFlags;
+use ropewalk_transport::{Connection, Interest};
 
 use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
@@ -132,7 +131,7 @@ impl Handshake for TlsHandshake {
         loop {
             let connection = self.connection.as_mut().ok_or_else(over)?;
             if !self.out.send(connection.as_mut())? {
-                return Ok(Progress::Waits(PollFlags::OUT));
+                return Ok(Progress::Waits(Interest::Write));
             }
             match self.end.take() {
                 Some(Err(error)) => return Err(failed(&error)),
@@ -152,7 +151,7 @@ impl Handshake for TlsHandshake {
             }
             match self.reader.read(connection.as_mut())? {
                 Some(record) => self.step(&record),
-                None => return Ok(Progress::Waits(PollFlags::IN)),
+                None => return Ok(Progress::Waits(Interest::Read)),
             }
         }
     }

@@ -106,7 +106,7 @@ fn connections_with_the_key_carry_clear_data() {
             if accepted_sends {
                 std::mem::swap(&mut one, &mut other);
             }
-            assert!(one.plain_fd().is_some() && other.plain_fd().is_some());
+            assert!(one.fast_path().socket().is_some() && other.fast_path().socket().is_some());
             let data = &data;
             let sender = scope.spawn(move || {
                 one.write_all(data).unwrap();

@@ -88,14 +88,14 @@ fn exchange(mut one: Box<dyn Connection>, mut other: Box<dyn Connection>) {
 #[test]
 fn connections_with_level_clear_are_plain() {
     let (one, other) = both(Level::Clear);
-    assert!(one.plain_fd().is_some() && other.plain_fd().is_some());
+    assert!(one.fast_path().socket().is_some() && other.fast_path().socket().is_some());
     exchange(other, one);
 }
 
 #[test]
 fn connections_with_level_protected_carry_data() {
     let (one, other) = both(Level::Protected);
-    assert!(one.plain_fd().is_none() && other.plain_fd().is_none());
+    assert!(one.fast_path().socket().is_none() && other.fast_path().socket().is_none());
     exchange(one, other);
     let (one, other) = both(Level::Protected);
     exchange(other, one);

@@ -6,17 +6,62 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
+
 use crate::TcpInfo;
+
+/// A direction of a connection that a caller wants to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    Read,
+    Write,
+}
+
+/// A descriptor, and the events to wait for on it with `poll`.
+pub type Readiness<'a> = (BorrowedFd<'a>, PollFlags);
+
+/// How bytes can be moved without a copy in this process.
+#[derive(Clone, Copy, Debug)]
+pub enum FastPath<'a> {
+    /// Only by the methods of the connection.
+    None,
+    /// Through a socket whose bytes are exactly the bytes of the stream: `sendfile`, `splice` and
+    /// `send` may use it.
+    Socket(BorrowedFd<'a>),
+}
+
+impl<'a> FastPath<'a> {
+    /// The socket, if the path is one.
+    pub fn socket(self) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::None => None,
+            Self::Socket(socket) => Some(socket),
+        }
+    }
+}
 
 /// A connected data stream. It is blocking, but no call blocks longer than the time limit: the call
 /// then fails with `WouldBlock`.
 pub trait Connection: Read + Write + Send {
-    /// The descriptor whose bytes are exactly the bytes of this stream, if there is one. `sendfile`
-    /// and `splice` may use it.
-    fn plain_fd(&self) -> Option<BorrowedFd<'_>>;
-    /// A descriptor to wait on with `poll`. More data may be buffered in the stream, see
-    /// [`Connection::buffered`].
-    fn poll_fd(&self) -> BorrowedFd<'_>;
+    /// Returns what to wait for until the connection can be read or written. The events need not be
+    /// those of the interest: a driver may signal room for a write by a descriptor that becomes
+    /// readable. More data may be buffered in the stream, see [`Connection::buffered`].
+    fn readiness(&self, interest: Interest) -> Readiness<'_>;
+    /// Whether the peer has closed the connection, as far as is known here. Data may be left to read.
+    fn peer_closed(&self) -> bool;
+    /// Returns a way past the connection's buffers, if there is one.
+    fn fast_path(&self) -> FastPath<'_> {
+        FastPath::None
+    }
+    /// Drops up to `most` received bytes without looking at them, and returns their number; 0 is the
+    /// end of the stream. Returns `None` if the driver cannot do that; the caller then reads.
+    ///
+    /// # Errors
+    /// As for a read.
+    fn discard(&mut self, most: usize) -> io::Result<Option<usize>> {
+        let _ = most;
+        Ok(None)
+    }
     /// The number of bytes that were received and decoded but not read yet, which `poll` does not
     /// see. 0 for plain TCP.
     fn buffered(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Transport of bytes: stacks of transport drivers.
 //!
 //! A *driver* makes connections (TCP here; other crates have others). A *layer* wraps a connection
-//! in another one. The engine uses only the trait [`Connection`]. It asks a connection for a plain
-//! descriptor, over which it can move bytes without copying them.
+//! in another one. The engine uses only the trait [`Connection`]. It asks a connection for a fast
+//! path, on which it can move bytes without copying them.
 
 mod ceilings;
 pub mod congestion;
@@ -16,7 +16,7 @@ pub mod testing;
 mod wait;
 
 pub use ceilings::{BufferLimits, Ceilings, CeilingsError, least_buffers};
-pub use connection::{Breaker, Connection};
+pub use connection::{Breaker, Connection, FastPath, Interest, Readiness};
 pub use driver::{Driver, SocketOptions};
 pub use listener::{Listener, TurnedDown};
 pub use tcp::{Tcp, local_address};

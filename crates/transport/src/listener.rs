@@ -2,10 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::{Breaker, Connection};
+use crate::{Breaker, Connection, Readiness};
 
 /// More connections than a kernel queues at a port.
 const TURNED_AWAY: usize = 8192;
@@ -44,7 +43,8 @@ pub trait Listener: Send + Sync {
     fn turned_down(&self) -> Option<TurnedDown> {
         None
     }
-    fn poll_fd(&self) -> BorrowedFd<'_>;
+    /// Returns what to wait for until a connection can be accepted.
+    fn readiness(&self) -> Readiness<'_>;
     /// Returns a handle with which another thread can abort the listener.
     ///
     /// # Errors

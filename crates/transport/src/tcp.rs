@@ -4,17 +4,20 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::{Breaker, Connection, Driver, Listener, SocketOptions, TcpInfo, Wait, WaitAlone, congestion};
+use crate::{
+    Breaker, Connection, Driver, FastPath, Interest, Listener, Readiness, SocketOptions, TcpInfo, Wait,
+    WaitAlone, congestion, timespec,
+};
 
 /// How many connections may wait to be accepted. The kernel limits it to net.core.somaxconn.
 const BACKLOG: i32 = 1024;
@@ -113,6 +116,9 @@ fn is_port_taken(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
+/// How many bytes are dropped at once.
+const DISCARD: usize = 256 << 10;
+
 /// The option is a C int, and the kernel reduces it to its limit. The cast to an int must not turn
 /// 4 GiB into 0.
 const LARGEST_BUFFER: usize = i32::MAX as usize;
@@ -200,7 +206,7 @@ impl Listener for TcpListener {
             match rustix::net::accept_with(&*self.socket, rustix::net::SocketFlags::CLOEXEC) {
                 Ok(fd) => return Ok(Some(Box::new(TcpConnection::new(fd.into())?))),
                 Err(Errno::AGAIN) => {
-                    if !WaitAlone.wait(self.poll_fd(), PollFlags::IN, deadline)? {
+                    if !WaitAlone.wait(self.socket.as_fd(), PollFlags::IN, deadline)? {
                         return Ok(None);
                     }
                 }
@@ -220,8 +226,8 @@ impl Listener for TcpListener {
         }
     }
 
-    fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        (self.socket.as_fd(), PollFlags::IN)
     }
 
     fn breaker(&self) -> io::Result<Breaker> {
@@ -243,6 +249,8 @@ struct TcpConnection {
     // Shared with breakers, which hold a weak reference so that they do not keep the connection
     // open.
     stream: Arc<TcpStream>,
+    /// The buffer of [`Connection::discard`].
+    untouched: Option<Vec<u8>>,
 }
 
 impl TcpConnection {
@@ -250,7 +258,7 @@ impl TcpConnection {
         // Blocks are written as a whole, so Nagle's algorithm could not merge anything.
         sockopt::set_tcp_nodelay(&stream, true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
-        Ok(Self { stream: Arc::new(stream) })
+        Ok(Self { stream: Arc::new(stream), untouched: None })
     }
 }
 
@@ -281,12 +289,35 @@ impl Write for TcpConnection {
 }
 
 impl Connection for TcpConnection {
-    fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.stream.as_fd())
+    fn readiness(&self, interest: Interest) -> Readiness<'_> {
+        let events = match interest {
+            Interest::Read => PollFlags::IN,
+            Interest::Write => PollFlags::OUT,
+        };
+        (self.stream.as_fd(), events)
     }
 
-    fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+    fn peer_closed(&self) -> bool {
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::new(&*self.stream, PollFlags::RDHUP)];
+        let found = rustix::event::poll(&mut fds, Some(&timespec(Duration::ZERO)));
+        found.is_ok() && fds[0].revents().intersects(closed)
+    }
+
+    fn fast_path(&self) -> FastPath<'_> {
+        FastPath::Socket(self.stream.as_fd())
+    }
+
+    /// The kernel drops the bytes because of MSG_TRUNC (tcp(7)), and leaves the buffer alone.
+    fn discard(&mut self, most: usize) -> io::Result<Option<usize>> {
+        // Without a write to it, the buffer takes no memory.
+        let buffer = self.untouched.get_or_insert_with(|| vec![0; DISCARD]);
+        let most = most.min(buffer.len());
+        match retry_on_intr(|| recv(&*self.stream, &mut buffer[..most], RecvFlags::TRUNC)) {
+            Ok((n, _)) => Ok(Some(n)),
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn set_time_limit(&mut self, limit: Duration) -> io::Result<()> {

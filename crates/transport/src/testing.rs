@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-
-use crate::{Connection, Driver, Listener, SocketOptions, Wait, WaitAlone};
+use crate::{Connection, Driver, Interest, Listener, SocketOptions, Wait, WaitAlone};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A wait that long is a hang.
@@ -25,6 +23,9 @@ pub fn contract(driver: &dyn Driver, address: SocketAddr) {
     large_vectored_writes(driver, address);
     time_limit(driver, address);
     nonblocking(driver, address);
+    readiness_for_writes(driver, address);
+    peer_closed(driver, address);
+    discard(driver, address);
     broken_off_while_reading(driver, address);
     broken_off_while_writing(driver, address);
     breaker_does_not_keep_open(driver, address);
@@ -115,13 +116,66 @@ fn nonblocking(driver: &dyn Driver, address: SocketAddr) {
     near.set_nonblocking(true).unwrap();
     assert_eq!(near.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     far.write_all(b"x").unwrap();
-    WaitAlone.wait(near.poll_fd(), PollFlags::IN, Instant::now() + PATIENCE).unwrap();
+    assert!(is_ready(&*near, Interest::Read, PATIENCE));
     assert_eq!(near.read(&mut [0; 10]).unwrap(), 1);
     near.set_nonblocking(false).unwrap();
     near.set_time_limit(SHORT).unwrap();
     let began = Instant::now();
     assert_eq!(near.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert!(began.elapsed() >= SHORT / 2);
+}
+
+/// A connection that takes no more bytes becomes ready for a write once its peer has read.
+fn readiness_for_writes(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    near.set_nonblocking(true).unwrap();
+    assert!(is_ready(&*near, Interest::Write, PATIENCE));
+    let data = vec![0; 1 << 20];
+    let mut sent = 0;
+    // A transport may move bytes on to the other end meanwhile.
+    while is_ready(&*near, Interest::Write, 5 * SHORT) {
+        match near.write(&data) {
+            Ok(n) => sent += n,
+            Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+    far.read_exact(&mut vec![0; sent]).unwrap();
+    assert!(is_ready(&*near, Interest::Write, PATIENCE));
+    assert!(near.write(&data).unwrap() > 0);
+}
+
+fn peer_closed(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    assert!(!near.peer_closed() && !far.peer_closed());
+    far.write_all(b"x").unwrap();
+    far.finish().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !near.peer_closed() && Instant::now() < until {
+        thread::yield_now();
+    }
+    assert!(near.peer_closed() && !far.peer_closed());
+    assert_eq!(near.read_to_end(&mut Vec::new()).unwrap(), 1);
+    drop(far);
+    assert!(near.peer_closed());
+}
+
+/// A driver need not be able to discard. If it is, the bytes are gone and those that follow are not.
+fn discard(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    far.write_all(b"12345").unwrap();
+    assert!(is_ready(&*near, Interest::Read, PATIENCE));
+    let discarded = near.discard(3).unwrap();
+    assert!(discarded.is_none_or(|n| (1..=3).contains(&n)));
+    far.finish().unwrap();
+    let mut rest = Vec::new();
+    near.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"12345"[discarded.unwrap_or(0)..]);
+    assert!(matches!(near.discard(3), Ok(None | Some(0))));
+}
+
+fn is_ready(connection: &dyn Connection, interest: Interest, within: Duration) -> bool {
+    let (descriptor, events) = connection.readiness(interest);
+    WaitAlone.wait(descriptor, events, Instant::now() + within).unwrap()
 }
 
 fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {

@@ -109,7 +109,7 @@ fn socket_options_apply_to_both_sides() {
     let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
     let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     for connection in [&near, &far] {
-        let fd = connection.poll_fd();
+        let fd = connection.fast_path().socket().unwrap();
         assert!(sockopt::tcp_nodelay(fd).unwrap());
         assert!(sockopt::socket_keepalive(fd).unwrap());
         // Linux doubles the requested size.
@@ -118,8 +118,8 @@ fn socket_options_apply_to_both_sides() {
         assert_eq!(sockopt::tcp_congestion(fd).unwrap(), asked);
     }
     far.set_buffers(None, Some(70_000)).unwrap();
-    assert_eq!(sockopt::socket_recv_buffer_size(far.poll_fd()).unwrap(), 140_000);
-    assert_eq!(sockopt::socket_send_buffer_size(far.poll_fd()).unwrap(), 200_000);
+    assert_eq!(sockopt::socket_recv_buffer_size(far.fast_path().socket().unwrap()).unwrap(), 140_000);
+    assert_eq!(sockopt::socket_send_buffer_size(far.fast_path().socket().unwrap()).unwrap(), 200_000);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn connections_within_this_host_use_reno() {
         let to = listener.local_addr().unwrap();
         let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
         let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
-        for fd in [near.poll_fd(), far.poll_fd()] {
+        for fd in [near.fast_path().socket().unwrap(), far.fast_path().socket().unwrap()] {
             assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
         }
     }
@@ -139,13 +139,13 @@ fn connections_within_this_host_use_reno() {
         let listener = Tcp.listen(SocketAddr::new(own, 0), &SocketOptions::default()).unwrap();
         let to = listener.local_addr().unwrap();
         let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
-        assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), "reno");
+        assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), "reno");
     }
     // A listener that may get connections from elsewhere uses the host's default.
     let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let listener = Tcp.listen(everywhere, &SocketOptions::default()).unwrap();
     let own = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
-    assert_eq!(sockopt::tcp_congestion(listener.poll_fd()).unwrap(), own.trim());
+    assert_eq!(sockopt::tcp_congestion(listener.readiness().0).unwrap(), own.trim());
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn buffers_beyond_an_int_become_the_largest_possible() {
         let sizes = |fd: std::os::fd::BorrowedFd<'_>| {
             (sockopt::socket_send_buffer_size(fd).unwrap(), sockopt::socket_recv_buffer_size(fd).unwrap())
         };
-        let made = sizes(near.poll_fd());
+        let made = sizes(near.fast_path().socket().unwrap());
         near.set_buffers(Some(bytes), Some(bytes)).unwrap();
-        (made, sizes(near.poll_fd()))
+        (made, sizes(near.fast_path().socket().unwrap()))
     };
     assert_eq!(of(1 << 32), of(1 << 30));
 }
@@ -173,14 +173,14 @@ fn unknown_congestion_control_changes_nothing() {
     let options = SocketOptions { congestion: Some("no-such".into()), ..SocketOptions::default() };
     let listener = Tcp.listen(V4, &options).unwrap();
     let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
-    let own = sockopt::tcp_congestion(near.poll_fd()).unwrap();
+    let own = sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap();
     assert!(congestion::available().contains(&own), "{own}");
     near.set_congestion("another\0");
     near.set_congestion(&"long".repeat(50));
-    assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), own);
+    assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), own);
     // Every kernel has it and allows it.
     near.set_congestion("reno");
-    assert_eq!(sockopt::tcp_congestion(near.poll_fd()).unwrap(), "reno");
+    assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), "reno");
 }
 
 struct GiveUp;

@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use ropewalk_protocol::mode_e::ReceiveError;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_transport::{Breaker, Connection, Driver, Listener, Tcp};
+use ropewalk_transport::{Breaker, Connection, Driver, Listener, Readiness, Tcp};
 
 use crate::common::*;
 use crate::peers::*;
@@ -320,8 +319,8 @@ impl Listener for Short {
         let left = self.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if left.is_ok() { Err(rustix::io::Errno::MFILE.into()) } else { self.0.accept(deadline) }
     }
-    fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.0.poll_fd()
+    fn readiness(&self) -> Readiness<'_> {
+        self.0.readiness()
     }
     fn breaker(&self) -> io::Result<Breaker> {
         self.0.breaker()

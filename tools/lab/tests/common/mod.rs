@@ -101,7 +101,7 @@ pub(crate) fn chooser() {
     let options = SocketOptions { congestion: Some("reno".into()), ..SocketOptions::default() };
     let mut connection = Tcp.connect(address, &options, Duration::from_secs(10)).unwrap();
     connection.write_all(b"x").unwrap();
-    let used = rustix::net::sockopt::tcp_congestion(connection.plain_fd().unwrap());
+    let used = rustix::net::sockopt::tcp_congestion(connection.fast_path().socket().unwrap());
     assert_eq!(used.unwrap(), "reno");
 }
 
