@@ -18,7 +18,7 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_transport::SocketOptions;
+use ropewalk_transport::Options as DriverOptions;
 
 use crate::binding::Binding;
 use crate::control::Control;

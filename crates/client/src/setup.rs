@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ropewalk_engine::{Bandwidth, BufferBudget, ChannelSettings, Pool};
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_transport::{Driver, SocketOptions, Tcp};
+use ropewalk_transport::{Driver, Options as DriverOptions, Tcp, Tuning};
 
 use crate::credential::Ours;
 use crate::{Cancel, EventSink, Options, RemoteError};
@@ -47,13 +47,12 @@ impl<'e> Setup<'e> {
         })
     }
 
-    pub(crate) fn socket_options(&self) -> SocketOptions {
+    pub(crate) fn driver_options(&self) -> DriverOptions {
         let buffer = self.options.tcp_buffer.and_then(|n| usize::try_from(n).ok());
-        SocketOptions {
-            send_buffer: buffer,
-            receive_buffer: buffer,
+        DriverOptions {
+            tuning: Tuning { send_buffer: buffer, receive_buffer: buffer, ..Tuning::default() },
             ports: self.options.data_ports,
-            ..SocketOptions::default()
+            ..DriverOptions::default()
         }
     }
 
@@ -63,7 +62,7 @@ impl<'e> Setup<'e> {
         mode: Mode,
         streams: u32,
         only_from: Option<IpAddr>,
-        socket: SocketOptions,
+        options: DriverOptions,
     ) -> ChannelSettings {
         ChannelSettings {
             mode,
@@ -74,7 +73,7 @@ impl<'e> Setup<'e> {
             },
             parallelism: streams.max(1),
             block_size: self.options.block_size,
-            socket,
+            options,
             connect_timeout: self.options.connect_timeout,
             stall_timeout: self.options.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),

@@ -23,7 +23,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Error, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
-use ropewalk_transport::{Driver, SocketOptions, Tcp};
+use ropewalk_transport::{Driver, Options as DriverOptions, Tcp, Tuning};
 
 #[derive(Clone, Debug)]
 struct Options {
@@ -101,10 +101,13 @@ fn settings(options: &Options) -> ChannelSettings {
         representation: RepresentationType::Image,
         parallelism: options.streams,
         block_size: options.block,
-        socket: SocketOptions {
-            send_buffer: options.buffer,
-            receive_buffer: options.buffer,
-            ..SocketOptions::default()
+        options: DriverOptions {
+            tuning: Tuning {
+                send_buffer: options.buffer,
+                receive_buffer: options.buffer,
+                ..Tuning::default()
+            },
+            ..DriverOptions::default()
         },
         connect_timeout: Duration::from_secs(10),
         stall_timeout: Some(Duration::from_secs(60)),
@@ -117,7 +120,7 @@ fn settings(options: &Options) -> ChannelSettings {
 fn receive(options: &Options) -> io::Result<()> {
     prepare(options)?;
     let settings = settings(options);
-    let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.socket)?;
+    let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options)?;
     let address = listener.local_addr()?;
     let mut child = Command::new(std::env::current_exe()?)
         .args(std::env::args().skip(1))

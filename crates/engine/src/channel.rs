@@ -60,7 +60,7 @@ impl DataChannel {
         let control = Arc::new(Control::new(settings.bandwidth.clone()));
         let parallelism = Parallelism::new(settings.parallelism, &control);
         let flows = Flows::default();
-        let congestion = Congestion::new(settings.socket.congestion.clone(), flows.clone());
+        let congestion = Congestion::new(settings.options.tuning.congestion.clone(), flows.clone());
         let core = Core {
             end,
             settings,

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::Flows;
 
-/// The TCP congestion control of a data channel's connections, those that are there and those still to be made: a handle
+/// The congestion control of a data channel's connections, those that are there and those still to be made: a handle
 /// for any thread. `None` is the host's own (Reno within the host), or that of the listener where peers connect;
 /// connections that are there keep theirs then. A name that the host does not have or does not allow is told in a warning
 /// and changes nothing.
@@ -41,28 +41,28 @@ impl Congestion {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::os::fd::AsFd;
+    use std::net::Ipv4Addr;
 
+    use ropewalk_transport::{Tcp, testing};
     use rustix::net::sockopt::tcp_congestion;
 
     use super::*;
 
     #[test]
-    fn connections_that_are_there_change_too() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    fn set_changes_connections_that_are_there() {
+        let (near, _far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0).into());
+        let used = || tcp_congestion(near.fast_path().socket().unwrap()).unwrap();
         let flows = Flows::default();
-        let listed = flows.register(near.as_fd(), near.peer_addr().unwrap());
+        let listed = flows.register(near.handle(), near.peer_addr().unwrap());
         let congestion = Congestion::new(None, flows);
-        let had = tcp_congestion(near.as_fd()).unwrap();
+        let had = used();
         congestion.set(Some("no such thing".into()));
-        assert_eq!(tcp_congestion(near.as_fd()).unwrap(), had);
+        assert_eq!(used(), had);
         // tcp(7): reno is always there, and always allowed.
         congestion.set(Some("reno".into()));
-        assert_eq!(tcp_congestion(near.as_fd()).unwrap(), "reno");
+        assert_eq!(used(), "reno");
         congestion.set(None);
-        assert_eq!((tcp_congestion(near.as_fd()).unwrap().as_str(), congestion.get()), ("reno", None));
+        assert_eq!((used().as_str(), congestion.get()), ("reno", None));
         drop(listed);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{Connection, Driver, Listener, Readiness, SocketOptions, Wait, timespec};
+use ropewalk_transport::{Connection, Driver, Listener, Readiness, Tuning, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -128,7 +128,8 @@ impl Core {
             return Err(Error::System { action: "connect", source: io::ErrorKind::AddrNotAvailable.into() });
         };
         let timeout = self.settings.connect_timeout.min(patience);
-        let options = SocketOptions { congestion: self.congestion.get(), ..self.settings.socket.clone() };
+        let mut options = self.settings.options.clone();
+        options.tuning.congestion = self.congestion.get();
         driver
             .connect_waiting(address, &options, timeout, wait)
             .and_then(|connection| self.wire(connection, index))
@@ -155,7 +156,7 @@ impl Core {
         // A deadline in the past: does not wait.
         let now = Instant::now();
         loop {
-            let mut connection = match listener.accept(now) {
+            let connection = match listener.accept(now) {
                 Ok(Some(connection)) => connection,
                 // Nobody waits.
                 Ok(None) => {
@@ -174,8 +175,9 @@ impl Core {
             };
             *self.rest.lock() = None;
             // It has that of the listener, or one that a route names.
-            if let Some(name) = self.congestion.get() {
-                connection.set_congestion(&name);
+            let congestion = self.congestion.get();
+            if congestion.is_some() {
+                connection.tune(&Tuning { congestion, ..Tuning::default() });
             }
             // A connection that is broken already is no reason to end the transfer.
             let Ok(wire) = self.wire(connection, 0) else { continue };
@@ -201,7 +203,7 @@ impl Core {
     }
 
     fn wire(&self, connection: Box<dyn Connection>, address: usize) -> io::Result<Wire> {
-        Wire::new(connection, address, &self.settings.socket, &self.budget, &self.flows)
+        Wire::new(connection, address, &self.budget, &self.flows)
     }
 
     /// Connections that a receiver has at a time, those among them that wait until they may bring something.

@@ -1,17 +1,18 @@
-//! What the kernel says of the data connections while they are in use.
+//! The statistics of a channel's data connections while they are in use.
+//!
+//! Each connection is listed with a handle, through which any thread gets its statistics. The handle
+//! does not keep the connection open. A connection that ends leaves its totals behind.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::TcpInfo;
-use rustix::net::sockopt;
+use ropewalk_transport::{ConnectionHandle, PathStats, Tuning};
 
-/// One data connection, as it was when it was asked about.
+/// One data connection at one moment.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// Different for each connection of the channel, and counted up.
@@ -21,10 +22,7 @@ pub struct Flow {
     pub age: Duration,
     /// Bytes that went through it in either direction since it was made, headers included.
     pub bytes: u64,
-    pub info: TcpInfo,
-    /// SO_SNDBUF and SO_RCVBUF in bytes, as the kernel reports them: twice what was asked for.
-    pub send_buffer: Option<usize>,
-    pub receive_buffer: Option<usize>,
+    pub stats: PathStats,
 }
 
 /// All data connections of a channel taken together. Sums and smallest values are those of the live connections; totals
@@ -88,12 +86,11 @@ struct Entry {
     peer: SocketAddr,
     since: Instant,
     bytes: Arc<AtomicU64>,
-    /// Open as long as the entry is there.
-    socket: RawFd,
+    handle: Arc<dyn ConnectionHandle>,
 }
 
 impl Flows {
-    /// Asks the kernel about every live connection.
+    /// The statistics of every live connection.
     pub fn sample(&self) -> Vec<Flow> {
         self.0.lock().live.iter().filter_map(Entry::sample).collect()
     }
@@ -112,7 +109,7 @@ impl Flows {
         for flow in registry.live.iter().filter_map(Entry::sample) {
             all.add_totals(&flow);
             all.add_state(&flow);
-            round_trips.add(&flow.info, registry.receiving);
+            round_trips.add(&flow.stats, registry.receiving);
         }
         all.rtt = round_trips.mean();
         all
@@ -130,10 +127,9 @@ impl Flows {
 
     /// Has every live connection use this congestion control from now on.
     pub(crate) fn set_congestion(&self, name: &str) {
+        let tuning = Tuning { congestion: Some(name.to_owned()), ..Tuning::default() };
         for entry in &self.0.lock().live {
-            // SAFETY: as in `Entry::sample`: the descriptor is open as long as the entry is there, under the lock.
-            let socket = unsafe { BorrowedFd::borrow_raw(entry.socket) };
-            ropewalk_transport::congestion::apply(socket, name);
+            entry.handle.tune(&tuning);
         }
     }
 
@@ -144,14 +140,13 @@ impl Flows {
         registry.gone.clear();
     }
 
-    /// Lists the connection whose descriptor is `socket` until what is returned is dropped, which has to be before the
-    /// descriptor is closed.
-    pub(crate) fn register(&self, socket: BorrowedFd<'_>, peer: SocketAddr) -> Listed {
+    /// Lists a connection until the returned value is dropped. Dropped before the connection, it keeps the
+    /// final statistics.
+    pub(crate) fn register(&self, handle: Arc<dyn ConnectionHandle>, peer: SocketAddr) -> Listed {
         let mut registry = self.0.lock();
         registry.made += 1;
         let (id, bytes) = (registry.made, Arc::<AtomicU64>::default());
-        let socket = socket.as_raw_fd();
-        registry.live.push(Entry { id, peer, since: Instant::now(), bytes: Arc::clone(&bytes), socket });
+        registry.live.push(Entry { id, peer, since: Instant::now(), bytes: Arc::clone(&bytes), handle });
         Listed { flows: self.clone(), id, bytes }
     }
 }
@@ -163,40 +158,33 @@ impl fmt::Debug for Flows {
 }
 
 impl Entry {
-    /// `None` where it is no TCP connection.
+    /// `None` if the driver has no statistics.
     fn sample(&self) -> Option<Flow> {
-        // SAFETY: the descriptor is open: its owner drops its `Listed` first, which takes the entry out under the lock
-        // that is held here.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.socket) };
         Some(Flow {
             id: self.id,
             peer: self.peer,
             age: self.since.elapsed(),
             bytes: self.bytes.load(Ordering::Relaxed),
-            info: TcpInfo::of(socket)?,
-            send_buffer: sockopt::socket_send_buffer_size(socket).ok(),
-            receive_buffer: sockopt::socket_recv_buffer_size(socket).ok(),
+            stats: self.handle.stats()?,
         })
     }
 }
 
 impl PathSample {
     fn add_totals(&mut self, flow: &Flow) {
-        let TcpInfo { data_segments_sent, data_segments_received, retransmitted, out_of_order, .. } =
-            flow.info;
+        let stats = &flow.stats;
         self.bytes += flow.bytes;
-        self.segments_sent += u64::from(data_segments_sent.unwrap_or(0));
-        self.retransmitted += u64::from(retransmitted);
-        self.segments_received += u64::from(data_segments_received.unwrap_or(0));
-        self.out_of_order += u64::from(out_of_order.unwrap_or(0));
-        self.busy += flow.info.busy.unwrap_or_default();
-        self.receive_window_limited += flow.info.receive_window_limited.unwrap_or_default();
-        self.send_buffer_limited += flow.info.send_buffer_limited.unwrap_or_default();
+        self.segments_sent += stats.sent;
+        self.retransmitted += stats.retransmitted;
+        self.segments_received += stats.received;
+        self.out_of_order += stats.out_of_order;
+        self.busy += stats.limits.busy;
+        self.receive_window_limited += stats.limits.receive_window;
+        self.send_buffer_limited += stats.limits.send_buffer;
     }
 
     fn add_state(&mut self, flow: &Flow) {
-        let TcpInfo { send_window, receive_window, min_rtt, congestion_window, mss, .. } = flow.info;
-        let congestion_window = u64::from(congestion_window) * u64::from(mss);
+        let PathStats { send_window, receive_window, min_rtt, congestion_window, .. } = flow.stats;
         self.streams += 1;
         self.min_rtt = smaller(self.min_rtt, min_rtt);
         self.send_window += u64::from(send_window.unwrap_or(0));
@@ -205,8 +193,8 @@ impl PathSample {
         self.smallest_receive_window = smaller(self.smallest_receive_window, receive_window);
         self.congestion_window += congestion_window;
         self.smallest_congestion_window = smaller(self.smallest_congestion_window, Some(congestion_window));
-        self.send_buffer += flow.send_buffer.unwrap_or(0) as u64;
-        self.receive_buffer += flow.receive_buffer.unwrap_or(0) as u64;
+        self.send_buffer += flow.stats.send_buffer.unwrap_or(0) as u64;
+        self.receive_buffer += flow.stats.receive_buffer.unwrap_or(0) as u64;
     }
 }
 
@@ -229,13 +217,12 @@ struct RoundTrips {
 }
 
 impl RoundTrips {
-    fn add(&mut self, info: &TcpInfo, receiving: bool) {
-        let TcpInfo { rtt, receiver_rtt, .. } = *info;
-        let known = if receiving { receiver_rtt } else { rtt };
-        if !known.is_zero() {
+    fn add(&mut self, stats: &PathStats, receiving: bool) {
+        let known = if receiving { stats.receiver_rtt } else { stats.rtt };
+        if let Some(known) = known {
             self.sum += known;
             self.count += 1;
-        } else if !rtt.is_zero() {
+        } else if let Some(rtt) = stats.rtt {
             self.other_sum += rtt;
             self.other_count += 1;
         }
@@ -280,26 +267,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::os::fd::AsFd;
+    use std::net::Ipv4Addr;
+
+    use ropewalk_transport::{Tcp, testing};
 
     use super::*;
 
     #[test]
     fn connections_are_listed_until_they_end_and_counted_beyond() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, peer) = listener.accept().unwrap();
+        let (mut near, mut far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0).into());
+        let peer = near.peer_addr().unwrap();
         let flows = Flows::default();
-        let listed = flows.register(near.as_fd(), peer);
-        let other = flows.register(far.as_fd(), peer);
+        let listed = flows.register(near.handle(), peer);
+        let other = flows.register(far.handle(), peer);
         near.write_all(&[7; 5000]).unwrap();
         far.read_exact(&mut [0; 5000]).unwrap();
         listed.moved(5000);
         let all = flows.sample();
         assert_eq!(all.iter().map(|flow| (flow.id, flow.bytes)).collect::<Vec<_>>(), [(1, 5000), (2, 0)]);
-        assert_eq!(all[0].info.bytes_sent, Some(5000));
-        assert!(all[0].send_buffer.unwrap() > 0 && all[0].receive_buffer.unwrap() > 0);
+        assert!(all[0].stats.sent > 0 && all[1].stats.received > 0);
+        assert!(all[0].stats.send_buffer.unwrap() > 0 && all[0].stats.receive_buffer.unwrap() > 0);
         let path = flows.path();
         assert_eq!((path.streams, path.bytes), (2, 5000));
         assert!(path.rtt.is_some() && path.segments_sent > 0 && path.congestion_window > 0);
@@ -318,27 +305,23 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_tells_its_own_round_trip_times() {
-        let info = |rtt, receiver_rtt| {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let info = TcpInfo::of(listener.as_fd()).unwrap();
-            TcpInfo {
-                rtt: Duration::from_millis(rtt),
-                receiver_rtt: Duration::from_millis(receiver_rtt),
-                ..info
-            }
+    fn receiver_prefers_its_own_round_trip_times() {
+        let stats = |rtt, receiver_rtt: Option<u64>| PathStats {
+            rtt: Some(Duration::from_millis(rtt)),
+            receiver_rtt: receiver_rtt.map(Duration::from_millis),
+            ..PathStats::default()
         };
         let mean = |receiving| {
             let mut all = RoundTrips::default();
-            for info in [info(10, 0), info(20, 40), info(30, 60)] {
-                all.add(&info, receiving);
+            for stats in [stats(10, None), stats(20, Some(40)), stats(30, Some(60))] {
+                all.add(&stats, receiving);
             }
             all.mean()
         };
         assert_eq!(mean(false), Some(Duration::from_millis(20)));
         assert_eq!(mean(true), Some(Duration::from_millis(50)));
         let mut fresh = RoundTrips::default();
-        fresh.add(&info(10, 0), true);
+        fresh.add(&stats(10, None), true);
         assert_eq!(fresh.mean(), Some(Duration::from_millis(10)));
     }
 }

@@ -17,7 +17,6 @@ mod congestion;
 mod connect;
 mod control;
 mod error;
-#[allow(unsafe_code)]
 mod flow;
 mod inlet;
 mod intake;
@@ -57,4 +56,3 @@ pub use parallelism::Parallelism;
 pub use pool::{Pool, Scope};
 pub use progress::{Progress, Stage};
 pub use settings::ChannelSettings;
-pub use wire::LOCAL_BUFFER;

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Rate;
-use ropewalk_transport::TcpInfo;
+use ropewalk_transport::PathStats;
 
 /// The rate is measured over spans no shorter than this, and than a round trip.
 const SPAN: Duration = Duration::from_millis(100);
@@ -44,16 +44,16 @@ impl Pace {
         self.since.is_none_or(|(since, _)| now.duration_since(since) >= SPAN)
     }
 
-    /// Takes what the kernel says of the connection now. Returns the bound on unsent bytes to set, if the one that is
+    /// Takes the statistics of the connection. Returns the bound on unsent bytes to set, if the one that is
     /// set is off.
-    pub(crate) fn learn(&mut self, info: &TcpInfo, now: Instant) -> Option<u32> {
-        let acknowledged = info.bytes_acknowledged?;
+    pub(crate) fn learn(&mut self, stats: &PathStats, now: Instant) -> Option<u32> {
+        let acknowledged = stats.delivered?;
         let Some((since, before)) = self.since else {
             self.since = Some((now, acknowledged));
             return None;
         };
         let span = now.duration_since(since);
-        if span < info.rtt.max(SPAN) {
+        if span < stats.rtt.unwrap_or_default().max(SPAN) {
             return None;
         }
         self.since = Some((now, acknowledged));
@@ -79,8 +79,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn acknowledged(bytes: u64) -> TcpInfo {
-        TcpInfo { bytes_acknowledged: Some(bytes), rtt: Duration::from_millis(50), ..TcpInfo::read(&[]) }
+    fn acknowledged(bytes: u64) -> PathStats {
+        PathStats { delivered: Some(bytes), rtt: Some(Duration::from_millis(50)), ..PathStats::default() }
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn pace_waits_for_a_round_trip() {
         let (mut pace, start) = (Pace::default(), Instant::now());
-        let far = |bytes| TcpInfo { rtt: Duration::from_millis(300), ..acknowledged(bytes) };
+        let far = |bytes| PathStats { rtt: Some(Duration::from_millis(300)), ..acknowledged(bytes) };
         pace.learn(&far(0), start);
         assert_eq!(pace.learn(&far(100_000), start + Duration::from_millis(200)), None);
         assert_eq!(pace.rate(), Rate::Pending);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_transport::SocketOptions;
+use ropewalk_transport::Options;
 
 use crate::Bandwidth;
 
@@ -19,7 +19,7 @@ pub struct ChannelSettings {
     pub parallelism: u32,
     /// Payload bytes of a MODE E block that we send.
     pub block_size: usize,
-    pub socket: SocketOptions,
+    pub options: Options,
     /// How long to wait for the first connection, made or accepted.
     pub connect_timeout: Duration,
     /// Break off when no byte moved for so long.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Rate;
-use ropewalk_transport::{Connection, Interest, Readiness, SocketOptions};
+use ropewalk_transport::{Connection, Interest, Readiness, Tuning};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
@@ -16,10 +16,6 @@ use crate::pace::Pace;
 
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
-
-/// SO_SNDBUF and SO_RCVBUF of connections within a host, where nobody asks for others: small socket buffers stay in the processor's cache: they move up to 60 % more than autotuned ones, which
-/// grow to tens of MiB, and never less.
-pub const LOCAL_BUFFER: usize = 512 << 10;
 
 /// Bytes that come after a file's end belong to the next file: they stay here until it is asked for.
 pub(crate) struct Wire {
@@ -46,19 +42,14 @@ impl Wire {
     pub(crate) fn new(
         mut connection: Box<dyn Connection>,
         address: usize,
-        options: &SocketOptions,
         budget: &Arc<BufferBudget>,
         flows: &Flows,
     ) -> io::Result<Self> {
         let peer = connection.peer_addr()?;
-        let untouched = options.send_buffer.is_none() && options.receive_buffer.is_none();
         let within_host = connection.local_addr()?.ip() == peer.ip();
-        if untouched && within_host {
-            connection.set_buffers(Some(LOCAL_BUFFER), Some(LOCAL_BUFFER))?;
-        }
         connection.set_nonblocking(true)?;
         Ok(Self {
-            listed: flows.register(connection.readiness(Interest::Read).0, peer),
+            listed: flows.register(connection.handle(), peer),
             connection,
             peer,
             address,
@@ -113,10 +104,11 @@ impl Wire {
         let Some(pace) = &mut self.pace else { return Rate::Unmeasured };
         let now = Instant::now();
         if pace.is_due(now) {
-            match self.connection.info() {
-                Some(info) if info.bytes_acknowledged.is_some() => {
-                    if let Some(limit) = pace.learn(&info, now) {
-                        self.connection.set_unsent_limit(limit);
+            match self.connection.stats() {
+                Some(stats) if stats.delivered.is_some() => {
+                    let unsent_limit = pace.learn(&stats, now);
+                    if unsent_limit.is_some() {
+                        self.connection.tune(&Tuning { unsent_limit, ..Tuning::default() });
                     }
                 }
                 _ => self.pace = None,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Connection, Driver, Listener, SocketOptions, Wait};
+use ropewalk_transport::{Connection, Driver, Listener, Options, Wait};
 
 use crate::listener::LIMIT;
 use crate::{Handshake, Layer, Progress, SecureListener};
@@ -35,7 +35,7 @@ impl Driver for SecureDriver {
         self.layer.name()
     }
 
-    fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
+    fn listen(&self, address: SocketAddr, options: &Options) -> io::Result<Box<dyn Listener>> {
         let listener = self.inner.listen(address, options)?;
         let listener = SecureListener::new(listener, Arc::clone(&self.layer))?;
         Ok(Box::new(match self.spared {
@@ -47,7 +47,7 @@ impl Driver for SecureDriver {
     fn connect_waiting(
         &self,
         address: SocketAddr,
-        options: &SocketOptions,
+        options: &Options,
         timeout: Duration,
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {

@@ -7,10 +7,11 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
-use ropewalk_transport::{Breaker, Connection, Interest, Readiness, TcpInfo};
+use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readiness};
 
 use crate::outgoing::{Sealed, leave_to_inner};
 use crate::reader::over;

@@ -40,6 +40,9 @@ const ANSWER: usize = HEAD + NONCE + PROOF;
 
 /// Makes a new key: random bytes for its secret, and a number above those of all keys that this
 /// process made before.
+///
+/// # Errors
+/// The system has no random bytes.
 pub fn fresh_key(secret: &mut [u8; 32]) -> io::Result<u64> {
     static LAST: OnceLock<AtomicU64> = OnceLock::new();
     openssl::rand::rand_bytes(secret)?;

@@ -68,7 +68,7 @@ impl LastWord {
     /// Waits for room after a write had none. The caller must then try to write. Fails with
     /// `TimedOut` if the peer has acknowledged nothing for too long.
     pub(crate) fn wait(&mut self, connection: &dyn Connection) -> io::Result<()> {
-        let taken = || connection.info().and_then(|info| info.bytes_acknowledged);
+        let taken = || connection.stats().and_then(|stats| stats.delivered);
         loop {
             let (until, before) =
                 *self.waits.get_or_insert_with(|| (Instant::now() + self.patience, taken()));
@@ -136,24 +136,12 @@ macro_rules! leave_to_inner {
             self.inner.set_nonblocking(on)
         }
 
-        fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
-            self.inner.set_buffers(send, receive)
-        }
-
-        fn set_congestion(&mut self, name: &str) {
-            self.inner.set_congestion(name);
-        }
-
-        fn set_unsent_limit(&mut self, bytes: u32) {
-            self.inner.set_unsent_limit(bytes);
-        }
-
         fn breaker(&self) -> io::Result<Breaker> {
             self.inner.breaker()
         }
 
-        fn info(&self) -> Option<TcpInfo> {
-            self.inner.info()
+        fn handle(&self) -> Arc<dyn ConnectionHandle> {
+            self.inner.handle()
         }
     };
 }
@@ -166,7 +154,7 @@ mod tests {
     use std::io::Read;
     use std::net::{SocketAddr, TcpStream};
 
-    use ropewalk_transport::{Driver, SocketOptions, Tcp};
+    use ropewalk_transport::{Driver, Options, Tcp, Tuning};
 
     use super::*;
 
@@ -174,7 +162,8 @@ mod tests {
     /// has taken.
     fn full() -> (Box<dyn Connection>, TcpStream, usize) {
         let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let options = SocketOptions { send_buffer: Some(4096), ..SocketOptions::default() };
+        let tuning = Tuning { send_buffer: Some(4096), ..Tuning::default() };
+        let options = Options { tuning, ..Options::default() };
         let limit = Duration::from_secs(20);
         let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, limit).unwrap();
         let (far, _) = listener.accept().unwrap();

@@ -6,10 +6,11 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_tls::{DataRecords, Opened, RECORD, RecordError, Records};
-use ropewalk_transport::{Breaker, Connection, Interest, Readiness, TcpInfo};
+use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readiness};
 
 use crate::outgoing::{LastWord, leave_to_inner};
 

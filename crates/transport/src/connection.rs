@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::TcpInfo;
+use crate::{PathStats, Tuning};
 
 /// A direction of a connection that a caller wants to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,8 @@ pub trait Connection: Read + Write + Send {
     fn fast_path(&self) -> FastPath<'_> {
         FastPath::None
     }
-    /// Drops up to `most` received bytes without looking at them, and returns their number; 0 is the
-    /// end of the stream. Returns `None` if the driver cannot do that; the caller then reads.
+    /// Drops up to `most` received bytes without looking at them, and returns their number; 0 is
+    /// the end of the stream. Returns `None` if the driver cannot do that; the caller then reads.
     ///
     /// # Errors
     /// As for a read.
@@ -77,26 +77,6 @@ pub trait Connection: Read + Write + Send {
     /// # Errors
     /// Those of ioctl(2).
     fn set_nonblocking(&mut self, on: bool) -> io::Result<()>;
-    /// Sets socket buffers (bytes) of the open connection; `None` does not change a buffer. This is
-    /// a hint: drivers without such buffers ignore it.
-    ///
-    /// # Errors
-    /// Those of setsockopt(2). A size beyond the kernel's limit is not an error.
-    fn set_buffers(&mut self, send: Option<usize>, receive: Option<usize>) -> io::Result<()> {
-        let _ = (send, receive);
-        Ok(())
-    }
-    /// Makes the connection use this congestion control from now on. This is a hint, as
-    /// [`SocketOptions::congestion`] is.
-    fn set_congestion(&mut self, name: &str) {
-        let _ = name;
-    }
-    /// Limits the bytes that wait unsent in the kernel: a write waits while there are more (tcp(7),
-    /// TCP_NOTSENT_LOWAT). Bytes in flight do not count. This is a hint: drivers without such a
-    /// limit ignore it.
-    fn set_unsent_limit(&mut self, bytes: u32) {
-        let _ = bytes;
-    }
     /// Sends all written data and closes the sending direction. In MODE S this marks the end of the
     /// file.
     ///
@@ -129,8 +109,26 @@ pub trait Connection: Read + Write + Send {
     fn sealing(&self) -> Duration {
         Duration::ZERO
     }
-    /// The kernel's statistics of the connection, if it is TCP.
-    fn info(&self) -> Option<TcpInfo>;
+    /// Returns a handle for other threads, which does not keep the connection open.
+    fn handle(&self) -> Arc<dyn ConnectionHandle>;
+    /// The statistics of the connection, if the driver has any.
+    fn stats(&self) -> Option<PathStats> {
+        self.handle().stats()
+    }
+    /// Changes the settings that are not `None`.
+    fn tune(&self, tuning: &Tuning) {
+        self.handle().tune(tuning);
+    }
+}
+
+/// A connection as other threads see it.
+pub trait ConnectionHandle: Send + Sync {
+    /// The statistics of the connection. `None` if the connection is closed, or if the driver has
+    /// no statistics.
+    fn stats(&self) -> Option<PathStats>;
+    /// Changes the settings that are not `None`, as far as the driver has them. A setting that
+    /// cannot be changed is logged, and the connection keeps the old one.
+    fn tune(&self, tuning: &Tuning);
 }
 
 /// Aborts a connection or listener from another thread. A call that blocks in it fails at once.

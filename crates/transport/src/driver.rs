@@ -1,10 +1,10 @@
 //! The interface of a driver: it makes connections and listeners.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Connection, Listener, Wait, WaitAlone};
+use crate::{Connection, Listener, Options, Wait, WaitAlone};
 
 /// Makes connections.
 pub trait Driver: Send + Sync {
@@ -15,7 +15,7 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// No permitted port is free, `address` is not an address of this host, or the system cannot
     /// make a socket.
-    fn listen(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Box<dyn Listener>>;
+    fn listen(&self, address: SocketAddr, options: &Options) -> io::Result<Box<dyn Listener>>;
     /// Connects to `address`. `timeout` applies to the connection, and again to the handshake of
     /// each layer.
     ///
@@ -25,7 +25,7 @@ pub trait Driver: Send + Sync {
     fn connect(
         &self,
         address: SocketAddr,
-        options: &SocketOptions,
+        options: &Options,
         timeout: Duration,
     ) -> io::Result<Box<dyn Connection>> {
         self.connect_waiting(address, options, timeout, &mut WaitAlone)
@@ -37,26 +37,8 @@ pub trait Driver: Send + Sync {
     fn connect_waiting(
         &self,
         address: SocketAddr,
-        options: &SocketOptions,
+        options: &Options,
         timeout: Duration,
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>>;
-}
-
-/// Socket options that must be set before a connection is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SocketOptions {
-    /// SO_SNDBUF in bytes; `None` leaves the kernel's autotuning on.
-    pub send_buffer: Option<usize>,
-    /// SO_RCVBUF in bytes; `None` leaves the kernel's autotuning on.
-    pub receive_buffer: Option<usize>,
-    /// TCP_CONGESTION. If the host does not have or does not allow this congestion control, a
-    /// warning is logged and the connection uses the host's default; see [`congestion`]. `None` is
-    /// the host's default, but Reno for connections to this host and for listeners on loopback
-    /// addresses.
-    pub congestion: Option<String>,
-    /// The range of local ports to choose from, inclusive; `None` for any port.
-    pub ports: Option<(u16, u16)>,
-    /// The local address to bind to.
-    pub bind: Option<IpAddr>,
 }

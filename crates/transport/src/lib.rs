@@ -9,6 +9,8 @@ pub mod congestion;
 mod connection;
 mod driver;
 mod listener;
+mod options;
+mod stats;
 mod tcp;
 #[allow(unsafe_code)]
 mod tcp_info;
@@ -16,9 +18,11 @@ pub mod testing;
 mod wait;
 
 pub use ceilings::{BufferLimits, Ceilings, CeilingsError, least_buffers};
-pub use connection::{Breaker, Connection, FastPath, Interest, Readiness};
-pub use driver::{Driver, SocketOptions};
+pub use connection::{Breaker, Connection, ConnectionHandle, FastPath, Interest, Readiness};
+pub use driver::Driver;
 pub use listener::{Listener, TurnedDown};
-pub use tcp::{Tcp, local_address};
+pub use options::{Options, Tuning};
+pub use stats::{Limits, PathStats};
+pub use tcp::{LOCAL_BUFFER, Tcp, local_address};
 pub use tcp_info::TcpInfo;
 pub use wait::{Wait, WaitAlone, timespec};

@@ -4,6 +4,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use crate::{Limits, PathStats};
+
 /// The kernel's statistics of one connection (tcp(7), TCP_INFO; RFC 4898 defines the fields that it
 /// names).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +152,36 @@ impl TcpInfo {
             )
         };
         (result == 0).then(|| raw.told(length as usize))
+    }
+}
+
+impl From<&TcpInfo> for PathStats {
+    /// Without the sizes of the buffers, which TCP_INFO does not have.
+    fn from(info: &TcpInfo) -> Self {
+        let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
+        Self {
+            rtt: some(info.rtt),
+            min_rtt: info.min_rtt,
+            receiver_rtt: some(info.receiver_rtt),
+            congestion_window: u64::from(info.congestion_window) * u64::from(info.mss),
+            sent: info.data_segments_sent.unwrap_or(0).into(),
+            retransmitted: info.retransmitted.into(),
+            received: info.data_segments_received.unwrap_or(0).into(),
+            out_of_order: info.out_of_order.unwrap_or(0).into(),
+            delivered: info.bytes_acknowledged,
+            delivery_rate: info.delivery_rate,
+            in_flight: u64::from(info.unacknowledged) * u64::from(info.mss),
+            not_sent: info.not_sent.unwrap_or(0).into(),
+            limits: Limits {
+                busy: info.busy.unwrap_or_default(),
+                receive_window: info.receive_window_limited.unwrap_or_default(),
+                send_buffer: info.send_buffer_limited.unwrap_or_default(),
+            },
+            send_window: info.send_window,
+            receive_window: info.receive_window,
+            send_buffer: None,
+            receive_buffer: None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Connection, Driver, Interest, Listener, SocketOptions, Wait, WaitAlone};
+use crate::{Connection, Driver, Interest, Listener, Options, Tuning, Wait, WaitAlone};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A wait that long is a hang.
@@ -29,6 +29,7 @@ pub fn contract(driver: &dyn Driver, address: SocketAddr) {
     broken_off_while_reading(driver, address);
     broken_off_while_writing(driver, address);
     breaker_does_not_keep_open(driver, address);
+    handle_does_not_keep_open(driver, address);
     reset_is_no_orderly_end(driver, address);
     accept_deadline(driver, address);
     accept_broken_off(driver, address);
@@ -44,7 +45,7 @@ pub fn pair(driver: &dyn Driver, address: SocketAddr) -> (Box<dyn Connection>, B
     let to = listener.local_addr().unwrap();
     thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept(Instant::now() + PATIENCE).unwrap().unwrap());
-        let mut near = driver.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+        let mut near = driver.connect(to, &Options::default(), PATIENCE).unwrap();
         let mut far = accepting.join().unwrap();
         near.set_time_limit(PATIENCE).unwrap();
         far.set_time_limit(PATIENCE).unwrap();
@@ -53,7 +54,7 @@ pub fn pair(driver: &dyn Driver, address: SocketAddr) -> (Box<dyn Connection>, B
 }
 
 fn listen(driver: &dyn Driver, address: SocketAddr) -> Box<dyn Listener> {
-    driver.listen(address, &SocketOptions::default()).unwrap()
+    driver.listen(address, &Options::default()).unwrap()
 }
 
 fn echo_and_half_close(driver: &dyn Driver, address: SocketAddr) {
@@ -159,7 +160,7 @@ fn peer_closed(driver: &dyn Driver, address: SocketAddr) {
     assert!(near.peer_closed());
 }
 
-/// A driver need not be able to discard. If it is, the bytes are gone and those that follow are not.
+/// A driver need not be able to discard. If it is, it drops only bytes that it reports.
 fn discard(driver: &dyn Driver, address: SocketAddr) {
     let (mut near, mut far) = pair(driver, address);
     far.write_all(b"12345").unwrap();
@@ -216,6 +217,21 @@ fn breaker_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
     breaker.break_off();
 }
 
+fn handle_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
+    let (mut near, mut far) = pair(driver, address);
+    let handle = near.handle();
+    near.write_all(&[1; 5000]).unwrap();
+    far.read_exact(&mut [0; 5000]).unwrap();
+    // The handshake may count as one byte.
+    let delivered = handle.stats().and_then(|stats| stats.delivered);
+    assert!(delivered.is_none_or(|bytes| bytes <= 5001));
+    handle.tune(&Tuning { unsent_limit: Some(1 << 20), ..Tuning::default() });
+    drop(near);
+    assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
+    assert_eq!(handle.stats(), None);
+    handle.tune(&Tuning::default());
+}
+
 fn reset_is_no_orderly_end(driver: &dyn Driver, address: SocketAddr) {
     let (mut near, mut far) = pair(driver, address);
     near.write_all(b"half a fi").unwrap();
@@ -249,5 +265,5 @@ fn connect_refused(driver: &dyn Driver, address: SocketAddr) {
     let listener = listen(driver, address);
     let gone = listener.local_addr().unwrap();
     drop(listener);
-    assert!(driver.connect(gone, &SocketOptions::default(), PATIENCE).is_err());
+    assert!(driver.connect(gone, &Options::default(), PATIENCE).is_err());
 }

@@ -1,5 +1,5 @@
-//! Waiting for descriptors. A driver waits through [`Wait`], so that its caller decides what else ends
-//! the wait.
+//! Waiting for descriptors. A driver waits through [`Wait`], so that its caller decides what else
+//! ends the wait.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -8,13 +8,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Driver, SocketOptions, Tcp, Wait, congestion, local_address, testing};
+use ropewalk_transport::{
+    Connection, Driver, Options, Tcp, TcpInfo, Tuning, Wait, congestion, local_address, testing,
+};
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 const V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(10);
+
+fn tuned(tuning: Tuning) -> Options {
+    Options { tuning, ..Options::default() }
+}
 
 #[test]
 fn tcp_over_ipv4_keeps_the_contract() {
@@ -28,9 +34,9 @@ fn tcp_over_ipv6_keeps_the_contract() {
 
 #[test]
 fn listener_for_both_families_reports_plain_ipv4() {
-    let listener = Tcp.listen((Ipv6Addr::UNSPECIFIED, 0).into(), &SocketOptions::default()).unwrap();
+    let listener = Tcp.listen((Ipv6Addr::UNSPECIFIED, 0).into(), &Options::default()).unwrap();
     let to = SocketAddr::new(V4.ip(), listener.local_addr().unwrap().port());
-    let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+    let near = Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
     let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
     assert!(far.peer_addr().unwrap().is_ipv4());
@@ -39,9 +45,9 @@ fn listener_for_both_families_reports_plain_ipv4() {
 /// Of very many connections, those beyond the limit are closed at once.
 #[test]
 fn turn_away_returns_a_limited_number_of_connections() {
-    let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
+    let listener = Tcp.listen(V4, &Options::default()).unwrap();
     let to = listener.local_addr().unwrap();
-    let connect = || Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+    let connect = || Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
     // Some kernels queue no more than 128 connections.
     let mut near: Vec<_> = (0..100).map(|_| connect()).collect();
     let held = listener.turn_away();
@@ -54,14 +60,14 @@ fn turn_away_returns_a_limited_number_of_connections() {
 
 /// A range of two ports, at least one of which was free a moment ago.
 fn some_range() -> (u16, u16) {
-    let port = Tcp.listen(V4, &SocketOptions::default()).unwrap().local_addr().unwrap().port();
+    let port = Tcp.listen(V4, &Options::default()).unwrap().local_addr().unwrap().port();
     if port == u16::MAX { (port - 1, port) } else { (port, port + 1) }
 }
 
 #[test]
 fn listen_uses_the_port_range_until_it_is_used_up() {
     let range = some_range();
-    let options = SocketOptions { ports: Some(range), ..SocketOptions::default() };
+    let options = Options { ports: Some(range), ..Options::default() };
     let mut listeners = Vec::new();
     let error = loop {
         match Tcp.listen(V4, &options) {
@@ -79,11 +85,11 @@ fn listen_uses_the_port_range_until_it_is_used_up() {
 
 #[test]
 fn connect_uses_the_port_range_and_address() {
-    let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
+    let listener = Tcp.listen(V4, &Options::default()).unwrap();
     let to = listener.local_addr().unwrap();
     let range = some_range();
     let bind = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    let options = SocketOptions { ports: Some(range), bind: Some(bind), ..SocketOptions::default() };
+    let options = Options { ports: Some(range), bind: Some(bind), ..Options::default() };
     let first = Tcp.connect(to, &options, PATIENCE).unwrap();
     let second = Tcp.connect(to, &options, PATIENCE).unwrap();
     for connection in [&first, &second] {
@@ -99,15 +105,15 @@ fn connect_uses_the_port_range_and_address() {
 fn socket_options_apply_to_both_sides() {
     // If possible, another congestion control than the default within this host.
     let asked = congestion::allowed().into_iter().find(|name| name != "reno").unwrap_or("reno".into());
-    let options = SocketOptions {
+    let options = tuned(Tuning {
         send_buffer: Some(100_000),
         receive_buffer: Some(50_000),
         congestion: Some(asked.clone()),
-        ..SocketOptions::default()
-    };
+        ..Tuning::default()
+    });
     let listener = Tcp.listen(V4, &options).unwrap();
     let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
-    let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     for connection in [&near, &far] {
         let fd = connection.fast_path().socket().unwrap();
         assert!(sockopt::tcp_nodelay(fd).unwrap());
@@ -117,7 +123,7 @@ fn socket_options_apply_to_both_sides() {
         assert_eq!(sockopt::socket_recv_buffer_size(fd).unwrap(), 100_000);
         assert_eq!(sockopt::tcp_congestion(fd).unwrap(), asked);
     }
-    far.set_buffers(None, Some(70_000)).unwrap();
+    far.tune(&Tuning { receive_buffer: Some(70_000), ..Tuning::default() });
     assert_eq!(sockopt::socket_recv_buffer_size(far.fast_path().socket().unwrap()).unwrap(), 140_000);
     assert_eq!(sockopt::socket_send_buffer_size(far.fast_path().socket().unwrap()).unwrap(), 200_000);
 }
@@ -125,9 +131,9 @@ fn socket_options_apply_to_both_sides() {
 #[test]
 fn connections_within_this_host_use_reno() {
     for to in [V4, V6] {
-        let listener = Tcp.listen(to, &SocketOptions::default()).unwrap();
+        let listener = Tcp.listen(to, &Options::default()).unwrap();
         let to = listener.local_addr().unwrap();
-        let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+        let near = Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
         let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
         for fd in [near.fast_path().socket().unwrap(), far.fast_path().socket().unwrap()] {
             assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
@@ -136,14 +142,14 @@ fn connections_within_this_host_use_reno() {
     // The same for the external address of this host, if there is one. No packet is sent to find
     // it.
     if let Ok(own) = local_address("192.0.2.1:9".parse().unwrap()) {
-        let listener = Tcp.listen(SocketAddr::new(own, 0), &SocketOptions::default()).unwrap();
+        let listener = Tcp.listen(SocketAddr::new(own, 0), &Options::default()).unwrap();
         let to = listener.local_addr().unwrap();
-        let near = Tcp.connect(to, &SocketOptions::default(), PATIENCE).unwrap();
+        let near = Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
         assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), "reno");
     }
     // A listener that may get connections from elsewhere uses the host's default.
     let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    let listener = Tcp.listen(everywhere, &SocketOptions::default()).unwrap();
+    let listener = Tcp.listen(everywhere, &Options::default()).unwrap();
     let own = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     assert_eq!(sockopt::tcp_congestion(listener.readiness().0).unwrap(), own.trim());
 }
@@ -151,18 +157,15 @@ fn connections_within_this_host_use_reno() {
 #[test]
 fn buffers_beyond_an_int_become_the_largest_possible() {
     let of = |bytes| {
-        let options = SocketOptions {
-            send_buffer: Some(bytes),
-            receive_buffer: Some(bytes),
-            ..SocketOptions::default()
-        };
+        let options =
+            tuned(Tuning { send_buffer: Some(bytes), receive_buffer: Some(bytes), ..Tuning::default() });
         let listener = Tcp.listen(V4, &options).unwrap();
-        let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+        let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
         let sizes = |fd: std::os::fd::BorrowedFd<'_>| {
             (sockopt::socket_send_buffer_size(fd).unwrap(), sockopt::socket_recv_buffer_size(fd).unwrap())
         };
         let made = sizes(near.fast_path().socket().unwrap());
-        near.set_buffers(Some(bytes), Some(bytes)).unwrap();
+        near.tune(&options.tuning);
         (made, sizes(near.fast_path().socket().unwrap()))
     };
     assert_eq!(of(1 << 32), of(1 << 30));
@@ -170,16 +173,17 @@ fn buffers_beyond_an_int_become_the_largest_possible() {
 
 #[test]
 fn unknown_congestion_control_changes_nothing() {
-    let options = SocketOptions { congestion: Some("no-such".into()), ..SocketOptions::default() };
+    let options = tuned(Tuning { congestion: Some("no-such".into()), ..Tuning::default() });
     let listener = Tcp.listen(V4, &options).unwrap();
-    let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
     let own = sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap();
     assert!(congestion::available().contains(&own), "{own}");
-    near.set_congestion("another\0");
-    near.set_congestion(&"long".repeat(50));
+    let choose = |name: &str| near.tune(&Tuning { congestion: Some(name.into()), ..Tuning::default() });
+    choose("another\0");
+    choose(&"long".repeat(50));
     assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), own);
     // Every kernel has it and allows it.
-    near.set_congestion("reno");
+    choose("reno");
     assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), "reno");
 }
 
@@ -195,9 +199,9 @@ impl Wait for GiveUp {
 fn connect_waiting_can_be_aborted() {
     // The backlog of the listener fills up because no connection is accepted, and connecting then
     // has to wait. On loopback it may also succeed at once.
-    let listener = Tcp.listen(V4, &SocketOptions::default()).unwrap();
+    let listener = Tcp.listen(V4, &Options::default()).unwrap();
     let to = listener.local_addr().unwrap();
-    match Tcp.connect_waiting(to, &SocketOptions::default(), PATIENCE, &mut GiveUp) {
+    match Tcp.connect_waiting(to, &Options::default(), PATIENCE, &mut GiveUp) {
         Ok(_) => {}
         Err(e) => assert_eq!(e.kind(), io::ErrorKind::Interrupted),
     }
@@ -209,30 +213,32 @@ fn info_returns_the_statistics_of_the_kernel() {
     near.write_all(&[1; 5000]).unwrap();
     near.finish().unwrap();
     far.read_to_end(&mut Vec::new()).unwrap();
-    let info = near.info().unwrap();
+    let of = |connection: &dyn Connection| TcpInfo::of(connection.fast_path().socket().unwrap()).unwrap();
+    let info = of(&*near);
     assert!(info.mss > 0 && info.congestion_window > 0);
     assert_eq!(info.bytes_sent, Some(5000));
     // The FIN counts as one byte.
-    assert!((5000..=5001).contains(&far.info().unwrap().bytes_received.unwrap()));
+    assert!((5000..=5001).contains(&of(&*far).bytes_received.unwrap()));
+    let stats = near.stats().unwrap();
+    assert_eq!(stats.congestion_window, u64::from(info.congestion_window) * u64::from(info.mss));
+    assert!(stats.rtt.is_some() && stats.sent > 0 && stats.delivered >= Some(5000));
+    assert!(stats.send_buffer > Some(0) && stats.receive_buffer > Some(0));
 }
 
 /// Fills a connection whose peer reads nothing until a write would block. Returns the bytes that
 /// the kernel took and has not sent.
-fn unsent_when_full(limit: Option<u32>) -> u32 {
-    let options = SocketOptions {
-        send_buffer: Some(4 << 20),
-        receive_buffer: Some(64 << 10),
-        ..SocketOptions::default()
-    };
+fn unsent_when_full(limit: Option<u32>) -> u64 {
+    let options =
+        tuned(Tuning { send_buffer: Some(4 << 20), receive_buffer: Some(64 << 10), ..Tuning::default() });
     let listener = Tcp.listen(V4, &options).unwrap();
     let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
     let _far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     near.set_nonblocking(true).unwrap();
     if let Some(bytes) = limit {
-        near.set_unsent_limit(bytes);
+        near.tune(&Tuning { unsent_limit: Some(bytes), ..Tuning::default() });
     }
     while near.write(&[0; 16 << 10]).is_ok() {}
-    near.info().unwrap().not_sent.unwrap()
+    near.stats().unwrap().not_sent
 }
 
 #[test]

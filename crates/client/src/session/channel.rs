@@ -147,7 +147,7 @@ impl Session<'_> {
             let binding = self.bind()?;
             let address = self.passive(mode, parallelism, inline, binding.as_ref())?;
             let streams = if extended { streams } else { 1 };
-            self.connect(mode, streams, address, binding.as_ref(), self.socket_options())
+            self.connect(mode, streams, address, binding.as_ref(), self.driver_options())
         });
         Ok(())
     }
@@ -184,7 +184,8 @@ impl Session<'_> {
         let binding = self.bind()?;
         let address = self.passive(mode, None, inline, binding.as_ref())?;
         let congestion = self.setup.options.fixed_congestion().map(str::to_owned);
-        let options = SocketOptions { congestion, ..self.socket_options() };
+        let mut options = self.driver_options();
+        options.tuning.congestion = congestion;
         let channel = self.connect(mode, streams, address, binding.as_ref(), options);
         self.channel = Some(Channel { sending: true, ..channel });
         Ok(())
@@ -209,11 +210,11 @@ impl Session<'_> {
     }
 
     /// As asked for; else by what is known of the path.
-    fn socket_options(&self) -> SocketOptions {
-        let mut options = self.setup.socket_options();
+    fn driver_options(&self) -> DriverOptions {
+        let mut options = self.setup.driver_options();
         let known = self.lane.as_ref().filter(|_| self.setup.options.tcp_buffer.is_none());
         if let Some(buffer) = known.and_then(|lane| lane.buffer()) {
-            buffer.apply(&mut options);
+            buffer.apply(&mut options.tuning);
         }
         options
     }
@@ -224,7 +225,7 @@ impl Session<'_> {
         streams: u32,
         address: SocketAddr,
         binding: Option<&Binding>,
-        options: SocketOptions,
+        options: DriverOptions,
     ) -> Channel {
         let settings = self.setup.channel_settings(mode, streams, None, options);
         let data = DataChannel::active(
@@ -256,10 +257,10 @@ impl Session<'_> {
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
         let binding = self.bind()?;
         let driver = self.data_driver(binding.as_ref());
-        let listener = driver.listen(local, &self.socket_options()).map_err(broken)?;
+        let listener = driver.listen(local, &self.driver_options()).map_err(broken)?;
         let address = advertised(listener.local_addr().map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
-        let settings = self.setup.channel_settings(mode, streams, None, self.socket_options());
+        let settings = self.setup.channel_settings(mode, streams, None, self.driver_options());
         let data =
             DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
         let authenticated = self.authenticates_data() || binding.is_some();

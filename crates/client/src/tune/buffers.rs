@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ropewalk_transport::{Ceilings, SocketOptions};
+use ropewalk_transport::{Ceilings, Tuning};
 pub(super) use ropewalk_tuning::buffers::Path;
 use ropewalk_tuning::buffers::{Advice, Kernel, Side, advise};
 
@@ -38,11 +38,11 @@ impl Buffer {
     }
 
     /// Sets what autotuning would leave too small.
-    pub(crate) fn apply(&self, options: &mut SocketOptions) {
+    pub(crate) fn apply(&self, tuning: &mut Tuning) {
         let bytes = self.advice.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         match self.side {
-            Side::Send => options.send_buffer = bytes,
-            Side::Receive => options.receive_buffer = bytes,
+            Side::Send => tuning.send_buffer = bytes,
+            Side::Receive => tuning.receive_buffer = bytes,
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let (small, large) = (path(Some(0.1), 1e6), path(Some(0.1), 1e8));
         assert!(of(ends(Some("a"), Some("b")), large).is_none());
         let options = |buffer: &Buffer| {
-            let mut options = SocketOptions::default();
+            let mut options = Tuning::default();
             buffer.apply(&mut options);
             (options.send_buffer, options.receive_buffer)
         };

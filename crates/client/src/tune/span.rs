@@ -93,10 +93,7 @@ impl Totals {
             self.sent = self.sent.saturating_add(counted.sent);
             self.resent = self.resent.saturating_add(counted.resent);
             self.closed += counted.closed.as_secs_f64();
-            let waiting = progress.flows().into_iter().map(|flow| {
-                let sent = u64::from(flow.info.unacknowledged) * u64::from(flow.info.mss);
-                sent + u64::from(flow.info.not_sent.unwrap_or(0))
-            });
+            let waiting = progress.flows().into_iter().map(|flow| flow.stats.in_flight + flow.stats.not_sent);
             self.delivered = self.delivered.saturating_sub(waiting.sum());
         }
     }

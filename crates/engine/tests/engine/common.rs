@@ -20,7 +20,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, WriteHandle};
-use ropewalk_transport::{Driver, Listener, SocketOptions, Tcp};
+use ropewalk_transport::{Driver, Listener, Options, Tcp};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,7 +31,7 @@ pub(crate) fn settings(mode: Mode, parallelism: u32) -> ChannelSettings {
         representation: RepresentationType::Image,
         parallelism,
         block_size: 256 << 10,
-        socket: SocketOptions::default(),
+        options: Options::default(),
         connect_timeout: PATIENCE,
         stall_timeout: Some(PATIENCE),
         max_streams: 300,
@@ -40,10 +40,10 @@ pub(crate) fn settings(mode: Mode, parallelism: u32) -> ChannelSettings {
 }
 
 pub(crate) fn listen() -> (Box<dyn Listener>, SocketAddr) {
-    listen_with(&SocketOptions::default())
+    listen_with(&Options::default())
 }
 
-fn listen_with(options: &SocketOptions) -> (Box<dyn Listener>, SocketAddr) {
+fn listen_with(options: &Options) -> (Box<dyn Listener>, SocketAddr) {
     let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
@@ -68,7 +68,7 @@ pub(crate) fn channels_with(
     receiving: ChannelSettings,
     sender_listens: bool,
 ) -> (DataChannel, DataChannel) {
-    let (listener, address) = listen_with(&receiving.socket);
+    let (listener, address) = listen_with(&receiving.options);
     let (pool, budget) = (pool(), budget());
     let (passive, active) = if sender_listens { (sending, receiving) } else { (receiving, sending) };
     let passive = DataChannel::passive(listener, passive, Arc::clone(&pool), Arc::clone(&budget));

@@ -93,7 +93,7 @@ fn what_has_left_of_a_chunk_is_told() {
             let address = listener.local_addr().unwrap();
             let mut settings = settings(mode, 1);
             settings.stall_timeout = Some(SHORT);
-            settings.socket.send_buffer = Some(20_000);
+            settings.options.tuning.send_buffer = Some(20_000);
             let mut channel = DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget());
             let (source, progress) = (TestFile::new(&data(1_000_000), plain), Progress::new());
             let error = channel.send(&send_job(&source), &mut Nobody, &progress).unwrap_err();
@@ -108,8 +108,8 @@ fn slow_peers_are_no_stall_and_attendants_get_their_ticks() {
     for mode in [Mode::Stream, Mode::ExtendedBlock] {
         let mut settings = settings(mode, 1);
         settings.stall_timeout = Some(2 * SHORT);
-        settings.socket.send_buffer = Some(20_000);
-        let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.socket).unwrap();
+        settings.options.tuning.send_buffer = Some(20_000);
+        let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options).unwrap();
         let address = listener.local_addr().unwrap();
         let channel = DataChannel::passive(listener, settings, pool(), budget());
         let source = TestFile::new(&data(2_000_000), true);

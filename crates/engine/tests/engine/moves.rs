@@ -15,7 +15,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Lock, Metadata, WriteHandle};
-use ropewalk_transport::{Driver, SocketOptions, Tcp};
+use ropewalk_transport::{Driver, Tcp};
 
 const MODES: [(Mode, u32); 5] = [
     (Mode::Stream, 1),
@@ -314,8 +314,8 @@ impl ropewalk_engine::Attendant for Ready {
 #[test]
 fn connections_come_and_go_with_the_parallelism() {
     let mut settings = settings(Mode::ExtendedBlock, 1);
-    settings.socket.send_buffer = Some(100_000);
-    settings.socket.receive_buffer = Some(100_000);
+    settings.options.tuning.send_buffer = Some(100_000);
+    settings.options.tuning.receive_buffer = Some(100_000);
     let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
     roundtrip(&mut sender, &mut receiver, &data(1000), true);
     for (parallelism, expected) in [(3, 3), (2, 2), (5, 5), (1, 1)] {
@@ -507,9 +507,9 @@ fn few_threads_are_enough() {
 #[test]
 fn socket_buffers_that_are_asked_for_are_left_alone() {
     let mut asked = settings(Mode::ExtendedBlock, 2);
-    asked.socket =
-        SocketOptions { send_buffer: Some(32_768), receive_buffer: Some(32_768), ..Default::default() };
-    let listener = Tcp.listen(([127, 0, 0, 1], 0).into(), &asked.socket).unwrap();
+    asked.options.tuning.send_buffer = Some(32_768);
+    asked.options.tuning.receive_buffer = Some(32_768);
+    let listener = Tcp.listen(([127, 0, 0, 1], 0).into(), &asked.options).unwrap();
     let address = listener.local_addr().unwrap();
     let mut receiver = DataChannel::passive(listener, asked.clone(), pool(), budget());
     let mut sender = DataChannel::active(Arc::new(Tcp), vec![address], asked, pool(), budget());

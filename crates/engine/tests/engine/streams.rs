@@ -16,7 +16,7 @@ use ropewalk_engine::{
 };
 use ropewalk_protocol::mode_e::{Descriptor, Header};
 use ropewalk_protocol::server::Mode;
-use ropewalk_transport::{SocketOptions, Tcp};
+use ropewalk_transport::{Options, Tcp, Tuning};
 
 use crate::common::*;
 
@@ -24,9 +24,9 @@ pub(crate) const BLOCK: usize = 64 << 10;
 
 fn small_blocks(parallelism: u32) -> ChannelSettings {
     // Small buffers: the sender cannot be far ahead of the receiver.
-    let socket =
-        SocketOptions { send_buffer: Some(32_768), receive_buffer: Some(32_768), ..SocketOptions::default() };
-    ChannelSettings { block_size: BLOCK, socket, ..settings(Mode::ExtendedBlock, parallelism) }
+    let tuning = Tuning { send_buffer: Some(32_768), receive_buffer: Some(32_768), ..Tuning::default() };
+    let options = Options { tuning, ..Options::default() };
+    ChannelSettings { block_size: BLOCK, options, ..settings(Mode::ExtendedBlock, parallelism) }
 }
 
 /// Lets the receiver store so many bytes.
@@ -210,8 +210,8 @@ fn the_kernel_is_asked_about_every_connection() {
         quota.until("time", || sending.path().busy > Duration::ZERO);
         let (there, path) = (sending.flows(), sending.path());
         assert_eq!((there.len(), path.streams), (3, 3));
-        assert!(there.iter().all(|flow| flow.bytes > 0 && flow.info.congestion_window > 0));
-        assert!(there.iter().all(|flow| flow.send_buffer == Some(65_536)));
+        assert!(there.iter().all(|flow| flow.bytes > 0 && flow.stats.congestion_window > 0));
+        assert!(there.iter().all(|flow| flow.stats.send_buffer == Some(65_536)));
         assert!(path.rtt.is_some() && path.min_rtt <= path.rtt && path.segments_sent > 0);
         assert!(path.bytes > 2_000_000);
         let theirs = receiving.path();
@@ -398,7 +398,7 @@ fn a_transfer_ends_with_its_last_stream() {
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 20_000).unwrap();
         let address = listener.local_addr().unwrap();
         let mut settings = small_blocks(2);
-        settings.socket.send_buffer = Some(20_000);
+        settings.options.tuning.send_buffer = Some(20_000);
         let mut sender = DataChannel::active(Arc::new(Tcp), vec![address], settings, pool(), budget());
         let source = TestFile::new(&data(2_000_000), true);
         thread::scope(|scope| {

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use ropewalk_engine::{Flow, LOCAL_BUFFER};
+use ropewalk_engine::Flow;
 use ropewalk_protocol::server::ChannelOptions;
 use ropewalk_security::canonical;
-use ropewalk_transport::{Ceilings, TcpInfo, least_buffers};
+use ropewalk_transport::{Ceilings, LOCAL_BUFFER, PathStats, TcpInfo, least_buffers};
 use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 
 use crate::connection::Job;
@@ -79,7 +79,7 @@ fn advice(job: &Job<'_>, peer: IpAddr, ceiling: u64) -> Result<[Advice; 2], Stri
     })?;
     let mut path = job.host.routes.path(peer, Instant::now());
     if peer == job.context.peer.ip() {
-        let control = TcpInfo::of(job.control.as_fd()).as_ref().and_then(least_rtt);
+        let control = TcpInfo::of(job.control.as_fd()).and_then(|info| least_rtt(&PathStats::from(&info)));
         path.rtt = path.rtt.into_iter().chain(control).min();
     }
     // Where no socket can be made there will be no connection either.
@@ -118,9 +118,9 @@ fn both(send: &Advice, receive: &Advice) -> String {
     format!("{}; {}", one(Side::Send, send), one(Side::Receive, receive))
 }
 
-fn least_rtt(info: &TcpInfo) -> Option<Duration> {
+fn least_rtt(stats: &PathStats) -> Option<Duration> {
     let known = |rtt: &Duration| !rtt.is_zero() && *rtt < LONGEST;
-    info.min_rtt.filter(known).or(Some(info.rtt).filter(known))
+    stats.min_rtt.filter(known).or(stats.rtt.filter(known))
 }
 
 /// What the connections of a transfer show of the path, while it goes on.
@@ -145,8 +145,8 @@ impl Sight {
 
     pub(super) fn look(&mut self, flows: &[Flow], now: Instant) {
         for flow in flows {
-            let rate = if self.sends { flow.info.delivery_rate } else { self.received(flow, now) };
-            let seen = Path { rtt: least_rtt(&flow.info), rate: rate.filter(|rate| *rate > 0) };
+            let rate = if self.sends { flow.stats.delivery_rate } else { self.received(flow, now) };
+            let seen = Path { rtt: least_rtt(&flow.stats), rate: rate.filter(|rate| *rate > 0) };
             // Those of other peers, where several stripes are sent to, are like it.
             let (_, best) = self.best.get_or_insert((canonical(flow.peer.ip()), Path::default()));
             best.rtt = best.rtt.into_iter().chain(seen.rtt).min();

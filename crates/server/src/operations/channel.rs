@@ -9,7 +9,7 @@ use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
-use ropewalk_transport::{Driver, SocketOptions};
+use ropewalk_transport::{Driver, Options, Tuning};
 
 use super::Answer;
 use super::buffers::Buffers;
@@ -88,7 +88,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let local = local_address(context, listen.family)?;
-    let options = socket_options(config, &listen.channel, buffers, config.ports);
+    let options = driver_options(config, &listen.channel, buffers, config.ports);
     let driver = driver(job.host, context, job.session.is_private(), &listen.channel)?;
     let listener = driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
@@ -134,7 +134,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let buffers = Buffers::choose(job, &connect.channel, first);
     let context = &mut *job.context;
     let config = &context.settings.config.data;
-    let mut options = socket_options(config, &connect.channel, buffers, config.source_ports);
+    let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
     // A peer that takes data from the address that it knows only must see that one.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
@@ -267,22 +267,25 @@ fn congestion(choice: Option<CongestionName>, config: &Data) -> Option<String> {
     choice.map(|name| name.to_string()).or_else(|| config.congestion.clone())
 }
 
-fn socket_options(
+fn driver_options(
     config: &Data,
     options: &ChannelOptions,
     buffers: Buffers,
     ports: Option<(u16, u16)>,
-) -> SocketOptions {
-    SocketOptions {
-        send_buffer: buffers.send,
-        receive_buffer: buffers.receive,
-        congestion: congestion(options.congestion, config),
+) -> Options {
+    Options {
+        tuning: Tuning {
+            send_buffer: buffers.send,
+            receive_buffer: buffers.receive,
+            congestion: congestion(options.congestion, config),
+            unsent_limit: None,
+        },
         ports,
         bind: None,
     }
 }
 
-fn channel_settings(context: &Context, options: &ChannelOptions, socket: SocketOptions) -> ChannelSettings {
+fn channel_settings(context: &Context, options: &ChannelOptions, driver_options: Options) -> ChannelSettings {
     let config = &context.settings.config.data;
     ChannelSettings {
         bandwidth: None,
@@ -290,7 +293,7 @@ fn channel_settings(context: &Context, options: &ChannelOptions, socket: SocketO
         representation: options.representation,
         parallelism: options.parallelism.clamp(1, config.max_streams),
         block_size: usize::try_from(config.block_size).unwrap_or(1 << 20),
-        socket,
+        options: driver_options,
         connect_timeout: config.connect_timeout,
         stall_timeout: (!config.stall_timeout.is_zero()).then_some(config.stall_timeout),
         max_streams: config.max_streams,

@@ -5,7 +5,7 @@ use ropewalk_lab::{
     run::{Event, RunError, RunOptions, run},
     scenario::{Document, Scenario},
 };
-use ropewalk_transport::{Driver, SocketOptions, Tcp};
+use ropewalk_transport::{Driver, Options, Tcp, Tuning};
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
@@ -98,7 +98,10 @@ pub(crate) fn source() {
 /// Connects with a congestion control other than that of the host.
 pub(crate) fn chooser() {
     let address = env::var("CONNECT").unwrap().parse().unwrap();
-    let options = SocketOptions { congestion: Some("reno".into()), ..SocketOptions::default() };
+    let options = Options {
+        tuning: Tuning { congestion: Some("reno".into()), ..Tuning::default() },
+        ..Options::default()
+    };
     let mut connection = Tcp.connect(address, &options, Duration::from_secs(10)).unwrap();
     connection.write_all(b"x").unwrap();
     let used = rustix::net::sockopt::tcp_congestion(connection.fast_path().socket().unwrap());

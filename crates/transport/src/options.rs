@@ -1,0 +1,32 @@
+//! The options of a driver, and those of them that can change while a connection is open.
+
+use std::net::IpAddr;
+
+/// Options for the connections that a driver makes or accepts. A driver ignores those that do not
+/// apply to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub tuning: Tuning,
+    /// The range of local ports to choose from, inclusive; `None` for any port.
+    pub ports: Option<(u16, u16)>,
+    /// The local address to bind to.
+    pub bind: Option<IpAddr>,
+}
+
+/// Hints for the speed of a connection, which can also change while it is open. `None` leaves a
+/// setting to the driver, or as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// The buffers in bytes: SO_SNDBUF and SO_RCVBUF. `None` leaves the kernel's autotuning on, but
+    /// connections within this host have [`LOCAL_BUFFER`](crate::LOCAL_BUFFER) if both are `None`.
+    pub send_buffer: Option<usize>,
+    pub receive_buffer: Option<usize>,
+    /// TCP_CONGESTION. If the host does not have or does not allow this congestion control, a
+    /// warning is logged and the connection uses the host's default; see
+    /// [`congestion`](crate::congestion). `None` is the host's default, but Reno for connections to
+    /// this host and for listeners on loopback addresses.
+    pub congestion: Option<String>,
+    /// The most bytes that wait unsent in the kernel: a write waits while there are more (tcp(7),
+    /// TCP_NOTSENT_LOWAT). Bytes in flight do not count.
+    pub unsent_limit: Option<u32>,
+}
