@@ -35,7 +35,7 @@ impl Binding {
     }
 }
 
-impl Session<'_> {
+impl Session {
     /// Data connections of this session are to be bound to it: whoever reads along on the control connection sees no key,
     /// the server takes one, and the connections would be anybody's otherwise.
     pub(crate) fn binds_data(&self) -> bool {

@@ -32,10 +32,10 @@ const QUEUE: usize = 4096;
 /// Tries of a file that somebody else writes, at least.
 const BUSY_TRIES: u32 = 3;
 
-pub(crate) struct Context<'e> {
-    pub setup: Arc<Setup<'e>>,
-    pub cancel: &'e Cancel,
-    pub report: Report<'e>,
+pub(crate) struct Context {
+    pub setup: Arc<Setup>,
+    pub cancel: Cancel,
+    pub report: Report,
     pub queue: Queue<Job>,
     /// The local file system.
     pub store: Arc<dyn Store>,
@@ -47,21 +47,21 @@ pub(crate) struct Context<'e> {
     /// Workers that there are or will be.
     pub sessions: AtomicU32,
     pub tune: Tune,
-    pub lent: Lent<'e>,
+    pub lent: Lent,
 }
 
-impl<'e> Context<'e> {
+impl Context {
     pub(crate) fn new(
         options: &Options,
-        events: &'e dyn EventSink,
-        cancel: &'e Cancel,
+        events: &Arc<dyn EventSink>,
+        cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
         let setup = Setup::new(options, events, cancel);
         let limit = setup.bandwidth.clone();
         Ok(Self {
             setup,
-            cancel,
-            report: Report::new(events),
+            cancel: cancel.clone(),
+            report: Report::new(events.clone()),
             queue: Queue::new(QUEUE),
             store: local_store()?,
             endpoints: Endpoints::default(),
@@ -109,7 +109,7 @@ impl<'e> Context<'e> {
 
     /// Whether big files are cut up between sessions: servers that serve a session with one thread need that. Ours use a
     /// thread for each stream, and several sessions would only be in each other's way.
-    pub(crate) fn cuts(&self, session: &Session<'_>) -> bool {
+    pub(crate) fn cuts(&self, session: &Session) -> bool {
         !session.can.ranges || !session.is_alone() && matches!(self.options().files, crate::Auto::Set(_))
     }
 
@@ -134,7 +134,7 @@ impl<'e> Context<'e> {
     }
 
     /// How a file from or to this server is proved to be right.
-    pub(crate) fn check(&self, session: &Session<'_>) -> Result<Check, RemoteError> {
+    pub(crate) fn check(&self, session: &Session) -> Result<Check, RemoteError> {
         let (options, can) = (self.options(), &session.can);
         if options.ascii {
             // Line ends are translated: the two sides have different bytes.
@@ -162,7 +162,7 @@ impl<'e> Context<'e> {
     }
 
     /// Of a server that copies cannot keep their times at, where that is wanted.
-    pub(crate) fn tell_of_times(&self, session: &Session<'_>) {
+    pub(crate) fn tell_of_times(&self, session: &Session) {
         if self.options().preserve.times && !session.can.set_time && !session.can.extended {
             let name = &session.endpoint.name;
             self.report.warn_once(format!("{name} sets no times: copies there are as old as they are"));

@@ -55,7 +55,7 @@ const LONGEST_IDLE: Duration = Duration::from_secs(32_767);
 /// What is waited for first.
 const GREETING: &str = "the connection";
 
-pub(crate) struct Control<'e> {
+pub(crate) struct Control {
     stream: Link,
     peer: String,
     remote: SocketAddr,
@@ -73,7 +73,7 @@ pub(crate) struct Control<'e> {
     samples: u32,
     reply_timeout: Duration,
     life: Life,
-    events: Option<&'e dyn EventSink>,
+    events: Option<Arc<dyn EventSink>>,
     cancel: Cancel,
     /// The last answer to SITE STREAMS that nobody has asked for yet.
     granted: Option<u32>,
@@ -83,13 +83,13 @@ pub(crate) struct Control<'e> {
     pub waited: Duration,
 }
 
-impl<'e> Control<'e> {
+impl Control {
     /// Connects to `host:port` and waits for the greeting, which is the first reply to be read.
     pub(crate) fn connect(
         host: &str,
         port: u16,
         options: &Options,
-        events: &'e dyn EventSink,
+        events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -119,7 +119,7 @@ impl<'e> Control<'e> {
         peer: String,
         addresses: (SocketAddr, SocketAddr),
         options: &Options,
-        events: &'e dyn EventSink,
+        events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Self {
         let now = Instant::now();
@@ -142,7 +142,7 @@ impl<'e> Control<'e> {
             samples: 0,
             reply_timeout: options.reply_timeout,
             life: Life::new(now),
-            events: options.trace_control.then_some(events),
+            events: options.trace_control.then(|| events.clone()),
             cancel: cancel.clone(),
             granted: None,
             ascii_only: false,
@@ -399,7 +399,7 @@ impl<'e> Control<'e> {
 
     /// Lines of the dialogue for whoever wants to see them.
     fn tell(&mut self) {
-        while let (Some(events), Some(line)) = (self.events, self.machine.poll_trace()) {
+        while let (Some(events), Some(line)) = (&self.events, self.machine.poll_trace()) {
             events.event(crate::Event::Dialogue {
                 peer: self.peer.clone(),
                 direction: if line.sent { '>' } else { '<' },
@@ -563,7 +563,7 @@ fn is_gone(error: &RemoteError) -> bool {
     }
 }
 
-fn wait_for(controls: &[&Control<'_>], cancel: &Cancel, deadline: Instant) -> Result<bool, RemoteError> {
+fn wait_for(controls: &[&Control], cancel: &Cancel, deadline: Instant) -> Result<bool, RemoteError> {
     let rest = deadline.saturating_duration_since(Instant::now());
     if rest.is_zero() {
         return Ok(false);
@@ -586,7 +586,7 @@ fn wait_for(controls: &[&Control<'_>], cancel: &Cancel, deadline: Instant) -> Re
     if cancel.is_cancelled() { Err(RemoteError::Cancelled) } else { Ok(true) }
 }
 
-impl AsFd for Control<'_> {
+impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -11,6 +11,7 @@ use bstr::ByteSlice;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::auto::Path;
+use crate::borrowed_events::lend;
 use crate::context::Context;
 use crate::filter::{Filter, PatternError};
 use crate::finished::Finished;
@@ -73,6 +74,16 @@ pub fn copy(
     events: &dyn EventSink,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
+    lend(events, cancel, |events| run(pairs, options, events, cancel))
+}
+
+/// As [`copy`], on this thread.
+pub(crate) fn run(
+    pairs: Vec<Pair>,
+    options: &Options,
+    events: &Arc<dyn EventSink>,
+    cancel: &Cancel,
+) -> Result<Summary, CopyError> {
     let filter = Filter::new(options)?;
     if options.delete && options.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
@@ -110,12 +121,12 @@ pub fn copy(
 }
 
 /// Lets the threads that serve a run end when it is over, also by a panic, such as one of the caller's sink of events.
-struct End<'a, 'e> {
-    ctx: &'a Context<'e>,
+struct End<'a> {
+    ctx: &'a Context,
     ended: &'a Cancel,
 }
 
-impl Drop for End<'_, '_> {
+impl Drop for End<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.ctx.queue.stop();
@@ -180,7 +191,7 @@ pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
 }
 
 /// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.
-fn finish(ctx: &Context<'_>, late: Late) {
+fn finish(ctx: &Context, late: Late) {
     let mut sides = Sides { ctx, open: None };
     for Link { source, destination, target } in late.links {
         let task =
@@ -223,7 +234,7 @@ fn finish(ctx: &Context<'_>, late: Late) {
 }
 
 /// Looks whether names that differ in case or Unicode form alone are all there.
-fn find_lost(ctx: &Context<'_>, sides: &mut Sides<'_, '_>, twins: &[Twins]) {
+fn find_lost(ctx: &Context, sides: &mut Sides<'_>, twins: &[Twins]) {
     let directory = |twins: &Twins| parent(twins.second.display().as_bytes()).map(<[u8]>::to_vec);
     for of_one in twins.chunk_by(|one, other| directory(one) == directory(other)) {
         let path = of_one[0].second.path();
@@ -251,7 +262,7 @@ fn find_lost(ctx: &Context<'_>, sides: &mut Sides<'_, '_>, twins: &[Twins]) {
 }
 
 /// Gives files their modes, many in a round trip, until a server refuses one.
-fn set_modes(ctx: &Context<'_>, sides: &mut Sides<'_, '_>, modes: &[(Place, u32)]) {
+fn set_modes(ctx: &Context, sides: &mut Sides<'_>, modes: &[(Place, u32)]) {
     const AT_ONCE: usize = 100;
     let server = |place: &Place| match place {
         Place::Remote(endpoint, _) => Some(Arc::as_ptr(endpoint)),
@@ -272,17 +283,17 @@ fn set_modes(ctx: &Context<'_>, sides: &mut Sides<'_, '_>, modes: &[(Place, u32)
 }
 
 /// The side that was used last.
-struct Sides<'c, 'e> {
-    ctx: &'c Context<'e>,
-    open: Option<(Option<Arc<Endpoint>>, Side<'e>)>,
+struct Sides<'c> {
+    ctx: &'c Context,
+    open: Option<(Option<Arc<Endpoint>>, Side)>,
 }
 
-impl<'e> Sides<'_, 'e> {
+impl Sides<'_> {
     /// What `ask` gives of the tree that a place is in, by another session where one breaks.
     fn ask<T>(
         &mut self,
         place: &Place,
-        ask: &mut dyn FnMut(&mut Side<'e>) -> Result<T, RemoteError>,
+        ask: &mut dyn FnMut(&mut Side) -> Result<T, RemoteError>,
     ) -> Result<T, RemoteError> {
         let reopened = reopen(self.ctx);
         let answer = self.at(place)?.ask(Some(&reopened), ask);
@@ -292,7 +303,7 @@ impl<'e> Sides<'_, 'e> {
         answer
     }
 
-    fn at(&mut self, place: &Place) -> Result<&mut Side<'e>, RemoteError> {
+    fn at(&mut self, place: &Place) -> Result<&mut Side, RemoteError> {
         let endpoint = match place {
             Place::Remote(endpoint, _) => Some(endpoint.clone()),
             _ => None,
@@ -320,9 +331,9 @@ impl<'e> Sides<'_, 'e> {
 }
 
 /// Stops the queue at [`Cancel::cancel`], so that nobody waits for jobs any more; ends with the run.
-fn stop_when_cancelled(ctx: &Context<'_>, ended: &Cancel) {
+fn stop_when_cancelled(ctx: &Context, ended: &Cancel) {
     while !ctx.cancel.is_cancelled() && !ended.is_cancelled() {
-        let descriptors = [ctx.cancel, ended].into_iter().filter_map(Cancel::descriptor);
+        let descriptors = [&ctx.cancel, ended].into_iter().filter_map(Cancel::descriptor);
         let mut fds: Vec<_> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // An interrupted wait goes round again.
         let _ = poll(&mut fds, ctx.cancel.longest_wait().or(ended.longest_wait()).as_ref());
@@ -333,9 +344,9 @@ fn stop_when_cancelled(ctx: &Context<'_>, ended: &Cancel) {
 }
 
 /// The workers: as many as are worth it, begun as the plan finds work for them.
-struct Crew<'scope, 'env, 'e> {
+struct Crew<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    ctx: &'env Context<'e>,
+    ctx: &'env Context,
     workers: Vec<ScopedJoinHandle<'scope, ()>>,
     files: u64,
     bytes: u64,
@@ -344,8 +355,8 @@ struct Crew<'scope, 'env, 'e> {
     full: bool,
 }
 
-impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
-    fn new(scope: &'scope Scope<'scope, 'env>, ctx: &'env Context<'e>) -> Self {
+impl<'scope, 'env> Crew<'scope, 'env> {
+    fn new(scope: &'scope Scope<'scope, 'env>, ctx: &'env Context) -> Self {
         Self { scope, ctx, workers: Vec::new(), files: 0, bytes: 0, began: None, full: false }
     }
 
@@ -354,7 +365,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
         Path::new(self.ctx.endpoints.longest_rtt())
     }
 
-    fn grow(&mut self, first: Vec<Session<'e>>) {
+    fn grow(&mut self, first: Vec<Session>) {
         let begun = self.workers.len() as u32;
         let worth = match self.full {
             true => begun,
@@ -365,7 +376,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
         while self.workers.len() < worth as usize {
             let ctx = self.ctx;
             // It takes a job once it is sure that there is a thread for it.
-            let (give, take) = channel::<Worker<'env, 'e>>();
+            let (give, take) = channel::<Worker<'env>>();
             match spawn_in(self.scope, move || take.recv().map_or((), |worker| worker.run())) {
                 Ok(thread) => {
                     let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
@@ -400,7 +411,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
     }
 
     /// Waits for all workers.
-    fn finish(mut self, sessions: Vec<Session<'e>>, late: bool) {
+    fn finish(mut self, sessions: Vec<Session>, late: bool) {
         let sessions = self.ctx.lent.give(sessions, late);
         if self.files > 0 {
             self.grow(sessions);
@@ -411,7 +422,7 @@ impl<'scope, 'env, 'e: 'scope> Crew<'scope, 'env, 'e> {
     }
 }
 
-impl Sink for Crew<'_, '_, '_> {
+impl Sink for Crew<'_, '_> {
     fn push(&mut self, job: Job, bytes: u64, idle: &mut dyn FnMut()) -> bool {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(bytes);

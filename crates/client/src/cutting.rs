@@ -38,7 +38,7 @@ impl Piece {
     }
 }
 
-impl Worker<'_, '_> {
+impl Worker<'_> {
     /// As much of a range as a session with so many streams should move now; the rest waits for the next worker.
     pub(crate) fn bite<F: Divisible>(
         &self,

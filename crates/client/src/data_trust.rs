@@ -33,7 +33,7 @@ impl DataTrust {
     }
 }
 
-impl Session<'_> {
+impl Session {
     /// Tells the server by whom data connections are made from now on. `false` where it takes no credential after all.
     fn set_data_trust(&mut self, trust: DataTrust) -> Result<bool, RemoteError> {
         if !self.authenticates_data() || self.data_trust.is(&trust) {
@@ -97,7 +97,7 @@ impl Session<'_> {
 }
 
 /// Has two servers believe each other's data connections.
-pub(crate) fn agree(source: &mut Session<'_>, destination: &mut Session<'_>) -> Result<(), RemoteError> {
+pub(crate) fn agree(source: &mut Session, destination: &mut Session) -> Result<(), RemoteError> {
     let (Some(one), Some(other)) = (source.own(), destination.own()) else { return Ok(()) };
     let both = source.authenticates_data() && destination.authenticates_data();
     // One that was asked for is with both since they logged in.
@@ -119,8 +119,8 @@ pub(crate) fn agree(source: &mut Session<'_>, destination: &mut Session<'_>) -> 
 
 /// What each of the two servers shows and expects. `names` are those of the log-ins `one` (source) and `other`.
 fn parts(
-    source: &Session<'_>,
-    destination: &Session<'_>,
+    source: &Session,
+    destination: &Session,
     one: &Own,
     other: &Own,
     names: &[String; 2],

@@ -1,5 +1,7 @@
 //! Everything that a copy tells while it runs: the progress bar, `--json`, logs and tests read the same events.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::Summary;
@@ -119,6 +121,11 @@ pub enum Event {
 /// Takes events, from any thread. Must be quick.
 pub trait EventSink: Send + Sync {
     fn event(&self, event: Event);
+}
+
+/// A sink that drops all events.
+pub fn no_events() -> Arc<dyn EventSink> {
+    Arc::new(|_: Event| {})
 }
 
 impl<F: Fn(Event) + Send + Sync> EventSink for F {

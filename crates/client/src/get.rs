@@ -84,9 +84,9 @@ impl Slot {
 /// A range of a file.
 type Part = (Arc<Download>, Range<u64>);
 
-struct Flow<'w, 'e> {
-    worker: &'w Worker<'w, 'e>,
-    session: Session<'e>,
+struct Flow<'w> {
+    worker: &'w Worker<'w>,
+    session: Session,
     seat: Option<Seat>,
     /// Streams that the server should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
@@ -98,7 +98,7 @@ struct Flow<'w, 'e> {
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
-pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Job) {
+pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     if let (Place::Standard, Job::File(task)) = (&job.task().destination, &job) {
         return to_standard_output(worker, task.clone());
     }
@@ -127,7 +127,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     worker.keep(flow.session);
 }
 
-impl Pipeline for Flow<'_, '_> {
+impl Pipeline for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
@@ -247,7 +247,7 @@ impl Pipeline for Flow<'_, '_> {
     }
 }
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.
     fn must_connect(&mut self) -> bool {
         self.session.channel().is_some_and(|c| (!c.listening || c.authenticated) && c.data.cached() == 0)
@@ -264,7 +264,7 @@ fn hear(
     asks: &mut VecDeque<(u64, Ask)>,
     slots: &mut VecDeque<Slot>,
     first: u64,
-    ctx: &Context<'_>,
+    ctx: &Context,
     seat: Option<&Seat>,
     answer: Answer,
 ) {

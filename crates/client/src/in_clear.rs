@@ -12,7 +12,7 @@ use crate::session::Session;
 #[derive(Default)]
 pub(crate) struct Warned(Mutex<HashSet<String>>);
 
-impl Session<'_> {
+impl Session {
     /// Nobody on the way reads what is sent on the control connection.
     pub(crate) fn is_protected(&self) -> bool {
         self.tls.is_some() || self.security.is_some() || self.kerberos.is_some() || self.control.is_ssh()

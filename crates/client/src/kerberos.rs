@@ -51,7 +51,7 @@ fn has_certificate() -> bool {
     }
 }
 
-impl Session<'_> {
+impl Session {
     pub(crate) fn wants_kerberos(&self) -> bool {
         let options = &self.setup.options;
         let certificate = options.end(self.endpoint.end).credential.is_some();

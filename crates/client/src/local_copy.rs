@@ -24,7 +24,7 @@ type Taker<'t> = dyn FnMut(&Piece<'_>, u64) -> Result<(), RemoteError> + 't;
 
 const BUFFER: usize = 1 << 20;
 
-pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
+pub(crate) fn run(worker: &Worker<'_>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
     let ctx = worker.ctx;
     if task.compares() {
@@ -57,7 +57,7 @@ pub(crate) fn run(worker: &Worker<'_, '_>, job: Job) {
 }
 
 /// How it was proved that the destination has the same bytes; `None` where it has not.
-fn same_already(worker: &Worker<'_, '_>, task: &Task) -> Result<Option<String>, RemoteError> {
+fn same_already(worker: &Worker<'_>, task: &Task) -> Result<Option<String>, RemoteError> {
     let (Place::Local(source), Place::Local(destination)) = (&task.source, &task.destination) else {
         return Ok(None);
     };
@@ -68,7 +68,7 @@ fn same_already(worker: &Worker<'_, '_>, task: &Task) -> Result<Option<String>, 
     Ok(proved(algorithm, &ours, &theirs))
 }
 
-fn open(worker: &Worker<'_, '_>, task: &mut Task) -> Result<Source, RemoteError> {
+fn open(worker: &Worker<'_>, task: &mut Task) -> Result<Source, RemoteError> {
     let store = &*worker.ctx.store;
     let source = Source::open(task, store)?;
     if is_one_file(task, store) { Err(one_file(task)) } else { Ok(source) }
@@ -84,7 +84,7 @@ fn poured_once(error: RemoteError, written: u64) -> RemoteError {
 
 /// Gives how the bytes were proved to be right; `written`: how many went.
 fn copy(
-    worker: &Worker<'_, '_>,
+    worker: &Worker<'_>,
     task: &Task,
     source: &Source,
     options: &Options,
@@ -143,7 +143,7 @@ fn copy(
     }
     // What is there already (a device, a pipe) has no holes to leave.
     let sparse = download.as_ref().is_some_and(|download| download.sparse);
-    let poured = pour(source, task, sparse, ctx.cancel, &mut |piece| pass(piece, &mut each));
+    let poured = pour(source, task, sparse, &ctx.cancel, &mut |piece| pass(piece, &mut each));
     drop(each);
     let Some(download) = download else {
         poured?;
@@ -265,7 +265,7 @@ fn pour(
 }
 
 /// A server's file, in order, to standard output.
-pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
+pub(crate) fn to_standard_output(worker: &Worker<'_>, mut task: Task) {
     let ctx = worker.ctx;
     ctx.report.anew(&mut task);
     let Place::Remote(endpoint, path) = &task.source else { return worker.done() };
@@ -310,14 +310,14 @@ pub(crate) fn to_standard_output(worker: &Worker<'_, '_>, mut task: Task) {
     }
 }
 
-struct Metered<'r, 'e, W> {
+struct Metered<'r, W> {
     out: W,
-    meter: Meter<'r, 'e>,
+    meter: Meter<'r>,
     bytes: u64,
     hasher: Option<Hasher>,
 }
 
-impl<W: Write> Write for Metered<'_, '_, W> {
+impl<W: Write> Write for Metered<'_, W> {
     fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
         let n = self.out.write(data)?;
         if let Some(hasher) = &mut self.hasher {

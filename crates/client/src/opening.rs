@@ -22,16 +22,16 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Sessions that somebody has no more use for, for those whom the server gives none of their own: it takes but one from this
 /// user, say. The plan's are for workers, theirs for what is left to do in the end.
 #[derive(Default)]
-pub(crate) struct Lent<'e> {
-    sessions: Mutex<Vec<Spare<'e>>>,
+pub(crate) struct Lent {
+    sessions: Mutex<Vec<Spare>>,
     wanted: AtomicBool,
     over: AtomicBool,
     /// Something is left to do when the workers have ended.
     late: AtomicBool,
 }
 
-struct Spare<'e> {
-    session: Session<'e>,
+struct Spare {
+    session: Session,
     /// Who has the other one of a pair: two workers with half a pair each could do nothing.
     kept_for: Option<Taker>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Wanted<'w> {
     pub by: Taker,
 }
 
-impl<'e> Lent<'e> {
+impl Lent {
     /// The plan has found everything.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
@@ -57,9 +57,9 @@ impl<'e> Lent<'e> {
         self.sessions.lock().iter().any(|spare| spare.is_with(endpoint))
     }
 
-    fn take(&self, wanted: Wanted<'_>) -> Option<Session<'e>> {
+    fn take(&self, wanted: Wanted<'_>) -> Option<Session> {
         let mut spares = self.sessions.lock();
-        let free = |spare: &Spare<'_>| spare.kept_for.is_none_or(|taker| taker == wanted.by);
+        let free = |spare: &Spare| spare.kept_for.is_none_or(|taker| taker == wanted.by);
         let at = spares.iter().position(|spare| spare.is_with(wanted.endpoint) && free(spare))?;
         let taken = spares.swap_remove(at);
         let other = wanted.with.and_then(|with| spares.iter_mut().find(|s| s.is_with(with) && free(s)));
@@ -77,14 +77,14 @@ impl<'e> Lent<'e> {
     }
 
     /// For who does what is left in the end.
-    pub(crate) fn take_last(&self, endpoint: &Arc<Endpoint>) -> Option<Session<'e>> {
+    pub(crate) fn take_last(&self, endpoint: &Arc<Endpoint>) -> Option<Session> {
         let mut spares = self.sessions.lock();
         let at = spares.iter().position(|spare| spare.is_with(endpoint))?;
         Some(spares.swap_remove(at).session)
     }
 
     /// A worker has no more use for it. Gives it back where nobody else has, either.
-    pub(crate) fn leave(&self, session: Session<'e>) -> Option<Session<'e>> {
+    pub(crate) fn leave(&self, session: Session) -> Option<Session> {
         let wanted = self.wanted.load(Ordering::SeqCst);
         if !wanted && (!self.late.load(Ordering::SeqCst) || self.has(&session.endpoint)) {
             return Some(session);
@@ -94,7 +94,7 @@ impl<'e> Lent<'e> {
     }
 
     /// Until the plan has found everything, so that its jobs must not wait for room; or until it is time to ask the server again.
-    fn wait(&self, ctx: &Context<'_>) -> Result<(), RemoteError> {
+    fn wait(&self, ctx: &Context) -> Result<(), RemoteError> {
         self.wanted.store(true, Ordering::SeqCst);
         ctx.queue.lift_limit();
         let until = Instant::now() + AGAIN;
@@ -109,7 +109,7 @@ impl<'e> Lent<'e> {
 
     /// The plan has found everything, and has no more use for these. Gives those that nobody waits for. `late`: something is
     /// left to do in the end.
-    pub(crate) fn give(&self, sessions: Vec<Session<'e>>, late: bool) -> Vec<Session<'e>> {
+    pub(crate) fn give(&self, sessions: Vec<Session>, late: bool) -> Vec<Session> {
         self.late.store(late, Ordering::SeqCst);
         let wanted = self.wanted.load(Ordering::SeqCst);
         let mut given = self.sessions.lock();
@@ -131,8 +131,8 @@ impl<'e> Lent<'e> {
     }
 }
 
-impl<'e> Spare<'e> {
-    fn new(session: Session<'e>) -> Self {
+impl Spare {
+    fn new(session: Session) -> Self {
         Self { session, kept_for: None }
     }
 
@@ -142,14 +142,14 @@ impl<'e> Spare<'e> {
 }
 
 /// A session that moves data from now on.
-pub(crate) fn at_work(mut session: Session<'_>) -> Session<'_> {
+pub(crate) fn at_work(mut session: Session) -> Session {
     session.serving.get_or_insert_with(|| session.endpoint.serve());
     session
 }
 
 /// As [`open`], for a session that moves data. Where the server takes no more beside those that do already, their workers do
 /// the work: [`RemoteError::Crowded`]. Where there are none, the plan's session is, once it has found everything.
-pub(crate) fn open_another<'e>(ctx: &Context<'e>, wanted: Wanted<'_>) -> Result<Session<'e>, RemoteError> {
+pub(crate) fn open_another(ctx: &Context, wanted: Wanted<'_>) -> Result<Session, RemoteError> {
     let Wanted { endpoint, own, .. } = wanted;
     endpoint.opening(|others| {
         let crowded = |error: &RemoteError, last: bool| {
@@ -172,16 +172,16 @@ pub(crate) fn open_another<'e>(ctx: &Context<'e>, wanted: Wanted<'_>) -> Result<
 }
 
 /// A new session with a server. Connecting is tried as often as a file would be.
-pub(crate) fn open<'e>(ctx: &Context<'e>, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+pub(crate) fn open(ctx: &Context, endpoint: &Arc<Endpoint>) -> Result<Session, RemoteError> {
     open_unless(ctx, endpoint, &|_, _| false)
 }
 
 /// `crowded`: whether there is no need for another session after this error, `true` for the last try's.
-fn open_unless<'e>(
-    ctx: &Context<'e>,
+fn open_unless(
+    ctx: &Context,
     endpoint: &Arc<Endpoint>,
     crowded: &dyn Fn(&RemoteError, bool) -> bool,
-) -> Result<Session<'e>, RemoteError> {
+) -> Result<Session, RemoteError> {
     let mut tries = 0;
     let mut first = None;
     loop {
@@ -219,7 +219,7 @@ fn open_unless<'e>(
 }
 
 /// Waits, unless the run is cancelled.
-pub(crate) fn sleep(ctx: &Context<'_>, time: Duration) -> Result<(), RemoteError> {
+pub(crate) fn sleep(ctx: &Context, time: Duration) -> Result<(), RemoteError> {
     let deadline = Instant::now() + time;
     loop {
         let rest = deadline.saturating_duration_since(Instant::now());

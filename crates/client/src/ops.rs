@@ -27,7 +27,7 @@ const OWNER_WRITES: u32 = 0o200;
 /// Permissions of symbolic links on Linux.
 pub(crate) const OF_LINKS: u32 = 0o777;
 
-impl Session<'_> {
+impl Session {
     /// The attributes of a file or directory; links are followed. Its name is the one that was asked for.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
         if self.can.facts {
@@ -261,7 +261,7 @@ impl Session<'_> {
     pub(crate) fn is_another_file(
         &mut self,
         task: &Task,
-        destination: &mut Session<'_>,
+        destination: &mut Session,
         known: bool,
     ) -> Result<(), RemoteError> {
         if self.control.remote_addr() != destination.control.remote_addr() {
@@ -272,7 +272,7 @@ impl Session<'_> {
         let mut same = plain(&from).is_ok_and(|from| plain(&to).is_ok_and(|to| from == to));
         if known && !same && self.can.facts {
             // By another name, a link, say.
-            let identity = |session: &mut Session<'_>, path: &BString| match session.stat(path) {
+            let identity = |session: &mut Session, path: &BString| match session.stat(path) {
                 Err(e) if e.breaks_session() => Err(e),
                 found => Ok(found.ok().and_then(|entry| entry.identity).filter(|(_, inode)| *inode != 0)),
             };

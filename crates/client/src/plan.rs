@@ -96,14 +96,14 @@ pub(crate) struct Link {
     pub target: BString,
 }
 
-pub(crate) struct Plan<'p, 'e> {
-    ctx: &'p Context<'e>,
+pub(crate) struct Plan<'p> {
+    ctx: &'p Context,
     filter: Filter,
     /// Names that are listed and were not found yet.
     unseen: HashSet<BString>,
     sink: &'p mut dyn Sink,
     /// One for each endpoint and purpose; index by name, `true` for the destination.
-    sides: HashMap<(String, bool), Side<'e>>,
+    sides: HashMap<(String, bool), Side>,
     made: HashSet<Spot>,
     /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
     /// directories only where several of these may become one.
@@ -149,8 +149,8 @@ struct Gathered {
     absolute: Option<VirtualPath>,
 }
 
-impl<'p, 'e> Plan<'p, 'e> {
-    pub(crate) fn new(ctx: &'p Context<'e>, filter: Filter, sink: &'p mut dyn Sink) -> Self {
+impl<'p> Plan<'p> {
+    pub(crate) fn new(ctx: &'p Context, filter: Filter, sink: &'p mut dyn Sink) -> Self {
         Self {
             ctx,
             unseen: filter.listed().cloned().unwrap_or_default(),
@@ -171,7 +171,7 @@ impl<'p, 'e> Plan<'p, 'e> {
     }
 
     /// Goes through all pairs. Gives the sessions that it has no more use for, and what is left to do in the end.
-    pub(crate) fn run(mut self, pairs: &[Pair]) -> (Vec<Session<'e>>, Late) {
+    pub(crate) fn run(mut self, pairs: &[Pair]) -> (Vec<Session>, Late) {
         self.merging = may_merge(pairs);
         for batch in pairs.chunks(BATCH) {
             let ends: Vec<Result<Ends, RemoteError>> = batch.iter().map(|pair| self.resolve(pair)).collect();
@@ -469,7 +469,7 @@ impl<'p, 'e> Plan<'p, 'e> {
         if let Some(&ordinary) = self.ordinary.get(&spot) {
             return ordinary;
         }
-        let mut look = |side: &mut Side<'_>| match side {
+        let mut look = |side: &mut Side| match side {
             Side::Remote(session) if session.can.facts => match session.stat(known) {
                 Ok(_) => Ok(false),
                 Err(e) if e.breaks_session() => Err(e),

@@ -30,7 +30,7 @@ pub struct PathProbe {
     pub lost: u32,
 }
 
-impl Remote<'_> {
+impl Remote {
     /// Whether the server takes profiles. Of whom, it says when it is asked for one.
     pub fn takes_profiles(&self) -> bool {
         self.session.can.profile

@@ -103,9 +103,9 @@ struct Slot {
     error: Option<RemoteError>,
 }
 
-struct Flow<'w, 'e> {
-    worker: &'w Worker<'w, 'e>,
-    session: Session<'e>,
+struct Flow<'w> {
+    worker: &'w Worker<'w>,
+    session: Session,
     seat: Option<Seat>,
     asks: VecDeque<(u64, Ask)>,
     slots: VecDeque<Slot>,
@@ -114,7 +114,7 @@ struct Flow<'w, 'e> {
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
-pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Job) {
+pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let job = worker.cut_before_log_in(job);
     let mut session = match worker.session(endpoint) {
         Ok(session) => session,
@@ -131,7 +131,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, endpoint: &Arc<Endpoint>, job: Jo
     worker.keep(flow.session);
 }
 
-impl Pipeline for Flow<'_, '_> {
+impl Pipeline for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
@@ -259,7 +259,7 @@ impl Pipeline for Flow<'_, '_> {
     }
 }
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// Streams for a data channel that moves so many bytes.
     fn streams(&self, mode: Mode, bytes: u64, upload: &Upload) -> u32 {
         if mode == Mode::Stream {
@@ -340,7 +340,7 @@ fn hear(
     asks: &mut VecDeque<(u64, Ask)>,
     slots: &mut VecDeque<Slot>,
     first: u64,
-    ctx: &Context<'_>,
+    ctx: &Context,
     answer: Answer,
 ) {
     let Some(&(id, ask)) = asks.front() else { return };

@@ -9,37 +9,29 @@ use ropewalk_protocol::command::Command;
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 
+use crate::event::no_events;
 use crate::place::{Endpoint, remote_path};
 use crate::session::Session;
 use crate::setup::Setup;
-use crate::{Amount, Cancel, Entry, Event, EventSink, Options, RemoteError};
+use crate::{Amount, Cancel, Entry, EventSink, Options, RemoteError};
 
 /// A logged-in session with one server. Paths are raw bytes: absolute, or relative to the log-in directory.
 ///
 /// Errors that break the session (see [`RemoteError`]) leave it of no further use: connect again.
-pub struct Remote<'e> {
-    pub(crate) session: Session<'e>,
+pub struct Remote {
+    pub(crate) session: Session,
 }
 
-/// Takes events and drops them.
-struct Nobody;
-
-impl EventSink for Nobody {
-    fn event(&self, _event: Event) {}
-}
-
-impl Remote<'static> {
+impl Remote {
     /// Connects and logs in.
     ///
     /// # Errors
     /// The server cannot be reached, is not believed or refuses the log-in, or the session cannot be as safe as it has
     /// to be.
     pub fn connect(url: &Url, options: &Options) -> Result<Self, RemoteError> {
-        Self::connect_with(url, options, &Nobody, &Cancel::new())
+        Self::connect_with(url, options, &no_events(), &Cancel::new())
     }
-}
 
-impl<'e> Remote<'e> {
     /// Connects and logs in; the control dialogue goes to `events` where the options ask for it.
     ///
     /// # Errors
@@ -47,7 +39,7 @@ impl<'e> Remote<'e> {
     pub fn connect_with(
         url: &Url,
         options: &Options,
-        events: &'e dyn EventSink,
+        events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
         let setup = Setup::new(options, events, cancel);

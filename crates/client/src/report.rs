@@ -63,8 +63,8 @@ impl Account {
     }
 }
 
-pub(crate) struct Report<'e> {
-    sink: &'e dyn EventSink,
+pub(crate) struct Report {
+    sink: Arc<dyn EventSink>,
     began: Instant,
     cpu_began: Duration,
     /// What destinations have of all files, this run's and earlier runs'; may shrink when a file begins anew.
@@ -127,8 +127,8 @@ impl Totals {
     }
 }
 
-impl<'e> Report<'e> {
-    pub(crate) fn new(sink: &'e dyn EventSink) -> Self {
+impl Report {
+    pub(crate) fn new(sink: Arc<dyn EventSink>) -> Self {
         Self {
             sink,
             began: Instant::now(),

@@ -31,7 +31,7 @@ pub(crate) struct Secured {
     authenticates: bool,
 }
 
-impl<'e> Session<'e> {
+impl Session {
     /// Whether this session is to log in with a certificate.
     pub(crate) fn wants_security(&self) -> bool {
         self.endpoint.url.scheme == Scheme::Gsiftp && !self.setup.options.insecure

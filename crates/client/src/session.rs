@@ -47,13 +47,13 @@ const MARKERS: u32 = 1;
 /// Seconds between two of a sending server's markers of the path.
 const PATH_MARKERS: u32 = 1;
 
-pub(crate) struct Session<'e> {
-    pub control: Control<'e>,
+pub(crate) struct Session {
+    pub control: Control,
     pub endpoint: Arc<Endpoint>,
     /// It moves data.
     pub serving: Option<Serving>,
     pub can: Features,
-    pub setup: Arc<Setup<'e>>,
+    pub setup: Arc<Setup>,
     pub greeting: String,
     pub features: Vec<String>,
     mode: Mode,
@@ -80,17 +80,17 @@ pub(crate) struct Session<'e> {
     markers_asked: bool,
 }
 
-impl<'e> Session<'e> {
+impl Session {
     /// Connects, logs in and finds out what the server can do.
-    pub(crate) fn open(endpoint: &Arc<Endpoint>, setup: &Arc<Setup<'e>>) -> Result<Self, RemoteError> {
+    pub(crate) fn open(endpoint: &Arc<Endpoint>, setup: &Arc<Setup>) -> Result<Self, RemoteError> {
         let url = &endpoint.url;
         can_protect(&setup.options, endpoint.end, url.scheme)
             .map_err(|reason| RemoteError::Security { peer: endpoint.name.clone(), reason })?;
         let options = &setup.options;
         setup.events.event(Event::Connecting { peer: endpoint.name.clone() });
         let control = match url.scheme {
-            Scheme::Sshftp => Control::through_ssh(endpoint, options, setup.events, &setup.cancel)?,
-            _ => Control::connect(&url.host, url.port, options, setup.events, &setup.cancel)
+            Scheme::Sshftp => Control::through_ssh(endpoint, options, &setup.events, &setup.cancel)?,
+            _ => Control::connect(&url.host, url.port, options, &setup.events, &setup.cancel)
                 .map_err(|error| with_hint(error, url))?,
         };
         endpoint.was_reached();

@@ -16,9 +16,9 @@ const DATA_THREADS: usize = 1024;
 /// Streams at most that a sending server may open to us for one file.
 const MAX_STREAMS: u32 = 256;
 
-pub(crate) struct Setup<'e> {
+pub(crate) struct Setup {
     pub options: Options,
-    pub events: &'e dyn EventSink,
+    pub events: Arc<dyn EventSink>,
     pub cancel: Cancel,
     pub pool: Arc<Pool>,
     pub budget: Arc<BufferBudget>,
@@ -30,11 +30,11 @@ pub(crate) struct Setup<'e> {
     pub warned_of_congestion: crate::in_clear::Warned,
 }
 
-impl<'e> Setup<'e> {
-    pub(crate) fn new(options: &Options, events: &'e dyn EventSink, cancel: &Cancel) -> Arc<Self> {
+impl Setup {
+    pub(crate) fn new(options: &Options, events: &Arc<dyn EventSink>, cancel: &Cancel) -> Arc<Self> {
         Arc::new(Self {
             options: options.clone(),
-            events,
+            events: events.clone(),
             cancel: cancel.clone(),
             pool: Arc::new(Pool::new("data", DATA_THREADS)),
             budget: BufferBudget::new(options.buffer_memory),

@@ -15,14 +15,13 @@ use crate::place::{Endpoint, Place, join, parent};
 use crate::session::Session;
 use crate::{Entry, FailureKind, RemoteError};
 
-pub(crate) enum Side<'e> {
+pub(crate) enum Side {
     Local(Arc<dyn Store>),
-    Remote(Box<Session<'e>>),
+    Remote(Box<Session>),
 }
 
 /// A new session in the place of one that broke, after so many tries; `None` where there is no use in one.
-pub(crate) type Reopen<'r, 'e> =
-    dyn Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'r;
+pub(crate) type Reopen<'r> = dyn Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session> + 'r;
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: usize = 32;
@@ -63,7 +62,7 @@ fn virtual_path(path: &[u8]) -> Result<VirtualPath, RemoteError> {
     VirtualPath::parse(path).map_err(|_| RemoteError::Usage(format!("{}: not a path", path.as_bstr())))
 }
 
-impl<'e> Side<'e> {
+impl Side {
     /// `None` where there is nothing. Links are followed.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
         let found = match self {
@@ -172,7 +171,7 @@ impl<'e> Side<'e> {
         &mut self,
         root: &[u8],
         links: bool,
-        reopen: &Reopen<'_, 'e>,
+        reopen: &Reopen<'_>,
         visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
     ) -> Result<(), RemoteError> {
         self.walk_from(root, links, Some(reopen), visit)
@@ -181,7 +180,7 @@ impl<'e> Side<'e> {
     /// What `ask` gives, by another session where this one has broken.
     pub(crate) fn ask<T>(
         &mut self,
-        reopen: Option<&Reopen<'_, 'e>>,
+        reopen: Option<&Reopen<'_>>,
         ask: &mut dyn FnMut(&mut Self) -> Result<T, RemoteError>,
     ) -> Result<T, RemoteError> {
         let mut tries = 0;
@@ -208,7 +207,7 @@ impl<'e> Side<'e> {
         &mut self,
         root: &[u8],
         links: bool,
-        reopen: Option<&Reopen<'_, 'e>>,
+        reopen: Option<&Reopen<'_>>,
         visit: &mut dyn FnMut(&mut Self, Entry) -> Result<Step, RemoteError>,
     ) -> Result<(), RemoteError> {
         let mut directories = vec![Directory { name: BString::default(), above: None, links: 0 }];

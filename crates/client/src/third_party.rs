@@ -64,16 +64,16 @@ enum Ask {
 /// A range of a file.
 type Part = (Arc<Relay>, Range<u64>);
 
-struct Flow<'w, 'e> {
-    worker: &'w Worker<'w, 'e>,
-    source: Session<'e>,
-    destination: Session<'e>,
+struct Flow<'w> {
+    worker: &'w Worker<'w>,
+    source: Session,
+    destination: Session,
     seat: Option<Seat>,
     /// Streams that the source should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
     source_asks: VecDeque<(u64, Ask)>,
     destination_asks: VecDeque<(u64, Ask)>,
-    slots: VecDeque<Slot<'w, 'e>>,
+    slots: VecDeque<Slot<'w>>,
     first: u64,
     path: Path,
     /// MODE and streams of the data channel between the two; `None` before there is one.
@@ -95,7 +95,7 @@ struct Flow<'w, 'e> {
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
-pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
+pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let job = worker.cut_before_log_in(job);
     let (source, destination) = match worker.session_pair(from, to) {
         Ok(pair) => pair,
@@ -138,7 +138,7 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
     }
 }
 
-impl Pipeline for Flow<'_, '_> {
+impl Pipeline for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.channel.map_or(0, |(_, streams)| streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
@@ -246,7 +246,7 @@ impl Pipeline for Flow<'_, '_> {
     }
 }
 
-impl<'w, 'e> Flow<'w, 'e> {
+impl<'w> Flow<'w> {
     fn mode(&self) -> Mode {
         let both = self.source.can.extended && self.destination.can.extended;
         match self.worker.ctx.options().mode {

@@ -23,7 +23,7 @@ use crate::watch::Watch;
 use crate::worker::{Job, Worker, is_of_no_use};
 use crate::{ChecksumPolicy, RemoteError, Window};
 
-pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
+pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let Job::File(mut task) = job else { return worker.done() };
     let mut sessions = match worker.session_pair(from, to) {
         Ok(sessions) => sessions,
@@ -87,8 +87,8 @@ pub(crate) fn run<'e>(worker: &Worker<'_, 'e>, from: &Arc<Endpoint>, to: &Arc<En
 /// What can be said before any data moves: how it was proved that the destination has the same bytes, where it was to be
 /// compared.
 fn judge(
-    worker: &Worker<'_, '_>,
-    (source, destination): &mut (Session<'_>, Session<'_>),
+    worker: &Worker<'_>,
+    (source, destination): &mut (Session, Session),
     task: &Task,
 ) -> Result<Option<String>, RemoteError> {
     destination.spare_beginning(task)?;
@@ -104,9 +104,9 @@ fn judge(
 }
 
 /// The data: one thread takes it from the source, this one gives it to the destination.
-fn bring<'e>(
-    worker: &Worker<'_, 'e>,
-    sessions: &mut (Session<'e>, Session<'e>),
+fn bring(
+    worker: &Worker<'_>,
+    sessions: &mut (Session, Session),
     landing: &Landing,
 ) -> Result<u64, RemoteError> {
     let (source, destination) = sessions;
@@ -152,9 +152,9 @@ impl Read for Whole {
     }
 }
 
-fn give<'e>(
-    worker: &Worker<'_, 'e>,
-    session: &mut Session<'e>,
+fn give(
+    worker: &Worker<'_>,
+    session: &mut Session,
     landing: &Landing,
     mut data: Whole,
 ) -> Result<u64, RemoteError> {
@@ -182,7 +182,7 @@ fn give<'e>(
     let path = landing.task.source.path();
     let stall = ctx.options().stall;
     let mut watch =
-        Watch::new(&mut session.control, &mut judge, Some(&mut meter), stall, ctx.cancel, path.clone());
+        Watch::new(&mut session.control, &mut judge, Some(&mut meter), stall, &ctx.cancel, path.clone());
     let sent = channel.data.send_reader(&mut data, &mut watch, &progress);
     let failure = watch.failure.take();
     meter.finish(&progress);
@@ -211,14 +211,14 @@ fn give<'e>(
     sent.map(|sent| sent.bytes).map_err(|e| broken(session, path, e))
 }
 
-fn broken(session: &Session<'_>, path: bstr::BString, error: ropewalk_engine::Error) -> RemoteError {
+fn broken(session: &Session, path: bstr::BString, error: ropewalk_engine::Error) -> RemoteError {
     RemoteError::data(session.control.peer(), path, error)
 }
 
 /// Proof, attributes, name.
-fn settle<'e>(
-    worker: &Worker<'_, 'e>,
-    (source, destination): &mut (Session<'e>, Session<'e>),
+fn settle(
+    worker: &Worker<'_>,
+    (source, destination): &mut (Session, Session),
     landing: &Landing,
     bytes: u64,
 ) -> Result<Option<String>, RemoteError> {

@@ -202,7 +202,7 @@ fn verdict(
     Ok(Some(Known::Fingerprint(shown)))
 }
 
-impl Session<'_> {
+impl Session {
     /// How this session is to begin TLS.
     pub(crate) fn wants_tls(&self) -> Option<Begin> {
         begin(self.endpoint.url.scheme, &self.setup.options)

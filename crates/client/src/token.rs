@@ -42,7 +42,7 @@ impl TokenSource {
     }
 }
 
-impl Session<'_> {
+impl Session {
     /// Logs in with a token where one is wanted and the URL does not say who logs in; otherwise `false`, and nothing was
     /// sent. A token never goes over a connection that is not protected: whoever has it can do what it permits.
     pub(crate) fn log_in_by_token(&mut self) -> Result<bool, RemoteError> {

@@ -16,12 +16,12 @@ use crate::side::{Side, Step};
 use crate::{Cancel, Entry, EventSink, FailureKind, Location, Options, RemoteError};
 
 /// Opens what `location` is on, and gives the path there.
-fn open<'e>(
+fn open(
     location: &Location,
     options: &Options,
-    events: &'e dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
-) -> Result<(Side<'e>, BString), RemoteError> {
+) -> Result<(Side, BString), RemoteError> {
     match location {
         Location::Local(path) => Ok((Side::Local(local_store()?), local_path(path)?.as_bytes().into())),
         Location::Remote(url) => {
@@ -44,7 +44,7 @@ fn open<'e>(
 pub fn walk(
     location: &Location,
     options: &Options,
-    events: &dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
     each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
 ) -> Result<(), RemoteError> {
@@ -100,7 +100,7 @@ pub fn walk(
 pub fn list(
     location: &Location,
     options: &Options,
-    events: &dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Vec<Entry>, RemoteError> {
     let (mut side, path) = open(location, options, events, cancel)?;
@@ -143,7 +143,7 @@ pub fn matching(
     directory: &Location,
     pattern: Option<&BStr>,
     options: &Options,
-    events: &dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Vec<Entry>, RemoteError> {
     let glob = pattern.map(Glob::new).transpose().map_err(|e| RemoteError::Usage(e.to_string()))?;
@@ -188,7 +188,7 @@ pub struct Usage {
 pub fn du(
     location: &Location,
     options: &Options,
-    events: &dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Usage, RemoteError> {
     let mut options = options.clone();

@@ -41,10 +41,10 @@ impl Checkpoints<'_> {
 }
 
 /// The engine's [`Attendant`] of a client's transfer.
-pub(crate) struct Watch<'w, 'r, 'e> {
-    control: &'w mut Control<'e>,
+pub(crate) struct Watch<'w, 'r> {
+    control: &'w mut Control,
     judge: &'w mut Judge<'w>,
-    meter: Option<&'w mut Meter<'r, 'e>>,
+    meter: Option<&'w mut Meter<'r>>,
     stall: Stall,
     cancel: &'w Cancel,
     path: BString,
@@ -55,11 +55,11 @@ pub(crate) struct Watch<'w, 'r, 'e> {
     pub failure: Option<RemoteError>,
 }
 
-impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
+impl<'w, 'r> Watch<'w, 'r> {
     pub(crate) fn new(
-        control: &'w mut Control<'e>,
+        control: &'w mut Control,
         judge: &'w mut Judge<'w>,
-        meter: Option<&'w mut Meter<'r, 'e>>,
+        meter: Option<&'w mut Meter<'r>>,
         stall: Option<StallLimit>,
         cancel: &'w Cancel,
         path: BString,
@@ -138,7 +138,7 @@ impl<'w, 'r, 'e> Watch<'w, 'r, 'e> {
     }
 }
 
-impl Attendant for Watch<'_, '_, '_> {
+impl Attendant for Watch<'_, '_> {
     fn begun(&mut self, _reused: bool) -> io::Result<()> {
         Ok(())
     }

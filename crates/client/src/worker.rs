@@ -99,11 +99,11 @@ impl Job {
     }
 }
 
-pub(crate) struct Worker<'c, 'e> {
-    pub ctx: &'c Context<'e>,
+pub(crate) struct Worker<'c> {
+    pub ctx: &'c Context,
     taker: Taker,
     /// Idle sessions of this worker.
-    sessions: RefCell<Vec<Session<'e>>>,
+    sessions: RefCell<Vec<Session>>,
     /// A job that was taken and is of another kind than those under way.
     carry: RefCell<Option<Job>>,
     /// Uploads that are to go one by one, because one before them was refused.
@@ -116,8 +116,8 @@ pub(crate) struct Worker<'c, 'e> {
     left: Cell<bool>,
 }
 
-impl<'c, 'e> Worker<'c, 'e> {
-    pub(crate) fn new(ctx: &'c Context<'e>, sessions: Vec<Session<'e>>) -> Self {
+impl<'c> Worker<'c> {
+    pub(crate) fn new(ctx: &'c Context, sessions: Vec<Session>) -> Self {
         let sessions = RefCell::new(sessions.into_iter().map(at_work).collect());
         Self {
             ctx,
@@ -223,7 +223,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     /// A session with this server: an idle one, or a new one.
-    pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session<'e>, RemoteError> {
+    pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session, RemoteError> {
         self.session_for(self.wanted(endpoint))
     }
 
@@ -231,7 +231,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         Wanted { endpoint, with: None, own: 0, by: self.taker }
     }
 
-    fn session_for(&self, wanted: Wanted<'_>) -> Result<Session<'e>, RemoteError> {
+    fn session_for(&self, wanted: Wanted<'_>) -> Result<Session, RemoteError> {
         let Wanted { endpoint, .. } = wanted;
         let mut idle = self.sessions.borrow_mut();
         if let Some(at) = idle.iter().position(|s| Arc::ptr_eq(&s.endpoint, endpoint)) {
@@ -252,7 +252,7 @@ impl<'c, 'e> Worker<'c, 'e> {
         &self,
         from: &Arc<Endpoint>,
         to: &Arc<Endpoint>,
-    ) -> Result<(Session<'e>, Session<'e>), RemoteError> {
+    ) -> Result<(Session, Session), RemoteError> {
         let one = Arc::ptr_eq(from, to);
         if one || !self.sessions.borrow().is_empty() {
             let destination = self.session(to)?;
@@ -280,7 +280,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     }
 
     /// A session that can be used again.
-    pub(crate) fn keep(&self, mut session: Session<'e>) {
+    pub(crate) fn keep(&self, mut session: Session) {
         if session.control.hear_out().is_err() {
             return;
         }
@@ -321,7 +321,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     /// Gives `path` the times and modes that are to be kept. What cannot be set is told.
     pub(crate) fn preserve(
         &self,
-        session: &mut Session<'e>,
+        session: &mut Session,
         task: &Task,
         path: &BString,
     ) -> Result<(), RemoteError> {
@@ -332,7 +332,7 @@ impl<'c, 'e> Worker<'c, 'e> {
     /// By these commands; a refusal is told, and the file is there all the same.
     pub(crate) fn set_attributes(
         &self,
-        session: &mut Session<'e>,
+        session: &mut Session,
         task: &Task,
         commands: &[Command],
     ) -> Result<(), RemoteError> {
@@ -364,9 +364,9 @@ impl<'c, 'e> Worker<'c, 'e> {
 }
 
 /// The others do not wait for what a worker had in work when it panicked.
-struct End<'c, 'e>(&'c Context<'e>);
+struct End<'c>(&'c Context);
 
-impl Drop for End<'_, '_> {
+impl Drop for End<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.queue.stop();
@@ -375,7 +375,7 @@ impl Drop for End<'_, '_> {
 }
 
 /// Tells that a job was never done, because the run ended first.
-pub(crate) fn left_over(ctx: &Context<'_>, job: &Job, interrupted: bool) {
+pub(crate) fn left_over(ctx: &Context, job: &Job, interrupted: bool) {
     let task = job.task();
     let active = !matches!(job, Job::File(_));
     let already = match job {

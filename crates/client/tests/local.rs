@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
     Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, SyncLevel, copy,
-    list, walk,
+    list, no_events, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -214,7 +214,7 @@ fn a_list_is_worked_off_up_to_what_fails() -> Result<()> {
 fn patterns_that_match_nothing_are_told() -> Result<()> {
     let here = Scratch::new()?;
     write(&here.join("a"), b"x")?;
-    let (pattern, events) = (Location::Local(here.join("*.dat")), |_: Event| {});
+    let (pattern, events) = (Location::Local(here.join("*.dat")), no_events());
     let walked =
         walk(&pattern, &options(), &events, &Cancel::new(), &mut |_| std::ops::ControlFlow::Continue(()));
     ensure!(walked.is_err_and(|e| e.kind() == FailureKind::NotFound));
@@ -229,7 +229,7 @@ fn a_walk_can_be_stopped() -> Result<()> {
         write(&here.join(name), b"x")?;
     }
     let mut found = 0;
-    walk(&Location::Local(here.path().into()), &options(), &|_: Event| {}, &Cancel::new(), &mut |_| {
+    walk(&Location::Local(here.path().into()), &options(), &no_events(), &Cancel::new(), &mut |_| {
         found += 1;
         std::ops::ControlFlow::Break(())
     })?;

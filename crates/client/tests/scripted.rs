@@ -13,7 +13,8 @@ use anyhow::{Result, bail, ensure};
 use common::*;
 use parking_lot::Mutex;
 use ropewalk_client::{
-    Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Remote, RemoteError, StallLimit,
+    Cancel, ChecksumPolicy, DataMode, Event, EventSink, FailureKind, Location, Options, Remote, RemoteError,
+    StallLimit, no_events,
 };
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
@@ -79,8 +80,9 @@ fn logs_in_and_keeps_the_password_secret() -> Result<()> {
             ("QUIT", Some("221 bye\r\n")),
         ],
     )?;
-    let events = Mutex::new(Vec::new());
-    let tell = |event: Event| events.lock().push(format!("{event:?}"));
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let log = events.clone();
+    let tell: Arc<dyn EventSink> = Arc::new(move |event: Event| log.lock().push(format!("{event:?}")));
     let options = Options { trace_control: true, ..options() };
     let mut remote = Remote::connect_with(&script.url, &options, &tell, &Cancel::new())?;
     ensure!(remote.banner() == "Welcome\nready", "{:?}", remote.banner());
@@ -89,7 +91,7 @@ fn logs_in_and_keeps_the_password_secret() -> Result<()> {
     ensure!((entry.size, entry.modified) == (Some(7), Some(1_577_836_800)), "{entry:?}");
     remote.quit();
     ensure!(script.heard().last().is_some_and(|line| line == "QUIT"));
-    let events = events.into_inner().join("\n");
+    let events = events.lock().join("\n");
     ensure!(events.contains("PASS ***") && !events.contains("secret"), "{events}");
     Ok(())
 }
@@ -153,7 +155,7 @@ fn servers_that_talk_without_end_are_broken_off() -> Result<()> {
 
     let patient = Options { reply_timeout: Duration::from_secs(600), ..options };
     let cancel = Cancel::new();
-    let mut remote = Remote::connect_with(&url, &patient, &|_| {}, &cancel)?;
+    let mut remote = Remote::connect_with(&url, &patient, &no_events(), &cancel)?;
     cancel.cancel();
     let Err(error) = remote.size(b"/f") else { anyhow::bail!("it has a size") };
     ensure!(matches!(error, RemoteError::Cancelled), "{error}");
@@ -347,11 +349,11 @@ fn stopping_ends_a_wait() -> Result<()> {
     let script = Script::start("220 ready\r\n", &[("USER", None)])?;
     let cancel = Cancel::new();
     let stop = cancel.clone();
-    let tell = move |event: Event| {
+    let tell: Arc<dyn EventSink> = Arc::new(move |event: Event| {
         if matches!(&event, Event::Dialogue { line, .. } if line.starts_with("USER")) {
             stop.cancel();
         }
-    };
+    });
     let options = Options { reply_timeout: Duration::from_secs(60), trace_control: true, ..options() };
     let connected = Remote::connect_with(&script.url, &options, &tell, &cancel);
     let Err(error) = connected else { anyhow::bail!("it connected") };

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
     Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, Remote, SyncLevel,
-    Window, du, list, walk,
+    Window, du, list, no_events, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, ensure_same_range, write_random, write_sparse};
@@ -309,16 +309,16 @@ fn filters_and_globs() -> Result<()> {
             write(&bench.local.join("s").join(name), name.as_bytes())?;
         }
         run(bench.url("s/*.dat"), bench.here("one/"), &options())?.succeeded()?;
-        ensure!(list(&bench.here("one"), &options(), &|_: Event| {}, &Cancel::new())?.len() == 2);
+        ensure!(list(&bench.here("one"), &options(), &no_events(), &Cancel::new())?.len() == 2);
         run(bench.here("s/{a,c}.*"), bench.url("two/"), &options())?.succeeded()?;
-        let names: Vec<String> = list(&bench.url("two"), &options(), &|_: Event| {}, &Cancel::new())?
+        let names: Vec<String> = list(&bench.url("two"), &options(), &no_events(), &Cancel::new())?
             .iter()
             .map(|e| e.name.to_string())
             .collect();
         ensure!(names == ["a.dat", "c.txt"], "{names:?}");
         let filters = vec![(false, "skip/".to_owned()), (false, "*.txt".to_owned())];
         run(bench.url("s/"), bench.here("three/"), &Options { filters, ..options() })?.succeeded()?;
-        let usage = du(&bench.here("three"), &options(), &|_: Event| {}, &Cancel::new())?;
+        let usage = du(&bench.here("three"), &options(), &no_events(), &Cancel::new())?;
         ensure!((usage.files, usage.directories) == (3, 1), "{usage:?}");
         // What is reached through a link has its name in the whole tree.
         symlink("sub", bench.remote.join("s/way"))?;
@@ -327,7 +327,7 @@ fn filters_and_globs() -> Result<()> {
         ensure!(bench.local.join("four/sub/d.dat").exists() && !bench.local.join("four/way/d.dat").exists());
         std::fs::remove_file(bench.remote.join("s/way"))?;
         let mut seen = Vec::new();
-        walk(&bench.url("s"), &options(), &|_: Event| {}, &Cancel::new(), &mut |entry| {
+        walk(&bench.url("s"), &options(), &no_events(), &Cancel::new(), &mut |entry| {
             seen.push(entry.name.to_string());
             std::ops::ControlFlow::Continue(())
         })?;

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, du, walk};
+use ropewalk_client::{
+    Auto, Cancel, Event, Location, Options, Pair, Preserve, SyncLevel, Window, du, no_events, walk,
+};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 
@@ -187,7 +189,7 @@ fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
     let told = run(pattern.clone(), Location::Local(here.join("t/")), &options())?;
     ensure!(told.summary.files_failed == 1 && told.summary.files_done == 1, "{:?}", told.summary);
     let mut unread = Vec::new();
-    walk(&pattern, &archive(), &|_: Event| {}, &Cancel::new(), &mut |entry| {
+    walk(&pattern, &archive(), &no_events(), &Cancel::new(), &mut |entry| {
         unread.extend(entry.error.map(|_| entry.name.to_string()));
         std::ops::ControlFlow::Continue(())
     })?;
@@ -281,7 +283,7 @@ fn links_beside_one_that_leads_nowhere_are_copied() -> Result<()> {
         for (target, name) in [("sub", "a"), ("nowhere", "b"), ("sub", "c"), ("f", "d"), ("../../out", "e")] {
             symlink(target, bench.remote.join("s").join(name))?;
         }
-        let usage = du(&bench.url("s/"), &options(), &|_: Event| {}, &Cancel::new())?;
+        let usage = du(&bench.url("s/"), &options(), &no_events(), &Cancel::new())?;
         ensure!((usage.files, usage.directories, usage.errors) == (2, 1, 0), "{usage:?}");
         run(bench.url("s/"), bench.here("t/"), &archive())?.succeeded()?;
         for name in ["a", "b", "c", "d", "e"] {

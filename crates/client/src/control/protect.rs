@@ -3,7 +3,7 @@
 use super::*;
 use crate::sealing::{OverTls, Seal, Sealing};
 
-impl Control<'_> {
+impl Control {
     /// Everything is protected from here on. Nothing may have come in clear behind the last reply.
     pub(crate) fn protect(&mut self, session: Box<dyn Seal>) -> Result<(), RemoteError> {
         self.nothing_came()?;

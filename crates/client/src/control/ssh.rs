@@ -1,17 +1,19 @@
 //! Control connections through ssh.
 
+use std::sync::Arc;
+
 use super::{Control, GREETING};
 use crate::link::Link;
 use crate::place::Endpoint;
 use crate::ssh::NO_GREETING;
 use crate::{Cancel, EventSink, Options, RemoteError};
 
-impl<'e> Control<'e> {
+impl Control {
     /// As [`Control::connect`], through ssh.
     pub(crate) fn through_ssh(
         endpoint: &Endpoint,
         options: &Options,
-        events: &'e dyn EventSink,
+        events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
         let peer = endpoint.name.strip_prefix("sshftp://").unwrap_or(&endpoint.name).to_owned();

@@ -8,11 +8,12 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_storage::checksum::Algorithm;
 
 use super::*;
+use crate::event::no_events;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A connection to a server that takes commands until one begins with `last`, tells them, and closes.
-fn talk(last: &'static str) -> (Control<'static>, JoinHandle<()>, mpsc::Receiver<String>) {
+fn talk(last: &'static str) -> (Control, JoinHandle<()>, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (tell, told) = mpsc::channel();
@@ -30,12 +31,12 @@ fn talk(last: &'static str) -> (Control<'static>, JoinHandle<()>, mpsc::Receiver
     (connect(port), server, told)
 }
 
-fn connect(port: u16) -> Control<'static> {
+fn connect(port: u16) -> Control {
     connect_with(port, &Options::default())
 }
 
-fn connect_with(port: u16, options: &Options) -> Control<'static> {
-    Control::connect("127.0.0.1", port, options, &|_: crate::Event| {}, &Cancel::new()).unwrap()
+fn connect_with(port: u16, options: &Options) -> Control {
+    Control::connect("127.0.0.1", port, options, &no_events(), &Cancel::new()).unwrap()
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_server_that_computes_a_sum_may_be_silent_as_long_as_the_file_takes() {
 }
 
 /// A session whose server has greeted, and the server's end of it.
-fn greeted() -> (Control<'static>, std::net::TcpStream) {
+fn greeted() -> (Control, std::net::TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut control = connect(listener.local_addr().unwrap().port());
     let (mut stream, _) = listener.accept().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::landing::is_device;
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// Opens the destination, and cuts a big file up between the sessions.
     pub(super) fn begin(&mut self, mut task: Task, ask: bool) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// We listen: the peer's connections come before its preliminary reply.
     pub(super) fn await_begin(&mut self) -> Result<(), RemoteError> {
         let limit = self.worker.ctx.options().connect_timeout;
@@ -87,7 +87,7 @@ impl<'e> Flow<'_, 'e> {
             &mut judge,
             Some(&mut meter),
             ctx.options().stall,
-            ctx.cancel,
+            &ctx.cancel,
             path.clone(),
         );
         if let Some(wanted) = &self.wanted {

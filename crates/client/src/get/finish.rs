@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// Finishes the slots at the front that have all they wait for.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         if self.no_way_back() {

@@ -23,7 +23,7 @@ use crate::{Amount, RemoteError};
 /// Listings up to so many bytes are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
 
-impl Session<'_> {
+impl Session {
     /// The entries of a directory, or the file itself.
     pub(crate) fn listing(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
         if self.can.facts {

@@ -20,7 +20,7 @@ pub(crate) fn too_deep() -> String {
     format!("deeper than {LEVELS} directories")
 }
 
-impl Session<'_> {
+impl Session {
     pub(crate) fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
         let first = match self.call(&Command::Mkd(path.into())) {
             Ok(_) => return Ok(()),

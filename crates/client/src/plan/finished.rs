@@ -5,7 +5,7 @@ use crate::finished::Finished;
 
 const FINISHED: &str = "an earlier run of this command has finished it";
 
-impl Plan<'_, '_> {
+impl Plan<'_> {
     /// Leaves out files that an earlier run has finished, if source and destination are still what they were then.
     pub(super) fn leave_out_finished(
         &mut self,

@@ -17,7 +17,7 @@ pub(super) fn given_already(source: &Place, destination: &Place) -> RemoteError 
     RemoteError::Usage(format!("{source}: another file of this copy is {destination} already"))
 }
 
-impl Plan<'_, '_> {
+impl Plan<'_> {
     /// Notes that a source goes to a destination.
     pub(super) fn give(&mut self, source: &Place, destination: &Place) -> Given {
         let (from, to) = (self.spelled(source), self.spelled(destination));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::glob::Glob;
 
-impl Plan<'_, '_> {
+impl Plan<'_> {
     pub(super) fn glob(&mut self, ends: &Ends, path: &BString) -> Result<(), RemoteError> {
         let glob = Glob::new(path.as_bstr()).map_err(|e| RemoteError::Usage(e.to_string()))?;
         let base = with_path(&ends.source, glob.base.clone());

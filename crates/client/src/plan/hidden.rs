@@ -18,7 +18,7 @@ impl Hidden {
     /// Asks for what is beneath a directory; empty: the top. Gives the names of the links.
     pub(super) fn add(
         &mut self,
-        side: &mut Side<'_>,
+        side: &mut Side,
         top: &Place,
         directory: &bstr::BStr,
     ) -> Result<Vec<BString>, RemoteError> {
@@ -101,11 +101,11 @@ impl Hidden {
     }
 }
 
-impl<'e> Plan<'_, 'e> {
+impl Plan<'_> {
     /// What the source of a mirror hides beneath a directory.
     pub(super) fn hidden_at_source(
         &self,
-        from: &mut Side<'e>,
+        from: &mut Side,
         source: &Place,
         directory: &bstr::BStr,
         hidden: &mut Hidden,

@@ -5,7 +5,7 @@ use super::*;
 /// Symbolic links that lead to symbolic links at a server, and are followed.
 const LINKS_IN_A_ROW: usize = 40;
 
-impl Plan<'_, '_> {
+impl Plan<'_> {
     /// The file that a destination leads to, where that itself is named and is a symbolic link: the link stays.
     pub(super) fn linked(
         &mut self,

@@ -12,7 +12,7 @@ const LEADS_OUT: &str = "a symbolic link that leads out of the destination: noth
 const KEPT_LINK: &str = "is a symbolic link: nothing is copied through it where links are kept";
 const NOT_MADE: &str = "its directory could not be made";
 
-impl<'e> Plan<'_, 'e> {
+impl Plan<'_> {
     pub(super) fn is_link(&mut self, place: &Place) -> Result<bool, RemoteError> {
         Ok(match place {
             Place::Local(path) => {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::side::is_missing;
 
-impl<'e> Plan<'_, 'e> {
+impl Plan<'_> {
     /// Removes what the source has not, in the directory that the walk was in.
     pub(super) fn leave_directory(
         &mut self,
@@ -125,7 +125,7 @@ impl<'e> Plan<'_, 'e> {
     fn removed(
         &mut self,
         place: &Place,
-        remove: &mut dyn FnMut(&mut Side<'e>) -> Result<(), RemoteError>,
+        remove: &mut dyn FnMut(&mut Side) -> Result<(), RemoteError>,
     ) -> Result<(), RemoteError> {
         let mut broke = false;
         self.ask(place, true, &mut |side| match remove(side) {

@@ -8,7 +8,7 @@ use crate::place::Endpoint;
 use crate::verify::same;
 use crate::{opening, threads};
 
-impl<'e> Plan<'_, 'e> {
+impl Plan<'_> {
     /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who
     /// cannot be reached is told when it is needed.
     pub(super) fn open_both(&mut self, ends: &Ends) {
@@ -28,7 +28,7 @@ impl<'e> Plan<'_, 'e> {
     }
 
     /// The tree that a place is in. Source and destination have sessions of their own.
-    pub(super) fn side(&mut self, place: &Place, destination: bool) -> Result<&mut Side<'e>, RemoteError> {
+    pub(super) fn side(&mut self, place: &Place, destination: bool) -> Result<&mut Side, RemoteError> {
         let name = match place {
             Place::Remote(endpoint, _) => format!("{:p}", Arc::as_ptr(endpoint)),
             _ => String::new(),
@@ -53,7 +53,7 @@ impl<'e> Plan<'_, 'e> {
     pub(super) fn lent<T>(
         &mut self,
         source: &Place,
-        side: &mut Side<'e>,
+        side: &mut Side,
         work: impl FnOnce(&mut Self) -> Result<T, RemoteError>,
     ) -> Result<T, RemoteError> {
         let Side::Remote(_) = side else { return work(self) };
@@ -76,7 +76,7 @@ impl<'e> Plan<'_, 'e> {
         &mut self,
         place: &Place,
         destination: bool,
-        ask: &mut dyn FnMut(&mut Side<'e>) -> Result<T, RemoteError>,
+        ask: &mut dyn FnMut(&mut Side) -> Result<T, RemoteError>,
     ) -> Result<T, RemoteError> {
         let reopened = reopen(self.ctx);
         let answer = self.side(place, destination)?.ask(Some(&reopened), ask);
@@ -255,9 +255,9 @@ impl<'e> Plan<'_, 'e> {
 }
 
 /// Servers end sessions that say nothing for a while, and a plan has nothing to say while the queue is full.
-pub(crate) fn reopen<'p, 'e>(
-    ctx: &'p Context<'e>,
-) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session<'e>> + 'p {
+pub(crate) fn reopen<'p>(
+    ctx: &'p Context,
+) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session> + 'p {
     move |endpoint, error, tries, first| {
         let pause = ctx.retry(error, tries, first)?;
         opening::sleep(ctx, pause).ok()?;

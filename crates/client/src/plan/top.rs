@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Plan<'_, '_> {
+impl Plan<'_> {
     /// A directory; `into`: it goes into the destination, by its own name.
     pub(super) fn directory(
         &mut self,

@@ -6,7 +6,7 @@ use super::*;
 use crate::entry::DANGLING;
 use crate::side::is_shut;
 
-impl<'e> Plan<'_, 'e> {
+impl Plan<'_> {
     /// What is in a directory, recursively. `linked`: a symbolic link leads to it. `named`: the destination is within the directory
     /// that was asked for.
     pub(super) fn tree(

@@ -23,7 +23,7 @@ fn fold(name: &BStr) -> Option<String> {
     })
 }
 
-impl Plan<'_, '_> {
+impl Plan<'_> {
     /// Notes a name of a tree. Where its destination takes it for another one of its directory is known when both are there.
     pub(super) fn note_twins(
         &mut self,
@@ -61,7 +61,7 @@ impl Plan<'_, '_> {
 }
 
 /// Tells which of two such names got lost. `names` are those of the directory that both are in.
-pub(crate) fn tell_lost(report: &Report<'_>, twins: &Twins, names: &HashSet<BString>) {
+pub(crate) fn tell_lost(report: &Report, twins: &Twins, names: &HashSet<BString>) {
     let paths = [&twins.first, &twins.second].map(|place| place.path());
     let both = paths.iter().all(|path| names.contains(base_name(path).as_bstr()));
     let one = |path: &BString| {

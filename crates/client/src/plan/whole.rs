@@ -22,7 +22,7 @@ struct Whole<'t> {
     doubtful: Vec<BString>,
 }
 
-impl<'e> Plan<'_, 'e> {
+impl Plan<'_> {
     /// A tree that comes in one listing; symbolic links are told as such there.
     ///
     /// Entries may come in any order. GCT's servers take the first name of a directory for `.`: where a name sorts before it
@@ -30,7 +30,7 @@ impl<'e> Plan<'_, 'e> {
     /// directory, that one's facts are told as those of the one that it is in, and nothing of what is beneath it.
     pub(super) fn whole_tree(
         &mut self,
-        from: &mut Side<'e>,
+        from: &mut Side,
         source: &Place,
         destination: &Place,
         gathered: &mut Gathered,
@@ -92,7 +92,7 @@ impl<'e> Plan<'_, 'e> {
     /// What the listing of `root` (relative to `source`, as all names) tells.
     fn by_listing(
         &mut self,
-        from: &mut Side<'e>,
+        from: &mut Side,
         tree: &mut Whole<'_>,
         root: &BString,
         mut listing: Listing,
@@ -149,7 +149,7 @@ impl<'e> Plan<'_, 'e> {
     /// Asks for the directories among `entries` one by one where the listing may have taken others for them.
     fn made_sure(
         &mut self,
-        from: &mut Side<'e>,
+        from: &mut Side,
         tree: &mut Whole<'_>,
         entries: &mut [Entry],
     ) -> Result<(), RemoteError> {
@@ -204,12 +204,7 @@ impl<'e> Plan<'_, 'e> {
     }
 
     /// The directories above an entry of which the listing has told nothing (yet).
-    fn above(
-        &mut self,
-        from: &mut Side<'e>,
-        tree: &mut Whole<'_>,
-        entry: &Entry,
-    ) -> Result<Step, RemoteError> {
+    fn above(&mut self, from: &mut Side, tree: &mut Whole<'_>, entry: &Entry) -> Result<Step, RemoteError> {
         let mut missing = Vec::new();
         let mut above = directory_of(entry.name.as_bstr());
         while !above.is_empty() && !tree.known.contains(above) {
@@ -244,7 +239,7 @@ impl<'e> Plan<'_, 'e> {
     /// The directories in `directory` of which the listing of the tree has told nothing. `None`: stop.
     fn untold(
         &mut self,
-        from: &mut Side<'e>,
+        from: &mut Side,
         tree: &mut Whole<'_>,
         directory: &BString,
     ) -> Result<Option<Vec<BString>>, RemoteError> {
@@ -286,12 +281,7 @@ impl<'e> Plan<'_, 'e> {
     }
 
     /// What a symbolic link leads to, by the link's name.
-    fn follow(
-        &mut self,
-        from: &mut Side<'e>,
-        tree: &mut Whole<'_>,
-        name: BString,
-    ) -> Result<Step, RemoteError> {
+    fn follow(&mut self, from: &mut Side, tree: &mut Whole<'_>, name: BString) -> Result<Step, RemoteError> {
         let path = join(&tree.source.path(), &name);
         let error = match from.ask(Some(&reopen(self.ctx)), &mut |side| side.stat(&path)) {
             Ok(Some(entry)) => {
@@ -321,7 +311,7 @@ impl<'e> Plan<'_, 'e> {
     /// Everything beneath `root` by a listing for each directory, so that links that lead in a circle are noticed.
     fn one_by_one(
         &mut self,
-        from: &mut Side<'e>,
+        from: &mut Side,
         tree: &mut Whole<'_>,
         root: &BString,
     ) -> Result<Step, RemoteError> {

@@ -5,7 +5,7 @@ use super::*;
 /// From this round trip on, a file that we send goes over one session.
 const FAR: Duration = Duration::from_millis(5);
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     pub(super) fn begin(&mut self, mut task: Task) -> Result<Begun, RemoteError> {
         let ctx = self.worker.ctx;
         let options = ctx.options();

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use super::*;
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// Sends the data of one slot.
     pub(super) fn transfer(&mut self, at: usize) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
@@ -34,7 +34,7 @@ impl<'e> Flow<'_, 'e> {
             &mut judge,
             Some(&mut meter),
             ctx.options().stall,
-            ctx.cancel,
+            &ctx.cancel,
             path.clone(),
         );
         let mut stream_sum = None;

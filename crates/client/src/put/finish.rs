@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     /// Goes on with what was confirmed, in order.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         for at in 0..self.slots.len() {

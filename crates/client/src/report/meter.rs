@@ -4,8 +4,8 @@ use super::*;
 use crate::tune::Seat;
 
 /// Follows one transfer's progress into the report.
-pub(crate) struct Meter<'r, 'e> {
-    report: &'r Report<'e>,
+pub(crate) struct Meter<'r> {
+    report: &'r Report,
     account: Arc<Account>,
     /// The path that is tuned, and whose place there it is.
     lane: Option<(Arc<Lane>, u64)>,
@@ -13,8 +13,8 @@ pub(crate) struct Meter<'r, 'e> {
     streams: u32,
 }
 
-impl<'r, 'e> Meter<'r, 'e> {
-    pub(crate) fn new(report: &'r Report<'e>, task: &Task) -> Self {
+impl<'r> Meter<'r> {
+    pub(crate) fn new(report: &'r Report, task: &Task) -> Self {
         Self { report, account: task.account.clone(), lane: None, bytes: 0, streams: 0 }
     }
 
@@ -52,7 +52,7 @@ impl<'r, 'e> Meter<'r, 'e> {
     }
 }
 
-impl Drop for Meter<'_, '_> {
+impl Drop for Meter<'_> {
     fn drop(&mut self) {
         self.report.streams.fetch_sub(i64::from(self.streams), Ordering::Relaxed);
     }

@@ -14,9 +14,16 @@ fn task() -> Task {
     task
 }
 
+/// A report, and the events that it sends.
+fn recorded() -> (Arc<Mutex<Vec<Event>>>, Report) {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let sink = events.clone();
+    (events, Report::new(Arc::new(move |event: Event| sink.lock().push(event))))
+}
+
 #[test]
 fn what_was_left_out_of_the_plan_is_not_done() {
-    let report = Report::new(&|_: Event| ());
+    let report = Report::new(Arc::new(|_: Event| ()));
     for _ in 0..3 {
         report.planned(100);
     }
@@ -37,9 +44,7 @@ fn what_was_left_out_of_the_plan_is_not_done() {
 
 #[test]
 fn a_file_that_is_there_already_leaves_the_plan() {
-    let events = Mutex::new(Vec::new());
-    let sink = |event: Event| events.lock().push(event);
-    let report = Report::new(&sink);
+    let (events, report) = recorded();
     for _ in 0..2 {
         report.planned(100);
     }
@@ -48,7 +53,7 @@ fn a_file_that_is_there_already_leaves_the_plan() {
     report.needless(&Task { size: None, ..task() }, "same checksum");
     // Told together with the progress of what is left.
     report.progress();
-    let events = events.into_inner();
+    let events = std::mem::take(&mut *events.lock());
     let plans = events.iter().filter_map(|event| match event {
         Event::Planned { files, bytes, complete } => Some((*files, *bytes, *complete)),
         _ => None,
@@ -59,7 +64,7 @@ fn a_file_that_is_there_already_leaves_the_plan() {
 #[test]
 fn a_big_file_among_small_ones_is_one() {
     let alike = |plan: &[(u64, u64)]| {
-        let report = Report::new(&|_: Event| ());
+        let report = Report::new(Arc::new(|_: Event| ()));
         for (files, size) in plan {
             (0..*files).for_each(|_| report.planned(*size));
         }
@@ -71,7 +76,7 @@ fn a_big_file_among_small_ones_is_one() {
     assert_eq!((alike(&[(3, 0)]), alike(&[])), (Some((3, 0)), None));
     assert_eq!(alike(&[(2, 1 << 63)]).map(|alike| alike.0), Some(2));
     // The big one is there.
-    let report = Report::new(&|_: Event| ());
+    let report = Report::new(Arc::new(|_: Event| ()));
     [10 << 30].into_iter().chain([1 << 10; 100]).for_each(|size| report.planned(size));
     report.there(&Account::default(), 10 << 30);
     report.done(1, 10 << 30, Duration::ZERO, None);
@@ -80,9 +85,7 @@ fn a_big_file_among_small_ones_is_one() {
 
 #[test]
 fn progress_is_rare_and_bytes_are_what_the_destination_has() {
-    let events = Mutex::new(Vec::new());
-    let sink = |event: Event| events.lock().push(event);
-    let report = Report::new(&sink);
+    let (events, report) = recorded();
     let mut task = task();
     report.anew(&mut task);
     report.started(&task, 10);
@@ -112,12 +115,8 @@ fn progress_is_rare_and_bytes_are_what_the_destination_has() {
 
 #[test]
 fn warns_once() {
-    let count = AtomicU64::new(0);
-    let sink = |_: Event| {
-        count.fetch_add(1, Ordering::Relaxed);
-    };
-    let report = Report::new(&sink);
+    let (events, report) = recorded();
     report.warn_once("x".into());
     report.warn_once("x".into());
-    assert_eq!(count.into_inner(), 1);
+    assert_eq!(events.lock().len(), 1);
 }

@@ -22,7 +22,7 @@ pub(crate) struct Channel {
     pub wanted: Option<Wanted>,
 }
 
-impl Session<'_> {
+impl Session {
     /// The MODE that transfers of whole files use here.
     pub(crate) fn preferred_mode(&self) -> Mode {
         match self.setup.options.mode {

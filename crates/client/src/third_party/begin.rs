@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<'e> Flow<'_, 'e> {
+impl Flow<'_> {
     pub(super) fn resumable(&self, task: &Task) -> bool {
         let options = self.worker.ctx.options();
         options.resume

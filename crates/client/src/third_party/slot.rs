@@ -13,7 +13,7 @@ pub(super) struct Said {
     pub(super) sum: Option<String>,
 }
 
-pub(super) struct Slot<'r, 'e> {
+pub(super) struct Slot<'r> {
     pub(super) relay: Arc<Relay>,
     pub(super) range: Range<u64>,
     /// File offset = offset in markers + this.
@@ -34,13 +34,13 @@ pub(super) struct Slot<'r, 'e> {
     pub(super) asked_again: bool,
     /// Answers that are due, of both sides.
     pub(super) due: u32,
-    pub(super) meter: Meter<'r, 'e>,
+    pub(super) meter: Meter<'r>,
     /// 112: bytes of each stripe.
     pub(super) stripes: HashMap<u32, u64>,
     pub(super) error: Option<RemoteError>,
 }
 
-impl Slot<'_, '_> {
+impl Slot<'_> {
     /// It is a range of a file that several pairs of sessions share out.
     pub(super) fn is_part(&self) -> bool {
         self.range != self.relay.whole()

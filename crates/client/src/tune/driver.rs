@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 impl Tune {
     /// Until the run is over. `hire` begins a further worker.
-    pub(crate) fn drive(&self, ctx: &Context<'_>, hire: &dyn Fn() -> bool) {
+    pub(crate) fn drive(&self, ctx: &Context, hire: &dyn Fn() -> bool) {
         let mut processors = Processors::default();
         while self.wait() {
             let now = Instant::now();

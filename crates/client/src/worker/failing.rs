@@ -3,7 +3,7 @@
 use super::*;
 use crate::tries::Tried;
 
-impl Worker<'_, '_> {
+impl Worker<'_> {
     /// A try of a job failed: it comes again, or its file has failed.
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
         if matches!(error, RemoteError::Cancelled) && self.ctx.cancel.is_cancelled() {
@@ -118,7 +118,7 @@ impl Worker<'_, '_> {
     /// Before a range is sent after a failure: the server may have more than its markers told, or less.
     pub(crate) fn ask_again(
         &self,
-        session: &mut Session<'_>,
+        session: &mut Session,
         landing: &Landing,
         range: &Range<u64>,
     ) -> Result<(), RemoteError> {

@@ -30,7 +30,7 @@ pub(crate) trait Pipeline {
     fn abandon(self, error: RemoteError);
 }
 
-impl Worker<'_, '_> {
+impl Worker<'_> {
     /// Handles `job` and those of the same route that come after it, until there are none. `None`: the session broke.
     pub(crate) fn drive<P: Pipeline>(&self, mut pipeline: P, route: &Route, job: Job) -> Option<P> {
         let mut next = Some(job);
