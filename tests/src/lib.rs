@@ -13,6 +13,7 @@ pub mod control;
 pub mod fake_server;
 pub mod files;
 pub mod grid;
+pub mod imports;
 pub mod json_schema;
 pub mod mode_e;
 pub mod peers;

@@ -7,7 +7,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropewalk_client::{Cancel, Location, Options, Remote, RemoteError};
+use ropewalk_client::{Cancel, EventSink, Location, Options, Remote, RemoteError};
 use ropewalk_protocol::url::Url;
 
 use crate::credentials::{self, Side};
@@ -60,7 +60,7 @@ impl Target {
 /// Settings, events and cancellation of a command.
 pub(crate) struct Client {
     pub(crate) options: Options,
-    pub(crate) events: Human,
+    pub(crate) events: Arc<dyn EventSink>,
     pub(crate) cancel: Cancel,
     /// Whether a place of this machine is worked on: then the first signal ends the program.
     here: Arc<AtomicBool>,
@@ -89,7 +89,7 @@ impl Client {
             }
         };
         signals::on_first("ropewalk: interrupted", act)?;
-        Ok(Self { options, events: Human::plain(Loudness::Normal, &cancel), cancel, here })
+        Ok(Self { options, events: Arc::new(Human::plain(Loudness::Normal, &cancel)), cancel, here })
     }
 
     /// Does something for each target, tells what fails, and goes on.
@@ -134,7 +134,7 @@ pub(crate) fn parse_targets(given: &[OsString]) -> anyhow::Result<Vec<Target>> {
 /// Sessions with servers, one a server and user.
 pub(crate) struct Sessions<'e> {
     client: &'e Client,
-    open: Vec<(Url, Remote<'e>)>,
+    open: Vec<(Url, Remote)>,
 }
 
 impl<'e> Sessions<'e> {
@@ -146,7 +146,7 @@ impl<'e> Sessions<'e> {
     pub(crate) fn with<T>(
         &mut self,
         url: &Url,
-        run: impl FnOnce(&mut Remote<'e>, &[u8]) -> Result<T, RemoteError>,
+        run: impl FnOnce(&mut Remote, &[u8]) -> Result<T, RemoteError>,
     ) -> Result<T, RemoteError> {
         let mut remote = match self.open.iter().position(|(open, _)| credentials::same_server(open, url)) {
             Some(index) => self.open.swap_remove(index).1,

@@ -142,7 +142,7 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
 
 /// What a server says of a path. A symbolic link that leads nowhere, which servers do not find, is as the listing of its directory has
 /// it.
-pub(crate) fn stat(remote: &mut Remote<'_>, path: &[u8]) -> Result<Entry, RemoteError> {
+pub(crate) fn stat(remote: &mut Remote, path: &[u8]) -> Result<Entry, RemoteError> {
     let missing = match remote.stat(path) {
         Err(error) if error.kind() == FailureKind::NotFound => error,
         found => return found,

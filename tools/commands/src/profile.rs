@@ -7,6 +7,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
@@ -178,7 +179,7 @@ impl Profiled {
         let cancel = Cancel::new();
         signals::watch(&cancel, "ropewalk: stopping; what was measured so far is told")?;
         let loudness = if self.quiet { Loudness::Quiet } else { Loudness::Normal };
-        let human = Human::new(loudness, &cancel);
+        let human = Arc::new(Human::new(loudness, &cancel));
         let run = Run { command: &self, options: &options, human: &human, cancel: &cancel, silent: false };
         let exit = match &pair {
             Some(pair) => run.transfers(pair, server.as_ref()),

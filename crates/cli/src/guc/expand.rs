@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice};
@@ -98,7 +99,7 @@ impl Found {
 /// What expanding needs to look at directories.
 pub(super) struct Looker<'a> {
     pub(super) options: &'a Options,
-    pub(super) events: &'a dyn EventSink,
+    pub(super) events: &'a Arc<dyn EventSink>,
     pub(super) cancel: &'a Cancel,
     /// Every file of a tree is a pair of its own, so that each can be accounted for.
     pub(super) whole_trees: bool,
@@ -284,7 +285,7 @@ mod tests {
         whole_trees: bool,
     ) -> anyhow::Result<Vec<String>> {
         let options = Options { recursive, ..Options::default() };
-        let events = |_: Event| {};
+        let events = ropewalk_client::no_events();
         let cancel = Cancel::new();
         let looker = Looker { options: &options, events: &events, cancel: &cancel, whole_trees };
         let given = Given::new(source.into(), destination.into(), None)?;

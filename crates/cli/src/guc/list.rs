@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
 use ropewalk_client::{Cancel, EventSink, Options, list};
 
@@ -12,7 +13,7 @@ pub(super) fn run(
     url: &OsStr,
     target: &Target,
     options: &Options,
-    events: &dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> anyhow::Result<()> {
     let terminal = io::stdout().is_terminal();

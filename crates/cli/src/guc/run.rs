@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bstr::ByteSlice;
-use ropewalk_client::{Amount, Cancel, copy};
+use ropewalk_client::{Amount, Cancel, EventSink, copy};
 
 use super::expand::{Found, Given, Looker};
 use super::options::Guc;
@@ -43,7 +43,8 @@ pub(super) fn run(guc: Guc) -> Exit {
 
 fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let cancel = Cancel::new();
-    let report = Report::new(guc, &cancel);
+    let report = Arc::new(Report::new(guc, &cancel));
+    let events: Arc<dyn EventSink> = report.clone();
     let mut options = guc.options();
     // It has no options for ssh; ours come from ROPEWALK_SSH and the configuration file.
     options.ssh = Layers::load(&Flags::default())?.settings()?.options.ssh;
@@ -53,7 +54,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         let mut target = Target::parse(url)?;
         let place = (Side::Only, &mut target.location);
         credentials::complete(&mut options, &PasswordFiles::default(), false, [place])?;
-        list::run(url, &target, &options.of_source(), &report, &cancel)?;
+        list::run(url, &target, &options.of_source(), &events, &cancel)?;
         return Ok(Exit::Done);
     }
     let Some(Asked { mut given, wrong }) = given(guc)? else {
@@ -71,7 +72,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let of_source = options.of_source();
     let looker = Looker {
         options: &of_source,
-        events: &report,
+        events: &events,
         cancel: &cancel,
         whole_trees: guc.dump_file.is_some(),
     };
@@ -102,7 +103,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     }
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
     looker.make_directories(&all, &options, false);
-    let result = copy(all.pairs.clone(), &options, &report, &cancel);
+    let result = copy(all.pairs.clone(), &options, &*report, &cancel);
     looker.make_directories(&all, &options, true);
     let time_is_up = clock.is_some_and(Clock::stop);
 

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
-use ropewalk_client::{Cancel, Location, Options, Pair};
+use ropewalk_client::{Cancel, EventSink, Location, Options, Pair};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::doctor::{Change, Goal, Journal, Judgement, Sysctls, Trial};
 use ropewalk_profiler::profile::{Facts, Outcome, Profile, Role, SCHEMA};
@@ -59,7 +60,7 @@ struct Site<'a> {
     command: &'a Doctor,
     pair: Pair,
     options: Options,
-    human: Human,
+    human: Arc<Human>,
     cancel: Cancel,
 }
 
@@ -77,7 +78,7 @@ pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     journal.is_idle()?;
     let cancel = Cancel::new();
     signals::watch(&cancel, STOPPING)?;
-    let human = Human::new(if command.json { Loudness::Quiet } else { Loudness::Normal }, &cancel);
+    let human = Arc::new(Human::new(if command.json { Loudness::Quiet } else { Loudness::Normal }, &cancel));
     let site = Site { command, pair, options, human, cancel };
     let seen = site.verify(&journal);
     site.human.finish();
@@ -208,7 +209,7 @@ impl Site<'_> {
                     trial.set_old()?;
                 }
                 let settings = if with_new { "new" } else { "old" };
-                let moved = run(&self.pair, &self.options, &self.human, &self.cancel);
+                let moved = run(&self.pair, &self.options, &*self.human, &self.cancel);
                 if self.cancel.is_cancelled() {
                     return Ok(Err((Exit::Interrupted, "interrupted".to_owned())));
                 }
@@ -248,7 +249,8 @@ impl Site<'_> {
             if let Location::Remote(url) = place {
                 control.push(url.port);
                 role = ours;
-                ends.server(url, at, None, &self.options, &self.human, &self.cancel);
+                let events: Arc<dyn EventSink> = self.human.clone();
+                ends.server(url, at, None, &self.options, &events, &self.cancel);
             }
         }
         // Programs that measure would outlive us if we were killed; the kernel's own figures do here.
@@ -261,7 +263,7 @@ impl Site<'_> {
             ..collect::Options::default()
         });
         ends.read_clocks();
-        let moved = ends.during(|| run(&self.pair, &self.options, &self.human, &self.cancel));
+        let moved = ends.during(|| run(&self.pair, &self.options, &*self.human, &self.cancel));
         let measured = ends.finish();
         let exit = moved.summary.as_ref().map_or(Exit::Failed, Exit::of_summary);
         let Moved { began, workload, stages, .. } = moved;

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use ropewalk_client::{Cancel, Location, Options, Pair};
+use ropewalk_client::{Cancel, EventSink, Location, Options, Pair};
 use ropewalk_profiler::collect::{self, Sockets};
 use ropewalk_profiler::profile::{
     Baselines, Connection, ConnectionSample, HostProfile, KindRate, Outcome, Profile, Role as HostRole,
@@ -29,13 +30,18 @@ use crate::profiling::{Ends, Kind, Measured, Moved, SshEnd, run};
 pub(super) struct Run<'a> {
     pub(super) command: &'a Profiled,
     pub(super) options: &'a Options,
-    pub(super) human: &'a Human,
+    pub(super) human: &'a Arc<Human>,
     pub(super) cancel: &'a Cancel,
     /// Problems were said of an earlier run.
     pub(super) silent: bool,
 }
 
-impl<'a> Run<'a> {
+impl Run<'_> {
+    /// For sessions, which keep what they report to.
+    fn events(&self) -> Arc<dyn EventSink> {
+        self.human.clone()
+    }
+
     /// Profiles what is wanted of transfers of ours, one after the other.
     pub(super) fn transfers(&self, pair: &Pair, only: Option<&Url>) -> anyhow::Result<Exit> {
         let command = self.command;
@@ -61,7 +67,7 @@ impl<'a> Run<'a> {
                 pair,
                 options: self.options,
                 ssh: ssh.map(|host| host.as_deref().map(|host| (host, command.collector()))),
-                events: self.human,
+                events: &**self.human,
                 cancel: self.cancel,
             });
         }
@@ -124,9 +130,10 @@ impl<'a> Run<'a> {
             return (profile, exit);
         }
         self.human.finish();
-        let quiet = Human::new(Loudness::Quiet, self.cancel);
+        let quiet = Arc::new(Human::new(Loudness::Quiet, self.cancel));
+        let sink: Arc<dyn EventSink> = quiet.clone();
         let again = Run { human: &quiet, silent: true, ..*self };
-        let refusals = |sizes: &[u64]| sweep::refusals(design.pair, sizes, self.options, &quiet, self.cancel);
+        let refusals = |sizes: &[u64]| sweep::refusals(design.pair, sizes, self.options, &sink, self.cancel);
         let plan = Plan::new(design, &profile, baselines, &refusals);
         let tell = |text: String| {
             if !self.command.quiet {
@@ -162,7 +169,7 @@ impl<'a> Run<'a> {
             return Err(usage("neither end can be measured: see what is said above"));
         }
         ends.read_clocks();
-        let moved = ends.during(|| run(pair, options, self.human, self.cancel));
+        let moved = ends.during(|| run(pair, options, &**self.human, self.cancel));
         let measured = ends.finish();
         let exit = moved.summary.as_ref().map_or(Exit::Failed, Exit::of_summary);
         if let Outcome::Failed(why) = &moved.workload.outcome
@@ -174,7 +181,7 @@ impl<'a> Run<'a> {
     }
 
     /// Has each end measured, as far as that is wanted and can be done.
-    fn begin(&self, ends: &mut Ends<'a>, pair: &Pair, only: Option<&Url>) -> anyhow::Result<()> {
+    fn begin(&self, ends: &mut Ends, pair: &Pair, only: Option<&Url>) -> anyhow::Result<()> {
         let command = self.command;
         let here = |location: &Location| !matches!(location, Location::Remote(_));
         let role = match (here(&pair.source), here(&pair.destination)) {
@@ -203,7 +210,7 @@ impl<'a> Run<'a> {
             } else if wanted && asked.is_some_and(|asked| credentials::same_server(asked, url)) {
                 ends.is_both();
             } else if wanted {
-                ends.server(url, role, None, self.options, self.human, self.cancel);
+                ends.server(url, role, None, self.options, &self.events(), self.cancel);
                 asked = Some(url);
             }
         }
@@ -247,7 +254,7 @@ impl<'a> Run<'a> {
         }
         if let Some(url) = server {
             // For as long as it allows: it may be less than is wanted, which shows in what was measured.
-            ends.server(url, command.role.into(), None, self.options, self.human, self.cancel);
+            ends.server(url, command.role.into(), None, self.options, &self.events(), self.cancel);
         }
         if ends.is_empty() {
             return Err(usage("nothing can be measured: see what is said above"));

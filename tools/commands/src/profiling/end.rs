@@ -1,10 +1,11 @@
 //! The places where is measured: this host, a server, a host that ssh reaches.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ropewalk_client::{Cancel, Options};
+use ropewalk_client::{Cancel, EventSink, Options};
 use ropewalk_profiler::collect::{self, Collection};
 use ropewalk_profiler::profile::{Clock, Exchange, HostProfile, Role};
 use ropewalk_protocol::url::Url;
@@ -12,7 +13,7 @@ use ropewalk_protocol::url::Url;
 use super::patience::Patience;
 use super::remote::{RemoteEnd, Wanted};
 use super::ssh::SshEnd;
-use crate::output::{Human, say};
+use crate::output::say;
 
 /// Clocks are compared so often at the beginning and at the end; the shortest round trip counts.
 const READINGS: usize = 5;
@@ -23,9 +24,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 const BUSY_ANSWER: Duration = Duration::from_secs(60);
 
 /// A place where is measured.
-pub(crate) enum End<'e> {
+pub(crate) enum End {
     Here { role: Role, collection: Box<Collection> },
-    Server(Box<RemoteEnd<'e>>),
+    Server(Box<RemoteEnd>),
     Ssh(Box<SshEnd>),
 }
 
@@ -40,8 +41,8 @@ pub(crate) struct Measured {
 
 /// All places of a run, measuring.
 #[derive(Default)]
-pub(crate) struct Ends<'e> {
-    ends: Vec<(End<'e>, Vec<Exchange>)>,
+pub(crate) struct Ends {
+    ends: Vec<(End, Vec<Exchange>)>,
     pub(crate) problems: Vec<String>,
     /// Problems are kept, not said: they were said of an earlier run.
     pub(crate) silent: bool,
@@ -51,8 +52,8 @@ pub(crate) struct Ends<'e> {
     stop: Cancel,
 }
 
-impl<'e> Ends<'e> {
-    fn add(&mut self, end: anyhow::Result<End<'e>>, place: &str) {
+impl Ends {
+    fn add(&mut self, end: anyhow::Result<End>, place: &str) {
         match end {
             Ok(end) => self.ends.push((end, Vec::new())),
             Err(error) => self.problem(format!("{place} is not measured: {}", crate::message(&error))),
@@ -77,7 +78,7 @@ impl<'e> Ends<'e> {
         role: Role,
         seconds: Option<u32>,
         options: &Options,
-        events: &'e Human,
+        events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) {
         if cancel.is_cancelled() {
@@ -195,7 +196,7 @@ impl<'e> Ends<'e> {
     }
 }
 
-impl End<'_> {
+impl End {
     fn name(&self) -> String {
         match self {
             Self::Here { .. } => "this host".to_owned(),

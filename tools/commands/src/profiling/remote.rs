@@ -1,5 +1,6 @@
 //! A server of ours that measures its host.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -14,8 +15,8 @@ use super::ssh::{BEGINNING, ENDING, GRACE, MOST_RAW};
 const FETCHING: Duration = Duration::from_secs(600);
 
 /// A session that does nothing but have a profile taken.
-pub(crate) struct RemoteEnd<'e> {
-    remote: Remote<'e>,
+pub(crate) struct RemoteEnd {
+    remote: Remote,
     pub(super) role: Role,
     /// Breaks off what is waited for, and ends the session with it.
     own: Cancel,
@@ -31,12 +32,12 @@ pub(super) struct Wanted {
     pub(super) raw: bool,
 }
 
-impl<'e> RemoteEnd<'e> {
+impl RemoteEnd {
     pub(super) fn start(
         url: &Url,
         wanted: Wanted,
         options: &Options,
-        events: &'e dyn EventSink,
+        events: &Arc<dyn EventSink>,
         stop: &Cancel,
     ) -> anyhow::Result<Self> {
         let own = Cancel::new();
@@ -80,7 +81,7 @@ impl<'e> RemoteEnd<'e> {
     fn ask<T>(
         &mut self,
         patience: &Patience,
-        question: impl FnOnce(&mut Remote<'e>) -> Result<T, RemoteError>,
+        question: impl FnOnce(&mut Remote) -> Result<T, RemoteError>,
     ) -> anyhow::Result<T> {
         let Self { remote, own, .. } = self;
         patience.within(own, || question(remote)).map_err(|error| told(error, own, patience))

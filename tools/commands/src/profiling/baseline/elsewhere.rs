@@ -38,13 +38,13 @@ pub(super) struct Elsewhere<'a> {
 }
 
 /// An iperf3 that waits for a test; it ends with this.
-pub(super) struct Iperf<'a> {
+pub(super) struct Iperf {
     pub(super) port: u16,
-    held: Held<'a>,
+    held: Held,
 }
 
-enum Held<'a> {
-    Server { session: Box<Remote<'a>> },
+enum Held {
+    Server { session: Box<Remote> },
     Ssh { _session: Box<SshEnd> },
 }
 
@@ -83,7 +83,7 @@ impl Elsewhere<'_> {
     }
 
     /// Starts an iperf3 there, in place of `last`.
-    pub(super) fn iperf<'i>(&'i self, last: Option<Iperf<'i>>) -> anyhow::Result<Iperf<'i>> {
+    pub(super) fn iperf(&self, last: Option<Iperf>) -> anyhow::Result<Iperf> {
         let session = last.and_then(|last| match last.held {
             Held::Server { session } => Some(session),
             Held::Ssh { .. } => None,

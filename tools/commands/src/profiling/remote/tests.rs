@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
-use ropewalk_client::{Location, parse_location};
+use ropewalk_client::{EventSink, Location, parse_location};
 
 use super::super::end::Ends;
 use super::*;
@@ -49,8 +50,8 @@ const LONG: Duration = Duration::from_secs(300);
 fn a_server_that_falls_silent_is_given_up() {
     let (url, _asked) = falls_silent();
     let stop = Cancel::new();
-    let human = Human::new(Loudness::Quiet, &stop);
-    let mut end = RemoteEnd::start(&url, WANTED, &Options::default(), &human, &stop).unwrap();
+    let events: Arc<dyn EventSink> = Arc::new(Human::new(Loudness::Quiet, &stop));
+    let mut end = RemoteEnd::start(&url, WANTED, &Options::default(), &events, &stop).unwrap();
     let hasty = Patience::new(Duration::from_millis(20), &stop, Duration::ZERO);
     let error = end.read_clock(&hasty).unwrap_err().to_string();
     assert_eq!(error, "it did not answer within 0.02 seconds");
@@ -63,8 +64,8 @@ fn a_server_that_falls_silent_is_given_up() {
 fn ctrl_c_ends_the_wait_for_a_silent_server() {
     let (url, asked) = falls_silent();
     let stop = Cancel::new();
-    let human = Human::new(Loudness::Quiet, &stop);
-    let mut end = RemoteEnd::start(&url, WANTED, &Options::default(), &human, &stop).unwrap();
+    let events: Arc<dyn EventSink> = Arc::new(Human::new(Loudness::Quiet, &stop));
+    let mut end = RemoteEnd::start(&url, WANTED, &Options::default(), &events, &stop).unwrap();
     thread::scope(|scope| {
         let stop = &stop;
         scope.spawn(move || {
@@ -81,10 +82,10 @@ fn ctrl_c_ends_the_wait_for_a_silent_server() {
 fn the_end_of_the_work_ends_the_wait_for_signs_of_life() {
     let (url, asked) = falls_silent();
     let stop = Cancel::new();
-    let human = Human::new(Loudness::Quiet, &stop);
+    let events: Arc<dyn EventSink> = Arc::new(Human::new(Loudness::Quiet, &stop));
     let mut ends = Ends::default();
     ends.silent = true;
-    ends.server(&url, Role::Source, None, &Options::default(), &human, &stop);
+    ends.server(&url, Role::Source, None, &Options::default(), &events, &stop);
     assert!(!ends.is_empty(), "{:?}", ends.problems);
     let moved = ends.during_with(Duration::from_millis(1), Duration::ZERO, || {
         while asked.recv().unwrap() != "SITE PROFILE CLOCK" {}

@@ -1,6 +1,7 @@
 //! The runs: round by round, each round in an order of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_client::{Cancel, EventSink, Location, Options, Pair, Remote};
@@ -115,7 +116,7 @@ pub(crate) fn refusals(
     pair: &Pair,
     sizes: &[u64],
     options: &Options,
-    events: &dyn EventSink,
+    events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> BTreeMap<u64, String> {
     let options = Options { tcp_buffer: None, ..options.clone() };
