@@ -289,6 +289,6 @@ mod tests {
             ("a.rs", "use std::io; pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
             ("b.rs", "use crate::a::A; pub struct B(pub(super) A);"),
         ];
-        assert_eq!(cycles(&files), [String::new(); 0]);
+        assert!(cycles(&files).is_empty());
     }
 }

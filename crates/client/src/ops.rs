@@ -261,7 +261,7 @@ impl Session {
     pub(crate) fn is_another_file(
         &mut self,
         task: &Task,
-        destination: &mut Session,
+        destination: &mut Self,
         known: bool,
     ) -> Result<(), RemoteError> {
         if self.control.remote_addr() != destination.control.remote_addr() {
@@ -272,7 +272,7 @@ impl Session {
         let mut same = plain(&from).is_ok_and(|from| plain(&to).is_ok_and(|to| from == to));
         if known && !same && self.can.facts {
             // By another name, a link, say.
-            let identity = |session: &mut Session, path: &BString| match session.stat(path) {
+            let identity = |session: &mut Self, path: &BString| match session.stat(path) {
                 Err(e) if e.breaks_session() => Err(e),
                 found => Ok(found.ok().and_then(|entry| entry.identity).filter(|(_, inode)| *inode != 0)),
             };
