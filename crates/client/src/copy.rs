@@ -74,7 +74,7 @@ pub fn copy(
     events: &dyn EventSink,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
-    lend(events, cancel, |events| run(pairs, options, events, cancel))
+    lend(events, |events| run(pairs, options, events, cancel))
 }
 
 /// As [`copy`], on this thread.
