@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::thread;
+use std::time::Duration;
 
 use ropewalk_protocol::marker::{Marker, PathMarker};
 use ropewalk_protocol::reply::Reply;
@@ -191,12 +192,14 @@ fn path_markers() {
     receive(streams);
     client.expect(150);
     let mut paths: Vec<PathMarker> = Vec::new();
+    let mut waits: Vec<Duration> = Vec::new();
     loop {
         let reply = client.reply();
         match reply.code {
             112 => {}
             115 => match Marker::from_reply(&Reply::new(115, &reply.text[4..])) {
                 Some(Ok(Marker::Path(marker))) => paths.push(marker),
+                Some(Ok(Marker::Storage(wait))) => waits.push(wait),
                 other => panic!("{other:?}: {}", reply.text),
             },
             code => {
@@ -205,6 +208,7 @@ fn path_markers() {
             }
         }
     }
+    assert!(!waits.is_empty() && waits.is_sorted(), "{waits:?}");
     let last = paths.last().unwrap();
     // Of 46 segments or more; the kernel may still hold the last ones.
     assert!(last.sent > 10 && last.streams == 2 && last.rtt >= last.min_rtt, "{paths:?}");
