@@ -125,7 +125,7 @@ impl SecureListener {
                     && let Ok(connection) = entry.handshake.connection()
                 {
                     self.unwatch(connection, entry.waits);
-                    // Without it, the handshake goes on when another one does, or ends by its time limit.
+                    // If this fails, the handshake continues with the next event of another one.
                     let _ = self.watch(connection, interest);
                     entry.waits = interest;
                 }
@@ -156,7 +156,7 @@ impl SecureListener {
     /// Closes a connection whose handshake has not ended, and returns its peer.
     fn remove(&self, pending: &mut VecDeque<Pending>, at: usize) -> Option<SocketAddr> {
         let entry = pending.remove(at)?;
-        // A descriptor that a driver shares with others stays open, and must not wake this listener.
+        // A descriptor may stay open if the driver shares it, and must not wake this listener.
         if let Ok(connection) = entry.handshake.connection() {
             self.unwatch(connection, entry.waits);
         }

@@ -47,7 +47,8 @@ pub trait Connection: Read + Write + Send {
     /// those of the interest: a driver may signal room for a write by a descriptor that becomes
     /// readable. More data may be buffered in the stream, see [`Connection::buffered`].
     fn readiness(&self, interest: Interest) -> Readiness<'_>;
-    /// Whether the peer has closed the connection, as far as is known here. Data may be left to read.
+    /// Whether the peer has closed the connection, as far as is known here. Data may be left to
+    /// read.
     fn peer_closed(&self) -> bool;
     /// Returns a way past the connection's buffers, if there is one.
     fn fast_path(&self) -> FastPath<'_> {

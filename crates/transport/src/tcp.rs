@@ -126,8 +126,8 @@ const DISCARD: usize = 256 << 10;
 const LARGEST_BUFFER: usize = i32::MAX as usize;
 
 /// SO_SNDBUF and SO_RCVBUF of connections within this host, in bytes, if the options name no
-/// others. Small socket buffers stay in the processor's cache. They move up to 60 % more than autotuned
-/// buffers, which grow to tens of MiB, and never less.
+/// others. Small socket buffers stay in the processor's cache. They move up to 60 % more than
+/// autotuned buffers, which grow to tens of MiB, and never less.
 pub const LOCAL_BUFFER: usize = 512 << 10;
 
 fn has_automatic_buffers(tuning: &Tuning) -> bool {

@@ -1,11 +1,16 @@
-//! The contract of drivers, as a test suite for the tests of each driver.
+//! The contract of drivers, as a test suite for the tests of each driver. [`Memory`] is a driver
+//! for tests that need no network.
 
 #![allow(clippy::unwrap_used)]
+
+mod memory;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
+
+pub use memory::Memory;
 
 use crate::{Connection, Driver, Interest, Listener, Options, Tuning, Wait, WaitAlone};
 

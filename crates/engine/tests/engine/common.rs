@@ -20,6 +20,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, WriteHandle};
+use ropewalk_transport::testing::Memory;
 use ropewalk_transport::{Driver, Listener, Options, Tcp};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,12 +40,42 @@ pub(crate) fn settings(mode: Mode, parallelism: u32) -> ChannelSettings {
     }
 }
 
-pub(crate) fn listen() -> (Box<dyn Listener>, SocketAddr) {
-    listen_with(&Options::default())
+/// The driver that a test runs on.
+pub(crate) type Net = Arc<dyn Driver>;
+
+pub(crate) fn tcp() -> Net {
+    Arc::new(Tcp)
 }
 
-fn listen_with(options: &Options) -> (Box<dyn Listener>, SocketAddr) {
-    let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap();
+pub(crate) fn memory() -> Net {
+    Arc::new(Memory::default())
+}
+
+/// Runs each of these tests over TCP, and over the memory of the process.
+macro_rules! over_every_driver {
+    ($($test:ident),* $(,)?) => {
+        mod over_tcp {
+            $(#[test]
+            fn $test() {
+                super::$test(&crate::common::tcp());
+            })*
+        }
+
+        mod over_memory {
+            $(#[test]
+            fn $test() {
+                super::$test(&crate::common::memory());
+            })*
+        }
+    };
+}
+
+pub(crate) fn listen(net: &Net) -> (Box<dyn Listener>, SocketAddr) {
+    listen_with(net, &Options::default())
+}
+
+fn listen_with(net: &Net, options: &Options) -> (Box<dyn Listener>, SocketAddr) {
+    let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
@@ -58,21 +89,22 @@ pub(crate) fn budget() -> Arc<BufferBudget> {
 }
 
 /// A sending and a receiving channel, the latter listening.
-pub(crate) fn channels(mode: Mode, parallelism: u32) -> (DataChannel, DataChannel) {
-    channels_with(settings(mode, parallelism), settings(mode, parallelism), false)
+pub(crate) fn channels(net: &Net, mode: Mode, parallelism: u32) -> (DataChannel, DataChannel) {
+    channels_with(net, settings(mode, parallelism), settings(mode, parallelism), false)
 }
 
 /// `sender_listens`: the other way round.
 pub(crate) fn channels_with(
+    net: &Net,
     sending: ChannelSettings,
     receiving: ChannelSettings,
     sender_listens: bool,
 ) -> (DataChannel, DataChannel) {
-    let (listener, address) = listen_with(&receiving.options);
+    let (listener, address) = listen_with(net, &receiving.options);
     let (pool, budget) = (pool(), budget());
     let (passive, active) = if sender_listens { (sending, receiving) } else { (receiving, sending) };
     let passive = DataChannel::passive(listener, passive, Arc::clone(&pool), Arc::clone(&budget));
-    let active = DataChannel::active(Arc::new(Tcp), vec![address], active, pool, budget);
+    let active = DataChannel::active(Arc::clone(net), vec![address], active, pool, budget);
     if sender_listens { (passive, active) } else { (active, passive) }
 }
 

@@ -13,6 +13,10 @@ use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Lock, Metadata, Result, WriteHandle};
 
+over_every_driver! {
+    more_than_was_asked_for_is_told_all_the_same,
+}
+
 /// Like /dev/null; counts the bytes that it is given nevertheless.
 struct Nothing(Arc<TestFile>, AtomicUsize);
 
@@ -62,7 +66,7 @@ fn what_nobody_keeps_is_counted_and_not_read() {
     let file = TestFile::new(b"", false);
     for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 1), (Mode::ExtendedBlock, 4)] {
         for checksum in [None, Some(Algorithm::Crc32c)] {
-            let (mut sender, mut receiver) = channels(mode, streams);
+            let (mut sender, mut receiver) = channels(&tcp(), mode, streams);
             let sink = Arc::new(Nothing(Arc::clone(&file), AtomicUsize::new(0)));
             let told = Mutex::new(RangeSet::new());
             let written = |range: Range<u64>, _: Option<u32>| {
@@ -92,11 +96,10 @@ fn what_nobody_keeps_is_counted_and_not_read() {
     }
 }
 
-#[test]
-fn more_than_was_asked_for_is_told_all_the_same() {
+fn more_than_was_asked_for_is_told_all_the_same(net: &Net) {
     let source = TestFile::new(&data(SIZE), true);
     let file = TestFile::new(b"", false);
-    let (mut sender, mut receiver) = channels(Mode::Stream, 1);
+    let (mut sender, mut receiver) = channels(net, Mode::Stream, 1);
     let sink = Arc::new(Nothing(Arc::clone(&file), AtomicUsize::new(0)));
     let accept = RangeSet::from_range(0..SIZE as u64 - 1);
     let receiving = ReceiveJob { sink, accept, ..receive_job(&file) };

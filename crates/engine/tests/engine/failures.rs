@@ -21,6 +21,14 @@ use ropewalk_transport::{Driver, Tcp};
 use crate::common::*;
 use crate::peers::*;
 
+over_every_driver! {
+    a_source_of_another_size_than_expected_never_looks_whole,
+    an_attendant_ends_it,
+    an_attendant_that_cannot_begin_ends_it,
+    a_full_disk_is_named,
+    a_source_that_takes_its_time_is_no_stall,
+}
+
 #[test]
 fn nobody_comes() {
     for mode in [Mode::Stream, Mode::ExtendedBlock] {
@@ -166,13 +174,12 @@ fn a_source_that_shrinks_never_looks_whole() {
     }
 }
 
-#[test]
-fn a_source_of_another_size_than_expected_never_looks_whole() {
+fn a_source_of_another_size_than_expected_never_looks_whole(net: &Net) {
     for size in [1000, 3_000_000] {
         for mode in [Mode::Stream, Mode::ExtendedBlock] {
             let mut settings = settings(mode, 3);
             settings.connect_timeout = SHORT;
-            let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+            let (mut sender, mut receiver) = channels_with(net, settings.clone(), settings, false);
             let (source, sink) = (TestFile::new(&data(size), true), TestFile::new(b"", true));
             source.file.write_all_at(b"more", size as u64).unwrap();
             let job = SendJob {
@@ -250,10 +257,9 @@ fn the_stream_that_failed_first_tells_why() {
     });
 }
 
-#[test]
-fn an_attendant_ends_it() {
+fn an_attendant_ends_it(net: &Net) {
     for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 1), (Mode::ExtendedBlock, 4)] {
-        let (mut sender, mut receiver) = channels(mode, streams);
+        let (mut sender, mut receiver) = channels(net, mode, streams);
         let source = TestFile::new(&data(1_000_000), true);
         let job = SendJob { expected_size: None, ..send_job(&source) };
         source.file.set_len(1 << 40).unwrap();
@@ -328,8 +334,7 @@ fn input_on_the_watched_descriptor_ends_it() {
     });
 }
 
-#[test]
-fn an_attendant_that_cannot_begin_ends_it() {
+fn an_attendant_that_cannot_begin_ends_it(net: &Net) {
     struct Gone;
     impl Attendant for Gone {
         fn begun(&mut self, _: bool) -> io::Result<()> {
@@ -340,7 +345,7 @@ fn an_attendant_that_cannot_begin_ends_it() {
             ControlFlow::Continue(())
         }
     }
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+    let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 1);
     let (source, sink) = (TestFile::new(&data(10), true), TestFile::new(b"", true));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -396,13 +401,12 @@ fn a_breaker_ends_whatever_goes_on() {
     }
 }
 
-#[test]
-fn a_full_disk_is_named() {
+fn a_full_disk_is_named(net: &Net) {
     let refuses = |_: std::ops::Range<u64>, _: Option<u32>| {
         Err(ropewalk_storage::Error::new(ErrorKind::NoSpace, "write", "/journal"))
     };
     for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 3)] {
-        let (mut sender, mut receiver) = channels(mode, streams);
+        let (mut sender, mut receiver) = channels(net, mode, streams);
         let (source, sink) = (TestFile::new(&data(30_000_000), true), TestFile::new(b"", true));
         let job = ReceiveJob { written: &refuses, ..receive_job(&sink) };
         let (sent, received) = transfer(&mut sender, &send_job(&source), &mut receiver, &job);
@@ -411,7 +415,7 @@ fn a_full_disk_is_named() {
         assert!(matches!(sent.unwrap_err(), Error::Io { .. }));
     }
     // What `splice` cannot write is reported as an ordinary write reports it.
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+    let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 1);
     let source = TestFile::new(&data(3_000_000), true);
     let file = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let sink = Arc::new(TestFile { file, plain: true });
@@ -556,8 +560,7 @@ fn connecting_takes_no_longer_than_it_may() {
 }
 
 /// What is sent comes when it comes: only where the network is at fault has the transfer stalled.
-#[test]
-fn a_source_that_takes_its_time_is_no_stall() {
+fn a_source_that_takes_its_time_is_no_stall(net: &Net) {
     struct Late<'s> {
         script: &'s Script,
         from: Option<UnixStream>,
@@ -579,7 +582,7 @@ fn a_source_that_takes_its_time_is_no_stall() {
     for (polled, patient) in [(false, true), (true, true), (true, false)] {
         let mut sending = settings(Mode::Stream, 1);
         sending.stall_timeout = Some(SHORT);
-        let (mut sender, mut receiver) = channels_with(sending, settings(Mode::Stream, 1), false);
+        let (mut sender, mut receiver) = channels_with(net, sending, settings(Mode::Stream, 1), false);
         sender.set_patient(patient);
         let script = Script::default();
         let (mut ours, theirs) = UnixStream::pair().unwrap();

@@ -220,7 +220,7 @@ fn fewer_streams_than_a_sender_has_are_enough() {
     for (streams, most) in [(8, 3), (16, 1)] {
         let receiving = ChannelSettings { max_streams: most, ..settings(Mode::ExtendedBlock, 1) };
         let (mut sender, mut receiver) =
-            channels_with(settings(Mode::ExtendedBlock, streams), receiving, false);
+            channels_with(&tcp(), settings(Mode::ExtendedBlock, streams), receiving, false);
         for length in [contents.len(), 10, 700_000, contents.len()] {
             for plain in [true, false] {
                 roundtrip(&mut sender, &mut receiver, &contents[..length], plain);
@@ -330,7 +330,7 @@ impl Listener for Short {
 #[test]
 fn connections_wait_for_descriptors() {
     for ordered in [false, true] {
-        let (listener, address) = listen();
+        let (listener, address) = listen(&tcp());
         let short = Box::new(Short(listener, AtomicU32::new(2)));
         let settings = settings(Mode::ExtendedBlock, 1);
         let mut channel = DataChannel::passive(short, settings, pool(), budget());
@@ -346,7 +346,7 @@ fn connections_wait_for_descriptors() {
         }
     }
     // Where it stays so, that is what is told.
-    let (listener, address) = listen();
+    let (listener, address) = listen(&tcp());
     let short = Box::new(Short(listener, AtomicU32::new(u32::MAX)));
     let settings = ChannelSettings { connect_timeout: SHORT, ..settings(Mode::ExtendedBlock, 1) };
     let mut channel = DataChannel::passive(short, settings, pool(), budget());

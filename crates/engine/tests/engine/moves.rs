@@ -17,6 +17,29 @@ use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Lock, Metadata, WriteHandle};
 use ropewalk_transport::{Driver, Tcp};
 
+over_every_driver! {
+    every_way_and_size,
+    checksums_of_what_passes,
+    what_is_best_written_at_a_time_may_change_on_the_way,
+    no_pieces_for_checksums_that_do_not_combine,
+    zeros_are_left_out_where_holes_will_do,
+    one_set_of_connections_serves_many_files,
+    a_sender_may_be_many_files_ahead,
+    attendants_hear_whether_connections_are_reused,
+    ranges_and_origins,
+    a_stream_fills_the_ranges_in_order,
+    a_range_before_the_origin_is_refused_before_anything_moves,
+    the_receiver_may_be_the_one_that_connects,
+    small_files_need_one_connection_only_and_large_ones_get_more_later,
+    connections_come_and_go_with_the_parallelism,
+    every_stripe_gets_its_own_end,
+    readers_and_writers,
+    a_writer_gets_the_blocks_of_many_streams_in_order,
+    progress_adds_up,
+    memory_keeps_its_bound_with_two_hundred_streams,
+    few_threads_are_enough,
+}
+
 const MODES: [(Mode, u32); 5] = [
     (Mode::Stream, 1),
     (Mode::ExtendedBlock, 1),
@@ -25,24 +48,22 @@ const MODES: [(Mode, u32); 5] = [
     (Mode::ExtendedBlock, 16),
 ];
 
-#[test]
-fn every_way_and_size() {
+fn every_way_and_size(net: &Net) {
     for (mode, streams) in MODES {
         for plain in [true, false] {
             for size in [0, 1, 17, 65_535, 65_536, 65_537, 262_144, 1_000_003, 5_000_000] {
-                let (mut sender, mut receiver) = channels(mode, streams);
+                let (mut sender, mut receiver) = channels(net, mode, streams);
                 roundtrip(&mut sender, &mut receiver, &data(size), plain);
             }
         }
     }
 }
 
-#[test]
-fn checksums_of_what_passes() {
+fn checksums_of_what_passes(net: &Net) {
     let contents = data(3_000_001);
     for (mode, streams) in MODES {
         for algorithm in [Algorithm::Crc32c, Algorithm::Adler32] {
-            let (mut sender, mut receiver) = channels(mode, streams);
+            let (mut sender, mut receiver) = channels(net, mode, streams);
             let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
             let told = Mutex::new(RangeSet::new());
             let written = |range: Range<u64>, sum: Option<u32>| {
@@ -102,12 +123,11 @@ impl WriteHandle for Turning {
     }
 }
 
-#[test]
-fn what_is_best_written_at_a_time_may_change_on_the_way() {
+fn what_is_best_written_at_a_time_may_change_on_the_way(net: &Net) {
     let contents = data(24_000_001);
     for (mode, streams) in MODES {
         for checksum in [None, Some(Algorithm::Crc32c)] {
-            let (mut sender, mut receiver) = channels(mode, streams);
+            let (mut sender, mut receiver) = channels(net, mode, streams);
             let (source, file) = (TestFile::new(&contents, true), TestFile::new(b"", false));
             let sink = Arc::new(Turning { file: Arc::clone(&file), writes: Mutex::default() });
             let told = Mutex::new(RangeSet::new());
@@ -134,9 +154,8 @@ fn what_is_best_written_at_a_time_may_change_on_the_way() {
     }
 }
 
-#[test]
-fn no_pieces_for_checksums_that_do_not_combine() {
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 2);
+fn no_pieces_for_checksums_that_do_not_combine(net: &Net) {
+    let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 2);
     let (source, sink) = (TestFile::new(&data(1000), true), TestFile::new(b"", true));
     let sending = SendJob { checksum: Some(Algorithm::Sha256), ..send_job(&source) };
     let receiving = ReceiveJob { checksum: Some(Algorithm::Sha256), ..receive_job(&sink) };
@@ -145,14 +164,13 @@ fn no_pieces_for_checksums_that_do_not_combine() {
     assert!(received.unwrap().pieces.is_none());
 }
 
-#[test]
-fn zeros_are_left_out_where_holes_will_do() {
+fn zeros_are_left_out_where_holes_will_do(net: &Net) {
     let mut contents = vec![0; 6 << 20];
     contents[0] = 1;
     contents[(2 << 20) - 1] = 2;
     contents[5_000_000..5_000_100].fill(7);
     for (mode, streams) in MODES {
-        let (mut sender, mut receiver) = channels(mode, streams);
+        let (mut sender, mut receiver) = channels(net, mode, streams);
         let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
         let receiving = ReceiveJob { sparse: true, ..receive_job(&sink) };
         let (_, received) = transfer(&mut sender, &send_job(&source), &mut receiver, &receiving);
@@ -164,10 +182,9 @@ fn zeros_are_left_out_where_holes_will_do() {
     }
 }
 
-#[test]
-fn one_set_of_connections_serves_many_files() {
+fn one_set_of_connections_serves_many_files(net: &Net) {
     for streams in [1, 3] {
-        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, streams);
+        let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, streams);
         let mut made = 0;
         for (n, size) in [4_000_000, 10, 0, 3_000_000, 65_000, 1, 2_000_000].into_iter().enumerate() {
             let (sent, received) = roundtrip(&mut sender, &mut receiver, &data(size), n % 2 == 0);
@@ -180,9 +197,8 @@ fn one_set_of_connections_serves_many_files() {
     }
 }
 
-#[test]
-fn a_sender_may_be_many_files_ahead() {
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+fn a_sender_may_be_many_files_ahead(net: &Net) {
+    let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 1);
     let files: Vec<Vec<u8>> = (0..200).map(|n| data(n * 37 % 3000)).collect();
     let (first, later) = files.split_first().unwrap();
     roundtrip(&mut sender, &mut receiver, first, false);
@@ -201,9 +217,8 @@ fn a_sender_may_be_many_files_ahead() {
     }
 }
 
-#[test]
-fn attendants_hear_whether_connections_are_reused() {
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 2);
+fn attendants_hear_whether_connections_are_reused(net: &Net) {
+    let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 2);
     let (sending, receiving) = (Script::default(), Script::default());
     for _ in 0..2 {
         let (source, sink) = (TestFile::new(&data(1000), true), TestFile::new(b"", true));
@@ -216,12 +231,11 @@ fn attendants_hear_whether_connections_are_reused() {
     assert_eq!(*receiving.begun.lock(), [false, true]);
 }
 
-#[test]
-fn ranges_and_origins() {
+fn ranges_and_origins(net: &Net) {
     let contents = data(2_000_000);
     let wanted: RangeSet = [100_000..100_001, 500_000..1_200_000, 1_999_000..2_000_000].into_iter().collect();
     for streams in [1, 4] {
-        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, streams);
+        let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, streams);
         let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
         let sending = SendJob { ranges: wanted.clone(), origin: 100_000, ..send_job(&source) };
         let receiving = ReceiveJob {
@@ -241,10 +255,9 @@ fn ranges_and_origins() {
     }
 }
 
-#[test]
-fn a_stream_fills_the_ranges_in_order() {
+fn a_stream_fills_the_ranges_in_order(net: &Net) {
     let contents = data(1_000_000);
-    let (mut sender, mut receiver) = channels(Mode::Stream, 1);
+    let (mut sender, mut receiver) = channels(net, Mode::Stream, 1);
     let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
     let sending = SendJob { ranges: [0..10, 300_000..1_000_000].into_iter().collect(), ..send_job(&source) };
     let receiving =
@@ -257,20 +270,18 @@ fn a_stream_fills_the_ranges_in_order() {
     assert!(arrived[2_000..] == contents[300_000..]);
 }
 
-#[test]
-fn a_range_before_the_origin_is_refused_before_anything_moves() {
-    let (mut sender, _receiver) = channels(Mode::ExtendedBlock, 1);
+fn a_range_before_the_origin_is_refused_before_anything_moves(net: &Net) {
+    let (mut sender, _receiver) = channels(net, Mode::ExtendedBlock, 1);
     let source = TestFile::new(&data(1000), true);
     let job = SendJob { origin: 10, ..send_job(&source) };
     let error = sender.send(&job, &mut Nobody, &Progress::new()).unwrap_err();
     assert!(matches!(error, Error::Send(_)), "{error}");
 }
 
-#[test]
-fn the_receiver_may_be_the_one_that_connects() {
+fn the_receiver_may_be_the_one_that_connects(net: &Net) {
     for (mode, streams) in MODES {
         let (mut sender, mut receiver) =
-            channels_with(settings(mode, streams), settings(mode, streams), true);
+            channels_with(net, settings(mode, streams), settings(mode, streams), true);
         let (sent, received) = roundtrip(&mut sender, &mut receiver, &data(3_000_000), true);
         assert_eq!((sent.streams, received.streams), (streams, streams));
         if mode == Mode::ExtendedBlock {
@@ -281,9 +292,8 @@ fn the_receiver_may_be_the_one_that_connects() {
     }
 }
 
-#[test]
-fn small_files_need_one_connection_only_and_large_ones_get_more_later() {
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 4);
+fn small_files_need_one_connection_only_and_large_ones_get_more_later(net: &Net) {
+    let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 4);
     let (sent, _) = roundtrip(&mut sender, &mut receiver, &data(1000), true);
     assert_eq!(sent.streams, 1);
     // A receiver that may be between two transfers would lose new connections.
@@ -311,12 +321,11 @@ impl ropewalk_engine::Attendant for Ready {
     }
 }
 
-#[test]
-fn connections_come_and_go_with_the_parallelism() {
+fn connections_come_and_go_with_the_parallelism(net: &Net) {
     let mut settings = settings(Mode::ExtendedBlock, 1);
     settings.options.tuning.send_buffer = Some(100_000);
     settings.options.tuning.receive_buffer = Some(100_000);
-    let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+    let (mut sender, mut receiver) = channels_with(net, settings.clone(), settings, false);
     roundtrip(&mut sender, &mut receiver, &data(1000), true);
     for (parallelism, expected) in [(3, 3), (2, 2), (5, 5), (1, 1)] {
         sender.set_parallelism(parallelism);
@@ -336,14 +345,13 @@ fn connections_come_and_go_with_the_parallelism() {
     }
 }
 
-#[test]
-fn every_stripe_gets_its_own_end() {
-    let listeners: Vec<_> = (0..3).map(|_| listen()).collect();
+fn every_stripe_gets_its_own_end(net: &Net) {
+    let listeners: Vec<_> = (0..3).map(|_| listen(net)).collect();
     let addresses = listeners.iter().map(|(_, address)| *address).collect();
     let settings = settings(Mode::ExtendedBlock, 2);
     let (pool, budget) = (pool(), budget());
     let mut sender = DataChannel::active(
-        Arc::new(Tcp),
+        Arc::clone(net),
         addresses,
         settings.clone(),
         Arc::clone(&pool),
@@ -377,12 +385,12 @@ fn text_is_converted_both_ways() {
     for (mode, streams) in MODES {
         let mut settings = settings(mode, streams);
         settings.representation = RepresentationType::Ascii;
-        let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+        let (mut sender, mut receiver) = channels_with(&tcp(), settings.clone(), settings, false);
         roundtrip(&mut sender, &mut receiver, &text, true);
         roundtrip(&mut sender, &mut receiver, b"", true);
     }
     // What is on the wire.
-    let (listener, address) = listen();
+    let (listener, address) = listen(&tcp());
     let mut settings = settings(Mode::Stream, 1);
     settings.representation = RepresentationType::Ascii;
     let mut sender = DataChannel::passive(listener, settings, pool(), budget());
@@ -397,13 +405,12 @@ fn text_is_converted_both_ways() {
     });
 }
 
-#[test]
-fn readers_and_writers() {
+fn readers_and_writers(net: &Net) {
     let contents = data(3_000_000);
     for (mode, streams) in MODES {
         for sender_listens in [false, true] {
             let settings = settings(mode, streams);
-            let (mut sender, mut receiver) = channels_with(settings.clone(), settings, sender_listens);
+            let (mut sender, mut receiver) = channels_with(net, settings.clone(), settings, sender_listens);
             for part in [&contents[..], &contents[..10], b"", &contents[..600_000]] {
                 let mut sink = Vec::new();
                 thread::scope(|scope| {
@@ -420,11 +427,10 @@ fn readers_and_writers() {
     }
 }
 
-#[test]
-fn a_writer_gets_the_blocks_of_many_streams_in_order() {
+fn a_writer_gets_the_blocks_of_many_streams_in_order(net: &Net) {
     let contents = data(20_000_000);
     for streams in [2, 8] {
-        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, streams);
+        let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, streams);
         for _ in 0..2 {
             let source = TestFile::new(&contents, true);
             let mut sink = Vec::new();
@@ -437,10 +443,9 @@ fn a_writer_gets_the_blocks_of_many_streams_in_order() {
     }
 }
 
-#[test]
-fn progress_adds_up() {
+fn progress_adds_up(net: &Net) {
     for plain in [true, false] {
-        let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 4);
+        let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 4);
         let contents = data(10_000_000);
         let (source, sink) = (TestFile::new(&contents, plain), TestFile::new(b"", plain));
         let (sending, receiving) = (Progress::new(), Progress::new());
@@ -455,16 +460,15 @@ fn progress_adds_up() {
     }
 }
 
-#[test]
-fn memory_keeps_its_bound_with_two_hundred_streams() {
+fn memory_keeps_its_bound_with_two_hundred_streams(net: &Net) {
     let total = 4 << 20;
     let budget = ropewalk_engine::BufferBudget::new(total);
-    let (listener, address) = listen();
+    let (listener, address) = listen(net);
     let mut settings = settings(Mode::ExtendedBlock, 200);
     settings.block_size = 1 << 20;
     let pool = pool();
     let mut sender = DataChannel::active(
-        Arc::new(Tcp),
+        Arc::clone(net),
         vec![address],
         settings.clone(),
         Arc::clone(&pool),
@@ -479,25 +483,29 @@ fn memory_keeps_its_bound_with_two_hundred_streams() {
     assert_eq!(budget.used(), 0);
 }
 
-#[test]
-fn few_threads_are_enough() {
-    let (listener, address) = listen();
+fn few_threads_are_enough(net: &Net) {
+    let (listener, address) = listen(net);
     let settings = settings(Mode::ExtendedBlock, 6);
     let pool = Arc::new(ropewalk_engine::Pool::new("test", 1));
-    let mut sender =
-        DataChannel::active(Arc::new(Tcp), vec![address], settings.clone(), common::pool(), common::budget());
+    let mut sender = DataChannel::active(
+        Arc::clone(net),
+        vec![address],
+        settings.clone(),
+        common::pool(),
+        common::budget(),
+    );
     let mut receiver = DataChannel::passive(listener, settings, pool, common::budget());
     for _ in 0..3 {
         roundtrip(&mut sender, &mut receiver, &data(30_000_000), true);
         roundtrip(&mut sender, &mut receiver, &data(30), true);
     }
     // And the other way round: there is no thread for further streams.
-    let (listener, address) = listen();
+    let (listener, address) = listen(net);
     let settings = common::settings(Mode::ExtendedBlock, 6);
     let pool = Arc::new(ropewalk_engine::Pool::new("test", 1));
     let mut sender = DataChannel::passive(listener, settings.clone(), pool, common::budget());
     let mut receiver =
-        DataChannel::active(Arc::new(Tcp), vec![address], settings, common::pool(), common::budget());
+        DataChannel::active(Arc::clone(net), vec![address], settings, common::pool(), common::budget());
     for _ in 0..3 {
         roundtrip(&mut sender, &mut receiver, &data(30_000_000), true);
         roundtrip(&mut sender, &mut receiver, &data(30), true);
@@ -517,21 +525,23 @@ fn socket_buffers_that_are_asked_for_are_left_alone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(80))]
 
     #[test]
     fn any_ranges_arrive(
+        over_memory: bool,
         cuts in prop::collection::btree_set(0u64..700_000, 0..24),
         streams in 1u32..6,
         block_size in 1000usize..200_000,
         plain: bool,
     ) {
+        let net = if over_memory { memory() } else { tcp() };
         let contents = data(700_000);
         let cuts: Vec<u64> = cuts.into_iter().collect();
         let wanted: RangeSet = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
         let mut settings = settings(Mode::ExtendedBlock, streams);
         settings.block_size = block_size;
-        let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+        let (mut sender, mut receiver) = channels_with(&net, settings.clone(), settings, false);
         let (source, sink) = (TestFile::new(&contents, plain), TestFile::new(b"", plain));
         let sending = SendJob { ranges: wanted.clone(), ..send_job(&source) };
         let receiving = ReceiveJob { accept: wanted.clone(), ..receive_job(&sink) };
@@ -547,16 +557,18 @@ proptest! {
 
     #[test]
     fn holes_change_nothing(
+        over_memory: bool,
         runs in prop::collection::vec((any::<bool>(), 1usize..20_000), 0..30),
         offset in 0u64..10_000,
         block_size in 1000usize..100_000,
     ) {
+        let net = if over_memory { memory() } else { tcp() };
         let contents: Vec<u8> =
             runs.iter().flat_map(|&(zero, length)| std::iter::repeat_n(if zero { 0 } else { 9 }, length)).collect();
         let size = contents.len() as u64;
         let mut settings = settings(Mode::ExtendedBlock, 2);
         settings.block_size = block_size;
-        let (mut sender, mut receiver) = channels_with(settings.clone(), settings, false);
+        let (mut sender, mut receiver) = channels_with(&net, settings.clone(), settings, false);
         let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
         let receiving = ReceiveJob { sparse: true, origin: offset, ..receive_job(&sink) };
         let (_, received) = transfer(&mut sender, &send_job(&source), &mut receiver, &receiving);
@@ -576,7 +588,7 @@ fn waiting_for_the_disk_is_told_from_the_network() {
         let source = Arc::new(TestFile { file, plain: true });
         source.file.write_all_at(&contents, 0).unwrap();
         let send = || {
-            let (mut sender, mut receiver) = channels(mode, streams);
+            let (mut sender, mut receiver) = channels(&tcp(), mode, streams);
             let (sink, progress) = (TestFile::new(b"", true), Progress::new());
             thread::scope(|scope| {
                 let sending = scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &progress));

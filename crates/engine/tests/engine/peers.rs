@@ -21,7 +21,7 @@ pub(crate) fn receiver(mode: Mode) -> (DataChannel, SocketAddr) {
 }
 
 pub(crate) fn receiver_with(settings: ChannelSettings) -> (DataChannel, SocketAddr) {
-    let (listener, address) = listen();
+    let (listener, address) = listen(&tcp());
     (DataChannel::passive(listener, settings, pool(), budget()), address)
 }
 

@@ -20,6 +20,16 @@ use ropewalk_transport::{Options, Tcp, Tuning};
 
 use crate::common::*;
 
+over_every_driver! {
+    a_sender_that_connects_follows_the_number,
+    a_sender_that_listens_follows_the_number,
+    further_connections_that_no_peer_makes_are_no_error,
+    further_connections_that_no_sender_serves_are_no_error,
+    what_cannot_be_had_is_done_without,
+    a_storm_of_changes,
+    what_is_told_of_is_recorded_already,
+}
+
 pub(crate) const BLOCK: usize = 64 << 10;
 
 fn small_blocks(parallelism: u32) -> ChannelSettings {
@@ -101,9 +111,8 @@ fn assert_tidy(channels: [&DataChannel; 2]) {
     }
 }
 
-#[test]
-fn a_sender_that_connects_follows_the_number() {
-    let (mut sender, mut receiver) = channels_with(small_blocks(2), small_blocks(1), false);
+fn a_sender_that_connects_follows_the_number(net: &Net) {
+    let (mut sender, mut receiver) = channels_with(net, small_blocks(2), small_blocks(1), false);
     let parallelism = sender.parallelism();
     let (sent, _) = steered(&mut sender, &mut receiver, 30_000_000, |quota, sending, receiving| {
         for n in [2, 6, 3, 1, 4, 5] {
@@ -124,9 +133,8 @@ fn a_sender_that_connects_follows_the_number() {
     assert_eq!(parallelism.get(), 3);
 }
 
-#[test]
-fn a_sender_that_listens_follows_the_number() {
-    let (mut sender, mut receiver) = channels_with(small_blocks(2), small_blocks(2), true);
+fn a_sender_that_listens_follows_the_number(net: &Net) {
+    let (mut sender, mut receiver) = channels_with(net, small_blocks(2), small_blocks(2), true);
     let numbers = [sender.parallelism(), receiver.parallelism()];
     let (sent, _) = steered(&mut sender, &mut receiver, 30_000_000, |quota, sending, receiving| {
         for n in [2, 6, 3, 1, 4, 5] {
@@ -144,9 +152,8 @@ fn a_sender_that_listens_follows_the_number() {
     assert_eq!((sender.cached(), receiver.cached()), (5, 5));
 }
 
-#[test]
-fn further_connections_that_no_peer_makes_are_no_error() {
-    let (mut sender, mut receiver) = channels_with(small_blocks(2), small_blocks(2), true);
+fn further_connections_that_no_peer_makes_are_no_error(net: &Net) {
+    let (mut sender, mut receiver) = channels_with(net, small_blocks(2), small_blocks(2), true);
     let parallelism = sender.parallelism();
     let (sent, _) = steered(&mut sender, &mut receiver, 8_000_000, |quota, sending, _| {
         quota.until("the transfer's begin", || sending.bytes() > 0);
@@ -155,9 +162,8 @@ fn further_connections_that_no_peer_makes_are_no_error() {
     assert_eq!((sent.streams, sender.cached()), (2, 2));
 }
 
-#[test]
-fn further_connections_that_no_sender_serves_are_no_error() {
-    let (mut sender, mut receiver) = channels_with(small_blocks(2), small_blocks(2), true);
+fn further_connections_that_no_sender_serves_are_no_error(net: &Net) {
+    let (mut sender, mut receiver) = channels_with(net, small_blocks(2), small_blocks(2), true);
     let parallelism = receiver.parallelism();
     for _ in 0..2 {
         let (sent, _) = steered(&mut sender, &mut receiver, 8_000_000, |quota, _, receiving| {
@@ -175,14 +181,13 @@ fn further_connections_that_no_sender_serves_are_no_error() {
     assert_eq!((sent.streams, sender.cached()), (2, 2));
 }
 
-#[test]
-fn what_cannot_be_had_is_done_without() {
+fn what_cannot_be_had_is_done_without(net: &Net) {
     // No thread is free.
-    let (listener, address) = listen();
+    let (listener, address) = listen(net);
     let mut receiver = DataChannel::passive(listener, small_blocks(1), pool(), budget());
     let few = Arc::new(Pool::new("few", 2));
     let mut sender =
-        DataChannel::active(Arc::new(Tcp), vec![address], small_blocks(1), Arc::clone(&few), budget());
+        DataChannel::active(Arc::clone(net), vec![address], small_blocks(1), Arc::clone(&few), budget());
     let parallelism = sender.parallelism();
     let (sent, _) = steered(&mut sender, &mut receiver, 8_000_000, |quota, sending, _| {
         parallelism.set(20);
@@ -190,7 +195,7 @@ fn what_cannot_be_had_is_done_without() {
     });
     assert_eq!(sent.streams, 3);
     // Nor are there more streams than blocks.
-    let (mut sender, mut receiver) = channels_with(small_blocks(1), small_blocks(1), false);
+    let (mut sender, mut receiver) = channels_with(net, small_blocks(1), small_blocks(1), false);
     let parallelism = sender.parallelism();
     parallelism.set(100);
     let (sent, _) = steered(&mut sender, &mut receiver, 5 * BLOCK, |_, _, _| {});
@@ -199,7 +204,7 @@ fn what_cannot_be_had_is_done_without() {
 
 #[test]
 fn the_kernel_is_asked_about_every_connection() {
-    let (mut sender, mut receiver) = channels_with(small_blocks(3), small_blocks(1), false);
+    let (mut sender, mut receiver) = channels_with(&tcp(), small_blocks(3), small_blocks(1), false);
     let flows = sender.flows();
     assert_eq!((flows.sample().len(), Progress::new().flows().len()), (0, 0));
     let parallelism = sender.parallelism();
@@ -233,7 +238,7 @@ fn the_kernel_is_asked_about_every_connection() {
 
 #[test]
 fn a_congestion_control_is_for_connections_to_come() {
-    let (mut sender, mut receiver) = channels(Mode::ExtendedBlock, 1);
+    let (mut sender, mut receiver) = channels(&tcp(), Mode::ExtendedBlock, 1);
     sender.set_congestion(Some("reno".into()));
     receiver.set_congestion(Some("no-such".into()));
     assert_eq!(sender.congestion().get().as_deref(), Some("reno"));
@@ -276,12 +281,11 @@ fn wander(targets: &[(u32, u64)], numbers: &[Parallelism], progress: &Progress, 
 }
 
 /// The numbers change all the time, and far more connections come and go than there may be at a time.
-#[test]
-fn a_storm_of_changes() {
+fn a_storm_of_changes(net: &Net) {
     for sender_listens in [false, true] {
         let mut limited = small_blocks(4);
         limited.max_streams = 9;
-        let (mut sender, mut receiver) = channels_with(limited.clone(), limited, sender_listens);
+        let (mut sender, mut receiver) = channels_with(net, limited.clone(), limited, sender_listens);
         let numbers = [receiver.parallelism(), sender.parallelism()];
         for _ in 0..3 {
             let ended = AtomicBool::new(false);
@@ -310,10 +314,11 @@ fn a_storm_of_changes() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn any_changes_at_any_time(
+        over_memory: bool,
         sender_listens: bool,
         length in prop_oneof![0_usize..400_000, 400_000_usize..12_000_000],
         block in 10_000_usize..300_000,
@@ -323,15 +328,16 @@ proptest! {
         one_side: bool,
         abort in prop::option::weighted(0.4, (any::<bool>(), 0_u64..=100)),
     ) {
+        let net = if over_memory { memory() } else { tcp() };
         let contents = data(length);
         let mut settings = settings(Mode::ExtendedBlock, first);
         settings.block_size = block;
         // It would not come.
         settings.connect_timeout = Duration::from_secs(5);
-        let (listener, address) = listen();
+        let (listener, address) = listen(&net);
         let passive = DataChannel::passive(listener, settings.clone(), Arc::new(Pool::new("a", threads)), budget());
         let active =
-            DataChannel::active(Arc::new(Tcp), vec![address], settings, Arc::new(Pool::new("b", threads)), budget());
+            DataChannel::active(Arc::clone(&net), vec![address], settings, Arc::new(Pool::new("b", threads)), budget());
         let (mut sender, mut receiver) = if sender_listens { (passive, active) } else { (active, passive) };
         let mut numbers = vec![sender.parallelism()];
         if !one_side {
@@ -416,11 +422,10 @@ fn a_transfer_ends_with_its_last_stream() {
 }
 
 /// A marker that tells of a range which its journal does not have would promise too much.
-#[test]
-fn what_is_told_of_is_recorded_already() {
+fn what_is_told_of_is_recorded_already(net: &Net) {
     for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 1), (Mode::ExtendedBlock, 3)] {
         for plain in [true, false] {
-            let (mut sender, mut receiver) = channels(mode, streams);
+            let (mut sender, mut receiver) = channels(net, mode, streams);
             let (source, sink) = (TestFile::new(&data(3_000_000), plain), TestFile::new(b"", plain));
             let progress = Progress::new();
             let written = |range: Range<u64>, _: Option<u32>| {
