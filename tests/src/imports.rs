@@ -3,7 +3,8 @@
 //! A node is a module with code of its own; the files beneath it (`put/begin.rs` of `put.rs`) are
 //! parts of it. A file that only declares modules and re-exports their items is no node: its
 //! modules are nodes themselves, and a path through a re-export leads to the module that defines
-//! the item. Code under `#[cfg(test)]` does not count.
+//! the item. The crate's root is no node either: it is where modules meet. Code under `#[cfg(test)]`
+//! does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,13 +30,17 @@ impl Imports {
         let mut files = BTreeMap::new();
         read(source, &[], &mut files)?;
         let mut imports = Self::default();
-        for (module, file) in files.iter().filter(|(_, file)| !file.only_declares) {
+        for (module, file) in files.iter().filter(|(module, file)| !module.is_empty() && !file.only_declares)
+        {
             let from = node(module, &files);
             let to = imports.edges.entry(from.clone()).or_default();
             for path in &file.paths {
                 let Some(path) = absolute(module, path, &files) else { continue };
                 let target = node(&resolve(&path, &files, 0), &files);
-                if target != from && files.get(&target).is_some_and(|file| !file.only_declares) {
+                if !target.is_empty()
+                    && target != from
+                    && files.get(&target).is_some_and(|file| !file.only_declares)
+                {
                     to.insert(target);
                 }
             }
@@ -72,7 +77,7 @@ impl Imports {
     }
 }
 
-/// What a file has.
+/// The imports of one file.
 #[derive(Default)]
 struct File {
     /// Modules and re-exports, and nothing else.

@@ -17,7 +17,7 @@ use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;
 use crate::session::Session;
-use crate::setup::Setup;
+use crate::setup::{Setup, Shared};
 use crate::state::States;
 use crate::task::Task;
 use crate::tune::{Seat, Tune};
@@ -52,12 +52,13 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(
+        shared: &Arc<Shared>,
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
-        let setup = Setup::new(options, events, cancel);
-        let limit = setup.bandwidth.clone();
+        let setup = Setup::sharing(shared, options, events, cancel);
+        let limit = setup.shared.bandwidth.clone();
         Ok(Self {
             setup,
             cancel: cancel.clone(),

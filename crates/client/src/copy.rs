@@ -22,6 +22,7 @@ use crate::place::{Endpoint, Place, parent};
 use crate::plan::{Late, Link, Plan, Sink, Twins, reopen, tell_lost};
 use crate::report::failure;
 use crate::session::Session;
+use crate::setup::Shared;
 use crate::side::Side;
 use crate::spelling::{self, Speller};
 use crate::state::state_directory;
@@ -74,13 +75,27 @@ pub fn copy(
     events: &dyn EventSink,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
-    lend(events, |events| run(pairs, options, events, cancel))
+    lend(events, |events| copy_with(pairs, options, events, cancel))
 }
 
-/// As [`copy`], on this thread.
+/// As [`copy`], on the calling thread, with a sink that the run keeps until it ends.
+///
+/// # Errors
+/// As [`copy`].
+pub fn copy_with(
+    pairs: Vec<Pair>,
+    options: &Options,
+    events: &Arc<dyn EventSink>,
+    cancel: &Cancel,
+) -> Result<Summary, CopyError> {
+    run(pairs, options, &Shared::of(options), events, cancel)
+}
+
+/// One run of a job, on this thread.
 pub(crate) fn run(
     pairs: Vec<Pair>,
     options: &Options,
+    shared: &Arc<Shared>,
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
@@ -88,10 +103,12 @@ pub(crate) fn run(
     if options.delete && options.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
     }
-    if options.bandwidth.is_some() && !options.through_here && !options.dry_run {
+    if shared.bandwidth.is_some() && !options.through_here && !options.dry_run {
         limit_here(&pairs)?;
     }
-    let mut ctx = Context::new(options, events, cancel)?;
+    let held = || shared.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());
+    let held_before = held();
+    let mut ctx = Context::new(shared, options, events, cancel)?;
     let directory = state_directory(options.state_directory.as_deref());
     ctx.finished = Finished::open(directory, &pairs, options);
     let ctx = ctx;
@@ -114,8 +131,7 @@ pub(crate) fn run(
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
     }
-    let held = ctx.setup.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());
-    let summary = ctx.report.finish(interrupted, ctx.tune.found(), held);
+    let summary = ctx.report.finish(interrupted, ctx.tune.found(), held().saturating_sub(held_before));
     ctx.finished.end(!interrupted && summary.files_failed == 0);
     Ok(summary)
 }

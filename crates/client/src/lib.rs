@@ -1,14 +1,90 @@
-//! The GridFTP client as a library: what to copy goes in, events and a summary come out.
+//! The GridFTP client as a library: pairs of places to copy go in, events and a summary come out.
 //!
-//! [`copy`] is the whole of it: a plan walks the sources and puts files into a queue while workers, each with one control
-//! session (or a pair of them, between two servers), take them out. Small files are pipelined over one cached data
-//! connection, big ones are cut up into ranges that several sessions move at once. What is under way has the name
-//! `.NAME.ropewalk-part`; it gets its own name when it is whole and its checksum was compared. [`Remote`] has the small
-//! operations on one server, [`walk`], [`list`] and [`du`] look into trees of either kind.
+//! [`copy`] runs one copy and returns its [`Summary`]. A [`Client`] lives as long as its program
+//! and runs jobs beside each other. [`Remote`] has the small operations on one server; [`walk`],
+//! [`list`] and [`du`] look into trees at a server or on this host. All calls block; a [`Cancel`]
+//! stops them from another thread.
 //!
-//! Everything blocks; a [`Cancel`] stops it from another thread. Servers need nothing but RFC 959: what they can do
-//! beyond is taken from FEAT. MODE E, ERET, ESTO, MLSR and CKSM are used where they are (GFD.20 and GCT), and our own
-//! extensions with our own server.
+//! A plan walks the sources and puts files into a queue. Workers, each with one control session (or
+//! two, between two servers), take them out. Small files are pipelined over one cached data
+//! connection; big ones are split into ranges that several sessions move at once. A file in
+//! transfer is named `.NAME.ropewalk-part`; it gets its own name once it is whole and its checksum
+//! was compared. Servers need nothing but RFC 959; further features (MODE E, ERET, ESTO, MLSR,
+//! CKSM, and the extensions of a Ropewalk server) are used if FEAT announces them.
+//!
+//! # Examples
+//!
+//! Download a file:
+//!
+//! ```no_run
+//! use ropewalk_client::{Cancel, Event, Options, Pair, copy, parse_location};
+//!
+//! let source = parse_location("ftp://data.example.org/run1.h5")?;
+//! let pair = Pair { source, destination: parse_location("./")?, window: None };
+//! let events = |event: Event| println!("{event:?}");
+//! let summary = copy(vec![pair], &Options::default(), &events, &Cancel::new())?;
+//! println!("{} bytes in {:.1} s", summary.bytes, summary.seconds);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Copy a tree between two servers, and leave out the files that are there already:
+//!
+//! ```no_run
+//! use ropewalk_client::{Cancel, Event, Options, Pair, SyncLevel, copy, parse_location};
+//!
+//! let options = Options { recursive: true, sync: Some(SyncLevel::Time), ..Options::default() };
+//! let source = parse_location("gsiftp://a.example.org/data/")?;
+//! let destination = parse_location("gsiftp://b.example.org/mirror/")?;
+//! let pair = Pair { source, destination, window: None };
+//! let summary = copy(vec![pair], &options, &|_: Event| {}, &Cancel::new())?;
+//! assert_eq!(summary.files_failed, 0, "{:?}", summary.failures);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Run a job beside others, follow its events, and limit the rate of all of them:
+//!
+//! ```no_run
+//! use ropewalk_client::{Client, ClientLimits, Event, JobSpec, Pair, parse_location};
+//!
+//! let mut limits = ClientLimits::default();
+//! limits.bandwidth = Some(100_000_000);
+//! let client = Client::new(&limits);
+//! let source = parse_location("./run1.h5")?;
+//! let destination = parse_location("ftp://data.example.org/in/")?;
+//! let pair = Pair { source, destination, window: None };
+//! let mut job = client.submit(JobSpec::new(vec![pair]))?;
+//! for event in job.events().into_iter().flatten() {
+//!     if let Event::Progress { bytes, .. } = event {
+//!         println!("{bytes} bytes");
+//!     }
+//! }
+//! let summary = job.join()?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Pause a job and resume it:
+//!
+//! ```no_run
+//! # use ropewalk_client::{Client, ClientLimits, JobSpec};
+//! # let job = Client::new(&ClientLimits::default()).submit(JobSpec::new(Vec::new()))?;
+//! job.pause();
+//! std::thread::sleep(std::time::Duration::from_secs(60));
+//! job.resume();
+//! let summary = job.join()?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! List a directory:
+//!
+//! ```no_run
+//! use ropewalk_client::{Cancel, Options, list, no_events, parse_location};
+//!
+//! let directory = parse_location("ftp://data.example.org/pub/")?;
+//! for entry in list(&directory, &Options::default(), &no_events(), &Cancel::new())? {
+//!     println!("{} {:?}", entry.name, entry.size);
+//! }
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +110,7 @@ mod finished;
 mod get;
 mod glob;
 mod in_clear;
+mod job;
 mod kerberos;
 mod known_hosts;
 mod landing;
@@ -83,11 +160,12 @@ mod watch;
 mod worker;
 
 pub use cancel::Cancel;
-pub use copy::{CopyError, copy};
+pub use copy::{CopyError, copy, copy_with};
 pub use entry::{DANGLING, Entry};
 pub use error::RemoteError;
 pub use event::{Event, EventSink, FileId, no_events};
 pub use filter::PatternError;
+pub use job::{Client, ClientLimits, JobHandle, JobSpec};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use location::{Location, LocationError, parse_location};
 pub use options::{

@@ -20,10 +20,10 @@ use crate::{
     Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, StageTimes, Summary, TunedPath,
 };
 
-/// Progress events are no closer together.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Failures that the summary keeps.
 const FAILURES_KEPT: usize = 100;
+/// Progress events are no closer together.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
 /// they do not count any more, whoever is still busy with them.

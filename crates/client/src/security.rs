@@ -126,7 +126,7 @@ impl Session {
 
     /// What makes and accepts the data connections of a channel of this session, which may have a key of its own.
     pub(crate) fn data_driver(&self, binding: Option<&Binding>) -> Arc<dyn Driver> {
-        let plain = Arc::clone(&self.setup.driver);
+        let plain = Arc::clone(&self.setup.shared.driver);
         if let Some(layer) = self.kerberos_layer() {
             let bound =
                 binding.map_or_else(|| Arc::clone(&plain), |binding| binding.driver(Arc::clone(&plain)));

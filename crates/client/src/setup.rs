@@ -16,14 +16,39 @@ const DATA_THREADS: usize = 1024;
 /// Streams at most that a sending server may open to us for one file.
 const MAX_STREAMS: u32 = 256;
 
+/// What the jobs of a client share.
+pub(crate) struct Shared {
+    /// Threads that move data.
+    pub pool: Arc<Pool>,
+    /// Memory for buffers.
+    pub budget: Arc<BufferBudget>,
+    /// The limit on the rate.
+    pub bandwidth: Option<Arc<Bandwidth>>,
+    pub driver: Arc<dyn Driver>,
+}
+
+impl Shared {
+    /// `buffer_memory` is in bytes, `bandwidth` in bytes per second.
+    pub(crate) fn new(buffer_memory: usize, bandwidth: Option<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            pool: Arc::new(Pool::new("data", DATA_THREADS)),
+            budget: BufferBudget::new(buffer_memory),
+            bandwidth: bandwidth.map(|rate| Arc::new(Bandwidth::new(rate))),
+            driver: Arc::new(Tcp),
+        })
+    }
+
+    /// For a single job, as its options have it.
+    pub(crate) fn of(options: &Options) -> Arc<Self> {
+        Self::new(options.buffer_memory, options.bandwidth)
+    }
+}
+
 pub(crate) struct Setup {
     pub options: Options,
     pub events: Arc<dyn EventSink>,
     pub cancel: Cancel,
-    pub pool: Arc<Pool>,
-    pub budget: Arc<BufferBudget>,
-    pub bandwidth: Option<Arc<Bandwidth>>,
-    pub driver: Arc<dyn Driver>,
+    pub shared: Arc<Shared>,
     pub ours: Ours,
     pub tls: crate::tls::Shared,
     pub warned_of_clear: crate::in_clear::Warned,
@@ -31,15 +56,22 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    /// For sessions that belong to no job.
     pub(crate) fn new(options: &Options, events: &Arc<dyn EventSink>, cancel: &Cancel) -> Arc<Self> {
+        Self::sharing(&Shared::of(options), options, events, cancel)
+    }
+
+    pub(crate) fn sharing(
+        shared: &Arc<Shared>,
+        options: &Options,
+        events: &Arc<dyn EventSink>,
+        cancel: &Cancel,
+    ) -> Arc<Self> {
         Arc::new(Self {
             options: options.clone(),
             events: events.clone(),
             cancel: cancel.clone(),
-            pool: Arc::new(Pool::new("data", DATA_THREADS)),
-            budget: BufferBudget::new(options.buffer_memory),
-            bandwidth: options.bandwidth.map(|rate| Arc::new(Bandwidth::new(rate))),
-            driver: Arc::new(Tcp),
+            shared: shared.clone(),
             ours: Ours::default(),
             tls: crate::tls::Shared::default(),
             warned_of_clear: crate::in_clear::Warned::default(),
@@ -78,7 +110,7 @@ impl Setup {
             stall_timeout: self.options.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),
             only_from,
-            bandwidth: self.bandwidth.clone(),
+            bandwidth: self.shared.bandwidth.clone(),
         }
     }
 }

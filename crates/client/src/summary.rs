@@ -145,3 +145,41 @@ pub struct Summary {
     /// What kind of failure all of them were, also those that are not listed; `None` where they differ, or there was none.
     pub failed_for: Option<FailureKind>,
 }
+
+impl Summary {
+    /// The summary of a job whose run `next` went through the same pairs as this one, which was
+    /// interrupted. Failures are those of the last run: it has tried all files again.
+    pub(crate) fn and(self, next: Self) -> Self {
+        Self {
+            files_done: self.files_done + next.files_done,
+            directories: self.directories + next.directories,
+            removed: self.removed + next.removed,
+            bytes: self.bytes + next.bytes,
+            seconds: self.seconds + next.seconds,
+            bytes_done: self.bytes_done + next.bytes_done,
+            bytes_verified: self.bytes_verified + next.bytes_verified,
+            streams: self.streams.max(next.streams),
+            files_in_flight: self.files_in_flight.max(next.files_in_flight),
+            retries: self.retries + next.retries,
+            cpu_seconds: self.cpu_seconds + next.cpu_seconds,
+            unrecorded: self.unrecorded + next.unrecorded,
+            stages: self.stages + next.stages,
+            ..next
+        }
+    }
+}
+
+impl std::ops::Add for StageTimes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            streams: self.streams + other.streams,
+            source: self.source + other.source,
+            checksum: self.checksum + other.checksum,
+            encryption: self.encryption + other.encryption,
+            network: self.network + other.network,
+            destination: self.destination + other.destination,
+        }
+    }
+}

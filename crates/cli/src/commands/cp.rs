@@ -1,8 +1,9 @@
+use std::sync::Arc;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy};
+use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy_with};
 
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
@@ -89,13 +90,18 @@ impl Cp {
             let log = log_file.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
             anyhow::Error::new(error).context(format!("cannot open the log {log}"))
         })?;
-        let json = Json::default();
-        let both = |event: Event| {
-            json.event(event.clone());
-            human.event(event);
+        let (human, json) = (Arc::new(human), Arc::new(Json::default()));
+        let events: Arc<dyn EventSink> = match self.json {
+            true => {
+                let (human, json) = (human.clone(), json.clone());
+                Arc::new(move |event: Event| {
+                    json.event(event.clone());
+                    human.event(event);
+                })
+            }
+            false => human.clone(),
         };
-        let events: &dyn EventSink = if self.json { &both } else { &human };
-        let result = copy(pairs, &options, events, &cancel);
+        let result = copy_with(pairs, &options, &events, &cancel);
         drop(keeper);
         human.finish();
         let summary = result.inspect_err(|error| human.note(format_args!("{error}")))?;

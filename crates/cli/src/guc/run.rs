@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bstr::ByteSlice;
-use ropewalk_client::{Amount, Cancel, EventSink, copy};
+use ropewalk_client::{Amount, Cancel, EventSink, copy_with};
 
 use super::expand::{Found, Given, Looker};
 use super::options::Guc;
@@ -103,7 +103,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     }
     let clock = guc.run_time.map(|time| Clock::start(time, &cancel)).transpose()?;
     looker.make_directories(&all, &options, false);
-    let result = copy(all.pairs.clone(), &options, &*report, &cancel);
+    let result = copy_with(all.pairs.clone(), &options, &events, &cancel);
     looker.make_directories(&all, &options, true);
     let time_is_up = clock.is_some_and(Clock::stop);
 

@@ -232,8 +232,8 @@ impl Session {
             self.data_driver(binding),
             vec![address],
             settings,
-            self.setup.pool.clone(),
-            self.setup.budget.clone(),
+            self.setup.shared.pool.clone(),
+            self.setup.shared.budget.clone(),
         );
         let authenticated = self.authenticates_data() || binding.is_some();
         Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None }
@@ -261,8 +261,12 @@ impl Session {
         let address = advertised(listener.local_addr().map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
         let settings = self.setup.channel_settings(mode, streams, None, self.driver_options());
-        let data =
-            DataChannel::passive(listener, settings, self.setup.pool.clone(), self.setup.budget.clone());
+        let data = DataChannel::passive(
+            listener,
+            settings,
+            self.setup.shared.pool.clone(),
+            self.setup.shared.budget.clone(),
+        );
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
     }

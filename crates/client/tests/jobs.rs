@@ -1,0 +1,117 @@
+//! Jobs of a long-lived client: events, pausing, cancelling.
+
+mod common;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use common::{ensure_clean, options, write};
+use ropewalk_client::{Auto, Client, ClientLimits, Event, EventSink, JobSpec, Location, Options, Pair};
+use ropewalk_tests::files::ensure_same;
+use ropewalk_tests::scratch::Scratch;
+
+const FILES: usize = 40;
+
+/// A tree to copy, and the job that does it, file by file.
+fn tree(here: &Scratch) -> Result<JobSpec> {
+    for n in 0..FILES {
+        write(&here.join(format!("s/{n:02}")), format!("file {n}").as_bytes())?;
+    }
+    let at = |name: &str| Location::Local(here.join(name));
+    let pair = Pair { source: at("s/"), destination: at("t/"), window: None };
+    let state_directory = Some(here.directory("state")?);
+    let options = Options { files: Auto::Set(1), state_directory, ..options() };
+    Ok(JobSpec::new(vec![pair]).with_options(options))
+}
+
+fn ensure_copied(here: &Scratch) -> Result<()> {
+    for n in 0..FILES {
+        ensure_same(&here.join(format!("s/{n:02}")), &here.join(format!("t/{n:02}")))?;
+    }
+    ensure_clean(&here.join("t"))
+}
+
+/// Stops the thread that reports the third finished file until it may go on.
+struct Halting {
+    done: Mutex<usize>,
+    reached: Sender<()>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl EventSink for Halting {
+    fn event(&self, event: Event) {
+        if !matches!(event, Event::FileDone { .. }) {
+            return;
+        }
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done += 1;
+        let third = *done == 3;
+        drop(done);
+        if third {
+            let _ = self.reached.send(());
+            let _ = self.go.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        }
+    }
+}
+
+fn halting() -> (Arc<Halting>, Receiver<()>, Sender<()>) {
+    let ((reached, is_reached), (go, may_go)) = (channel(), channel());
+    let sink = Halting { done: Mutex::new(0), reached, go: Mutex::new(may_go) };
+    (Arc::new(sink), is_reached, go)
+}
+
+#[test]
+fn jobs_of_one_client_run_beside_each_other_and_report_their_events() -> Result<()> {
+    let client = Client::new(&ClientLimits::default());
+    let (one, other) = (Scratch::new()?, Scratch::new()?);
+    let mut jobs = Vec::new();
+    for here in [&one, &other] {
+        let mut job = client.submit(tree(here)?)?;
+        let events = job.events().context("no events")?;
+        ensure!(job.events().is_none());
+        jobs.push((here, job, events));
+    }
+    for (here, job, events) in jobs {
+        let events: Vec<Event> = events.collect();
+        ensure!(matches!(events.last(), Some(Event::Finished(_))), "{:?}", events.last());
+        let done = events.iter().filter(|event| matches!(event, Event::FileDone { .. })).count();
+        let summary = job.join()?;
+        ensure!((done, summary.files_done) == (FILES, FILES as u64), "{done}: {summary:?}");
+        ensure_copied(here)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn paused_job_stops_and_resumes_without_sending_finished_files_again() -> Result<()> {
+    let here = Scratch::new()?;
+    let (sink, reached, go) = halting();
+    let job = Client::new(&ClientLimits::default()).submit_to(tree(&here)?, sink.clone())?;
+    reached.recv()?;
+    job.pause();
+    go.send(())?;
+    ensure!(!job.is_finished());
+    job.resume();
+    let summary = job.join()?;
+    ensure!(!summary.interrupted && summary.files_failed == 0, "{summary:?}");
+    ensure!(summary.files_done == FILES as u64, "{summary:?}");
+    ensure!(*sink.done.lock().unwrap_or_else(PoisonError::into_inner) == FILES);
+    ensure_copied(&here)
+}
+
+#[test]
+fn job_cancelled_while_it_is_paused_ends_as_interrupted() -> Result<()> {
+    let here = Scratch::new()?;
+    let (sink, reached, go) = halting();
+    let job = Client::new(&ClientLimits::default()).submit_to(tree(&here)?, sink)?;
+    reached.recv()?;
+    job.pause();
+    go.send(())?;
+    job.cancel();
+    // It does not run again.
+    job.resume();
+    let summary = job.join()?;
+    ensure!(summary.interrupted && summary.files_done < FILES as u64, "{summary:?}");
+    ensure_clean(&here.join("t"))
+}
