@@ -6,8 +6,15 @@ use std::path::Path;
 use ropewalk_tests::imports::Imports;
 
 /// The modules of the largest cycle of imports that each crate may have. The numbers only go down.
-const LARGEST_CYCLES: [(&str, usize); 6] =
-    [("client", 55), ("server", 28), ("engine", 1), ("storage", 1), ("transport", 1), ("tuning", 2)];
+const LARGEST_CYCLES: [(&str, usize); 7] = [
+    ("client", 55),
+    ("server", 28),
+    ("engine", 1),
+    ("layers", 1),
+    ("storage", 1),
+    ("transport", 1),
+    ("tuning", 2),
+];
 
 #[test]
 fn import_cycles_of_each_crate_stay_within_their_limit() {
