@@ -227,9 +227,9 @@ fn handle_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
     let handle = near.handle();
     near.write_all(&[1; 5000]).unwrap();
     far.read_exact(&mut [0; 5000]).unwrap();
-    // The handshake may count as one byte.
+    // Handshakes and the overhead of layers may count, too.
     let delivered = handle.stats().and_then(|stats| stats.delivered);
-    assert!(delivered.is_none_or(|bytes| bytes <= 5001));
+    assert!(delivered.is_none_or(|bytes| bytes < 20_000));
     handle.tune(&Tuning { unsent_limit: Some(1 << 20), ..Tuning::default() });
     drop(near);
     assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
