@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use ropewalk_protocol::server::RepresentationType;
-use ropewalk_transport::{Breaker, Connection, Driver, Listener};
+use ropewalk_transport::{Breaker, Connection, Driver, Endpoint, Listener};
 
 use crate::connect::{Core, End};
 use crate::control::Control;
@@ -48,11 +48,12 @@ impl DataChannel {
     /// MODE E sends all data to the first address, and an end of file to each.
     pub fn active(
         driver: Arc<dyn Driver>,
-        addresses: Vec<SocketAddr>,
+        addresses: Vec<impl Into<Endpoint>>,
         settings: ChannelSettings,
         pool: Arc<Pool>,
         budget: Arc<BufferBudget>,
     ) -> Self {
+        let addresses = addresses.into_iter().map(Into::into).collect();
         Self::new(End::Active { driver, addresses }, settings, pool, budget)
     }
 

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn set_changes_connections_that_are_there() {
-        let (near, _far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0).into());
+        let (near, _far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0));
         let used = || tcp_congestion(near.fast_path().socket().unwrap()).unwrap();
         let flows = Flows::default();
         let listed = flows.register(near.handle(), near.peer_addr().unwrap());

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{Connection, Driver, Listener, Readiness, Tuning, Wait, timespec};
+use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Readiness, Tuning, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -50,7 +50,7 @@ pub(crate) struct Core {
 /// Who connects.
 pub(crate) enum End {
     Passive(Box<dyn Listener>),
-    Active { driver: Arc<dyn Driver>, addresses: Vec<SocketAddr> },
+    Active { driver: Arc<dyn Driver>, addresses: Vec<Endpoint> },
 }
 
 impl Core {
@@ -124,16 +124,16 @@ impl Core {
         let End::Active { driver, addresses } = &self.end else {
             return Err(Error::Accept(io::ErrorKind::Unsupported.into()));
         };
-        let Some(&address) = addresses.get(index) else {
+        let Some(address) = addresses.get(index) else {
             return Err(Error::System { action: "connect", source: io::ErrorKind::AddrNotAvailable.into() });
         };
         let timeout = self.settings.connect_timeout.min(patience);
         let mut options = self.settings.options.clone();
         options.tuning.congestion = self.congestion.get();
         driver
-            .connect_waiting(address, &options, timeout, wait)
+            .connect_waiting(address.clone(), &options, timeout, wait)
             .and_then(|connection| self.wire(connection, index))
-            .map_err(|source| Error::Connect { address, source })
+            .map_err(|source| Error::Connect { address: address.clone(), source })
     }
 
     /// All data goes to the first address. Each other address gets an end of file over a connection of

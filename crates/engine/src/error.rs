@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ropewalk_protocol::mode_e::{ReceiveError, SendError};
-use ropewalk_transport::TurnedDown;
+use ropewalk_transport::{Endpoint, TurnedDown};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     #[error("cannot connect to {address}: {source}")]
-    Connect { address: SocketAddr, source: io::Error },
+    Connect { address: Endpoint, source: io::Error },
     /// The peer was to connect and did not, or not often enough.
     #[error(
         "{made} of {wanted} data connections came within {} s{}{}", (waited.as_secs_f32() * 10.0).round() / 10.0,

@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn connections_are_listed_until_they_end_and_counted_beyond() {
-        let (mut near, mut far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0).into());
+        let (mut near, mut far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0));
         let peer = near.peer_addr().unwrap();
         let flows = Flows::default();
         let listed = flows.register(near.handle(), peer);

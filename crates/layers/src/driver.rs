@@ -3,11 +3,11 @@
 //! the connection.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Connection, Driver, Listener, Options, Wait};
+use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 
 use crate::listener::LIMIT;
 use crate::{Handshake, Layer, Progress, SecureListener};
@@ -35,7 +35,7 @@ impl Driver for SecureDriver {
         self.layer.name()
     }
 
-    fn listen(&self, address: SocketAddr, options: &Options) -> io::Result<Box<dyn Listener>> {
+    fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let listener = self.inner.listen(address, options)?;
         let listener = SecureListener::new(listener, Arc::clone(&self.layer))?;
         Ok(Box::new(match self.spared {
@@ -46,7 +46,7 @@ impl Driver for SecureDriver {
 
     fn connect_waiting(
         &self,
-        address: SocketAddr,
+        address: Endpoint,
         options: &Options,
         timeout: Duration,
         wait: &mut dyn Wait,

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{Breaker, Connection, Interest, Listener, Readiness, TurnedDown, Wait, WaitAlone};
+use ropewalk_transport::{
+    Breaker, Connection, Endpoint, Interest, Listener, Readiness, TurnedDown, Wait, WaitAlone,
+};
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -206,6 +208,10 @@ enum Advanced {
 impl Listener for SecureListener {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
+    }
+
+    fn endpoint(&self) -> io::Result<Endpoint> {
+        self.inner.endpoint()
     }
 
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {

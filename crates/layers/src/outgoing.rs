@@ -165,7 +165,7 @@ mod tests {
         let tuning = Tuning { send_buffer: Some(4096), ..Tuning::default() };
         let options = Options { tuning, ..Options::default() };
         let limit = Duration::from_secs(20);
-        let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, limit).unwrap();
+        let mut near = Tcp.connect(listener.local_addr().unwrap().into(), &options, limit).unwrap();
         let (far, _) = listener.accept().unwrap();
         near.set_nonblocking(true).unwrap();
         let (mut taken, mut waited) = (0, false);

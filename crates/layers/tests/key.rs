@@ -25,14 +25,14 @@ fn local() -> SocketAddr {
 }
 
 fn listen(layer: Arc<KeyLayer>) -> (SecureListener, SocketAddr) {
-    let inner = Tcp.listen(local(), &Options::default()).unwrap();
+    let inner = Tcp.listen(local().into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     (SecureListener::new(inner, layer).unwrap(), address)
 }
 
 fn connect(layer: Arc<KeyLayer>, address: SocketAddr) -> std::io::Result<Box<dyn Connection>> {
     let mut connection =
-        SecureDriver::new(Arc::new(Tcp), layer).connect(address, &Options::default(), LIMIT)?;
+        SecureDriver::new(Arc::new(Tcp), layer).connect(address.into(), &Options::default(), LIMIT)?;
     connection.set_time_limit(LIMIT)?;
     Ok(connection)
 }
@@ -208,7 +208,7 @@ fn hello(number: u64) -> [u8; HELLO] {
 #[test]
 fn handshake_errors_name_the_reason() {
     let words = |sent: &[u8]| {
-        let listener = Tcp.listen(local(), &Options::default()).unwrap();
+        let listener = Tcp.listen(local().into(), &Options::default()).unwrap();
         let mut stream = stranger(listener.local_addr().unwrap());
         stream.write_all(sent).unwrap();
         let connection = listener.accept(Instant::now() + LIMIT).unwrap().unwrap();
@@ -310,9 +310,9 @@ fn handshake_refuses_reflected_messages() {
 #[test]
 fn handshake_of_two_accepting_sides_makes_no_progress() {
     let (one, other) = {
-        let listener = Tcp.listen(local(), &Options::default()).unwrap();
+        let listener = Tcp.listen(local().into(), &Options::default()).unwrap();
         let address = listener.local_addr().unwrap();
-        let one = Tcp.connect(address, &Options::default(), LIMIT).unwrap();
+        let one = Tcp.connect(address.into(), &Options::default(), LIMIT).unwrap();
         (one, listener.accept(Instant::now() + LIMIT).unwrap().unwrap())
     };
     let mut one = layer(7, 1).begin(one, false).unwrap();
@@ -354,7 +354,8 @@ fn connect_to_a_silent_listener_times_out() {
     let silent = TcpListener::bind(local()).unwrap();
     let driver = SecureDriver::new(Arc::new(Tcp), layer(7, 1));
     let limit = Duration::from_millis(30);
-    let error = driver.connect(silent.local_addr().unwrap(), &Options::default(), limit).err().unwrap();
+    let error =
+        driver.connect(silent.local_addr().unwrap().into(), &Options::default(), limit).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
 }
 
@@ -369,11 +370,11 @@ fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 
 #[test]
 fn listener_with_many_unexpected_peers_keeps_the_expected_one() {
-    let inner = Tcp.listen(local(), &Options::default()).unwrap();
+    let inner = Tcp.listen(local().into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
     // The owner connects first and is slow.
-    let connection = Tcp.connect(address, &Options::default(), LIMIT).unwrap();
+    let connection = Tcp.connect(address.into(), &Options::default(), LIMIT).unwrap();
     let mut own = layer(7, 1).begin(connection, true).unwrap();
     let mut strangers = Vec::new();
     for at in 0..600 {
@@ -392,7 +393,7 @@ fn listener_with_many_unexpected_peers_keeps_the_expected_one() {
 /// reason.
 #[test]
 fn turned_down_reports_the_last_refused_peer() {
-    let inner = Tcp.listen(local(), &Options::default()).unwrap();
+    let inner = Tcp.listen(local().into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
     assert_eq!(listener.turned_down(), None);

@@ -47,7 +47,7 @@ impl Site {
 }
 
 fn listen(layer: Arc<GsiLayer>) -> (SecureListener, SocketAddr) {
-    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &Options::default()).unwrap();
+    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     (SecureListener::new(inner, layer).unwrap(), address)
 }
@@ -59,7 +59,7 @@ fn both(level: Level) -> (Box<dyn Connection>, Box<dyn Connection>) {
     let driver = SecureDriver::new(Arc::new(Tcp), layer);
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap().unwrap());
-        let connected = driver.connect(address, &Options::default(), LIMIT).unwrap();
+        let connected = driver.connect(address.into(), &Options::default(), LIMIT).unwrap();
         (connected, accepted.join().unwrap())
     })
 }
@@ -150,11 +150,11 @@ fn listener_with_unexpected_and_silent_peers_accepts_the_owner() {
         let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap());
         // An authenticated but unexpected peer.
         let stranger = SecureDriver::new(Arc::new(Tcp), site.layer(&site.other, &site.one, Level::Clear));
-        let refused = stranger.connect(address, &Options::default(), LIMIT);
+        let refused = stranger.connect(address.into(), &Options::default(), LIMIT);
         // In TLS 1.3, a client learns only after its handshake that it was refused.
         assert!(refused.is_err());
         let owner = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Clear));
-        owner.connect(address, &Options::default(), LIMIT).unwrap();
+        owner.connect(address.into(), &Options::default(), LIMIT).unwrap();
         assert!(accepted.join().unwrap().is_some());
     });
     drop(silent);
@@ -169,7 +169,7 @@ fn connect_to_an_unexpected_listener_fails() {
             let _ = listener.accept(Instant::now() + Duration::from_secs(2));
         });
         let driver = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Protected));
-        let error = driver.connect(address, &Options::default(), LIMIT).err().unwrap();
+        let error = driver.connect(address.into(), &Options::default(), LIMIT).err().unwrap();
         assert!(error.to_string().contains("/CN=Other"), "{error}");
     });
 }

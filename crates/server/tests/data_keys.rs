@@ -199,7 +199,7 @@ fn layer(number: u64) -> Arc<KeyLayer> {
 
 fn connect(number: u64, address: SocketAddr) -> std::io::Result<Box<dyn Connection>> {
     let driver = SecureDriver::new(Arc::new(Tcp), layer(number));
-    let mut connection = driver.connect(address, &Options::default(), LIMIT)?;
+    let mut connection = driver.connect(address.into(), &Options::default(), LIMIT)?;
     connection.set_time_limit(LIMIT)?;
     Ok(connection)
 }
@@ -307,7 +307,7 @@ fn the_server_gives_no_data_to_a_port_that_a_neighbour_has() {
     let _ = stream.read_to_end(&mut got);
     assert!(got.len() <= 30 && got.starts_with(b"RWDK"), "{} bytes", got.len());
     // The owner's, behind it.
-    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &Options::default()).unwrap();
+    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(2)).unwrap();
     control.expect(&key(2), 200);
@@ -371,7 +371,7 @@ fn streams_that_are_added_are_bound_too() {
     let site = Site::new(|_| {});
     std::fs::File::create(site.path("large")).unwrap().set_len(256 << 20).unwrap();
     let mut control = site.log_in();
-    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &Options::default()).unwrap();
+    let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(1)).unwrap();
     control.expect("MODE E", 200);

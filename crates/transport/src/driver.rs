@@ -1,10 +1,9 @@
 //! The interface of a driver: it makes connections and listeners.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Connection, Listener, Options, Wait, WaitAlone};
+use crate::{Connection, Endpoint, Listener, Options, Wait, WaitAlone};
 
 /// Makes connections.
 pub trait Driver: Send + Sync {
@@ -13,9 +12,9 @@ pub trait Driver: Send + Sync {
     /// Listens at `address` (port 0: any port, within `options.ports`).
     ///
     /// # Errors
-    /// No permitted port is free, `address` is not an address of this host, or the system cannot
-    /// make a socket.
-    fn listen(&self, address: SocketAddr, options: &Options) -> io::Result<Box<dyn Listener>>;
+    /// No permitted port is free, `address` is not an address of this host, the driver has no such
+    /// addresses (`Unsupported`), or the system cannot make a socket.
+    fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>>;
     /// Connects to `address`. `timeout` applies to the connection, and again to the handshake of
     /// each layer.
     ///
@@ -24,7 +23,7 @@ pub trait Driver: Send + Sync {
     /// fails, or no permitted local port is free.
     fn connect(
         &self,
-        address: SocketAddr,
+        address: Endpoint,
         options: &Options,
         timeout: Duration,
     ) -> io::Result<Box<dyn Connection>> {
@@ -36,7 +35,7 @@ pub trait Driver: Send + Sync {
     /// The same errors as [`Driver::connect`], or the error of `wait`.
     fn connect_waiting(
         &self,
-        address: SocketAddr,
+        address: Endpoint,
         options: &Options,
         timeout: Duration,
         wait: &mut dyn Wait,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::{Breaker, Connection, Readiness};
+use crate::{Breaker, Connection, Endpoint, Readiness};
 
 /// More connections than a kernel queues at a port.
 const TURNED_AWAY: usize = 8192;
@@ -18,6 +18,13 @@ pub trait Listener: Send + Sync {
     /// # Errors
     /// Those of getsockname(2).
     fn local_addr(&self) -> io::Result<SocketAddr>;
+    /// Where drivers of its kind connect to it.
+    ///
+    /// # Errors
+    /// As for [`Listener::local_addr`].
+    fn endpoint(&self) -> io::Result<Endpoint> {
+        self.local_addr().map(Endpoint::Socket)
+    }
     /// Returns the next connection, or `Ok(None)` after `deadline` (a deadline in the past: do not
     /// wait at all). Fails with `ConnectionAborted` after the listener was aborted.
     ///

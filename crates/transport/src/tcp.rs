@@ -15,8 +15,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::{
-    Breaker, Connection, ConnectionHandle, Driver, FastPath, Interest, Listener, Options, PathStats,
-    Readiness, TcpInfo, Tuning, Wait, WaitAlone, congestion, timespec,
+    Breaker, Connection, ConnectionHandle, Driver, Endpoint, FastPath, Interest, Listener, Options,
+    PathStats, Readiness, TcpInfo, Tuning, Wait, WaitAlone, congestion, timespec,
 };
 
 /// How many connections may wait to be accepted. The kernel limits it to net.core.somaxconn.
@@ -31,7 +31,8 @@ impl Driver for Tcp {
         "tcp"
     }
 
-    fn listen(&self, address: SocketAddr, options: &Options) -> io::Result<Box<dyn Listener>> {
+    fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
+        let address = address.socket()?;
         let mut failure = None;
         for port in ports(address.port(), options.ports) {
             let socket = new_socket(address, options, address.ip().to_canonical().is_loopback())?;
@@ -56,11 +57,12 @@ impl Driver for Tcp {
 
     fn connect_waiting(
         &self,
-        address: SocketAddr,
+        address: Endpoint,
         options: &Options,
         timeout: Duration,
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
+        let address = address.socket()?;
         let deadline = Instant::now() + timeout;
         let mut failure = None;
         let local = options.tuning.congestion.is_none() && is_this_host(address);

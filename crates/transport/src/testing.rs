@@ -6,13 +6,12 @@
 mod memory;
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub use memory::Memory;
 
-use crate::{Connection, Driver, Interest, Listener, Options, Tuning, Wait, WaitAlone};
+use crate::{Connection, Driver, Endpoint, Interest, Listener, Options, Tuning, Wait, WaitAlone};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A wait that long is a hang.
@@ -23,7 +22,8 @@ const SHORT: Duration = Duration::from_millis(20);
 ///
 /// # Panics
 /// The driver violates the contract.
-pub fn contract(driver: &dyn Driver, address: SocketAddr) {
+pub fn contract(driver: &dyn Driver, address: impl Into<Endpoint>) {
+    let address = &address.into();
     echo_and_half_close(driver, address);
     large_vectored_writes(driver, address);
     time_limit(driver, address);
@@ -45,9 +45,9 @@ pub fn contract(driver: &dyn Driver, address: SocketAddr) {
 ///
 /// # Panics
 /// No connection can be made.
-pub fn pair(driver: &dyn Driver, address: SocketAddr) -> (Box<dyn Connection>, Box<dyn Connection>) {
-    let listener = listen(driver, address);
-    let to = listener.local_addr().unwrap();
+pub fn pair(driver: &dyn Driver, address: impl Into<Endpoint>) -> (Box<dyn Connection>, Box<dyn Connection>) {
+    let listener = listen(driver, &address.into());
+    let to = listener.endpoint().unwrap();
     thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept(Instant::now() + PATIENCE).unwrap().unwrap());
         let mut near = driver.connect(to, &Options::default(), PATIENCE).unwrap();
@@ -58,12 +58,12 @@ pub fn pair(driver: &dyn Driver, address: SocketAddr) -> (Box<dyn Connection>, B
     })
 }
 
-fn listen(driver: &dyn Driver, address: SocketAddr) -> Box<dyn Listener> {
-    driver.listen(address, &Options::default()).unwrap()
+fn listen(driver: &dyn Driver, address: &Endpoint) -> Box<dyn Listener> {
+    driver.listen(address.clone(), &Options::default()).unwrap()
 }
 
-fn echo_and_half_close(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn echo_and_half_close(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     assert_eq!(near.peer_addr().unwrap(), far.local_addr().unwrap());
     assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
     thread::scope(|scope| {
@@ -82,8 +82,8 @@ fn echo_and_half_close(driver: &dyn Driver, address: SocketAddr) {
     });
 }
 
-fn large_vectored_writes(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn large_vectored_writes(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
     thread::scope(|scope| {
         let reading = scope.spawn(|| {
@@ -101,8 +101,8 @@ fn large_vectored_writes(driver: &dyn Driver, address: SocketAddr) {
     });
 }
 
-fn time_limit(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, _far) = pair(driver, address);
+fn time_limit(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, _far) = pair(driver, address.clone());
     near.set_time_limit(SHORT).unwrap();
     let error = near.read(&mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
@@ -116,8 +116,8 @@ fn time_limit(driver: &dyn Driver, address: SocketAddr) {
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
-fn nonblocking(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn nonblocking(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     near.set_time_limit(FOREVER).unwrap();
     near.set_nonblocking(true).unwrap();
     assert_eq!(near.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -132,8 +132,8 @@ fn nonblocking(driver: &dyn Driver, address: SocketAddr) {
 }
 
 /// A connection that takes no more bytes becomes ready for a write once its peer has read.
-fn readiness_for_writes(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn readiness_for_writes(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     near.set_nonblocking(true).unwrap();
     assert!(is_ready(&*near, Interest::Write, PATIENCE));
     let data = vec![0; 1 << 20];
@@ -150,8 +150,8 @@ fn readiness_for_writes(driver: &dyn Driver, address: SocketAddr) {
     assert!(near.write(&data).unwrap() > 0);
 }
 
-fn peer_closed(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn peer_closed(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     assert!(!near.peer_closed() && !far.peer_closed());
     far.write_all(b"x").unwrap();
     far.finish().unwrap();
@@ -166,8 +166,8 @@ fn peer_closed(driver: &dyn Driver, address: SocketAddr) {
 }
 
 /// A driver need not be able to discard. If it is, it drops only bytes that it reports.
-fn discard(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn discard(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     far.write_all(b"12345").unwrap();
     assert!(is_ready(&*near, Interest::Read, PATIENCE));
     let discarded = near.discard(3).unwrap();
@@ -184,8 +184,8 @@ fn is_ready(connection: &dyn Connection, interest: Interest, within: Duration) -
     WaitAlone.wait(descriptor, events, Instant::now() + within).unwrap()
 }
 
-fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, _far) = pair(driver, address);
+fn broken_off_while_reading(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, _far) = pair(driver, address.clone());
     near.set_time_limit(FOREVER).unwrap();
     let breaker = near.breaker().unwrap();
     thread::scope(|scope| {
@@ -200,8 +200,8 @@ fn broken_off_while_reading(driver: &dyn Driver, address: SocketAddr) {
     });
 }
 
-fn broken_off_while_writing(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, _far) = pair(driver, address);
+fn broken_off_while_writing(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, _far) = pair(driver, address.clone());
     near.set_time_limit(FOREVER).unwrap();
     let breaker = near.breaker().unwrap();
     thread::scope(|scope| {
@@ -214,16 +214,16 @@ fn broken_off_while_writing(driver: &dyn Driver, address: SocketAddr) {
     });
 }
 
-fn breaker_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
-    let (near, mut far) = pair(driver, address);
+fn breaker_does_not_keep_open(driver: &dyn Driver, address: &Endpoint) {
+    let (near, mut far) = pair(driver, address.clone());
     let breaker = near.breaker().unwrap();
     drop(near);
     assert_eq!(far.read(&mut [0; 10]).unwrap(), 0);
     breaker.break_off();
 }
 
-fn handle_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn handle_does_not_keep_open(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     let handle = near.handle();
     near.write_all(&[1; 5000]).unwrap();
     far.read_exact(&mut [0; 5000]).unwrap();
@@ -237,15 +237,15 @@ fn handle_does_not_keep_open(driver: &dyn Driver, address: SocketAddr) {
     handle.tune(&Tuning::default());
 }
 
-fn reset_is_no_orderly_end(driver: &dyn Driver, address: SocketAddr) {
-    let (mut near, mut far) = pair(driver, address);
+fn reset_is_no_orderly_end(driver: &dyn Driver, address: &Endpoint) {
+    let (mut near, mut far) = pair(driver, address.clone());
     near.write_all(b"half a fi").unwrap();
     near.reset_on_drop().unwrap();
     drop(near);
     assert!(far.read_to_end(&mut Vec::new()).is_err());
 }
 
-fn accept_deadline(driver: &dyn Driver, address: SocketAddr) {
+fn accept_deadline(driver: &dyn Driver, address: &Endpoint) {
     let listener = listen(driver, address);
     let began = Instant::now();
     assert!(listener.accept(began).unwrap().is_none());
@@ -253,7 +253,7 @@ fn accept_deadline(driver: &dyn Driver, address: SocketAddr) {
     assert!(began.elapsed() >= SHORT);
 }
 
-fn accept_broken_off(driver: &dyn Driver, address: SocketAddr) {
+fn accept_broken_off(driver: &dyn Driver, address: &Endpoint) {
     let listener = listen(driver, address);
     let breaker = listener.breaker().unwrap();
     thread::scope(|scope| {
@@ -266,9 +266,9 @@ fn accept_broken_off(driver: &dyn Driver, address: SocketAddr) {
     });
 }
 
-fn connect_refused(driver: &dyn Driver, address: SocketAddr) {
+fn connect_refused(driver: &dyn Driver, address: &Endpoint) {
     let listener = listen(driver, address);
-    let gone = listener.local_addr().unwrap();
+    let gone = listener.endpoint().unwrap();
     drop(listener);
     assert!(driver.connect(gone, &Options::default(), PATIENCE).is_err());
 }

@@ -36,7 +36,7 @@ fn tcp_over_ipv6_keeps_the_contract() {
 fn listener_for_both_families_reports_plain_ipv4() {
     let listener = Tcp.listen((Ipv6Addr::UNSPECIFIED, 0).into(), &Options::default()).unwrap();
     let to = SocketAddr::new(V4.ip(), listener.local_addr().unwrap().port());
-    let near = Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
+    let near = Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
     let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
     assert!(far.peer_addr().unwrap().is_ipv4());
@@ -45,9 +45,9 @@ fn listener_for_both_families_reports_plain_ipv4() {
 /// Of very many connections, those beyond the limit are closed at once.
 #[test]
 fn turn_away_returns_a_limited_number_of_connections() {
-    let listener = Tcp.listen(V4, &Options::default()).unwrap();
+    let listener = Tcp.listen(V4.into(), &Options::default()).unwrap();
     let to = listener.local_addr().unwrap();
-    let connect = || Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
+    let connect = || Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
     // Some kernels queue no more than 128 connections.
     let mut near: Vec<_> = (0..100).map(|_| connect()).collect();
     let held = listener.turn_away();
@@ -60,7 +60,7 @@ fn turn_away_returns_a_limited_number_of_connections() {
 
 /// A range of two ports, at least one of which was free a moment ago.
 fn some_range() -> (u16, u16) {
-    let port = Tcp.listen(V4, &Options::default()).unwrap().local_addr().unwrap().port();
+    let port = Tcp.listen(V4.into(), &Options::default()).unwrap().local_addr().unwrap().port();
     if port == u16::MAX { (port - 1, port) } else { (port, port + 1) }
 }
 
@@ -70,7 +70,7 @@ fn listen_uses_the_port_range_until_it_is_used_up() {
     let options = Options { ports: Some(range), ..Options::default() };
     let mut listeners = Vec::new();
     let error = loop {
-        match Tcp.listen(V4, &options) {
+        match Tcp.listen(V4.into(), &options) {
             Ok(listener) => {
                 let port = listener.local_addr().unwrap().port();
                 assert!((range.0..=range.1).contains(&port));
@@ -85,19 +85,19 @@ fn listen_uses_the_port_range_until_it_is_used_up() {
 
 #[test]
 fn connect_uses_the_port_range_and_address() {
-    let listener = Tcp.listen(V4, &Options::default()).unwrap();
+    let listener = Tcp.listen(V4.into(), &Options::default()).unwrap();
     let to = listener.local_addr().unwrap();
     let range = some_range();
     let bind = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let options = Options { ports: Some(range), bind: Some(bind), ..Options::default() };
-    let first = Tcp.connect(to, &options, PATIENCE).unwrap();
-    let second = Tcp.connect(to, &options, PATIENCE).unwrap();
+    let first = Tcp.connect(to.into(), &options, PATIENCE).unwrap();
+    let second = Tcp.connect(to.into(), &options, PATIENCE).unwrap();
     for connection in [&first, &second] {
         let local = connection.local_addr().unwrap();
         assert_eq!(local.ip(), bind);
         assert!((range.0..=range.1).contains(&local.port()));
     }
-    let kind = Tcp.connect(to, &options, PATIENCE).err().unwrap().kind();
+    let kind = Tcp.connect(to.into(), &options, PATIENCE).err().unwrap().kind();
     assert!(matches!(kind, io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable), "{kind}");
 }
 
@@ -111,8 +111,8 @@ fn socket_options_apply_to_both_sides() {
         congestion: Some(asked.clone()),
         ..Tuning::default()
     });
-    let listener = Tcp.listen(V4, &options).unwrap();
-    let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let listener = Tcp.listen(V4.into(), &options).unwrap();
+    let near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
     let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     for connection in [&near, &far] {
         let fd = connection.fast_path().socket().unwrap();
@@ -131,9 +131,9 @@ fn socket_options_apply_to_both_sides() {
 #[test]
 fn connections_within_this_host_use_reno() {
     for to in [V4, V6] {
-        let listener = Tcp.listen(to, &Options::default()).unwrap();
+        let listener = Tcp.listen(to.into(), &Options::default()).unwrap();
         let to = listener.local_addr().unwrap();
-        let near = Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
+        let near = Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
         let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
         for fd in [near.fast_path().socket().unwrap(), far.fast_path().socket().unwrap()] {
             assert_eq!(sockopt::tcp_congestion(fd).unwrap(), "reno");
@@ -142,14 +142,14 @@ fn connections_within_this_host_use_reno() {
     // The same for the external address of this host, if there is one. No packet is sent to find
     // it.
     if let Ok(own) = local_address("192.0.2.1:9".parse().unwrap()) {
-        let listener = Tcp.listen(SocketAddr::new(own, 0), &Options::default()).unwrap();
+        let listener = Tcp.listen(SocketAddr::new(own, 0).into(), &Options::default()).unwrap();
         let to = listener.local_addr().unwrap();
-        let near = Tcp.connect(to, &Options::default(), PATIENCE).unwrap();
+        let near = Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
         assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), "reno");
     }
     // A listener that may get connections from elsewhere uses the host's default.
     let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    let listener = Tcp.listen(everywhere, &Options::default()).unwrap();
+    let listener = Tcp.listen(everywhere.into(), &Options::default()).unwrap();
     let own = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     assert_eq!(sockopt::tcp_congestion(listener.readiness().0).unwrap(), own.trim());
 }
@@ -159,8 +159,8 @@ fn buffers_beyond_an_int_become_the_largest_possible() {
     let of = |bytes| {
         let options =
             tuned(Tuning { send_buffer: Some(bytes), receive_buffer: Some(bytes), ..Tuning::default() });
-        let listener = Tcp.listen(V4, &options).unwrap();
-        let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+        let listener = Tcp.listen(V4.into(), &options).unwrap();
+        let near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
         let sizes = |fd: std::os::fd::BorrowedFd<'_>| {
             (sockopt::socket_send_buffer_size(fd).unwrap(), sockopt::socket_recv_buffer_size(fd).unwrap())
         };
@@ -174,8 +174,8 @@ fn buffers_beyond_an_int_become_the_largest_possible() {
 #[test]
 fn unknown_congestion_control_changes_nothing() {
     let options = tuned(Tuning { congestion: Some("no-such".into()), ..Tuning::default() });
-    let listener = Tcp.listen(V4, &options).unwrap();
-    let near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let listener = Tcp.listen(V4.into(), &options).unwrap();
+    let near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
     let own = sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap();
     assert!(congestion::available().contains(&own), "{own}");
     let choose = |name: &str| near.tune(&Tuning { congestion: Some(name.into()), ..Tuning::default() });
@@ -199,9 +199,9 @@ impl Wait for GiveUp {
 fn connect_waiting_can_be_aborted() {
     // The backlog of the listener fills up because no connection is accepted, and connecting then
     // has to wait. On loopback it may also succeed at once.
-    let listener = Tcp.listen(V4, &Options::default()).unwrap();
+    let listener = Tcp.listen(V4.into(), &Options::default()).unwrap();
     let to = listener.local_addr().unwrap();
-    match Tcp.connect_waiting(to, &Options::default(), PATIENCE, &mut GiveUp) {
+    match Tcp.connect_waiting(to.into(), &Options::default(), PATIENCE, &mut GiveUp) {
         Ok(_) => {}
         Err(e) => assert_eq!(e.kind(), io::ErrorKind::Interrupted),
     }
@@ -230,8 +230,8 @@ fn info_returns_the_statistics_of_the_kernel() {
 fn unsent_when_full(limit: Option<u32>) -> u64 {
     let options =
         tuned(Tuning { send_buffer: Some(4 << 20), receive_buffer: Some(64 << 10), ..Tuning::default() });
-    let listener = Tcp.listen(V4, &options).unwrap();
-    let mut near = Tcp.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let listener = Tcp.listen(V4.into(), &options).unwrap();
+    let mut near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
     let _far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     near.set_nonblocking(true).unwrap();
     if let Some(bytes) = limit {

@@ -1,6 +1,6 @@
-use std::sync::Arc;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy_with};

@@ -257,7 +257,7 @@ impl Session {
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
         let binding = self.bind()?;
         let driver = self.data_driver(binding.as_ref());
-        let listener = driver.listen(local, &self.driver_options()).map_err(broken)?;
+        let listener = driver.listen(local.into(), &self.driver_options()).map_err(broken)?;
         let address = advertised(listener.local_addr().map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
         let settings = self.setup.channel_settings(mode, streams, None, self.driver_options());

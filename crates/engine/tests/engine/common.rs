@@ -21,7 +21,7 @@ use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, WriteHandle};
 use ropewalk_transport::testing::Memory;
-use ropewalk_transport::{Driver, Listener, Options, Tcp};
+use ropewalk_transport::{Driver, Endpoint, Listener, Options, Tcp};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -71,11 +71,7 @@ macro_rules! over_every_driver {
 }
 
 pub(crate) fn listen(net: &Net) -> (Box<dyn Listener>, SocketAddr) {
-    listen_with(net, &Options::default())
-}
-
-fn listen_with(net: &Net, options: &Options) -> (Box<dyn Listener>, SocketAddr) {
-    let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap();
+    let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), &Options::default()).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
@@ -100,11 +96,17 @@ pub(crate) fn channels_with(
     receiving: ChannelSettings,
     sender_listens: bool,
 ) -> (DataChannel, DataChannel) {
-    let (listener, address) = listen_with(net, &receiving.options);
+    // An endpoint that is no internet address does as well.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("channel {}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let opaque = net.listen(Endpoint::Opaque(name.into_bytes().into()), &receiving.options);
+    let listener = opaque.or_else(|_| net.listen((Ipv4Addr::LOCALHOST, 0).into(), &receiving.options));
+    let listener = listener.unwrap();
+    let endpoint = listener.endpoint().unwrap();
     let (pool, budget) = (pool(), budget());
     let (passive, active) = if sender_listens { (sending, receiving) } else { (receiving, sending) };
     let passive = DataChannel::passive(listener, passive, Arc::clone(&pool), Arc::clone(&budget));
-    let active = DataChannel::active(Arc::clone(net), vec![address], active, pool, budget);
+    let active = DataChannel::active(Arc::clone(net), vec![endpoint], active, pool, budget);
     if sender_listens { (passive, active) } else { (active, passive) }
 }
 

@@ -365,7 +365,7 @@ fn only_the_expected_address_is_let_in() {
         let local = (Ipv4Addr::new(127, 0, 0, 2), 0).into();
         let options =
             ropewalk_transport::Options { bind: Some(SocketAddr::ip(&local)), ..Default::default() };
-        let mut friend = Tcp.connect(address, &options, PATIENCE).unwrap();
+        let mut friend = Tcp.connect(address.into(), &options, PATIENCE).unwrap();
         if mode == Mode::Stream {
             friend.write_all(b"abc").unwrap();
         } else {

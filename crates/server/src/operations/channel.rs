@@ -90,7 +90,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let local = local_address(context, listen.family)?;
     let options = driver_options(config, &listen.channel, buffers, config.ports);
     let driver = driver(job.host, context, job.session.is_private(), &listen.channel)?;
-    let listener = driver.listen(SocketAddr::new(local, 0), &options).map_err(|error| {
+    let listener = driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
     })?;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use crate::{
-    Breaker, Connection, ConnectionHandle, Driver, Interest, Listener, Options, PathStats, Readiness, Tuning,
-    Wait,
+    Breaker, Connection, ConnectionHandle, Driver, Endpoint, Interest, Listener, Options, PathStats,
+    Readiness, Tuning, Wait,
 };
 
 /// The part of a pipe's capacity in bytes that each end adds to it, if it names no buffer size.
@@ -32,7 +32,7 @@ pub struct Memory(Arc<Mutex<Network>>);
 
 #[derive(Default)]
 struct Network {
-    listeners: BTreeMap<SocketAddr, Arc<Queue>>,
+    listeners: BTreeMap<Endpoint, Arc<Queue>>,
     /// How many ports were chosen.
     chosen: u16,
 }
@@ -49,29 +49,34 @@ impl Driver for Memory {
         "memory"
     }
 
-    fn listen(&self, address: SocketAddr, options: &Options) -> io::Result<Box<dyn Listener>> {
+    fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
+        let mut network = self.0.lock();
+        let (endpoint, address) = match address {
+            Endpoint::Socket(mut address) => {
+                if address.port() == 0 {
+                    address.set_port(network.choose_port());
+                }
+                (address.into(), address)
+            }
+            opaque @ Endpoint::Opaque(_) => (opaque, (Ipv4Addr::LOCALHOST, network.choose_port()).into()),
+        };
         let queue = Arc::new(Queue {
             state: Mutex::default(),
             changed: Condvar::new(),
             filled: Signal::new()?,
             tuning: options.tuning.clone(),
+            address,
         });
-        let mut network = self.0.lock();
-        let mut address = address;
-        if address.port() == 0 {
-            while address.port() == 0 || network.listeners.contains_key(&address) {
-                address.set_port(network.choose_port());
-            }
-        } else if network.listeners.contains_key(&address) {
+        if network.listeners.contains_key(&endpoint) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        network.listeners.insert(address, Arc::clone(&queue));
-        Ok(Box::new(MemoryListener { network: Arc::clone(&self.0), address, queue }))
+        network.listeners.insert(endpoint.clone(), Arc::clone(&queue));
+        Ok(Box::new(MemoryListener { network: Arc::clone(&self.0), endpoint, queue }))
     }
 
     fn connect_waiting(
         &self,
-        address: SocketAddr,
+        address: Endpoint,
         options: &Options,
         _: Duration,
         _: &mut dyn Wait,
@@ -79,13 +84,13 @@ impl Driver for Memory {
         let mut network = self.0.lock();
         let refused = io::ErrorKind::ConnectionRefused;
         let queue = network.listeners.get(&address).map(Arc::clone).ok_or(refused)?;
-        let ip = options.bind.unwrap_or(address.ip());
+        let ip = options.bind.unwrap_or(queue.address.ip());
         let local = SocketAddr::new(ip, network.choose_port());
         drop(network);
         let there = Pipe::new(&options.tuning, &queue.tuning)?;
         let back = Pipe::new(&queue.tuning, &options.tuning)?;
-        let far = End::new((&there, &back), (address, local));
-        let near = End::new((&back, &there), (local, address));
+        let far = End::new((&there, &back), (queue.address, local));
+        let near = End::new((&back, &there), (local, queue.address));
         let mut state = queue.state.lock();
         if state.broken {
             return Err(refused.into());
@@ -103,6 +108,8 @@ struct Queue {
     changed: Condvar,
     filled: Signal,
     tuning: Tuning,
+    /// The address that its connections report.
+    address: SocketAddr,
 }
 
 #[derive(Default)]
@@ -124,13 +131,17 @@ impl Queue {
 
 struct MemoryListener {
     network: Arc<Mutex<Network>>,
-    address: SocketAddr,
+    endpoint: Endpoint,
     queue: Arc<Queue>,
 }
 
 impl Listener for MemoryListener {
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
+        Ok(self.queue.address)
+    }
+
+    fn endpoint(&self) -> io::Result<Endpoint> {
+        Ok(self.endpoint.clone())
     }
 
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
@@ -165,7 +176,7 @@ impl Listener for MemoryListener {
 
 impl Drop for MemoryListener {
     fn drop(&mut self) {
-        self.network.lock().listeners.remove(&self.address);
+        self.network.lock().listeners.remove(&self.endpoint);
         self.queue.break_off();
     }
 }

@@ -97,12 +97,12 @@ pub(crate) fn source() {
 
 /// Connects with a congestion control other than that of the host.
 pub(crate) fn chooser() {
-    let address = env::var("CONNECT").unwrap().parse().unwrap();
+    let address: std::net::SocketAddr = env::var("CONNECT").unwrap().parse().unwrap();
     let options = Options {
         tuning: Tuning { congestion: Some("reno".into()), ..Tuning::default() },
         ..Options::default()
     };
-    let mut connection = Tcp.connect(address, &options, Duration::from_secs(10)).unwrap();
+    let mut connection = Tcp.connect(address.into(), &options, Duration::from_secs(10)).unwrap();
     connection.write_all(b"x").unwrap();
     let used = rustix::net::sockopt::tcp_congestion(connection.fast_path().socket().unwrap());
     assert_eq!(used.unwrap(), "reno");
