@@ -1,11 +1,12 @@
 //! Measures the data path: a sender and a receiver, each in a process of its own, over loopback.
 //!
-//! `datapath [--size GIB] [--streams N] [--block KIB] [--mode e|s] [--from FILE] [--to FILE|null] [--checksum]
-//! [--copy] [--sparse] [--files N] [--buffer KIB]`
+//! `datapath [--size GIB] [--streams N] [--block KIB] [--mode e|s] [--from FILE]
+//! [--to FILE|null] [--checksum] [--copy] [--sparse] [--files N] [--buffer KIB]`
 //!
-//! Prints GB/s (1 GB = 1e9 bytes) and CPU seconds a GB of both processes. `--from` and `--to` name files that are made
-//! for it; without `--to` the bytes go to /dev/null. `--copy` hides descriptors, so that every byte goes through a
-//! buffer. `--files N` moves N files of SIZE/N bytes over the same connections.
+//! Prints GB/s (1 GB = 1e9 bytes) and CPU seconds a GB of both processes. `--from` and `--to` name
+//! files that are made for it; without `--to` the bytes go to /dev/null. `--copy` hides
+//! descriptors, so that every byte goes through a buffer. `--files N` moves N files of SIZE/N bytes
+//! over the same connections.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};

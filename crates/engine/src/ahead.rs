@@ -1,8 +1,9 @@
 //! Whether `sendfile` has to wait for the disk, and waiting for it apart from the network.
 //!
-//! What is in memory is sent as it was: the last byte of each piece is asked for without waiting, which costs well below a
-//! thousandth of sending it. Where that is not there, the kernel is told what comes next, further than it reads ahead by
-//! itself, and the disk is waited for until the piece is in memory. Files of memory are never waited for.
+//! Data in memory is sent at once: the last byte of each range is read without waiting, which costs
+//! well below a thousandth of sending it. If that byte is not in memory, the kernel is advised to
+//! read what comes next, further than it reads ahead by itself, and the thread waits until the
+//! range is in memory. Files of memory never wait.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -19,7 +20,7 @@ const PIECE: u64 = 128 << 10;
 /// Longer than memory takes for a byte, and shorter than disks and networks do.
 const DISK: Duration = Duration::from_micros(200);
 
-/// What is known of a file.
+/// The state of read-ahead for one file.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// Not all of it was in memory.
@@ -28,15 +29,15 @@ pub(crate) struct Ahead {
     silent: bool,
     /// It has no disk.
     memory: bool,
-    /// The kernel has been told of what is before this.
+    /// The kernel was advised to read the file up to here.
     told: u64,
     /// Where what was seen in memory ends.
     known: u64,
 }
 
 impl Ahead {
-    /// Where what may be sent from `range` without waiting for the disk ends. For data that is not in memory it waits first,
-    /// and adds that to `waited`.
+    /// Where what may be sent from `range` without waiting for the disk ends. For data that is not
+    /// in memory it waits first, and adds that to `waited`.
     pub(crate) fn ready(&mut self, file: BorrowedFd<'_>, range: Range<u64>, waited: &mut Duration) -> u64 {
         if (range.start..range.end).contains(&self.known) && self.known > range.start {
             return self.known;
@@ -137,7 +138,8 @@ mod tests {
         assert!(!ahead.cold && waited == Duration::ZERO, "{ahead:?} {waited:?}");
     }
 
-    /// Such systems do not say so, and on a busy machine a byte of memory takes longer than one of a disk.
+    /// Such systems do not say so, and on a busy machine a byte of memory takes longer than one of
+    /// a disk.
     #[test]
     fn there_is_no_disk_behind_memory() {
         let Ok(mut file) = tempfile::tempfile_in("/dev/shm") else { return };
@@ -177,7 +179,7 @@ mod tests {
             return;
         }
         assert!(waited > Duration::ZERO && ahead.told >= 5 << 20, "{ahead:?}");
-        // What has been read is known, whatever was told of.
+        // The data was read, whatever the kernel was advised.
         let mut fresh = Ahead::default();
         fresh.ready(file.as_fd(), 0..1 << 20, &mut Duration::default());
         assert!(!fresh.cold, "it is not in memory");

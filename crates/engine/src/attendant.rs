@@ -4,23 +4,26 @@ use std::os::fd::BorrowedFd;
 
 use crate::Progress;
 
-/// Whoever started a transfer, while it runs: is told when it begins, is asked regularly whether it should go on,
-/// and can have a descriptor watched (the control connection, for ABOR).
+/// The observer of a transfer that its caller provides. It learns when the transfer starts, decides
+/// regularly whether it continues, and can have a descriptor watched (the control connection, for
+/// ABOR).
 pub trait Attendant {
-    /// The first data connection is up; no byte has moved. An error breaks the transfer off.
+    /// The first data connection is up; no byte has moved. An error aborts the transfer.
     ///
     /// # Errors
-    /// Whoever attends cannot go on with the transfer: its control connection broke, say.
+    /// The caller cannot continue with the transfer, for example because its control connection
+    /// failed.
     fn begun(&mut self, reused: bool) -> io::Result<()>;
-    /// Called at least every 250 ms (later only where a store blocks). `Break` breaks the transfer off.
+    /// Called at least every 250 ms (later only where a store blocks). `Break` breaks the transfer
+    /// off.
     fn tick(&mut self, progress: &Progress) -> ControlFlow<()>;
-    /// The transfer is about to wait: what it waits for may depend on what was told to the peer before. `Break` breaks
-    /// the transfer off.
+    /// The transfer is about to wait, perhaps for an answer to something that the caller has to
+    /// send to the peer first. `Break` aborts the transfer.
     fn waits(&mut self) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
-    /// Nothing moved until now because the store had nothing to give or took nothing (a pipe, a terminal): no stall of the
-    /// network.
+    /// Nothing moved until now because the store had nothing to give or took nothing (a pipe, a
+    /// terminal): no stall of the network.
     fn excused(&mut self, progress: &Progress) {
         let _ = progress;
     }
@@ -28,15 +31,16 @@ pub trait Attendant {
     fn watch(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// The watched descriptor has input. `Break` breaks the transfer off. `Ok(false)`-like "stop watching" is
-    /// expressed by returning `None` from [`Attendant::watch`] from now on.
+    /// The watched descriptor has input. `Break` breaks the transfer off. `Ok(false)`-like "stop
+    /// watching" is expressed by returning `None` from [`Attendant::watch`] from now on.
     fn readable(&mut self) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
-    /// Sending over reused connections: true where the receiver is known to have begun this transfer (its 125 was seen
-    /// before [`Attendant::begun`] returned). Only then further connections are opened at once: a receiver that is still
-    /// between two transfers may lose them, as GCT's does. Otherwise they are opened once so much has been sent that
-    /// it must be reading.
+    /// Sending over reused connections: true where the receiver is known to have begun this
+    /// transfer (its 125 was seen before [`Attendant::begun`] returned). Only then further
+    /// connections are opened at once: a receiver that is still between two transfers may lose
+    /// them, as GCT's does. Otherwise they are opened once so much has been sent that it must be
+    /// reading.
     fn receiver_ready(&self) -> bool {
         false
     }

@@ -1,8 +1,9 @@
 //! A limit on the payload bytes a second of all streams that share it.
 //!
-//! A token bucket, as a schedule: what a stream has moved takes its time on the schedule, and the stream moves on once that
-//! time has come. So streams take turns instead of waking together, and a receiver that does not read lets TCP's window
-//! hold the sender back. Time that nobody used is kept for a moment only: what was slow may catch up with that much.
+//! It is a token bucket, as a schedule: the bytes that a stream has moved take their time on the
+//! schedule, and the stream continues once that time has come. So streams take turns instead of
+//! waking together, and a receiver that does not read lets the peer's window hold the sender back.
+//! Unused time is kept for a moment only: a slow stream may catch up with that much.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,7 +60,8 @@ impl Bandwidth {
     pub(crate) fn take(&self, bytes: u64) -> Instant {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         let due = self.schedule.lock().take(bytes, self.rate, self.began.elapsed());
-        // A rate so low that the clock ends first: as late as can be told.
+        // If the rate is so low that the clock ends first, the time is as late as the clock can
+        // express.
         self.began.checked_add(due).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
 
@@ -89,8 +91,8 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Streams in virtual time, each of which needs so long for a byte by itself: bytes that all have moved by `end`, and
-    /// the most within any second.
+    /// Streams in virtual time, each of which needs so long for a byte by itself: bytes that all
+    /// have moved by `end`, and the most within any second.
     fn run(rate: u64, each: &[f64], at_once: u64, end: f64) -> (u64, u64) {
         let mut schedule = Schedule::default();
         let mut next: Vec<f64> = each.iter().map(|byte| byte * at_once as f64).collect();

@@ -1,4 +1,5 @@
-//! Writing behind: one stream's writes on a thread of their own, so that the next bytes are opened meanwhile.
+//! Writing behind: one stream's writes on a thread of their own, so that the next bytes are opened
+//! meanwhile.
 
 use std::io;
 use std::ops::Range;
@@ -29,7 +30,7 @@ pub(crate) struct Storing {
     pub(crate) checksum: Option<Algorithm>,
 }
 
-/// What became of a block.
+/// The result of writing a block.
 pub(crate) struct Stored {
     pub(crate) sum: Option<u32>,
     pub(crate) summing: Duration,
@@ -91,8 +92,9 @@ impl Behind {
         Some(Self { work: Some(work), done, under_way: 0, failure })
     }
 
-    /// Has the beginning of `buffer` written as `range` of the file. What was written before is told to `written`, whose
-    /// buffer comes back to be filled, where there is one.
+    /// Has the beginning of `buffer` written as `range` of the file. Blocks that were written
+    /// before are reported to `written`, and one of their buffers is returned to be filled, if
+    /// there is one.
     pub(crate) fn write(
         &mut self,
         buffer: Buffer,
@@ -117,7 +119,8 @@ impl Behind {
         Ok(free)
     }
 
-    /// Waits until all is written. Where something was not, what was given after it is not written either.
+    /// Waits until all is written. Where something was not, what was given after it is not written
+    /// either.
     pub(crate) fn settle(&mut self, mut written: impl FnMut(Range<u64>, Stored) -> Result<()>) -> Result<()> {
         let mut result = Ok(());
         while self.under_way > 0 {
@@ -165,7 +168,7 @@ fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storag
             sink.write_at(&data[run], start)
         }
     };
-    // What has been looked at and not settled yet is all of one kind.
+    // The bytes in `run` are all zero or all data, and not settled yet.
     let (mut run, mut zero) = (0..0, false);
     while run.end < data.len() {
         let granule = GRANULE - (at + run.end as u64) % GRANULE;
@@ -183,7 +186,8 @@ fn write_sparse(sink: &dyn WriteHandle, data: &[u8], at: u64) -> ropewalk_storag
 fn write_all(storing: &Storing, failure: &Failure, blocks: &Receiver<Block>, done: &Sender<Done>) {
     for block in blocks {
         let length = (block.range.end - block.range.start) as usize;
-        // A file that is written in order is as long as what is there: no block comes behind one that is missing.
+        // A file that is written in order is as long as what is there: no block comes behind one
+        // that is missing.
         let failed = failure.lock().clone();
         let result = failed.map_or_else(
             || storing.store(&block.buffer[..length.min(block.buffer.len())], block.range.start),
@@ -227,7 +231,7 @@ mod tests {
             Err(failure())
         }
         fn write_at(&self, data: &[u8], offset: u64) -> StoreResult<()> {
-            // Open where nobody holds it any more.
+            // The gate is open if its sender is gone.
             self.gate.lock().recv().unwrap_or(Ok(()))?;
             self.bytes.lock().push((offset, data.to_vec()));
             Ok(())
@@ -329,7 +333,7 @@ mod tests {
         bench.write(&mut behind, 0).unwrap();
         assert!(matches!(bench.settle(&mut behind), Err(Error::Store(_))));
         assert!(bench.told.is_empty());
-        // It goes on with others: what has come is of use.
+        // Later blocks are written: bytes that have come are useful.
         drop(gate);
         bench.write(&mut behind, 1).unwrap();
         bench.settle(&mut behind).unwrap();

@@ -20,15 +20,17 @@ const CLASSES: usize = (MAX_BUFFER / MIN_BUFFER).trailing_zeros() as usize + 1;
 /// Idle pipes that are kept. One costs two descriptors and, while it is empty, a few KiB.
 const IDLE_PIPES: usize = 32;
 
-/// Gaps that all transfers of a process have account kept of at a time, beyond what each may have anyway: 256 MiB.
+/// Gaps that all transfers of a process have account kept of at a time, beyond what each may have
+/// anyway: 256 MiB.
 pub(crate) const MOST_GAPS: usize = 1 << 20;
 
 /// A limit on the memory that all transfers of a process use for buffers.
 ///
-/// [`BufferBudget::take`] never waits: the more is in use, the smaller are the buffers that it gives, down to 64 KiB
-/// each even when the budget is used up. So the bound is: the budget, plus 64 KiB for every further buffer (and for each up to a page
-/// in which none of its bytes are). A stream
-/// has at most two buffers at a time, the second one (of 64 KiB) for what it has read ahead; one that writes behind has two more.
+/// [`BufferBudget::take`] never waits: the more is in use, the smaller are the buffers that it
+/// gives, down to 64 KiB each even when the budget is used up. So the bound is: the budget, plus 64
+/// KiB for every further buffer (and for each up to a page in which none of its bytes are). A
+/// stream has at most two buffers at a time, the second one (of 64 KiB) for what it has read ahead;
+/// one that writes behind has two more.
 pub struct BufferBudget {
     total: usize,
     /// Which are accounted for ([`MOST_GAPS`]).
@@ -53,11 +55,12 @@ impl BufferBudget {
         Arc::new(Self { total, gaps: AtomicUsize::new(0), state: Mutex::default() })
     }
 
-    /// A buffer of at least 64 KiB and, as far as the budget allows, of `want` bytes (at most 4 MiB), rounded down to
-    /// 64 KiB times a power of two. Its contents are whatever its last user left there.
+    /// A buffer of at least 64 KiB and, as far as the budget allows, of `want` bytes (at most 4
+    /// MiB), rounded down to 64 KiB times a power of two. Its contents are whatever its last user
+    /// left there.
     pub fn take(self: &Arc<Self>, want: usize) -> Buffer {
         let mut state = self.state.lock();
-        // Leaves something for those that come later: nobody gets more than a quarter of what is left.
+        // Something is left for later callers: each gets at most a quarter of the rest.
         let share = self.total.saturating_sub(state.used) / 4;
         let size = want.min(share).clamp(MIN_BUFFER, MAX_BUFFER);
         let class = (size / MIN_BUFFER).ilog2() as usize;
@@ -88,7 +91,8 @@ impl BufferBudget {
         self.state.lock().used -= bytes;
     }
 
-    /// Accounts for `more` gaps between what came; `false` where there are too many. They are dropped with the transfer.
+    /// Accounts for `more` gaps between what came; `false` where there are too many. They are
+    /// dropped with the transfer.
     pub(crate) fn add_gaps(&self, more: usize) -> bool {
         let add = |gaps: usize| gaps.checked_add(more).filter(|gaps| *gaps <= MOST_GAPS);
         self.gaps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
@@ -129,7 +133,8 @@ impl BufferBudget {
         let mut state = self.state.lock();
         let size = memory.len();
         state.used -= size;
-        // Some memory is kept so that the next file causes no page faults; not all that a burst has needed.
+        // Some memory is kept so that the next file causes no page faults; not all that a burst has
+        // needed.
         if state.kept + size <= self.total / 4 {
             state.kept += size;
             state.free[(size / MIN_BUFFER).ilog2() as usize].push(memory);

@@ -20,8 +20,8 @@ use crate::{
     receive, send,
 };
 
-/// A data channel: what a PASV or PORT makes, with its connections, which in MODE E serve one transfer after the other
-/// (GFD.20 section 3.4).
+/// A data channel: what a PASV or PORT makes, with its connections, which in MODE E serve one
+/// transfer after the other (GFD.20 section 3.4).
 pub struct DataChannel {
     core: Core,
     cache: Vec<Wire>,
@@ -44,8 +44,8 @@ impl DataChannel {
         Self::new(End::Passive(listener), settings, pool, budget)
     }
 
-    /// We connect when the first transfer begins: `settings.parallelism` times in MODE E, once in MODE S. A sender in
-    /// MODE E sends all data to the first address, and an end of file to each.
+    /// We connect when the first transfer begins: `settings.parallelism` times in MODE E, once in
+    /// MODE S. A sender in MODE E sends all data to the first address, and an end of file to each.
     pub fn active(
         driver: Arc<dyn Driver>,
         addresses: Vec<impl Into<Endpoint>>,
@@ -95,31 +95,34 @@ impl DataChannel {
         self.cache.len()
     }
 
-    /// How many streams the channel is to use, now and later: can be changed from any thread, also while a transfer is
-    /// under way.
+    /// How many streams the channel is to use, now and later: can be changed from any thread, also
+    /// while a transfer is under way.
     pub fn parallelism(&self) -> Parallelism {
         self.core.control.expect_wakes();
         self.core.parallelism.clone()
     }
 
-    /// Changes how many streams the next transfers use, and how many connections both ends take for agreed where a
-    /// receiver connects and there are none yet. Connections that are too many are closed by the next send.
+    /// Changes how many streams the next transfers use, and how many connections both ends take for
+    /// agreed where a receiver connects and there are none yet. Connections that are too many are
+    /// closed by the next send.
     pub fn set_parallelism(&mut self, n: u32) {
         self.core.settings.parallelism = n.max(1);
         self.core.parallelism.set(n);
     }
 
-    /// The congestion control of the channel's connections: can be changed from any thread, also while they move data.
+    /// The congestion control of the channel's connections: can be changed from any thread, also
+    /// while they move data.
     pub fn congestion(&self) -> Congestion {
         self.core.congestion.clone()
     }
 
-    /// Changes the congestion control of connections; `None` is the host's own, for those still to be made.
+    /// Changes the congestion control of connections; `None` is the host's own, for those still to
+    /// be made.
     pub fn set_congestion(&mut self, name: Option<String>) {
         self.core.congestion.set(name);
     }
 
-    /// What the kernel says of the channel's connections: can be asked from any thread.
+    /// The statistics of the channel's connections, for any thread.
     pub fn flows(&self) -> Flows {
         self.core.flows.clone()
     }
@@ -129,14 +132,14 @@ impl DataChannel {
         self.core.settings.representation = representation;
     }
 
-    /// Whether it is no stall where a source has nothing to send yet, or a destination takes nothing (pipes, terminals), for
-    /// longer than `stall_timeout`. It is so unless this is called.
+    /// Whether it is no stall where a source has nothing to send yet, or a destination takes
+    /// nothing (pipes, terminals), for longer than `stall_timeout`. It is so unless this is called.
     pub fn set_patient(&mut self, patient: bool) {
         self.core.patient = patient;
     }
 
-    /// Breaks off whatever goes on, from another thread, and for good: later transfers over this channel fail with
-    /// [`Error::Aborted`].
+    /// Breaks off whatever goes on, from another thread, and for good: later transfers over this
+    /// channel fail with [`Error::Aborted`].
     pub fn breaker(&self) -> Breaker {
         self.core.control.expect_wakes();
         let control = Arc::downgrade(&self.core.control);
@@ -147,11 +150,13 @@ impl DataChannel {
         })
     }
 
-    /// Sends a file's ranges. On an error the cache is emptied, as the protocol wants, and what waits to be accepted is closed.
+    /// Sends a file's ranges. After an error no connection is cached, as the protocol wants, and
+    /// connections that wait to be accepted are closed.
     ///
     /// # Errors
-    /// No connection comes about, it breaks or stalls, `job.source` cannot be read or changes meanwhile, the ranges do
-    /// not fit the channel, or the attendant or a breaker ends it ([`Error::Aborted`]).
+    /// No connection is made, or one breaks or stalls; `job.source` cannot be read or changes
+    /// meanwhile; the ranges do not fit the channel; or the attendant or a breaker aborts the
+    /// transfer ([`Error::Aborted`]).
     pub fn send(
         &mut self,
         job: &SendJob,
@@ -163,12 +168,14 @@ impl DataChannel {
         self.ended(result)
     }
 
-    /// Receives a file's ranges. On an error the cache is emptied and what waits to be accepted is closed; what came before
-    /// it is in the store, and in [`Progress::received`].
+    /// Receives a file's ranges. After an error no connection is cached, and connections that wait
+    /// to be accepted are closed. The bytes that came before it are in the store, and in
+    /// [`Progress::received`].
     ///
     /// # Errors
-    /// No connection comes about, it breaks or stalls, the peer breaks the protocol or sends too much, the destination
-    /// cannot be written, or the attendant or a breaker ends it ([`Error::Aborted`]).
+    /// No connection is made, or one breaks or stalls; the peer breaks the protocol or sends too
+    /// much; the destination cannot be written; or the attendant or a breaker aborts the transfer
+    /// ([`Error::Aborted`]).
     pub fn receive(
         &mut self,
         job: &ReceiveJob<'_>,
@@ -180,14 +187,16 @@ impl DataChannel {
         self.ended(result)
     }
 
-    /// Sends what `source` gives until its end, in order and as it is, whatever the representation type (listings, whose
-    /// rows have their CR LF already; standard input). MODE S, or MODE E over one stream.
+    /// Sends the bytes of `source` until its end, in order and as they are, whatever the
+    /// representation type (listings, whose rows have their CR LF already; standard input). This
+    /// needs MODE S, or MODE E over one stream.
     ///
-    /// A `source` that takes its time should give up after some tenths of a second with [`io::ErrorKind::WouldBlock`]: it is
-    /// asked again, and the attendant and the peer are heard meanwhile. What it has given until then is sent.
+    /// A `source` that takes its time should return [`io::ErrorKind::WouldBlock`] after some tenths
+    /// of a second. It is then asked again, and the attendant and the peer are served meanwhile.
+    /// The bytes that it has returned until then are sent.
     ///
     /// # Errors
-    /// As [`Self::send`]; [`Error::Reader`] where `source` fails.
+    /// As [`Self::send`]; [`Error::Reader`] if `source` fails.
     pub fn send_reader(
         &mut self,
         source: &mut dyn Read,
@@ -197,8 +206,8 @@ impl DataChannel {
         self.send_from(source, None, attendant, progress)
     }
 
-    /// As [`Self::send_reader`], with the descriptor that `source` reads from: where `source` would have to wait
-    /// ([`io::ErrorKind::WouldBlock`]), it is waited for with everything else.
+    /// As [`Self::send_reader`], with the descriptor that `source` reads from: where `source` would
+    /// have to wait ([`io::ErrorKind::WouldBlock`]), it is waited for with everything else.
     ///
     /// # Errors
     /// As [`Self::send_reader`].
@@ -224,11 +233,12 @@ impl DataChannel {
         self.ended(result)
     }
 
-    /// Receives in order into `sink`, as it is, whatever the representation type (listings, standard output). Blocks of
-    /// MODE E that come out of order are kept, up to 32 MiB of them; beyond it, it is an error.
+    /// Receives in order into `sink`, as it is, whatever the representation type (listings,
+    /// standard output). Blocks of MODE E that come out of order are kept, up to 32 MiB of them.
     ///
     /// # Errors
-    /// As [`Self::receive`]; [`Error::Writer`] where `sink` fails, and [`Error::OutOfOrder`] beyond those 32 MiB.
+    /// As [`Self::receive`]; [`Error::Writer`] if `sink` fails, and [`Error::OutOfOrder`] beyond
+    /// those 32 MiB.
     pub fn receive_writer(
         &mut self,
         sink: &mut dyn Write,
@@ -240,8 +250,9 @@ impl DataChannel {
         self.ended(result)
     }
 
-    /// Lets go of the connections of earlier transfers, and of those that wait to be accepted: what they bring was meant for
-    /// a transfer that is over, and the next one would take it for its own.
+    /// Lets go of the connections of earlier transfers, and of those that wait to be accepted: what
+    /// they bring was meant for a transfer that is over, and the next one would take it for its
+    /// own.
     pub fn discard(&mut self) -> Discarded {
         let waiting = self.core.listener().map(|listener| listener.turn_away()).unwrap_or_default();
         Discarded { _cached: std::mem::take(&mut self.cache), _waiting: waiting }

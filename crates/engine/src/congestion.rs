@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 
 use crate::Flows;
 
-/// The congestion control of a data channel's connections, those that are there and those still to be made: a handle
-/// for any thread. `None` is the host's own (Reno within the host), or that of the listener where peers connect;
-/// connections that are there keep theirs then. A name that the host does not have or does not allow is told in a warning
-/// and changes nothing.
+/// The congestion control of a data channel's connections, open ones and later ones: a handle for
+/// any thread. `None` leaves it to the driver, or to the listener if peers connect, and open
+/// connections keep theirs. A name that the host does not have or does not allow changes nothing,
+/// and is logged as a warning.
 #[derive(Clone, Debug, Default)]
 pub struct Congestion {
     name: Arc<Mutex<Option<String>>>,
@@ -58,7 +58,7 @@ mod tests {
         let had = used();
         congestion.set(Some("no such thing".into()));
         assert_eq!(used(), had);
-        // tcp(7): reno is always there, and always allowed.
+        // tcp(7): reno is always available and allowed.
         congestion.set(Some("reno".into()));
         assert_eq!(used(), "reno");
         congestion.set(None);

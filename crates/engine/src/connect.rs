@@ -18,15 +18,18 @@ use crate::watch::Watch;
 use crate::wire::{Wire, is_welcome};
 use crate::{Attendant, BufferBudget, Congestion, Flows, Parallelism, Pool, Progress};
 
-/// Who was meant and could not be authenticated may come again within this.
+/// The expected peer may reconnect within this time after its authentication failed.
 const COMING_AGAIN: Duration = Duration::from_secs(2);
-/// Once somebody came from an address from which nobody is let in, the one who is may come within this: it was hardly a
-/// stranger, but the other server of a transfer that is not permitted. A first segment may be lost three times.
+/// After a connection from an address that is not accepted, the expected peer may connect within
+/// this time. The unexpected one was probably no stranger, but the other server of a transfer that
+/// is not permitted. A first segment may be lost three times.
 const COMING_FROM_ELSEWHERE: Duration = Duration::from_secs(10);
-/// So many connections no sender need do without, though there may be fewer streams: each costs a descriptor.
+/// So many connections no sender need do without, though there may be fewer streams: each costs a
+/// descriptor.
 const MOST_WAITING: u32 = 128;
 
-/// Where the system had nothing left for a connection, it is asked again after this: who waits looks around that often anyway.
+/// Where the system had nothing left for a connection, it is asked again after this: who waits
+/// looks around that often anyway.
 const REST: Duration = Duration::from_millis(100);
 
 /// A data channel without its connections: what all threads of a transfer may use.
@@ -47,7 +50,7 @@ pub(crate) struct Core {
     pub(crate) rest: Mutex<Option<(Instant, Errno)>>,
 }
 
-/// Who connects.
+/// The end that makes the connections, seen from here.
 pub(crate) enum End {
     Passive(Box<dyn Listener>),
     Active { driver: Arc<dyn Driver>, addresses: Vec<Endpoint> },
@@ -80,7 +83,7 @@ impl Core {
                     if Instant::now() >= deadline {
                         return Err(self.missing(0, 1, begun.elapsed()));
                     }
-                    // Who could not be authenticated will hardly come again.
+                    // A peer that failed to authenticate will hardly connect again.
                     if listener.turned_down().is_some_and(|it| it.meant) {
                         deadline = deadline.min(Instant::now() + COMING_AGAIN);
                     }
@@ -136,9 +139,9 @@ impl Core {
             .map_err(|source| Error::Connect { address: address.clone(), source })
     }
 
-    /// All data goes to the first address. Each other address gets an end of file over a connection of
-    /// its own, as a plain GCT server does it if it has several addresses. Takes these connections out of
-    /// `wires`, or makes them.
+    /// All data goes to the first address. Each other address gets an end of file over a connection
+    /// of its own, as a plain GCT server does it if it has several addresses. Takes these
+    /// connections out of `wires`, or makes them.
     pub(crate) fn other_stripes(&self, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<Vec<Wire>> {
         let End::Active { addresses, .. } = &self.end else { return Ok(Vec::new()) };
         let mut stripes: Vec<Wire> = wires.extract_if(.., |wire| wire.address > 0).collect();
@@ -158,7 +161,7 @@ impl Core {
         loop {
             let connection = match listener.accept(now) {
                 Ok(Some(connection)) => connection,
-                // Nobody waits.
+                // No connection waits.
                 Ok(None) => {
                     *self.rest.lock() = None;
                     return Ok(None);
@@ -186,7 +189,7 @@ impl Core {
             }
             let only = self.settings.only_from.map(tracing::field::display);
             tracing::warn!(peer = %wire.peer, only, "closed a data connection from a foreign address");
-            // Who looks for open ports does so often; the log has all of them.
+            // A port scanner connects often; the log has all of its connections.
             let _ = self.refused.set(wire.peer);
         }
     }
@@ -197,7 +200,7 @@ impl Core {
         self.listener().filter(|_| !resting())
     }
 
-    /// What there is to wait for, for connections that come.
+    /// Returns what to wait for until a peer connects.
     pub(crate) fn newcomers(&self) -> Vec<Readiness<'_>> {
         self.open_listener().map(|listener| listener.readiness()).into_iter().collect()
     }
@@ -206,7 +209,8 @@ impl Core {
         Wire::new(connection, address, &self.budget, &self.flows)
     }
 
-    /// Connections that a receiver has at a time, those among them that wait until they may bring something.
+    /// Connections that a receiver has at a time, those among them that wait until they may bring
+    /// something.
     pub(crate) fn most_connections(&self) -> u32 {
         self.settings.max_streams.max(MOST_WAITING)
     }

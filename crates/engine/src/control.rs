@@ -1,4 +1,4 @@
-//! What the threads of a data channel share: whether to go on, and how to be woken.
+//! The state that the threads of a data channel share: whether to continue, and how to wake them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,10 +23,10 @@ pub(crate) struct Control {
     moved: AtomicU64,
     breakers: Mutex<Registry>,
     wake: Event,
-    /// Somebody may call [`Control::wake`]; otherwise it need not be waited for.
+    /// Another thread may call [`Control::wake`]; otherwise no thread waits for it.
     wakes: AtomicBool,
     stopped: Event,
-    /// What all streams together keep to.
+    /// The limit on the rate of all streams together.
     bandwidth: Option<Arc<Bandwidth>>,
 }
 
@@ -91,8 +91,8 @@ impl Control {
         Registration { control: Arc::clone(self), id }
     }
 
-    /// So many bytes went through a socket. Returns when the limit on the rate allows more, or when the transfer stops:
-    /// how long that took.
+    /// So many bytes went through a socket. Returns when the limit on the rate allows more, or when
+    /// the transfer stops: how long that took.
     pub(crate) fn add_moved(&self, n: u64) -> Duration {
         self.moved.fetch_add(n, Ordering::Relaxed);
         let Some(bandwidth) = &self.bandwidth else { return Duration::ZERO };
@@ -102,7 +102,8 @@ impl Control {
             return Duration::ZERO;
         }
         match self.stopped.fd() {
-            // An error, or an early end of the wait, costs no more than a moment's precision: the debt stays.
+            // An error, or an early end of the wait, costs no more than a moment's precision: the
+            // debt stays.
             Ok(fd) => drop(WaitAlone.wait(fd, PollFlags::IN, until)),
             Err(_) => std::thread::sleep(until - began),
         }
@@ -125,7 +126,8 @@ impl Control {
         self.wake.signal();
     }
 
-    /// Announces that [`Control::wake`] or [`Control::break_off`] may be called from another thread from now on.
+    /// Announces that [`Control::wake`] or [`Control::break_off`] may be called from another thread
+    /// from now on.
     pub(crate) fn expect_wakes(&self) {
         self.wakes.store(true, Ordering::Relaxed);
     }
@@ -163,7 +165,8 @@ impl Drop for Registration {
     }
 }
 
-/// A flag that `poll` can wait for. Its descriptor is made when somebody first wants to wait: most channels need none.
+/// A flag that `poll` can wait for. Its descriptor is made when a thread first waits for it: most
+/// channels need none.
 #[derive(Default)]
 pub(crate) struct Event {
     set: AtomicBool,

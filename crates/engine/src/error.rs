@@ -1,4 +1,4 @@
-//! What can go wrong with a transfer.
+//! The errors of transfers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -26,15 +26,16 @@ pub enum Error {
         made: u32,
         wanted: u32,
         waited: Duration,
-        /// Who came from elsewhere last and was not let in, and the address from which somebody would have been.
+        /// The last peer that came from another address and was not accepted, and the only address
+        /// that is accepted.
         refused: Option<(SocketAddr, IpAddr)>,
-        /// Who came last and was not authenticated, say, and why.
+        /// The last peer that failed the handshake, and the reason.
         turned_down: Option<Box<TurnedDown>>,
     },
     #[error("cannot accept data connections: {0}")]
     Accept(io::Error),
-    /// The connection ended in the middle. `bytes` of payload had come over it in this transfer, `left` were
-    /// outstanding of the block that was cut off.
+    /// The connection ended in the middle. `bytes` of payload had come over it in this transfer,
+    /// `left` were outstanding of the block that was cut off.
     #[error("{peer} closed stream {stream} early, after {bytes} bytes ({left} outstanding in its block)")]
     PeerClosed { peer: SocketAddr, stream: u32, bytes: u64, left: u64 },
     #[error("{peer} broke the protocol on stream {stream}: {source}")]
@@ -52,16 +53,16 @@ pub enum Error {
     Send(#[from] SendError),
     #[error(transparent)]
     Store(#[from] ropewalk_storage::Error),
-    /// What `send_reader` reads from failed.
+    /// The reader of `send_reader` failed.
     #[error("cannot read the data to send: {0}")]
     Reader(io::Error),
-    /// What `receive_writer` writes to failed.
+    /// The writer of `receive_writer` failed.
     #[error("cannot write the data received: {0}")]
     Writer(io::Error),
     /// Blocks came too far out of order for a destination that takes them in order only.
     #[error("blocks came out of order: {held} bytes had to wait for those at offset {missing}")]
     OutOfOrder { missing: u64, held: u64 },
-    /// What came has more gaps than are kept account of.
+    /// The received blocks have more gaps than are recorded.
     #[error("the blocks that came leave too many gaps between them: {count}")]
     Scattered { count: usize },
     /// The same, of all transfers at the moment; alone it had few enough.
@@ -78,7 +79,7 @@ pub enum Error {
     SourceChanged { expected: u64, found: u64 },
     #[error("data connection with {peer}: {source}")]
     Io { peer: SocketAddr, source: io::Error },
-    /// Who attends the transfer could not go on (the control connection broke, for example).
+    /// The attendant could not continue (the control connection broke, for example).
     #[error("cannot begin the transfer: {0}")]
     Attendant(io::Error),
     /// The system refused something that has nothing to do with the peer.

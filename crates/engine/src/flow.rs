@@ -1,7 +1,7 @@
 //! The statistics of a channel's data connections while they are in use.
 //!
-//! Each connection is listed with a handle, through which any thread gets its statistics. The handle
-//! does not keep the connection open. A connection that ends leaves its totals behind.
+//! Each connection is listed with a handle, through which any thread gets its statistics. The
+//! handle does not keep the connection open. A connection that ends leaves its totals behind.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,39 +15,42 @@ use ropewalk_transport::{ConnectionHandle, PathStats, Tuning};
 /// One data connection at one moment.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// Different for each connection of the channel, and counted up.
+    /// The number of the connection in its channel, counted up.
     pub id: u64,
     pub peer: SocketAddr,
-    /// How long the connection has been there.
+    /// The time since the connection was made.
     pub age: Duration,
-    /// Bytes that went through it in either direction since it was made, headers included.
+    /// Bytes that went through it in either direction since then, with headers.
     pub bytes: u64,
     pub stats: PathStats,
 }
 
-/// All data connections of a channel taken together. Sums and smallest values are those of the live connections; totals
-/// count up since the channel was made and include connections that have ended, so that their differences are rates.
+/// All data connections of a channel taken together. Sums and smallest values are those of the live
+/// connections. Totals count up since the channel was made and include connections that have ended,
+/// so that their differences are rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathSample {
     /// Live connections.
     pub streams: u32,
-    /// Mean smoothed round-trip time: as the sender measures it, or, while we receive, as the receiver estimates it,
-    /// which takes some data. Absent where no connection has one.
+    /// Mean smoothed round-trip time: as the sender measures it, or, while this end receives, as
+    /// the receiver estimates it, which takes some data. `None` if no connection has one.
     pub rtt: Option<Duration>,
-    /// The shortest of all live connections, where the kernel has it (only senders measure it once data flows).
+    /// The shortest of all live connections, if it is known. Only senders measure it once data
+    /// flows.
     pub min_rtt: Option<Duration>,
-    /// Total of payload and headers that went through the sockets, in bytes.
+    /// Total of payload and headers that went through the connections, in bytes.
     pub bytes: u64,
     /// Total of segments sent with data, and of segments sent again.
     pub segments_sent: u64,
     pub retransmitted: u64,
-    /// Total of segments received with data, and of segments that came out of order: how a receiver sees losses.
+    /// Total of segments received with data, and of segments that came out of order, which is how a
+    /// receiver sees losses.
     pub segments_received: u64,
     pub out_of_order: u64,
-    /// What the peers' windows let us send, in bytes.
+    /// The windows that the peers offer, in bytes.
     pub send_window: u64,
     pub smallest_send_window: Option<u32>,
-    /// The windows that we offer, in bytes.
+    /// The windows that this end offers, in bytes.
     pub receive_window: u64,
     pub smallest_receive_window: Option<u32>,
     /// Congestion windows, in bytes.
@@ -56,8 +59,8 @@ pub struct PathSample {
     /// Send and receive buffers, in bytes.
     pub send_buffer: u64,
     pub receive_buffer: u64,
-    /// Total of the time with data to send, summed over connections; thereof, the time in which the peer's window and our
-    /// send buffer held them back.
+    /// Total of the time with data to send, summed over connections, and the parts of it in which
+    /// the peer's window or the own send buffer limited them.
     pub busy: Duration,
     pub receive_window_limited: Duration,
     pub send_buffer_limited: Duration,
@@ -74,11 +77,12 @@ struct Registry {
     live: Vec<Entry>,
     /// The totals of the connections that have ended.
     ended: PathSample,
-    /// Those that have ended since the last transfer began, as they were in the end; not all where there are many.
+    /// Connections that have ended since the last transfer began, as they were in the end: at most
+    /// [`MOST_GONE`].
     gone: Vec<Flow>,
 }
 
-/// So many that have ended are kept.
+/// How many ended connections are kept.
 const MOST_GONE: usize = 64;
 
 struct Entry {
@@ -95,13 +99,13 @@ impl Flows {
         self.0.lock().live.iter().filter_map(Entry::sample).collect()
     }
 
-    /// Connections that have ended since the last transfer began, as they were in the end: in MODE S each ends with its
-    /// transfer. No more than 64.
+    /// Connections that have ended since the last transfer began, as they were in the end: at most
+    /// 64. In MODE S, each ends with its transfer.
     pub fn gone(&self) -> Vec<Flow> {
         self.0.lock().gone.clone()
     }
 
-    /// The same, taken together.
+    /// All connections taken together.
     pub fn path(&self) -> PathSample {
         let registry = self.0.lock();
         let mut all = registry.ended.clone();
@@ -120,12 +124,12 @@ impl Flows {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The other ends of all live connections; the kernel is not asked.
+    /// The peers of all live connections. This needs no statistics.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.0.lock().live.iter().map(|entry| entry.peer).collect()
     }
 
-    /// Has every live connection use this congestion control from now on.
+    /// Sets the congestion control of every live connection.
     pub(crate) fn set_congestion(&self, name: &str) {
         let tuning = Tuning { congestion: Some(name.to_owned()), ..Tuning::default() };
         for entry in &self.0.lock().live {
@@ -133,15 +137,15 @@ impl Flows {
         }
     }
 
-    /// A transfer begins.
+    /// A transfer starts.
     pub(crate) fn set_receiving(&self, receiving: bool) {
         let mut registry = self.0.lock();
         registry.receiving = receiving;
         registry.gone.clear();
     }
 
-    /// Lists a connection until the returned value is dropped. Dropped before the connection, it keeps the
-    /// final statistics.
+    /// Lists a connection until the returned value is dropped. Dropped before the connection, it
+    /// keeps the final statistics.
     pub(crate) fn register(&self, handle: Arc<dyn ConnectionHandle>, peer: SocketAddr) -> Listed {
         let mut registry = self.0.lock();
         registry.made += 1;
@@ -198,7 +202,7 @@ impl PathSample {
     }
 }
 
-/// Of those that are known.
+/// Returns the smaller one of those that are known.
 fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -211,7 +215,7 @@ fn smaller<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 struct RoundTrips {
     sum: Duration,
     count: u32,
-    /// Those of the handshakes, where a receiver has no better ones yet.
+    /// Those of the handshakes, as long as a receiver has no better ones.
     other_sum: Duration,
     other_count: u32,
 }

@@ -12,7 +12,7 @@ use crate::wire::Wire;
 /// The transfer's state, shared by its streams. Locked for a header and for the end of a block.
 pub(crate) type Transfer = Mutex<Receiver>;
 
-/// What one step of an [`Inlet`] did.
+/// The result of one step of an [`Inlet`].
 pub(crate) enum Step {
     Moved,
     /// Nothing to read now.
@@ -28,9 +28,10 @@ pub(crate) struct Inlet<'a> {
     stream: StreamReceiver,
     pub(crate) intake: Intake<'a>,
     payload: u64,
-    /// It carries blocks that do not fit in the buffer ahead, so that no more is read ahead than has to be.
+    /// It carries blocks that do not fit in the buffer ahead, so that no more is read ahead than
+    /// has to be.
     large: bool,
-    /// What was wrong with its very first header.
+    /// Its very first header was wrong.
     pub(crate) nonsense: bool,
 }
 
@@ -84,7 +85,8 @@ impl<'a> Inlet<'a> {
                     match taken {
                         Ok(n) => self.wire.consume(n),
                         Err(source) => {
-                            // Where it has been counted among the ends already, all of them would be waited for in vain.
+                            // Where it has been counted among the ends already, all of them would
+                            // be waited for in vain.
                             self.nonsense = first && !matches!(source, ReceiveError::TooManyEnded { .. });
                             return Err(self.protocol(source));
                         }
@@ -139,7 +141,7 @@ impl<'a> Inlet<'a> {
 
     /// The connection has ended where more was wanted.
     fn closed(&mut self) -> Result<Step> {
-        // Whoever has not said anything that can be understood may be a stranger.
+        // A peer that has sent no valid header may be a stranger.
         if self.has_no_header() {
             return Ok(Step::Lost);
         }

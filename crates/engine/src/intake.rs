@@ -24,21 +24,25 @@ use crate::{Pool, Progress, Stage};
 pub(crate) const CHUNK: usize = 1 << 20;
 /// Less than this is written at once.
 const SMALL: usize = 64 << 10;
-/// What came over a slow connection is written after so long even if it is less.
+/// Bytes from a slow connection are written after this time even if they are fewer.
 const LINGER: Duration = Duration::from_millis(500);
-/// Blocks that follow one another within this time are written behind. Slower ones are not in the stream's way.
+/// Blocks that follow one another within this time are written behind. Slower ones are not in the
+/// stream's way.
 const HURRY: Duration = Duration::from_millis(20);
-/// With so many gaps between its blocks a stream tells what it has: those of all streams together have few.
+/// With so many gaps between its blocks a stream tells what it has: those of all streams together
+/// have few.
 const SCATTERED: usize = 4096;
-/// Who throws data away has done so before the next segment comes, and would be woken for each, which costs the sender and the
-/// receiver more than the segment does. Where data comes as fast as this, in bytes a second, more is let come first, as network
-/// cards moderate their interrupts. Sockets' buffers hold many times what comes meanwhile.
+/// A receiver that discards data is done before the next segment comes. It would be woken for each
+/// segment, which costs the sender and the receiver more than the segment does. If data comes as
+/// fast as this, in bytes a second, it waits for more, as network cards moderate their interrupts.
+/// The buffers of connections hold many times what comes meanwhile.
 const FAST: f64 = 500e6;
 const MODERATION: Duration = Duration::from_micros(50);
 
-/// What [`Intake::take`] did.
+/// The result of [`Intake::take`].
 pub(crate) enum Taken {
-    /// So many bytes of payload came. They may be held back, or be on their way to the store, until [`Intake::settle`].
+    /// So many bytes of payload came. They may be held back, or be on their way to the store, until
+    /// [`Intake::settle`].
     Bytes(u64),
     /// There is nothing to read now.
     Blocked,
@@ -46,7 +50,8 @@ pub(crate) enum Taken {
     End,
 }
 
-/// Moves the payload of one stream: with `splice` where nothing has to see the bytes, else through a buffer.
+/// Moves the payload of one stream: with `splice` where nothing has to see the bytes, else through
+/// a buffer.
 pub(crate) struct Intake<'a> {
     job: &'a ReceiveJob<'a>,
     progress: &'a Progress,
@@ -71,7 +76,7 @@ pub(crate) struct Intake<'a> {
     /// The protection of the bytes takes a processor.
     sealed: bool,
     behind: Option<Behind>,
-    /// What is in the store and was reported.
+    /// The bytes that are in the store and were reported.
     pub(crate) ranges: RangeSet,
     pub(crate) bytes: u64,
     pub(crate) pieces: Option<Pieces>,
@@ -122,7 +127,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Takes up to `left` bytes from `wire` for the file at `at`. Up to `beyond` bytes that follow those may be read ahead.
+    /// Takes up to `left` bytes from `wire` for the file at `at`. Up to `beyond` bytes that follow
+    /// those may be read ahead.
     pub(crate) fn take(&mut self, wire: &mut Wire, at: u64, left: u64, beyond: usize) -> Result<Taken> {
         if !wire.ahead().is_empty() {
             return self.take_ahead(wire, at, left);
@@ -180,7 +186,8 @@ impl<'a> Intake<'a> {
         let Some(mut behind) = self.behind.take() else { return Ok(()) };
         let result = behind.settle(|range, stored| self.report_stored(range, stored));
         self.behind = Some(behind);
-        // A file that is written in order is as long as what is there: nothing comes behind what is missing.
+        // A file that is written in order is as long as what is there: nothing comes behind what is
+        // missing.
         result.inspect_err(|_| self.held = 0..0)
     }
 
@@ -292,7 +299,8 @@ impl<'a> Intake<'a> {
                     self.progress.add_bytes(n as u64);
                 }
                 Err(Errno::INTR) => {}
-                // Not with this file, or the disk is full: an ordinary write says which, with the path.
+                // Not with this file, or the disk is full: an ordinary write says which, with the
+                // path.
                 Ok(_) | Err(_) => self.file = None,
             }
         }
@@ -388,14 +396,14 @@ impl<'a> Intake<'a> {
         if let (Some(pieces), Some(sum)) = (&mut self.pieces, sum) {
             pieces.insert(range.clone(), sum);
         }
-        // First: what is told of as received has to be known to whoever keeps account of it.
+        // The caller records a range before it counts as received.
         (self.job.written)(range.clone(), sum)?;
         self.progress.add_received(range, self.budget)
     }
 
     fn take_buffer(&mut self) -> Buffer {
         let wanted = self.job.sink.chunk().unwrap_or(COPY_CHUNK);
-        // What is best written at a time may have changed; and there may be no larger one.
+        // The best size of a write may have changed, and there may be no larger buffer.
         let fits = |buffer: &Buffer| {
             !self.held.is_empty() || buffer.len() == wanted || self.taken == (wanted, buffer.len())
         };

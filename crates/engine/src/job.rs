@@ -1,5 +1,5 @@
-//! The parameters and the results of a transfer. They are plain values without state of their own; the
-//! caller of [`crate::DataChannel`] makes a job, and the channel returns the result.
+//! The parameters and the results of a transfer. They are plain values: the caller of a
+//! [`DataChannel`](crate::DataChannel) makes a job, and the channel returns the result.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,56 +8,62 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_storage::{ReadHandle, WriteHandle};
 
-/// What to send.
+/// The parameters of a transfer that sends.
 pub struct SendJob {
     pub source: Arc<dyn ReadHandle>,
-    /// File ranges to send (file offsets).
+    /// The ranges of the file to send.
     pub ranges: RangeSet,
-    /// Wire offset = file offset - origin (ERET P). MODE E only.
+    /// The offset in a block's header is the file offset less the origin (ERET P). MODE E only.
     pub origin: u64,
-    /// Compute this while the data passes, over the ranges sent (combinable kinds only; otherwise `None` comes back).
+    /// The checksum to compute over the ranges while the data passes. Kinds that cannot be combined
+    /// are not computed.
     pub checksum: Option<Algorithm>,
-    /// The file must still have this size when it has been sent, else [`Error::SourceChanged`].
+    /// The size that the file must still have when it has been sent. If it has not, the transfer
+    /// fails with [`Error::SourceChanged`](crate::Error::SourceChanged).
     pub expected_size: Option<u64>,
 }
 
-/// What was sent.
+/// The result of a transfer that sends.
 #[derive(Debug)]
 pub struct Sent {
     /// Bytes of the file.
     pub bytes: u64,
-    /// Data connections that carried them.
+    /// The number of data connections that carried them.
     pub streams: u32,
-    /// The checksums of the ranges, where they were asked for.
+    /// The checksums of the ranges, if they were requested.
     pub pieces: Option<Pieces>,
 }
 
-/// What to receive, and where to put it.
+/// The parameters of a transfer that receives.
 pub struct ReceiveJob<'a> {
     pub sink: Arc<dyn WriteHandle>,
-    /// File offset = wire offset + origin (ESTO A, a window). MODE E only.
+    /// The file offset is the offset in a block's header plus the origin (ESTO A, a window). MODE E
+    /// only.
     pub origin: u64,
-    /// MODE S: the file ranges that the bytes that come belong to, in order (REST a-b,c-d); the last may be open (`u64::MAX`).
-    /// MODE E: blocks outside of these ranges are an error (lying peer).
+    /// MODE S: the file ranges that the received bytes fill in order (REST a-b,c-d). The last one
+    /// may be open (`u64::MAX`). MODE E: blocks outside of these ranges are an error of the peer.
     pub accept: RangeSet,
-    /// Compute this while the data passes (combinable kinds only).
+    /// The checksum to compute while the data passes. Kinds that cannot be combined are not
+    /// computed.
     pub checksum: Option<Algorithm>,
-    /// Do not write runs of zeros (the file is new; the caller sets its length at the end).
+    /// Runs of zeros are not written. The file must be new, and the caller sets its length at the
+    /// end.
     pub sparse: bool,
-    /// Called after each block is in the store, from any stream's thread: file range, and its checksum where computed.
-    /// What was received is reported once, but not necessarily in the blocks in which it came. An error ends the transfer.
+    /// Any stream's thread calls this after bytes are in the store, with their range in the file
+    /// and their checksum if it was computed. Each byte is reported once, but not necessarily in
+    /// the block in which it came. An error ends the transfer.
     pub written: &'a (dyn Fn(Range<u64>, Option<u32>) -> ropewalk_storage::Result<()> + Sync),
 }
 
-/// What was received.
+/// The result of a transfer that receives.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes that the store got.
+    /// Bytes that the store has taken.
     pub bytes: u64,
-    /// Data connections that brought them.
+    /// The number of data connections that brought them.
     pub streams: u32,
-    /// File ranges.
+    /// The ranges of the file that they fill.
     pub ranges: RangeSet,
-    /// The checksums of the ranges, where they were asked for.
+    /// The checksums of the ranges, if they were requested.
     pub pieces: Option<Pieces>,
 }

@@ -1,10 +1,11 @@
 //! The data plane: moves byte ranges between one store and a changing set of streams.
 //!
-//! Used by both roles. It knows ranges, buffers and streams; neither FTP replies nor users. Everything blocks;
-//! the thread that calls [`DataChannel::send`] or [`DataChannel::receive`] coordinates the transfer, serves the
-//! first stream itself and takes further threads from a [`Pool`] only for further streams.
+//! Used by both roles. It knows ranges, buffers and streams; neither FTP replies nor users.
+//! Everything blocks; the thread that calls [`DataChannel::send`] or [`DataChannel::receive`]
+//! coordinates the transfer, serves the first stream itself and takes further threads from a
+//! [`Pool`] only for further streams.
 
-// What a peer sends must never end the program.
+// Input of a peer must never end the program.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 mod ahead;

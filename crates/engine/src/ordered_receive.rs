@@ -23,7 +23,7 @@ use crate::wire::Wire;
 const HELD_LIMIT: usize = 32 << 20;
 /// And so many whatever others have of the budget.
 const HELD_ANYWAY: usize = 1 << 20;
-/// What keeping a block takes besides its bytes, about.
+/// The approximate cost of keeping a block, besides its bytes.
 const HELD_OVERHEAD: usize = 96;
 
 /// See `DataChannel::receive_writer`.
@@ -50,16 +50,17 @@ pub(crate) fn receive(
     Ok(Received { bytes, streams: delivered.streams, ranges: RangeSet::from_range(0..bytes), pieces: None })
 }
 
-/// What [`receive_with`] found.
+/// The result of [`receive_with`].
 pub(crate) struct Delivered {
     pub(crate) streams: u32,
     pub(crate) peer: SocketAddr,
 }
 
-/// What takes the bytes, in order.
+/// Takes the bytes in order.
 type Deliver<'d> = dyn FnMut(&mut Watch<'_>, SocketAddr, &[u8]) -> Result<()> + 'd;
 
-/// Receives, and gives all bytes to `deliver` in order. `start` is where the data begins on the wire of MODE E.
+/// Receives, and gives all bytes to `deliver` in order. `start` is where the data begins on the
+/// wire of MODE E.
 pub(crate) fn receive_with(
     core: &Core,
     cache: &mut Vec<Wire>,
@@ -137,7 +138,7 @@ fn receive_blocks(
     }
     order.run(reused, watch)?;
     let streams = order.transfer.ended() as u32;
-    // Connections that nobody has used yet are for the next transfer, unless it was us who made them.
+    // Unused connections are for the next transfer, unless this end made them.
     let lanes = order.lanes.into_iter().filter(|lane| core.listener().is_some() && lane.is_untouched());
     cache.extend(order.done.into_iter().chain(lanes.map(|lane| lane.wire)));
     Ok(Delivered { streams, peer })
@@ -227,7 +228,8 @@ impl Drop for Held<'_> {
 
 impl Order<'_, '_> {
     fn join(&mut self, wire: Wire) -> Result<()> {
-        // All of them are served at once, since what comes next may come over any; they take no threads.
+        // All of them are served at once, since what comes next may come over any; they take no
+        // threads.
         let limit = self.core.most_connections();
         let peer = wire.peer;
         let stream = self.transfer.add_stream().map_err(|_| Error::TooManyStreams { peer, limit })?;
@@ -245,7 +247,8 @@ impl Order<'_, '_> {
             let alive = self.lanes.len();
             watch.progress.set_streams(alive as u32);
             let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
-            // Those that are early have to wait while too much is held: what is missing comes over the others.
+            // Those that are early have to wait while too much is held: what is missing comes over
+            // the others.
             let full = !self.held.make_room(Wire::ahead_capacity());
             let served: Vec<usize> =
                 (0..alive).filter(|&at| !full || !self.lanes[at].is_early(self.next)).collect();
@@ -295,7 +298,8 @@ impl Order<'_, '_> {
         Error::OutOfOrder { missing: self.next, held: self.held.bytes as u64 }
     }
 
-    /// Serves these lanes, the oldest first: who knows the protocol is known before passers-by. Those that end are taken out.
+    /// Serves these lanes, the oldest first: who knows the protocol is known before passers-by.
+    /// Those that end are taken out.
     fn serve_all(&mut self, mut ids: Vec<u32>, shortage: &mut Shortage, watch: &mut Watch<'_>) -> Result<()> {
         ids.sort_unstable();
         for id in ids {
@@ -351,8 +355,8 @@ impl Order<'_, '_> {
                     let first = lane.stream.has_no_header();
                     match lane.stream.header_bytes(ahead, &mut self.transfer) {
                         Ok(n) => lane.wire.consume(n),
-                        // Somebody who stumbled upon the port, as long as there is another one who knows the protocol.
-                        // One that was counted among the ends is none.
+                        // This is a stranger that found the port, if another peer knows the
+                        // protocol. A stream that was counted among the ends is none.
                         Err(error)
                             if first
                                 && others_are_known

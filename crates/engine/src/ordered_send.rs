@@ -44,7 +44,7 @@ pub(crate) fn send(
                 }
                 (Ok(n), _) => filled += n,
                 (Err(e), _) if e.kind() != io::ErrorKind::WouldBlock => return Err(Error::Reader(e)),
-                // What there is may be all for a long time.
+                // More may come only after a long time.
                 (Err(_), _) if filled > 0 => break,
                 (Err(_), Some(descriptor)) => {
                     watch.wait_for_store(descriptor, PollFlags::IN, Stage::Source)?;
@@ -66,8 +66,8 @@ pub(crate) fn send(
     Ok(Sent { bytes, streams, pieces: None })
 }
 
-/// Sends what `produce` appends, until it returns false. `start` is where the data begins on the wire of MODE E. Returns
-/// the number of streams.
+/// Sends what `produce` appends, until it returns false. `start` is where the data begins on the
+/// wire of MODE E. Returns the number of streams.
 pub(crate) fn send_with(
     core: &Core,
     cache: &mut Vec<Wire>,
@@ -131,7 +131,7 @@ pub(crate) fn send_with(
     Ok(streams)
 }
 
-/// A peer that connects to a sender makes as many connections as it was told.
+/// A peer that connects to a sender makes as many connections as were agreed on.
 fn accept_all(core: &Core, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<()> {
     let wanted = core.settings.parallelism.max(1) as usize;
     let deadline = Instant::now() + core.settings.connect_timeout;

@@ -21,12 +21,13 @@ use crate::watch::Watch;
 use crate::wire::Wire;
 use crate::{Progress, Stage};
 
-/// Up to this size a copy is cheaper than `sendfile`, because header, data and end go out in one call.
+/// Up to this size a copy is cheaper than `sendfile`, because header, data and end go out in one
+/// call.
 const SMALL: u64 = 64 << 10;
 /// Bytes that `sendfile` sends in one go.
 const CHUNK: usize = 1 << 20;
 
-/// What a thread does while its connection takes no more.
+/// How a thread waits while its connection takes no more.
 pub(crate) trait Patience {
     /// Returns when it is worth to try again.
     fn blocked(&mut self, wire: &Wire) -> Result<()>;
@@ -77,13 +78,14 @@ impl Patience for Timed<'_> {
     }
 }
 
-/// Sends ranges of the file: with `sendfile` where nothing has to see the bytes, else through a buffer.
+/// Sends ranges of the file: with `sendfile` where nothing has to see the bytes, else through a
+/// buffer.
 pub(crate) struct Outlet<'a> {
     job: &'a SendJob,
     progress: &'a Progress,
     control: &'a Control,
     budget: &'a Arc<BufferBudget>,
-    /// What `sendfile` reads from.
+    /// The file that `sendfile` reads.
     file: Option<BorrowedFd<'a>>,
     ahead: Ahead,
     chunk: usize,
@@ -116,7 +118,8 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Sends `head`, the bytes of `range` of the file, and `tail`, which must not go out unless the file is as expected.
+    /// Sends `head`, the bytes of `range` of the file, and `tail`, which must not go out unless the
+    /// file is as expected.
     pub(crate) fn send(
         &mut self,
         wire: &mut Wire,
@@ -212,7 +215,8 @@ impl<'a> Outlet<'a> {
         Ok(at)
     }
 
-    /// Sends what fits in the buffer, with `head` before it, and with `tail` if it is the last. Returns where it got.
+    /// Sends what fits in the buffer, with `head` before it, and with `tail` if it is the last.
+    /// Returns where it got.
     fn send_chunk(
         &mut self,
         wire: &mut Wire,
@@ -243,7 +247,8 @@ impl<'a> Outlet<'a> {
         }
         let mut patience = Timed { inner: patience, waited: Duration::ZERO };
         let began = Instant::now();
-        // A slow stream takes seconds for a chunk, and what is measured meanwhile needs to know how far it is.
+        // A slow stream takes seconds for a chunk, and what is measured meanwhile needs to know how
+        // far it is.
         let mut payload = Payload { before: head.len(), left: wanted };
         let mut held = Duration::ZERO;
         let result = write_counted(wire, [head, data, tail], self.control, &mut patience, |n, waited| {
@@ -251,7 +256,7 @@ impl<'a> Outlet<'a> {
             held += waited;
         });
         let sealing = wire.take_sealing();
-        // Who waits counts that by itself.
+        // The waits count themselves.
         let others = sealing + patience.waited + held;
         self.progress.add_time(Stage::Network, began.elapsed().saturating_sub(others));
         self.progress.add_time(Stage::Encryption, sealing);
@@ -287,7 +292,7 @@ impl<'a> Outlet<'a> {
     }
 }
 
-/// What of the bytes that go out is payload: what comes before it and after it is not.
+/// The payload among the bytes that are sent: `before` bytes precede it, and `left` of it are left.
 struct Payload {
     before: usize,
     left: usize,

@@ -1,9 +1,10 @@
 //! The sending rate of a connection, and the bound on what waits unsent in the kernel.
 //!
-//! A send buffer that grew while the connection was fast holds megabytes that a connection which has become slow needs
-//! many seconds to send. The other streams finish, and the end of the file waits for that one. So each stream is dealt
-//! what it can send soon ([`ropewalk_protocol::mode_e::Rate`]), and the kernel keeps [`UNSENT`] of it at most.
-//! Each connection has one [`Pace`], which the thread that sends over it asks before each block.
+//! A send buffer that grew while the connection was fast holds megabytes that a connection which
+//! has become slow needs many seconds to send. The other streams finish, and the end of the file
+//! waits for that one. So each stream is dealt what it can send soon
+//! ([`ropewalk_protocol::mode_e::Rate`]), and the kernel keeps [`UNSENT`] of it at most. Each
+//! connection has one [`Pace`], which the thread that sends over it asks before each block.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use ropewalk_transport::PathStats;
 
 /// The rate is measured over spans no shorter than this, and than a round trip.
 const SPAN: Duration = Duration::from_millis(100);
-/// At its rate the connection needs this long to send what waits unsent in the kernel. Long enough for a thread that a
-/// busy host wakes late.
+/// At its rate the connection needs this long to send what waits unsent in the kernel. Long enough
+/// for a thread that a busy host wakes late.
 const UNSENT: Duration = Duration::from_millis(200);
 /// The bound is no lower than this, in bytes.
 const LEAST_UNSENT: u32 = 16 << 10;
@@ -44,8 +45,8 @@ impl Pace {
         self.since.is_none_or(|(since, _)| now.duration_since(since) >= SPAN)
     }
 
-    /// Takes the statistics of the connection. Returns the bound on unsent bytes to set, if the one that is
-    /// set is off.
+    /// Takes the statistics of the connection. Returns the bound on unsent bytes to set, if the one
+    /// that is set is off.
     pub(crate) fn learn(&mut self, stats: &PathStats, now: Instant) -> Option<u32> {
         let acknowledged = stats.delivered?;
         let Some((since, before)) = self.since else {

@@ -6,17 +6,19 @@ use std::sync::{Arc, Weak};
 
 use crate::control::Control;
 
-/// The number of streams that a data channel is to use, in MODE E: a handle that may be cloned and kept, and that keeps
-/// nothing open.
+/// The number of streams that a data channel is to use, in MODE E: a handle that may be cloned and
+/// kept, and that keeps nothing open.
 ///
-/// While a transfer is under way, streams come and go with it. A sender that connects makes further connections, each
-/// on a thread of its own from the channel's pool; a sender that listens accepts them; a receiver that connects makes
-/// them. Streams that are too many end with EOD and CLOSE (GFD.20 section 3.4) after the block that they are sending, except
-/// the first one. The number is a target: it is not reached where there is no thread to be had, where a connection
-/// cannot be made, and where the file has fewer blocks left.
+/// While a transfer runs, streams come and go with it. A sender that connects makes further
+/// connections, each on a thread of its own from the channel's pool; a sender that listens accepts
+/// them; a receiver that connects makes them. Surplus streams end with EOD and CLOSE (GFD.20
+/// section 3.4) after the block that they are sending, except the first one. The number is a
+/// target: it is not reached if no thread is free, if a connection cannot be made, or if the file
+/// has fewer blocks left.
 ///
-/// Where the receiver connects, both ends have to be told. A lower number is best told to the receiver first: as long as
-/// it wants more streams than it has, it makes a new connection for each that leaves.
+/// If the receiver connects, both ends have to know the number. The receiver should get a lower
+/// number first: as long as it wants more streams than it has, it makes a new connection for each
+/// that leaves.
 #[derive(Clone)]
 pub struct Parallelism(Arc<Target>);
 

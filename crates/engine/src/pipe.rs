@@ -15,7 +15,8 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// `None` where there is no pipe of that size to be had (descriptors, or pipe-user-pages-soft used up).
+    /// `None` where there is no pipe of that size to be had (descriptors, or pipe-user-pages-soft
+    /// used up).
     pub(crate) fn new(size: usize) -> Option<Self> {
         let (output, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
         rustix::pipe::fcntl_setpipe_size(&input, size).ok()?;

@@ -15,7 +15,8 @@ type Job = Box<dyn FnOnce() + Send>;
 /// How long a thread waits for its next job before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 
-/// A pool of threads that grows as needed up to a limit and shrinks when idle. A job that panics harms nobody else.
+/// A pool of threads that grows as needed up to a limit and shrinks when idle. A job that panics
+/// affects no other job.
 ///
 /// Dropping the pool lets the jobs that were spawned finish, and does not wait for them.
 pub struct Pool {
@@ -56,8 +57,8 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs `job` on a thread of the pool, at once or, when all are busy and there may be no more, later.
-    /// Fails only where the system gives no thread at all; the job is then dropped.
+    /// Runs `job` on a thread of the pool, at once or, when all are busy and there may be no more,
+    /// later. Fails only where the system gives no thread at all; the job is then dropped.
     ///
     /// # Errors
     /// That of the system, which gave no thread.
@@ -135,7 +136,8 @@ impl Pool {
             shared.work();
         })?;
         state.threads += 1;
-        // It has a job as good as taken: the next `spawn` must not count on it, nor this one's queue entry on another.
+        // It has a job as good as taken: the next `spawn` must not count on it, nor this one's
+        // queue entry on another.
         state.idle += 1;
         Ok(())
     }
@@ -159,7 +161,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// What a thread does. `State::idle` counts it from before it runs.
+    /// The work of a thread. `State::idle` counts the thread from before it runs.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -212,8 +214,9 @@ impl<'env> Scope<'_, 'env> {
             let guard = RunningGuard(Arc::clone(&self.running));
             let task = Task { job, value: value.take()?, _guard: guard };
             let task: Box<dyn FnOnce() + Send + 'env> = Box::new(move || task.run());
-            // SAFETY: the two types differ in the lifetime only. `Pool::scope` does not return before every
-            // `RunningGuard` is dropped, and a task, run or not, drops its guard after all that borrows from `'env`.
+            // SAFETY: the two types differ in the lifetime only. `Pool::scope` does not return
+            // before every `RunningGuard` is dropped, and a task, run or not, drops its guard after
+            // all that borrows from `'env`.
             Some(unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'env>, Job>(task) })
         });
         value.map_or(Ok(()), Err)

@@ -12,15 +12,16 @@ use crate::budget::MOST_GAPS;
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows, PathSample};
 
-/// So many ranges with gaps between them may every transfer have, and so many more are accounted for at a time, at some dozen bytes
-/// each in several places: it is the peer who decides how many there are ([`BufferBudget::add_gaps`]).
+/// So many ranges with gaps between them may every transfer have, and so many more are accounted
+/// for at a time, at some dozen bytes each in several places: it is the peer who decides how many
+/// there are ([`BufferBudget::add_gaps`]).
 const RANGES: usize = 1 << 14;
 
 /// Where a stream's time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Reading from the source store. With `sendfile`, in which reading and sending are one: waiting until the data is in
-    /// memory.
+    /// Reading from the source store. With `sendfile`, in which reading and sending are one:
+    /// waiting until the data is in memory.
     Source,
     /// Waiting for the socket.
     Network,
@@ -31,7 +32,7 @@ pub enum Stage {
     Encryption,
 }
 
-/// Figures of one transfer, shared between its threads and whoever looks on.
+/// The figures of one transfer, shared between its threads and its observers.
 #[derive(Debug, Default)]
 pub struct Progress {
     bytes: AtomicU64,
@@ -43,7 +44,7 @@ pub struct Progress {
     flows: Mutex<Option<Flows>>,
 }
 
-/// What came, and how many of its ranges are accounted for.
+/// The received ranges, and how many of them the budget counts.
 #[derive(Default)]
 struct Account {
     ranges: RangeSet,
@@ -87,7 +88,8 @@ impl Progress {
         Self::default()
     }
 
-    /// Payload bytes that the destination store has taken (receiving) or the socket has taken (sending).
+    /// Payload bytes that the destination store has taken (receiving) or the socket has taken
+    /// (sending).
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -107,14 +109,14 @@ impl Progress {
         Duration::from_nanos(self.stages[stage as usize].load(Ordering::Relaxed))
     }
 
-    /// How long streams have been in use, summed over them: what times of stages are shares of. Counts on until the last
-    /// stream is told to be gone, so it is to be asked when the transfer ends.
+    /// The time for which streams were in use, summed over them: the times of stages are shares of
+    /// it. It counts up until the last stream is gone, so ask for it when the transfer ends.
     pub fn stream_time(&self) -> Duration {
         self.lives().until(Instant::now())
     }
 
-    /// The other ends of the live data connections; asks nobody. Connections that are kept for later transfers are among
-    /// them.
+    /// The peers of the live data connections, including those that are kept for later transfers.
+    /// This needs no statistics.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.channel_flows().map(|flows| flows.peers()).unwrap_or_default()
     }
@@ -123,13 +125,14 @@ impl Progress {
         self.lives.lock()
     }
 
-    /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was there before.
+    /// Receiving: the file ranges written so far (file offsets, not wire offsets), without what was
+    /// there before.
     pub fn received(&self) -> RangeSet {
         self.received.lock().ranges.clone()
     }
 
-    /// What the kernel says of every live data connection, now. Connections that are kept for later transfers are among
-    /// them. Empty before the transfer begins.
+    /// The current statistics of every live data connection, including those that are kept for
+    /// later transfers. Empty before the transfer starts.
     pub fn flows(&self) -> Vec<Flow> {
         self.channel_flows().map(|flows| flows.sample()).unwrap_or_default()
     }

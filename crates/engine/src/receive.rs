@@ -39,7 +39,7 @@ fn receive_stream(core: &Core, job: &ReceiveJob<'_>, watch: &mut Watch<'_>) -> R
     progress.set_streams(1);
     let mut intake = Intake::new(job, progress, core, &wire);
     let result = fill(&mut wire, &mut intake, &job.accept, watch);
-    // What has come is of use whatever happened.
+    // Bytes that have come are useful whatever happened.
     let settled = intake.settle();
     result.and(settled)?;
     Ok(Received {
@@ -81,7 +81,8 @@ fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut
     }
 }
 
-/// TYPE A: lengths change on the way, so that the bytes have to be taken in order in MODE E as well.
+/// TYPE A: lengths change on the way, so that the bytes have to be taken in order in MODE E as
+/// well.
 fn receive_text(
     core: &Core,
     cache: &mut Vec<Wire>,

@@ -24,8 +24,8 @@ const LITTLE: u64 = 1 << 20;
 /// Where nothing moves for so long, those who send may be waiting for streams that wait here.
 const STANDING: Duration = Duration::from_secs(1);
 
-/// The coordinating thread's part: it accepts connections, serves those that bring little and one that brings much,
-/// and gives further ones to threads of their own.
+/// The coordinating thread's part: it accepts connections, serves those that bring little and one
+/// that brings much, and gives further ones to threads of their own.
 pub(crate) struct Hub<'h, 's, 'e, 'a> {
     shared: &'e Shared<'a>,
     scope: &'h Scope<'s, 'e>,
@@ -39,22 +39,25 @@ pub(crate) struct Hub<'h, 's, 'e, 'a> {
     next_id: u32,
     /// The version of the number of streams that was seen last.
     seen: u32,
-    /// How many further connections may be made: as many as were missing when the number was changed, and one for each
-    /// that has left. Those that cannot be made are not tried for again and again.
+    /// How many further connections may be made: as many as were missing when the number was
+    /// changed, and one for each that has left. Those that cannot be made are not tried for again
+    /// and again.
     credit: u32,
     /// Where the count of bytes stood at the beginning.
     moved: u64,
-    /// Streams that have ended with EOD as far as is known here, and those of them that can be used again.
+    /// Streams that have ended with EOD as far as is known here, and those of them that can be used
+    /// again.
     ended: u64,
     kept: Vec<(u32, Wire)>,
     shortage: Shortage,
     bytes: u64,
-    /// Streams beyond the limit need not wait any more; how much had moved when they began to, and since when that is all.
+    /// Streams beyond the limit need not wait any more; how much had moved when they began to, and
+    /// since when that is all.
     all_admitted: bool,
     standing: Option<(u64, Instant)>,
 }
 
-/// What [`Hub::serve`] left behind.
+/// The state of a stream after [`Hub::serve`].
 #[derive(PartialEq)]
 enum Served {
     Busy,
@@ -102,7 +105,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             }
             self.credit = wanted.saturating_sub(self.alive() as u32);
         }
-        // What has come already may be all there is: nothing has to be waited for then.
+        // The bytes that have come already may be all there is: then the transfer waits for
+        // nothing.
         let ids: Vec<u32> = self.local.iter().map(|inlet| inlet.id).collect();
         let mut ready = Vec::new();
         self.serve_all(&ids, watch)?;
@@ -177,10 +181,11 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         self.local.iter().position(|inlet| inlet.id == id)
     }
 
-    /// Streams that bring data, or have begun to, are as many as there may be: further ones wait, and with them those who send
-    /// over them, until others have ended. (A sender deals its blocks out to whoever takes them, so that it can wait. It
-    /// could not do without a connection that it has made. One that ends no stream before all its blocks are out, as GCT's
-    /// server, waits for those that wait here: then all are let in.)
+    /// Whether as many streams bring data, or have begun to, as there may be. Further ones wait
+    /// until others have ended, and with them their senders. (A sender deals its blocks out to the
+    /// streams that take them, so it can wait, but it needs every connection that it has made. A
+    /// sender that ends no stream before all its blocks are out, as GCT's server does, waits for
+    /// those that wait here: then all are admitted.)
     fn is_full(&self) -> bool {
         if self.all_admitted {
             return false;
@@ -190,7 +195,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             && self.local.iter().filter(|inlet| !inlet.is_untouched()).count() + self.serving >= most
     }
 
-    /// Lets all streams in where nothing moves while some wait; gives the time when that may be known.
+    /// Lets all streams in where nothing moves while some wait; gives the time when that may be
+    /// known.
     fn admit_all_in_time(&mut self) -> Option<Instant> {
         if !self.is_full() {
             self.standing = None;
@@ -254,7 +260,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         Ok(())
     }
 
-    /// Follows the number of streams that is wanted, where it is us who connect. It is the sender that ends streams.
+    /// Follows the number of streams that is wanted, where it is us who connect. It is the sender
+    /// that ends streams.
     fn steer(&mut self) {
         let shared = self.shared;
         if shared.core.listener().is_some() {
@@ -358,7 +365,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
     }
 
-    /// A stream brings much: the first one is served here, others get threads, as far as there are threads.
+    /// A stream brings much: the first one is served here, others get threads, as far as there are
+    /// threads.
     fn promote(&mut self, at: usize) {
         let id = self.local[at].id;
         if *self.hot.get_or_insert(id) == id {
@@ -378,7 +386,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         let end = match result {
             Ok(Step::Ended(end)) => Some(end),
             Ok(_) => None,
-            // Somebody who stumbled upon the port, as long as there is another one who knows the protocol.
+            // This is a stranger that found the port, if another peer knows the protocol.
             Err(e)
                 if inlet.nonsense
                     && (self.ended > 0
@@ -390,7 +398,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                 return Ok(());
             }
             Err(e) => {
-                // What has come is of use whatever happened.
+                // Bytes that have come are useful whatever happened.
                 let _ = inlet.intake.settle();
                 return Err(e);
             }
@@ -448,8 +456,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
     }
 
     pub(crate) fn finish(mut self, cache: &mut Vec<Wire>) -> Received {
-        // Connections that nobody has used yet: they may be meant for the next transfer, unless it was us who made them
-        // and the sender does not know of them.
+        // Unused connections may be meant for the next transfer, unless this end made them and the
+        // sender does not know of them.
         if self.shared.core.listener().is_none() {
             self.local.clear();
         }

@@ -1,5 +1,6 @@
 //! The state that the threads of a MODE E receiver share, and the work of a thread that serves one
-//! stream. The coordinating thread ([`crate::receive_hub`]) starts these threads and takes their messages.
+//! stream. The coordinating thread ([`crate::receive_hub`]) starts these threads and takes their
+//! messages. A thread that fails or panics reports this as its last message.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::intake::Intake;
 use crate::job::ReceiveJob;
 use crate::wire::Wire;
 
-/// What the threads of a transfer share.
+/// The shared state of a transfer.
 pub(crate) struct Shared<'a> {
     pub(crate) core: &'a Core,
     pub(crate) job: &'a ReceiveJob<'a>,
@@ -27,15 +28,15 @@ pub(crate) struct Shared<'a> {
     arrived: Mutex<Arrived>,
 }
 
-/// What is in the store and was reported.
+/// The bytes that are in the store and were reported.
 pub(crate) struct Arrived {
     pub(crate) ranges: RangeSet,
     pub(crate) pieces: Option<Pieces>,
 }
 
-/// What a thread tells the coordinating one.
+/// A report of a thread to the coordinating thread.
 pub(crate) enum Message<'a> {
-    /// `further`: it was not to be made from the start.
+    /// `further`: the transfer did not start with it.
     Connected {
         wire: Result<Wire>,
         further: bool,
@@ -70,7 +71,7 @@ impl<'a> Shared<'a> {
         std::mem::take(&mut *self.messages.lock())
     }
 
-    /// Puts what a stream has reported together with what others have.
+    /// Adds the bytes that a stream has reported to those of the others.
     pub(crate) fn gather(&self, intake: &mut Intake<'a>) {
         let mut arrived = self.arrived.lock();
         arrived.ranges.union(&std::mem::take(&mut intake.ranges));
@@ -80,13 +81,13 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// What all streams have reported.
+    /// Returns the bytes that all streams have reported.
     pub(crate) fn take_arrived(&self) -> Arrived {
         let mut arrived = self.arrived.lock();
         Arrived { ranges: std::mem::take(&mut arrived.ranges), pieces: arrived.pieces.take() }
     }
 
-    /// What a thread does that makes a further connection.
+    /// The work of a thread that makes a connection.
     pub(crate) fn connect(&self, further: bool) {
         let wait = &mut connect::Stoppable(&self.core.control);
         let connect = || self.core.connect_waiting(0, Duration::MAX, wait);
@@ -94,7 +95,7 @@ impl<'a> Shared<'a> {
         self.post(connected.map_or(Message::Panicked, |wire| Message::Connected { wire, further }));
     }
 
-    /// What a stream's own thread does.
+    /// The work of a thread that serves a stream.
     pub(crate) fn serve(&self, mut inlet: Inlet<'a>) {
         let served = catch_unwind(AssertUnwindSafe(move || {
             let result = self.drive(&mut inlet);

@@ -1,4 +1,5 @@
-//! Receiving into what takes bytes in order, and only as fast as somebody else takes them from there: a pipe, a terminal.
+//! Receiving into a destination that takes bytes in order, and only as fast as a reader takes them
+//! from there: a pipe, a terminal.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -17,7 +18,8 @@ use crate::ordered_receive;
 use crate::watch::Watch;
 use crate::wire::Wire;
 
-/// The bytes follow one another from where the first accepted range begins; positions mean nothing there.
+/// The bytes follow one another from where the first accepted range begins; positions mean nothing
+/// there.
 pub(crate) fn receive(
     core: &Core,
     cache: &mut Vec<Wire>,

@@ -38,7 +38,8 @@ fn send_stream(core: &Core, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent
     Ok(Sent { bytes: outlet.bytes, streams: 1, pieces: outlet.pieces.take() })
 }
 
-/// TYPE A: lengths change on the way, so that the bytes go in order over one stream in MODE E as well.
+/// TYPE A: lengths change on the way, so that the bytes go in order over one stream in MODE E as
+/// well.
 fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent> {
     let mut outlet = Outlet::new(job, watch.progress, &core.control, &core.budget, usize::MAX);
     let mut buffer = core.budget.take(MIN_BUFFER);

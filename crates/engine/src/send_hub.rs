@@ -23,7 +23,8 @@ const RECEIVER_READS: u64 = 64 << 20;
 /// Connections whose streams have left are looked at so often.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// The coordinating thread's part: it serves the first stream, gives others to threads, and ends those that got none.
+/// The coordinating thread's part: it serves the first stream, gives others to threads, and ends
+/// those that got none.
 pub(crate) struct Hub<'h, 's, 'e, 'a, 'w, 'v> {
     shared: &'e Shared<'a>,
     scope: &'h Scope<'s, 'e>,
@@ -37,11 +38,12 @@ pub(crate) struct Hub<'h, 's, 'e, 'a, 'w, 'v> {
     /// Threads that make a connection, and that serve a stream.
     connecting: usize,
     serving: usize,
-    /// The version of the number of streams that was seen last, and whether connections may be missing for it.
+    /// The version of the number of streams that was seen last, and whether connections may be
+    /// missing for it.
     seen: u32,
     missing: bool,
-    /// No further connections are made before so many bytes have gone through sockets, unless the receiver is known to be
-    /// ready.
+    /// No further connections are made before so many bytes have gone through sockets, unless the
+    /// receiver is known to be ready.
     gate: Option<u64>,
     /// Connections that peers have made, and are to make.
     accepted: usize,
@@ -99,7 +101,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         let active = shared.core.listener().is_none();
         self.accepted = wires.len();
         if !active {
-            // Who connects to us opens as many connections as it was told, once.
+            // A peer that connects opens as many connections as were agreed on, once.
             self.promised =
                 if reused { wires.len() } else { shared.core.settings.parallelism.max(1) as usize };
             shared.sender().promise_streams(self.promised as u64);
@@ -163,14 +165,16 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         stream
     }
 
-    /// Follows the number of streams that is wanted. Streams with a thread see for themselves whether they are too many.
+    /// Follows the number of streams that is wanted. Streams with a thread see for themselves
+    /// whether they are too many.
     fn steer(&mut self) -> Result<()> {
         let (version, wanted) = self.shared.core.parallelism.state();
         self.missing |= std::mem::replace(&mut self.seen, version) != version;
         if !self.missing {
             return Ok(());
         }
-        // Not once all is dealt out: the first stream, which counts the others, may have ended then.
+        // Not once all is dealt out: the first stream, which counts the others, may have ended
+        // then.
         while let Some(end) = self.surplus(wanted) {
             let Some(Stream { mut wire, .. }) = self.take_idle() else { break };
             self.send(&mut wire, None, Some(end))?;
@@ -203,8 +207,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         sender.leave(last.id)
     }
 
-    /// Makes further connections, each on the thread that will serve it, after streams without a thread have got one.
-    /// False where some have to wait until others are gone.
+    /// Makes further connections, each on the thread that will serve it, after streams without a
+    /// thread have got one. False where some have to wait until others are gone.
     fn connect_more(&mut self, wanted: u32) -> bool {
         let shared = self.shared;
         let (left, joined) = {
@@ -238,7 +242,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         wanted <= most
     }
 
-    /// True where a peer's further connection is of use. The peer makes it when it likes, or not at all.
+    /// True where a peer's further connection is of use. The peer makes it when it likes, or not at
+    /// all.
     fn wants_more(&self) -> bool {
         let sender = self.shared.sender();
         let expected = sender.active() + self.promised.saturating_sub(self.accepted) as u64;
@@ -269,7 +274,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
     fn serve(&mut self, mut first: Stream) -> Result<()> {
         first.wire.restart_pace();
         loop {
-            // While a connection is being made this stream does not end, so that it can be the one that counts it.
+            // While a connection is being made this stream does not end, so that it can be the one
+            // that counts it.
             while self.shared.sender().remaining() == 0 && self.connecting > 0 {
                 self.look(None, true)?;
             }
@@ -310,7 +316,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         result.map_err(|e| self.cause(e))
     }
 
-    /// Why a stream of this thread has failed: where another one has failed at our end, the receiver may have closed all.
+    /// Why a stream of this thread has failed: where another one has failed at our end, the
+    /// receiver may have closed all.
     fn cause(&self, error: Error) -> Error {
         if !error.is_network() {
             return error;
@@ -322,7 +329,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         self.shared.take_messages().into_iter().find_map(ours).unwrap_or(error)
     }
 
-    /// Ends the streams that nobody serves, once there is nothing left for them to carry.
+    /// Ends the streams without a thread, once there is nothing left for them to carry.
     fn end_idle(&mut self) -> Result<()> {
         if self.shared.sender().remaining() > 0 {
             return Ok(());
@@ -340,7 +347,8 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
         Ok(())
     }
 
-    /// Sees to everything but the data: messages of threads, connections that peers make, the attendant.
+    /// Sees to everything but the data: messages of threads, connections that peers make, the
+    /// attendant.
     fn look(&mut self, wire: Option<&Wire>, wait: bool) -> Result<()> {
         let mut news = false;
         for message in self.shared.take_messages() {

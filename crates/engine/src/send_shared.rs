@@ -1,5 +1,6 @@
-//! The state that the threads of a MODE E sender share, and the work of a thread that serves one stream.
-//! The coordinating thread ([`crate::send_hub`]) starts these threads and takes their messages.
+//! The state that the threads of a MODE E sender share, and the work of a thread that serves one
+//! stream. The coordinating thread ([`crate::send_hub`]) starts these threads and takes their
+//! messages. A thread that fails or panics reports this as its last message.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,26 +18,28 @@ use crate::job::SendJob;
 use crate::outlet::{Alone, Outlet, Patience, encode};
 use crate::wire::Wire;
 
-/// The transfer goes on without a further connection that takes longer, but cannot end before.
+/// The time limit of a further connection. The transfer continues without one that takes longer,
+/// but it cannot end before this limit.
 const FURTHER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the threads of a transfer share.
+/// The shared state of a transfer.
 pub(crate) struct Shared<'a> {
     pub(crate) core: &'a Core,
     job: &'a SendJob,
     pub(crate) progress: &'a Progress,
     block_size: u64,
-    /// Connections under way that have not been added to `sender` yet: goes down while that is locked.
+    /// The number of connections that are being made. It decreases while `sender`, to which the
+    /// connection is then added, is locked.
     pub(crate) joining: AtomicU32,
-    /// Streams that no thread serves.
+    /// The number of streams without a thread.
     pub(crate) idle: AtomicU32,
     sender: Mutex<Sender>,
     messages: Mutex<Vec<Message>>,
 }
 
-/// What a thread tells the coordinating one.
+/// A report of a thread to the coordinating thread.
 pub(crate) enum Message {
-    /// A further connection is up and will send, or there is none.
+    /// A further connection is made and will send, or it could not be made.
     Connected(Result<()>),
     Ended(Result<Box<Done>>),
 }
@@ -44,13 +47,13 @@ pub(crate) enum Message {
 /// A stream that has sent its end.
 pub(crate) struct Done {
     pub(crate) wire: Wire,
-    /// It has ended before the others.
+    /// It has ended before the others because it was surplus.
     pub(crate) left: bool,
     pub(crate) bytes: u64,
     pub(crate) pieces: Option<Pieces>,
 }
 
-/// What a stream with a thread of its own has sent.
+/// The bytes that a stream with its own thread has sent.
 struct Sum {
     left: bool,
     bytes: u64,
@@ -87,12 +90,12 @@ impl<'a> Shared<'a> {
         std::mem::take(&mut *self.messages.lock())
     }
 
-    /// Blocks that are left to send, at most.
+    /// The maximum number of blocks that are left to send.
     pub(crate) fn blocks_left(&self, sender: &Sender) -> u64 {
         sender.remaining().div_ceil(self.block_size)
     }
 
-    /// The end of a stream that is one too many, and may leave.
+    /// Returns the end of a stream that is surplus and may leave.
     fn leave(&self, sender: &mut Sender, id: StreamId) -> Option<Header> {
         let wanted = u64::from(self.core.parallelism.get()) + u64::from(self.idle.load(Ordering::SeqCst));
         if sender.active() > wanted { sender.leave(id) } else { None }
@@ -103,7 +106,7 @@ impl<'a> Shared<'a> {
         Outlet::new(self.job, self.progress, control, budget, settings.block_size)
     }
 
-    /// What a thread does that makes its own connection.
+    /// The work of a thread that makes the connection of its stream.
     pub(crate) fn connect_and_serve(&self) {
         let wait = &mut connect::Stoppable(&self.core.control);
         let connected = caught(|| self.core.connect_waiting(0, FURTHER_PATIENCE, wait));
@@ -121,15 +124,15 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// What a stream's own thread does.
+    /// The work of a thread that serves a stream.
     pub(crate) fn serve(&self, mut wire: Wire, id: StreamId) {
         match caught(|| self.drive(&mut wire, id)) {
             Ok(Sum { left, bytes, pieces }) => {
                 self.post(Message::Ended(Ok(Box::new(Done { wire, left, bytes, pieces }))));
             }
             Err(e) => {
-                // Before the connection goes: the receiver may close the others at once, and what they then run into
-                // is not the cause.
+                // The report precedes the end of the connection. The receiver may then close the
+                // other connections at once, and their errors are not the cause.
                 self.post(Message::Ended(Err(e)));
                 drop(wire);
             }
@@ -181,7 +184,7 @@ fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Where no block is left, the end of the stream can go with the last one.
+/// Returns the end of the stream if no block is left, so that it is sent with the last block.
 pub(crate) fn end_if_last(sender: &mut Sender, id: StreamId) -> Option<Header> {
     match (sender.remaining() == 0).then(|| sender.next(id))? {
         Some(Next::End(header)) => Some(header),

@@ -9,26 +9,30 @@ use ropewalk_transport::Options;
 
 use crate::Bandwidth;
 
-/// What holds for every transfer over a data channel.
+/// The settings of every transfer over a data channel.
 #[derive(Clone, Debug)]
 pub struct ChannelSettings {
     pub mode: Mode,
     pub representation: RepresentationType,
-    /// Streams in MODE E at first, see [`DataChannel::parallelism`]; at least 1. Where the receiver connects, both ends
-    /// must have agreed on it: the first transfer fails where fewer connections come.
+    /// The number of streams in MODE E at the start; at least 1. See
+    /// [`DataChannel::parallelism`](crate::DataChannel::parallelism). If the receiver connects,
+    /// both ends must have agreed on it: the first transfer fails if fewer connections come.
     pub parallelism: u32,
-    /// Payload bytes of a MODE E block that we send.
+    /// Payload bytes of each MODE E block that this end sends.
     pub block_size: usize,
+    /// The options of the driver for connections that this end makes.
     pub options: Options,
-    /// How long to wait for the first connection, made or accepted.
+    /// The time limit of the first connection, made or accepted.
     pub connect_timeout: Duration,
-    /// Break off when no byte moved for so long.
+    /// A transfer fails after this time without a moved byte.
     pub stall_timeout: Option<Duration>,
-    /// Most streams that a receiver takes data from at a time. Others, up to 128 connections in all, wait until one of those
-    /// has ended; more end the transfer with an error.
+    /// The maximum number of streams that a receiver reads at a time. Further connections, up to
+    /// 128 in all, wait until one of those streams has ended. More connections end the transfer
+    /// with an error.
     pub max_streams: u32,
-    /// Accept data connections only from this address; others are closed at once and do no harm.
+    /// The only address from which data connections are accepted. Others are closed at once, and do
+    /// not affect the transfer.
     pub only_from: Option<IpAddr>,
-    /// What this channel and all others that share it keep to.
+    /// The limit on the rate of this channel together with all others that share it.
     pub bandwidth: Option<Arc<Bandwidth>>,
 }

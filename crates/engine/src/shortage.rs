@@ -8,9 +8,11 @@ use crate::connect::Core;
 use crate::error::{Error, Result};
 
 pub(crate) struct Shortage {
-    /// Whether the transfer began with connections of the last one: who closes them does not connect again.
+    /// Whether the transfer began with connections of the last one: who closes them does not
+    /// connect again.
     reused: bool,
-    /// A connection that was lost before it brought anything: harmless unless one is missing in the end.
+    /// A connection that was lost before it brought anything: harmless unless one is missing in the
+    /// end.
     lost: Option<Error>,
     since: Option<Instant>,
 }
@@ -24,8 +26,9 @@ impl Shortage {
         self.lost.get_or_insert(error);
     }
 
-    /// Fails where the connections that the transfer lacks are not to be expected any more; otherwise, until when to wait
-    /// for them. `alive` may take part yet, `made` is how many there were in all.
+    /// Fails where the connections that the transfer lacks are not to be expected any more;
+    /// otherwise, until when to wait for them. `alive` may take part yet, `made` is how many there
+    /// were in all.
     pub(crate) fn check(
         &mut self,
         core: &Core,
@@ -52,7 +55,8 @@ impl Shortage {
     }
 }
 
-/// True while further connections may belong to this transfer. Those that come later wait for the next one.
+/// True while further connections may belong to this transfer. Those that come later wait for the
+/// next one.
 pub(crate) fn wants_more(core: &Core, transfer: &Receiver, alive: usize) -> bool {
     core.open_listener().is_some()
         && transfer.announced().is_none_or(|n| transfer.ended() + (alive as u64) < n)

@@ -1,4 +1,5 @@
-//! The coordinating thread's waiting: for sockets, its own threads, its attendant and the clock at once.
+//! The coordinating thread's waiting: for sockets, its own threads, its attendant and the clock at
+//! once.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,7 +17,7 @@ use crate::{Attendant, Progress, Stage};
 
 /// Attendants are promised a tick every 250 ms.
 const TICK: Duration = TIME_LIMIT;
-/// While data flows nobody has to be polled for more often.
+/// While data flows, the descriptors need not be polled more often.
 const GLANCE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Watch<'a> {
@@ -60,7 +61,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The first data connection is up. Told once.
+    /// Reports once that the first data connection is up.
     pub(crate) fn begun(&mut self, reused: bool) -> Result<()> {
         if self.begun {
             return Ok(());
@@ -75,8 +76,8 @@ impl<'a> Watch<'a> {
         self.attendant.receiver_ready()
     }
 
-    /// Between two blocks: what is due by the clock, and from time to time the descriptors, without waiting for them.
-    /// `ready` gets the indices of `interests` that can be served.
+    /// Between two blocks: what is due by the clock, and from time to time the descriptors, without
+    /// waiting for them. `ready` gets the indices of `interests` that can be served.
     pub(crate) fn check(&mut self, interests: &[Readiness<'_>], ready: &mut Vec<usize>) -> Result<()> {
         ready.clear();
         let now = self.pulse()?;
@@ -89,8 +90,8 @@ impl<'a> Watch<'a> {
         self.poll(interests, Duration::ZERO, ready)
     }
 
-    /// Waits until one of `interests` can be served, another thread calls [`Control::wake`], or at most to the next tick
-    /// or the deadline.
+    /// Waits until one of `interests` can be served, another thread calls [`Control::wake`], or at
+    /// most to the next tick or the deadline.
     pub(crate) fn wait(
         &mut self,
         interests: &[Readiness<'_>],

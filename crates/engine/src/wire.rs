@@ -17,7 +17,8 @@ use crate::pace::Pace;
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
 
-/// Bytes that come after a file's end belong to the next file: they stay here until it is asked for.
+/// Bytes that come after a file's end belong to the next file: they stay here until it is asked
+/// for.
 pub(crate) struct Wire {
     /// Dropped first: the connection is open as long as it is listed.
     pub(crate) listed: Listed,
@@ -34,7 +35,8 @@ pub(crate) struct Wire {
     blocking: Option<Registration>,
     /// The connection's sealing time as it was last asked for.
     sealed: Duration,
-    /// `None` for a connection within the host, which has nothing to gain from it, and for one that is not measured.
+    /// `None` for a connection within the host, which has nothing to gain from it, and for one that
+    /// is not measured.
     pace: Option<Pace>,
 }
 
@@ -64,7 +66,8 @@ impl Wire {
         })
     }
 
-    /// For a thread of its own: calls wait, but not longer than [`TIME_LIMIT`], and the transfer's end breaks them off.
+    /// For a thread of its own: calls wait, but not longer than [`TIME_LIMIT`], and the transfer's
+    /// end breaks them off.
     pub(crate) fn set_blocking(&mut self, control: &Arc<Control>) -> io::Result<()> {
         if self.blocking.is_none() {
             if !self.limited {
@@ -77,8 +80,8 @@ impl Wire {
         Ok(())
     }
 
-    /// For the coordinating thread, which waits with `poll` for several things at once: no call waits. A new wire is
-    /// so, and nothing but its owner breaks it off.
+    /// For the coordinating thread, which waits with `poll` for several things at once: no call
+    /// waits. A new wire is so, and nothing but its owner breaks it off.
     pub(crate) fn set_nonblocking(&mut self) -> io::Result<()> {
         if self.blocking.take().is_some() {
             self.connection.set_nonblocking(true)?;
@@ -86,7 +89,7 @@ impl Wire {
         Ok(())
     }
 
-    /// What protecting the bytes has taken since this was asked last.
+    /// The time that protecting the bytes took since the last call.
     pub(crate) fn take_sealing(&mut self) -> Duration {
         let all = self.connection.sealing();
         all.saturating_sub(std::mem::replace(&mut self.sealed, all))
@@ -121,7 +124,8 @@ impl Wire {
         self.connection.readiness(interest)
     }
 
-    /// Ends a connection of MODE S. After a failure, its end must not look like that of a whole file.
+    /// Ends a connection of MODE S. After a failure, its end must not look like that of a whole
+    /// file.
     pub(crate) fn close(mut self, result: Result<()>) -> Result<()> {
         let peer = self.peer;
         match result {
@@ -171,8 +175,8 @@ impl Wire {
         Ok(n)
     }
 
-    /// Reads into `buffer`, and up to `beyond` bytes that follow into the buffer ahead, which has to be empty.
-    /// Returns the bytes that went to `buffer`; 0 is the end.
+    /// Reads into `buffer`, and up to `beyond` bytes that follow into the buffer ahead, which has
+    /// to be empty. Returns the bytes that went to `buffer`; 0 is the end.
     pub(crate) fn read_into(&mut self, buffer: &mut [u8], beyond: usize) -> io::Result<usize> {
         if beyond == 0 {
             let n = retry(|| self.connection.read(buffer))?;

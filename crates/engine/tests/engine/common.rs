@@ -276,7 +276,7 @@ pub(crate) fn sum_of(algorithm: Algorithm, data: &[u8]) -> String {
     format!("{:08x}", ropewalk_storage::checksum::block_sum(algorithm, data))
 }
 
-/// Breaks off when told to, and counts what it is told.
+/// Aborts the transfer at a given time or byte, and counts its calls.
 #[derive(Default)]
 pub(crate) struct Script {
     pub(crate) begun: Mutex<Vec<bool>>,

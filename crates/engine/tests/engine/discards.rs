@@ -1,4 +1,4 @@
-//! Receiving what nobody keeps.
+//! Receiving into a store that keeps nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn what_nobody_keeps_is_counted_and_not_read() {
             assert_eq!((&received.ranges, &told.into_inner()), (&all, &all));
             let given = sink.1.load(Ordering::Relaxed);
             match checksum {
-                // What came together with a header.
+                // These bytes came together with a header.
                 None => assert!(given < SIZE / 4, "{mode:?}, {streams}: {given} bytes were read"),
                 Some(algorithm) => {
                     assert_eq!(given, SIZE);

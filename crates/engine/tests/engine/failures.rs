@@ -75,7 +75,7 @@ fn stalls_are_found() {
         assert!(matches!(error, Error::Stalled { .. }), "{error}");
         assert!(began.elapsed() >= SHORT && began.elapsed() < PATIENCE / 2);
     }
-    // Sending to somebody who does not read.
+    // Sending to a peer that does not read.
     for (mode, streams) in [(Mode::Stream, 1), (Mode::ExtendedBlock, 1), (Mode::ExtendedBlock, 3)] {
         for plain in [true, false] {
             let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -199,7 +199,8 @@ fn a_source_of_another_size_than_expected_never_looks_whole(net: &Net) {
 /// The receiver that loses one stream closes the others: what they run into is not why.
 #[test]
 fn the_stream_that_failed_first_tells_why() {
-    /// Fails in other threads once the first reads its second block, which it gets when all connections are closed.
+    /// Fails in other threads once the first reads its second block, which it gets when all
+    /// connections are closed.
     struct Failing {
         file: Arc<TestFile>,
         first: ThreadId,
@@ -245,7 +246,8 @@ fn the_stream_that_failed_first_tells_why() {
         scope.spawn(|| {
             let first = listener.accept().unwrap().0;
             let mut second = listener.accept().unwrap().0;
-            // It brings nothing before it is closed, while the first has brought what nobody reads: the end is a reset.
+            // It brings nothing before it is closed, while the first has brought bytes that are not
+            // read: the end is a reset.
             assert_eq!(second.read_to_end(&mut Vec::new()).unwrap(), 0);
             assert_eq!(first.peek(&mut [0]).unwrap(), 1);
             drop(first);
@@ -395,7 +397,7 @@ fn a_breaker_ends_whatever_goes_on() {
             });
             let error = channel.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap_err();
             assert!(matches!(error, Error::Aborted), "{error}");
-            // What is cut off in MODE S must not look like a whole file.
+            // A truncated stream in MODE S must not look like a whole file.
             assert!(reading.join().unwrap().is_err() || mode == Mode::ExtendedBlock);
         });
     }
@@ -414,7 +416,7 @@ fn a_full_disk_is_named(net: &Net) {
         assert!(matches!(&error, Error::Store(e) if e.kind() == ErrorKind::NoSpace), "{error}");
         assert!(matches!(sent.unwrap_err(), Error::Io { .. }));
     }
-    // What `splice` cannot write is reported as an ordinary write reports it.
+    // A failure of `splice` is reported as an ordinary write reports it.
     let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, 1);
     let source = TestFile::new(&data(3_000_000), true);
     let file = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -559,7 +561,7 @@ fn connecting_takes_no_longer_than_it_may() {
     }
 }
 
-/// What is sent comes when it comes: only where the network is at fault has the transfer stalled.
+/// A sender waits for its source: only if the network is at fault has the transfer stalled.
 fn a_source_that_takes_its_time_is_no_stall(net: &Net) {
     struct Late<'s> {
         script: &'s Script,

@@ -137,7 +137,7 @@ fn too_many_connections_end_the_transfer() {
     assert!(matches!(error, Error::TooManyStreams { limit: 128, .. }), "{error}");
 }
 
-/// Which of them bring something, and in what order they are accepted, nobody knows beforehand.
+/// Which of them bring something, and in what order they are accepted, is not known beforehand.
 #[test]
 fn streams_beyond_the_limit_wait_for_others() {
     const ALL: usize = 7;
@@ -165,7 +165,8 @@ fn streams_beyond_the_limit_wait_for_others() {
             open = (0..ALL).map(|_| TcpStream::connect(address).unwrap()).collect();
         }
         thread::scope(|scope| {
-            // Those that have nothing to bring say so last, as a sender does that is busy with another one meanwhile.
+            // Those that have nothing to bring say so last, as a sender does that is busy with
+            // another one meanwhile.
             let (last, first) = scripts.split_at(idle);
             let (quiet, busy) = open.split_at_mut(idle);
             scope.spawn(move || {
@@ -345,7 +346,7 @@ fn connections_wait_for_descriptors() {
             assert_eq!(contents, b"abc");
         }
     }
-    // Where it stays so, that is what is told.
+    // If the shortage lasts, it is the error.
     let (listener, address) = listen(&tcp());
     let short = Box::new(Short(listener, AtomicU32::new(u32::MAX)));
     let settings = ChannelSettings { connect_timeout: SHORT, ..settings(Mode::ExtendedBlock, 1) };

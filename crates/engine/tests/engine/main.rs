@@ -1,4 +1,5 @@
-//! The engine from outside: two ends over loopback, and ends that meet peers who lie, stall or vanish.
+//! The engine from outside: two ends over loopback, and ends that meet peers who lie, stall or
+//! vanish.
 
 #![allow(clippy::unwrap_used)]
 

@@ -83,7 +83,8 @@ fn checksums_of_what_passes(net: &Net) {
     }
 }
 
-/// A store in which whole MiB are best written at a time now and then: a disk that direct writes are tried on.
+/// A store in which whole MiB are best written at a time now and then: a disk that direct writes
+/// are tried on.
 struct Turning {
     file: Arc<TestFile>,
     /// Bytes of each write.
@@ -334,7 +335,8 @@ fn connections_come_and_go_with_the_parallelism(net: &Net) {
         let progress = Progress::new();
         thread::scope(|scope| {
             let sent = scope.spawn(|| sender.send(&send_job(&source), &mut Ready, &progress).unwrap());
-            // What the sockets hold is a part of the file: as long as nobody reads, there is time to connect.
+            // The sockets hold a part of the file: as long as the peer does not read, there is time
+            // to connect.
             while progress.streams() < expected && !sent.is_finished() {
                 thread::yield_now();
             }
@@ -389,7 +391,7 @@ fn text_is_converted_both_ways() {
         roundtrip(&mut sender, &mut receiver, &text, true);
         roundtrip(&mut sender, &mut receiver, b"", true);
     }
-    // What is on the wire.
+    // The bytes as they are sent.
     let (listener, address) = listen(&tcp());
     let mut settings = settings(Mode::Stream, 1);
     settings.representation = RepresentationType::Ascii;

@@ -55,7 +55,7 @@ pub(crate) fn receive(channel: &mut DataChannel, accept: RangeSet) -> (Result<Re
     (result, sink.contents())
 }
 
-/// What comes of peers that send these bytes.
+/// Returns the result of receiving from peers that send these bytes.
 pub(crate) fn received(scripts: &[(Vec<u8>, bool)]) -> (Result<Received, Error>, Vec<u8>) {
     let (mut channel, address) = receiver(Mode::ExtendedBlock);
     let _open = play(address, scripts);

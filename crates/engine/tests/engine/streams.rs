@@ -69,7 +69,7 @@ impl Quota {
                 *left += BLOCK as u64;
                 self.more.notify_all();
             }
-            // What was let through needs a moment.
+            // The bytes that were let through need a moment.
             self.more.wait_for(&mut left, Duration::from_millis(2));
         }
     }
@@ -138,7 +138,8 @@ fn a_sender_that_listens_follows_the_number(net: &Net) {
     let numbers = [sender.parallelism(), receiver.parallelism()];
     let (sent, _) = steered(&mut sender, &mut receiver, 30_000_000, |quota, sending, receiving| {
         for n in [2, 6, 3, 1, 4, 5] {
-            // The receiver first: it makes a new connection for one that leaves while it wants as many as before.
+            // The receiver first: it makes a new connection for one that leaves while it wants as
+            // many as before.
             numbers[1].set(n);
             numbers[0].set(n);
             quota.until("streams of the sender", || sending.streams() == n);
@@ -211,7 +212,8 @@ fn the_kernel_is_asked_about_every_connection() {
     let (sent, _) = steered(&mut sender, &mut receiver, 20_000_000, |quota, sending, receiving| {
         quota.until("streams", || sending.streams() == 3 && receiving.streams() == 3);
         quota.until("data", || sending.bytes() > 2_000_000);
-        // The kernel counts it in ticks of its clock, of which a stream within a host may need none for a long time.
+        // The kernel counts it in ticks of its clock, of which a stream within a host may need none
+        // for a long time.
         quota.until("time", || sending.path().busy > Duration::ZERO);
         let (there, path) = (sending.flows(), sending.path());
         assert_eq!((there.len(), path.streams), (3, 3));
@@ -280,7 +282,8 @@ fn wander(targets: &[(u32, u64)], numbers: &[Parallelism], progress: &Progress, 
     }
 }
 
-/// The numbers change all the time, and far more connections come and go than there may be at a time.
+/// The numbers change all the time, and far more connections come and go than there may be at a
+/// time.
 fn a_storm_of_changes(net: &Net) {
     for sender_listens in [false, true] {
         let mut limited = small_blocks(4);
@@ -395,7 +398,8 @@ fn read_stream(stream: &mut TcpStream) {
     }
 }
 
-/// The thread that coordinates, and serves the first stream, is not the last to end; nothing else wakes it then.
+/// The thread that coordinates, and serves the first stream, is not the last to end; nothing else
+/// wakes it then.
 #[test]
 fn a_transfer_ends_with_its_last_stream() {
     let mut late = Duration::ZERO;
