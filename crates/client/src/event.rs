@@ -1,17 +1,23 @@
 //! Everything that a copy tells while it runs: the progress bar, `--json`, logs and tests read the same events.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Summary;
 
 /// Numbers the files of a run, from 0.
 pub type FileId = u64;
 
+/// The version of the serialised form of [`Event`] and [`Summary`]. It grows if a field changes its
+/// meaning or goes; new fields and events do not change it.
+pub const EVENT_SCHEMA: u32 = 1;
+
 /// One event. Serialised with a tag `event`; byte counts are plain numbers, times are in seconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// A session with a server is begun: connecting, log-in, and what people are asked for it.
     Connecting {
@@ -54,11 +60,11 @@ pub enum Event {
         /// Commands ahead on each control connection, to cover a round trip.
         pipeline: u32,
         /// Of new connections; `None` is the host's own.
-        congestion_control: Option<&'static str>,
+        congestion_control: Option<Cow<'static, str>>,
         /// What the last span reached.
         bits_per_second: f64,
         /// A fixed name, and the same in words.
-        reason: &'static str,
+        reason: Cow<'static, str>,
         why: String,
     },
     FileDone {
@@ -131,5 +137,90 @@ pub fn no_events() -> Arc<dyn EventSink> {
 impl<F: Fn(Event) + Send + Sync> EventSink for F {
     fn event(&self, event: Event) {
         self(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{FailureKind, FileFailure, SlowestPart, StageTimes, TunedPath};
+
+    fn summary() -> Summary {
+        let tuned = TunedPath {
+            path: "here -> there".into(),
+            streams: 8,
+            usual: 8,
+            most: 16,
+            bits_per_second: 1e9,
+            decisions: 3,
+            reason: "best between 4 and 16".into(),
+            buffers: None,
+            buffers_matter: true,
+        };
+        let failure = FileFailure {
+            source: "a".into(),
+            destination: "b".into(),
+            kind: FailureKind::NoSpace,
+            error: "no space".into(),
+        };
+        Summary {
+            files_done: 1,
+            files_skipped: 2,
+            files_failed: 3,
+            directories: 4,
+            removed: 5,
+            bytes: u64::MAX,
+            bytes_resumed: 6,
+            seconds: 0.5,
+            bytes_done: 7,
+            bytes_verified: 8,
+            streams: 9,
+            files_in_flight: 10,
+            retries: 11,
+            tuned: vec![tuned],
+            cpu_seconds: 0.25,
+            slowest: SlowestPart::SourceRead { share: 0.5 },
+            stages: StageTimes { streams: 1.0, ..StageTimes::default() },
+            interrupted: true,
+            unrecorded: 0,
+            failures: vec![failure],
+            failed_for: Some(FailureKind::NoSpace),
+        }
+    }
+
+    #[test]
+    fn events_survive_serialisation() {
+        let text = || "x \u{1F600} \"y\"".to_owned();
+        let events = [
+            Event::Connecting { peer: text() },
+            Event::Planned { files: 1, bytes: 2, complete: true },
+            Event::FileStarted { id: 1, source: text(), destination: text(), size: None, resumed_from: 3 },
+            Event::Tuned {
+                path: text(),
+                streams: 8,
+                files: 1,
+                pipeline: 1,
+                congestion_control: Some("bbr".into()),
+                bits_per_second: 2.5e8,
+                reason: "growing".into(),
+                why: text(),
+            },
+            Event::FileFailed { id: 1, source: text(), error: text(), retry_in: Some(0.5) },
+            Event::Dialogue { peer: text(), direction: '>', line: text() },
+            Event::Finished(Box::new(summary())),
+        ];
+        for event in events {
+            let text = serde_json::to_string(&event).unwrap();
+            let read: Event = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, event, "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_of_a_newer_program_are_ignored() {
+        let text = r#"{"schema":1,"event":"connecting","peer":"a","new":[1]}"#;
+        let event: Event = serde_json::from_str(text).unwrap();
+        assert_eq!(event, Event::Connecting { peer: "a".into() });
     }
 }

@@ -163,7 +163,7 @@ pub use cancel::Cancel;
 pub use copy::{CopyError, copy, copy_with};
 pub use entry::{DANGLING, Entry};
 pub use error::RemoteError;
-pub use event::{Event, EventSink, FileId, no_events};
+pub use event::{EVENT_SCHEMA, Event, EventSink, FileId, no_events};
 pub use filter::PatternError;
 pub use job::{Client, ClientLimits, JobHandle, JobSpec};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};

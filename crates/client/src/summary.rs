@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a file failed; decides the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     Authentication,
@@ -20,7 +20,7 @@ pub enum FailureKind {
     Other,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileFailure {
     pub source: String,
     pub destination: String,
@@ -29,7 +29,7 @@ pub struct FileFailure {
 }
 
 /// The slowest part that could be seen, with its share of the streams' time, 0 to 1.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "part")]
 pub enum SlowestPart {
     SourceRead {
@@ -66,7 +66,7 @@ pub enum SlowestPart {
 
 /// Where the time of our data connections went, in seconds summed over them; nothing of what went from one server to
 /// another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageTimes {
     /// How long there were connections: what the others are parts of.
     pub streams: f64,
@@ -86,7 +86,7 @@ impl StageTimes {
 }
 
 /// What the tuner made of a path.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunedPath {
     /// Source and destination.
     pub path: String,
@@ -109,7 +109,7 @@ pub struct TunedPath {
     pub buffers_matter: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub files_done: u64,
     pub files_skipped: u64,

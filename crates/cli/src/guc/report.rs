@@ -251,13 +251,7 @@ impl EventSink for Report {
                 say(format_args!("debug: sending command to {peer}:\n{line}\n"));
             }
             Event::Dialogue { peer, line, .. } => self.reply(peer, &line),
-            Event::Connecting { .. }
-            | Event::Connected { .. }
-            | Event::Planned { .. }
-            | Event::WouldRemove { .. }
-            | Event::Removed { .. }
-            | Event::Tuned { .. }
-            | Event::Finished(_) => {}
+            _ => {}
         }
     }
 }

@@ -164,22 +164,16 @@ impl EventSink for Human {
                 self.meter.lock().progress(Instant::now(), bytes, files_done, files_active, streams);
             }
             Event::FileDone { id, .. } => self.meter.lock().ended(id),
-            Event::Tuned { path, streams, bits_per_second, why, .. } => {
-                if self.verbose() {
-                    let rate = units::link_rate(bits_per_second / 8.0);
-                    let streams = units::count(streams.into(), "stream");
-                    self.line(format_args!("{}: {rate}; {streams} now: {why}", harmless(&path)));
-                }
+            Event::Tuned { path, streams, bits_per_second, why, .. } if self.verbose() => {
+                let rate = units::link_rate(bits_per_second / 8.0);
+                let streams = units::count(streams.into(), "stream");
+                self.line(format_args!("{}: {rate}; {streams} now: {why}", harmless(&path)));
             }
-            Event::FileSkipped { source, reason } => {
-                if self.verbose() {
-                    self.line(format_args!("{}: skipped: {reason}", harmless(&source)));
-                }
+            Event::FileSkipped { source, reason } if self.verbose() => {
+                self.line(format_args!("{}: skipped: {reason}", harmless(&source)));
             }
-            Event::Removed { path } => {
-                if self.verbose() {
-                    self.line(format_args!("{}: removed", harmless(&path)));
-                }
+            Event::Removed { path } if self.verbose() => {
+                self.line(format_args!("{}: removed", harmless(&path)));
             }
             Event::FileFailed { id, source, error, retry_in } => {
                 self.meter.lock().ended(id);
@@ -197,7 +191,6 @@ impl EventSink for Human {
                 let size = size.map(|size| format!(" ({})", units::size(size))).unwrap_or_default();
                 self.result(format_args!("copy {} -> {}{size}", harmless(&source), harmless(&destination)));
             }
-            Event::WouldMake { .. } => {}
             Event::WouldRemove { path } => self.result(format_args!("remove {}", harmless(&path))),
             Event::Warning { message } => {
                 self.line(format_args!("ropewalk: warning: {}", plain(&harmless(&message))));
@@ -206,6 +199,7 @@ impl EventSink for Human {
                 self.line(format_args!("{peer} {direction} {}", harmless(&line)));
             }
             Event::Finished(_) => self.finish(),
+            _ => {}
         }
     }
 }

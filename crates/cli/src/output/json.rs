@@ -3,12 +3,9 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-use ropewalk_client::{Event, EventSink};
+use ropewalk_client::{EVENT_SCHEMA, Event, EventSink};
 use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
-
-/// Grows when a field changes its meaning or goes away; new fields and events may come at any time.
-const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
 struct Line<'a, T> {
@@ -22,7 +19,7 @@ struct Line<'a, T> {
 /// # Errors
 /// `out` cannot be written.
 pub fn json_line<T: Serialize>(out: &mut impl Write, content: &T) -> io::Result<()> {
-    let mut line = escaped(serde_json::to_string(&Line { schema: SCHEMA, content })?);
+    let mut line = escaped(serde_json::to_string(&Line { schema: EVENT_SCHEMA, content })?);
     line.push('\n');
     out.write_all(line.as_bytes())
 }
@@ -92,7 +89,7 @@ mod tests {
     #[test]
     fn events_are_flat_objects() {
         let event = Event::Planned { files: 1, bytes: 2, complete: true };
-        let line = serde_json::to_string(&Line { schema: SCHEMA, content: &event }).unwrap();
+        let line = serde_json::to_string(&Line { schema: EVENT_SCHEMA, content: &event }).unwrap();
         assert_eq!(line, r#"{"schema":1,"event":"planned","files":1,"bytes":2,"complete":true}"#);
     }
 
@@ -122,7 +119,7 @@ mod tests {
             failed_for: None,
         };
         let event = Event::Finished(Box::new(summary));
-        let value = serde_json::to_value(Line { schema: SCHEMA, content: &event }).unwrap();
+        let value = serde_json::to_value(Line { schema: EVENT_SCHEMA, content: &event }).unwrap();
         assert_eq!(value["event"], "finished");
         assert_eq!(value["files_done"], 3);
         assert_eq!(value["slowest"]["part"], "network");

@@ -39,9 +39,9 @@ impl Tune {
                         streams: decision.knobs.connections(),
                         files: decision.knobs.files,
                         pipeline: decision.knobs.pipeline,
-                        congestion_control: decision.congestion.map(|control| control.name()),
+                        congestion_control: decision.congestion.map(|control| control.name().into()),
                         bits_per_second: 8.0 * rate,
-                        reason: decision.reason.name(),
+                        reason: decision.reason.name().into(),
                         why: decision.reason.to_string(),
                     });
                 }
