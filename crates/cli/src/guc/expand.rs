@@ -274,8 +274,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
 
-    use ropewalk_client::Event;
-
     use super::*;
 
     fn expand(
