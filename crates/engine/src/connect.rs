@@ -113,24 +113,19 @@ impl Core {
         }
     }
 
-    /// Makes a connection to one of the addresses, within `patience` and the channel's time limit.
-    pub(crate) fn connect(&self, index: usize, patience: Duration, watch: &mut Watch<'_>) -> Result<Wire> {
-        self.connect_waiting(index, patience, watch).map_err(|e| watch.failure().unwrap_or(e))
+    /// Makes a connection to one of the addresses, within `limit` and the channel's time limit.
+    pub(crate) fn connect(&self, index: usize, limit: Duration, watch: &mut Watch<'_>) -> Result<Wire> {
+        self.connect_waiting(index, limit, watch).map_err(|e| watch.failure().unwrap_or(e))
     }
 
-    pub(crate) fn connect_waiting(
-        &self,
-        index: usize,
-        patience: Duration,
-        wait: &mut dyn Wait,
-    ) -> Result<Wire> {
+    pub(crate) fn connect_waiting(&self, index: usize, limit: Duration, wait: &mut dyn Wait) -> Result<Wire> {
         let End::Active { driver, addresses } = &self.end else {
             return Err(Error::Accept(io::ErrorKind::Unsupported.into()));
         };
         let Some(address) = addresses.get(index) else {
             return Err(Error::System { action: "connect", source: io::ErrorKind::AddrNotAvailable.into() });
         };
-        let timeout = self.settings.connect_timeout.min(patience);
+        let timeout = self.settings.connect_timeout.min(limit);
         let mut options = self.settings.options.clone();
         options.tuning.congestion = self.congestion.get();
         driver

@@ -9,11 +9,11 @@ use ropewalk_protocol::server::Mode;
 use rustix::event::PollFlags;
 
 use crate::Stage;
+use crate::block_reader::write_all;
 use crate::budget::MIN_BUFFER;
 use crate::connect::Core;
 use crate::error::{Error, Result};
 use crate::job::Sent;
-use crate::outlet::write_all;
 use crate::watch::Watch;
 use crate::wire::{Wire, retry};
 

@@ -7,9 +7,9 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::Interest;
 
+use crate::block_writer::{BlockWriter, CHUNK, Taken};
 use crate::connect::Core;
 use crate::error::{Error, Result};
-use crate::intake::{CHUNK, Intake, Taken};
 use crate::job::{ReceiveJob, Received};
 use crate::watch::Watch;
 use crate::wire::Wire;
@@ -37,20 +37,25 @@ fn receive_stream(core: &Core, job: &ReceiveJob<'_>, watch: &mut Watch<'_>) -> R
     watch.begun(false)?;
     let progress = watch.progress;
     progress.set_streams(1);
-    let mut intake = Intake::new(job, progress, core, &wire);
-    let result = fill(&mut wire, &mut intake, &job.accept, watch);
+    let mut writer = BlockWriter::new(job, progress, core, &wire);
+    let result = fill(&mut wire, &mut writer, &job.accept, watch);
     // Bytes that have come are useful whatever happened.
-    let settled = intake.settle();
+    let settled = writer.settle();
     result.and(settled)?;
     Ok(Received {
-        bytes: intake.bytes,
+        bytes: writer.bytes,
         streams: 1,
-        ranges: std::mem::take(&mut intake.ranges),
-        pieces: intake.pieces.take(),
+        ranges: std::mem::take(&mut writer.ranges),
+        pieces: writer.pieces.take(),
     })
 }
 
-fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut Watch<'_>) -> Result<()> {
+fn fill(
+    wire: &mut Wire,
+    writer: &mut BlockWriter<'_>,
+    accept: &RangeSet,
+    watch: &mut Watch<'_>,
+) -> Result<()> {
     let mut unchecked = 0;
     for range in accept.iter() {
         let mut at = range.start;
@@ -59,7 +64,7 @@ fn fill(wire: &mut Wire, intake: &mut Intake<'_>, accept: &RangeSet, watch: &mut
                 unchecked = 0;
                 watch.check(&[], &mut Vec::new())?;
             }
-            match intake.take(wire, at, range.end - at, 0)? {
+            match writer.take(wire, at, range.end - at, 0)? {
                 Taken::Bytes(n) => {
                     at += n;
                     unchecked += n;
@@ -93,23 +98,23 @@ fn receive_text(
     let mut text = FromWire::default();
     let mut local = Vec::new();
     let mut places = Places::new(&job.accept);
-    let mut intake = Intake::for_store(job, progress, core);
+    let mut writer = BlockWriter::for_store(job, progress, core);
     let start = job.accept.iter().next().map_or(0, |range| range.start.saturating_sub(job.origin));
     let received = ordered_receive::receive_with(core, cache, watch, start, &mut |_, peer, data| {
         local.clear();
         text.convert(data, &mut local);
-        places.store(&local, &mut intake).map_err(|full| full.unwrap_or_else(|| places.too_much(peer)))
+        places.store(&local, &mut writer).map_err(|full| full.unwrap_or_else(|| places.too_much(peer)))
     })?;
     local.clear();
     text.finish(&mut local);
     places
-        .store(&local, &mut intake)
+        .store(&local, &mut writer)
         .map_err(|full| full.unwrap_or_else(|| places.too_much(received.peer)))?;
     Ok(Received {
-        bytes: intake.bytes,
+        bytes: writer.bytes,
         streams: received.streams,
-        ranges: std::mem::take(&mut intake.ranges),
-        pieces: intake.pieces.take(),
+        ranges: std::mem::take(&mut writer.ranges),
+        pieces: writer.pieces.take(),
     })
 }
 
@@ -126,14 +131,14 @@ impl Places {
     }
 
     /// Fails with `None` where there is no place left.
-    fn store(&mut self, mut data: &[u8], intake: &mut Intake<'_>) -> Result<(), Option<Error>> {
+    fn store(&mut self, mut data: &[u8], writer: &mut BlockWriter<'_>) -> Result<(), Option<Error>> {
         while !data.is_empty() {
             if self.now.is_empty() {
                 self.now = self.left.next().ok_or(None)?;
             }
             let n = (self.now.end - self.now.start).min(data.len() as u64);
             let (part, rest) = data.split_at(n as usize);
-            intake.store(part, self.now.start)?;
+            writer.store(part, self.now.start)?;
             self.now.start += n;
             data = rest;
         }

@@ -3,7 +3,7 @@
 use crate::connect::Core;
 use crate::error::Result;
 use crate::job::{ReceiveJob, Received};
-use crate::receive_hub::Hub;
+use crate::receive_coordinator::Coordinator;
 use crate::receive_shared::Shared;
 use crate::watch::Watch;
 use crate::wire::Wire;
@@ -19,15 +19,15 @@ pub(crate) fn receive(
     watch.begun(reused)?;
     let shared = Shared::new(core, job, watch.progress);
     core.pool.scope(|scope| {
-        let mut hub = Hub::new(&shared, scope, reused);
-        let result = hub.run(cache.drain(..).chain(fresh), reused, watch);
+        let mut coordinator = Coordinator::new(&shared, scope, reused);
+        let result = coordinator.run(cache.drain(..).chain(fresh), reused, watch);
         if result.is_err() {
             core.control.stop();
-            hub.settle();
-        } else if hub.is_connecting() {
+            coordinator.settle();
+        } else if coordinator.is_connecting() {
             // They would be of no use any more.
             core.control.stop();
         }
-        result.map(|()| hub.finish(cache))
+        result.map(|()| coordinator.finish(cache))
     })
 }

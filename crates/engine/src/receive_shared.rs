@@ -1,6 +1,6 @@
 //! The state that the threads of a MODE E receiver share, and the work of a thread that serves one
-//! stream. The coordinating thread ([`crate::receive_hub`]) starts these threads and takes their
-//! messages. A thread that fails or panics reports this as its last message.
+//! stream. The coordinating thread ([`crate::receive_coordinator`]) starts these threads and takes
+//! their messages. A thread that fails or panics reports this as its last message.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Pieces;
 
 use crate::Progress;
+use crate::block_writer::BlockWriter;
 use crate::connect::{self, Core};
 use crate::error::{Error, Result};
-use crate::inlet::{Inlet, Step, Transfer};
-use crate::intake::Intake;
 use crate::job::ReceiveJob;
+use crate::stream_reader::{Step, StreamReader, Transfer};
 use crate::wire::Wire;
 
 /// The shared state of a transfer.
@@ -41,7 +41,7 @@ pub(crate) enum Message<'a> {
         wire: Result<Wire>,
         further: bool,
     },
-    Ended(Box<Inlet<'a>>, Result<Step>),
+    Ended(Box<StreamReader<'a>>, Result<Step>),
     Panicked,
 }
 
@@ -72,10 +72,10 @@ impl<'a> Shared<'a> {
     }
 
     /// Adds the bytes that a stream has reported to those of the others.
-    pub(crate) fn gather(&self, intake: &mut Intake<'a>) {
+    pub(crate) fn gather(&self, writer: &mut BlockWriter<'a>) {
         let mut arrived = self.arrived.lock();
-        arrived.ranges.union(&std::mem::take(&mut intake.ranges));
-        if let (Some(all), Some(some)) = (&mut arrived.pieces, &mut intake.pieces) {
+        arrived.ranges.union(&std::mem::take(&mut writer.ranges));
+        if let (Some(all), Some(some)) = (&mut arrived.pieces, &mut writer.pieces) {
             let fresh = Pieces::new(some.algorithm());
             all.merge(&std::mem::replace(some, fresh));
         }
@@ -96,24 +96,24 @@ impl<'a> Shared<'a> {
     }
 
     /// The work of a thread that serves a stream.
-    pub(crate) fn serve(&self, mut inlet: Inlet<'a>) {
+    pub(crate) fn serve(&self, mut reader: StreamReader<'a>) {
         let served = catch_unwind(AssertUnwindSafe(move || {
-            let result = self.drive(&mut inlet);
-            let settled = inlet.intake.settle();
+            let result = self.drive(&mut reader);
+            let settled = reader.writer.settle();
             let result = result.and_then(|step| settled.map(|()| step));
-            (inlet, result)
+            (reader, result)
         }));
         self.post(match served {
-            Ok((inlet, result)) => Message::Ended(Box::new(inlet), result),
+            Ok((reader, result)) => Message::Ended(Box::new(reader), result),
             Err(_) => Message::Panicked,
         });
     }
 
-    fn drive(&self, inlet: &mut Inlet<'a>) -> Result<Step> {
-        inlet.wire.set_blocking(&self.core.control).map_err(Error::io(inlet.wire.peer))?;
+    fn drive(&self, reader: &mut StreamReader<'a>) -> Result<Step> {
+        reader.wire.set_blocking(&self.core.control).map_err(Error::io(reader.wire.peer))?;
         loop {
-            match inlet.step(&self.transfer)? {
-                Step::Moved if inlet.intake.is_scattered() => self.gather(&mut inlet.intake),
+            match reader.step(&self.transfer)? {
+                Step::Moved if reader.writer.is_scattered() => self.gather(&mut reader.writer),
                 Step::Moved | Step::Blocked if self.core.control.stopping() => return Err(Error::Aborted),
                 Step::Moved | Step::Blocked => {}
                 ended => return Ok(ended),

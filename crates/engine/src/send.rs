@@ -4,11 +4,11 @@ use ropewalk_protocol::ascii::ToWire;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::block_sum;
 
+use crate::block_reader::BlockReader;
 use crate::budget::MIN_BUFFER;
 use crate::connect::Core;
 use crate::error::Result;
 use crate::job::{SendJob, Sent};
-use crate::outlet::Outlet;
 use crate::watch::Watch;
 use crate::wire::Wire;
 use crate::{ordered_send, send_blocks};
@@ -26,22 +26,22 @@ fn send_stream(core: &Core, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent
     let mut wire = core.open(watch)?;
     let progress = watch.progress;
     progress.set_streams(1);
-    let mut outlet = Outlet::new(job, progress, &core.control, &core.budget, usize::MAX);
+    let mut reader = BlockReader::new(job, progress, &core.control, &core.budget, usize::MAX);
     let result = (|| {
         watch.begun(false)?;
         for range in job.ranges.iter() {
-            outlet.send(&mut wire, &[], range, &[], watch)?;
+            reader.send(&mut wire, &[], range, &[], watch)?;
         }
-        outlet.check_size()
+        reader.check_size()
     })();
     wire.close(result)?;
-    Ok(Sent { bytes: outlet.bytes, streams: 1, pieces: outlet.pieces.take() })
+    Ok(Sent { bytes: reader.bytes, streams: 1, pieces: reader.pieces.take() })
 }
 
 /// TYPE A: lengths change on the way, so that the bytes go in order over one stream in MODE E as
 /// well.
 fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watch<'_>) -> Result<Sent> {
-    let mut outlet = Outlet::new(job, watch.progress, &core.control, &core.budget, usize::MAX);
+    let mut reader = BlockReader::new(job, watch.progress, &core.control, &core.budget, usize::MAX);
     let mut buffer = core.budget.take(MIN_BUFFER);
     let mut ranges = job.ranges.iter();
     let mut now = 0..0;
@@ -49,21 +49,21 @@ fn send_text(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mut Watc
     let streams = ordered_send::send_with(core, cache, watch, start, &mut |_, out| {
         if now.start == now.end {
             let Some(range) = ranges.next() else {
-                outlet.check_size()?;
+                reader.check_size()?;
                 return Ok(false);
             };
             now = range;
         }
         let n = (now.end - now.start).min(buffer.len() as u64) as usize;
         let part = &mut buffer[..n];
-        outlet.read(part, now.start, now.end)?;
-        if let Some(pieces) = &mut outlet.pieces {
+        reader.read(part, now.start, now.end)?;
+        if let Some(pieces) = &mut reader.pieces {
             pieces.insert(now.start..now.start + n as u64, block_sum(pieces.algorithm(), part));
         }
         ToWire.convert(part, out);
         now.start += n as u64;
-        outlet.sent(n);
+        reader.sent(n);
         Ok(true)
     })?;
-    Ok(Sent { bytes: outlet.bytes, streams, pieces: outlet.pieces.take() })
+    Ok(Sent { bytes: reader.bytes, streams, pieces: reader.pieces.take() })
 }

@@ -2,11 +2,11 @@
 
 use ropewalk_protocol::mode_e::Header;
 
+use crate::block_reader::write_all;
 use crate::connect::Core;
 use crate::error::Result;
 use crate::job::{SendJob, Sent};
-use crate::outlet::write_all;
-use crate::send_hub::Hub;
+use crate::send_coordinator::Coordinator;
 use crate::send_shared::Shared;
 use crate::watch::Watch;
 use crate::wire::Wire;
@@ -21,12 +21,12 @@ pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mu
     watch.begun(reused)?;
     let stripes = core.other_stripes(&mut wires, watch)?;
     let (sent, done) = core.pool.scope(|scope| {
-        let mut hub = Hub::new(&shared, scope, watch);
-        let result = hub.run(wires, reused);
+        let mut coordinator = Coordinator::new(&shared, scope, watch);
+        let result = coordinator.run(wires, reused);
         if result.is_err() {
             core.control.stop();
         }
-        result.map(|()| hub.finish())
+        result.map(|()| coordinator.finish())
     })?;
     cache.extend(done);
     for mut wire in stripes {

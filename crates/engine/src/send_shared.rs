@@ -1,6 +1,6 @@
 //! The state that the threads of a MODE E sender share, and the work of a thread that serves one
-//! stream. The coordinating thread ([`crate::send_hub`]) starts these threads and takes their
-//! messages. A thread that fails or panics reports this as its last message.
+//! stream. The coordinating thread ([`crate::send_coordinator`]) starts these threads and takes
+//! their messages. A thread that fails or panics reports this as its last message.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,15 +12,15 @@ use ropewalk_protocol::mode_e::{Block, Header, Next, Sender, StreamId};
 use ropewalk_storage::checksum::Pieces;
 
 use crate::Progress;
+use crate::block_reader::{Alone, BlockReader, WaitPolicy, encode};
 use crate::connect::{self, Core};
 use crate::error::{Error, Result};
 use crate::job::SendJob;
-use crate::outlet::{Alone, Outlet, Patience, encode};
 use crate::wire::Wire;
 
 /// The time limit of a further connection. The transfer continues without one that takes longer,
 /// but it cannot end before this limit.
-const FURTHER_PATIENCE: Duration = Duration::from_secs(10);
+const FURTHER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The shared state of a transfer.
 pub(crate) struct Shared<'a> {
@@ -101,15 +101,15 @@ impl<'a> Shared<'a> {
         if sender.active() > wanted { sender.leave(id) } else { None }
     }
 
-    pub(crate) fn outlet(&self) -> Outlet<'_> {
+    pub(crate) fn reader(&self) -> BlockReader<'_> {
         let Core { control, budget, settings, .. } = self.core;
-        Outlet::new(self.job, self.progress, control, budget, settings.block_size)
+        BlockReader::new(self.job, self.progress, control, budget, settings.block_size)
     }
 
     /// The work of a thread that makes the connection of its stream.
     pub(crate) fn connect_and_serve(&self) {
         let wait = &mut connect::Stoppable(&self.core.control);
-        let connected = caught(|| self.core.connect_waiting(0, FURTHER_PATIENCE, wait));
+        let connected = caught(|| self.core.connect_waiting(0, FURTHER_TIMEOUT, wait));
         let joined = {
             let mut sender = self.sender();
             self.joining.fetch_sub(1, Ordering::SeqCst);
@@ -142,8 +142,8 @@ impl<'a> Shared<'a> {
     fn drive(&self, wire: &mut Wire, id: StreamId) -> Result<Sum> {
         let control = &self.core.control;
         wire.set_blocking(control).map_err(Error::io(wire.peer))?;
-        let mut outlet = self.outlet();
-        let patience = &mut Alone(control);
+        let mut reader = self.reader();
+        let policy = &mut Alone(control);
         wire.restart_pace();
         let mut left;
         loop {
@@ -159,12 +159,12 @@ impl<'a> Shared<'a> {
                     None => (None, None),
                 }
             };
-            send_one(&mut outlet, wire, block, end, patience)?;
+            send_one(&mut reader, wire, block, end, policy)?;
             if block.is_none() || end.is_some() {
                 break;
             }
         }
-        Ok(Sum { left, bytes: outlet.bytes, pieces: outlet.pieces.take() })
+        Ok(Sum { left, bytes: reader.bytes, pieces: reader.pieces.take() })
     }
 }
 
@@ -193,19 +193,19 @@ pub(crate) fn end_if_last(sender: &mut Sender, id: StreamId) -> Option<Header> {
 }
 
 pub(crate) fn send_one(
-    outlet: &mut Outlet<'_>,
+    reader: &mut BlockReader<'_>,
     wire: &mut Wire,
     block: Option<Block>,
     end: Option<Header>,
-    patience: &mut dyn Patience,
+    policy: &mut dyn WaitPolicy,
 ) -> Result<()> {
     let (end, length) = encode(end);
     match block {
         Some(Block { header, file_offset }) => {
             let range = file_offset..file_offset + header.count;
-            outlet.send(wire, &header.to_bytes(), range, &end[..length], patience)
+            reader.send(wire, &header.to_bytes(), range, &end[..length], policy)
         }
-        None if length > 0 => outlet.send_tail(wire, &end[..length], patience),
+        None if length > 0 => reader.send_tail(wire, &end[..length], policy),
         None => Ok(()),
     }
 }

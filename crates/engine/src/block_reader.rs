@@ -28,7 +28,7 @@ const SMALL: u64 = 64 << 10;
 const CHUNK: usize = 1 << 20;
 
 /// How a thread waits while its connection takes no more.
-pub(crate) trait Patience {
+pub(crate) trait WaitPolicy {
     /// Returns when it is worth to try again.
     fn blocked(&mut self, wire: &Wire) -> Result<()>;
     /// Between two pieces of data.
@@ -38,7 +38,7 @@ pub(crate) trait Patience {
 /// That of a thread that serves one stream: its calls wait by themselves, up to the time limit.
 pub(crate) struct Alone<'a>(pub(crate) &'a Control);
 
-impl Patience for Alone<'_> {
+impl WaitPolicy for Alone<'_> {
     fn blocked(&mut self, _: &Wire) -> Result<()> {
         self.between()
     }
@@ -49,7 +49,7 @@ impl Patience for Alone<'_> {
 }
 
 /// That of the coordinating thread: it waits for everything at once.
-impl Patience for Watch<'_> {
+impl WaitPolicy for Watch<'_> {
     fn blocked(&mut self, wire: &Wire) -> Result<()> {
         self.wait_for(wire.readiness(Interest::Write))
     }
@@ -61,11 +61,11 @@ impl Patience for Watch<'_> {
 
 /// Remembers how long it took.
 struct Timed<'a> {
-    inner: &'a mut dyn Patience,
+    inner: &'a mut dyn WaitPolicy,
     waited: Duration,
 }
 
-impl Patience for Timed<'_> {
+impl WaitPolicy for Timed<'_> {
     fn blocked(&mut self, wire: &Wire) -> Result<()> {
         let began = Instant::now();
         let result = self.inner.blocked(wire);
@@ -80,7 +80,7 @@ impl Patience for Timed<'_> {
 
 /// Sends ranges of the file: with `sendfile` where nothing has to see the bytes, else through a
 /// buffer.
-pub(crate) struct Outlet<'a> {
+pub(crate) struct BlockReader<'a> {
     job: &'a SendJob,
     progress: &'a Progress,
     control: &'a Control,
@@ -94,7 +94,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) pieces: Option<Pieces>,
 }
 
-impl<'a> Outlet<'a> {
+impl<'a> BlockReader<'a> {
     pub(crate) fn new(
         job: &'a SendJob,
         progress: &'a Progress,
@@ -126,20 +126,20 @@ impl<'a> Outlet<'a> {
         head: &[u8],
         range: Range<u64>,
         tail: &[u8],
-        patience: &mut dyn Patience,
+        policy: &mut dyn WaitPolicy,
     ) -> Result<()> {
         let mut head = head;
         let mut at = range.start;
         if range.end - at > SMALL && self.file.is_some() && wire.connection.fast_path().socket().is_some() {
-            self.send_head(wire, head, patience)?;
+            self.send_head(wire, head, policy)?;
             head = &[];
-            at = self.send_file(wire, range.clone(), patience)?;
+            at = self.send_file(wire, range.clone(), policy)?;
             if at == range.end {
-                return if tail.is_empty() { Ok(()) } else { self.send_tail(wire, tail, patience) };
+                return if tail.is_empty() { Ok(()) } else { self.send_tail(wire, tail, policy) };
             }
         }
         while at < range.end {
-            at = self.send_chunk(wire, head, at..range.end, tail, patience)?;
+            at = self.send_chunk(wire, head, at..range.end, tail, policy)?;
             head = &[];
         }
         Ok(())
@@ -150,10 +150,10 @@ impl<'a> Outlet<'a> {
         &mut self,
         wire: &mut Wire,
         tail: &[u8],
-        patience: &mut dyn Patience,
+        policy: &mut dyn WaitPolicy,
     ) -> Result<()> {
         self.check_size()?;
-        write_all(wire, [tail, &[], &[]], self.control, patience)
+        write_all(wire, [tail, &[], &[]], self.control, policy)
     }
 
     /// The file must still have the size that it is expected to have.
@@ -164,7 +164,7 @@ impl<'a> Outlet<'a> {
     }
 
     /// The header of a block, which is to travel in one segment with what follows.
-    fn send_head(&mut self, wire: &mut Wire, head: &[u8], patience: &mut dyn Patience) -> Result<()> {
+    fn send_head(&mut self, wire: &mut Wire, head: &[u8], policy: &mut dyn WaitPolicy) -> Result<()> {
         let mut head = head;
         while !head.is_empty() {
             let Some(socket) = wire.connection.fast_path().socket() else { break };
@@ -173,7 +173,7 @@ impl<'a> Outlet<'a> {
                     wire.listed.moved(n);
                     head = &head[n..];
                 }
-                Err(Errno::AGAIN) => patience.blocked(wire)?,
+                Err(Errno::AGAIN) => policy.blocked(wire)?,
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io(wire.peer)(e.into())),
             }
@@ -182,7 +182,7 @@ impl<'a> Outlet<'a> {
     }
 
     /// Returns where it got: short of the end where `sendfile` does not work here.
-    fn send_file(&mut self, wire: &mut Wire, range: Range<u64>, patience: &mut dyn Patience) -> Result<u64> {
+    fn send_file(&mut self, wire: &mut Wire, range: Range<u64>, policy: &mut dyn WaitPolicy) -> Result<u64> {
         let mut at = range.start;
         while at < range.end {
             let (Some(file), Some(socket)) = (self.file, wire.connection.fast_path().socket()) else { break };
@@ -201,9 +201,9 @@ impl<'a> Outlet<'a> {
                     self.sent(n);
                     self.control.add_moved(n as u64);
                     wire.listed.moved(n);
-                    patience.between()?;
+                    policy.between()?;
                 }
-                Err(Errno::AGAIN) => patience.blocked(wire)?,
+                Err(Errno::AGAIN) => policy.blocked(wire)?,
                 Err(Errno::INTR) => {}
                 Err(e @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
                     return Err(Error::io(wire.peer)(e.into()));
@@ -223,7 +223,7 @@ impl<'a> Outlet<'a> {
         head: &[u8],
         range: Range<u64>,
         tail: &[u8],
-        patience: &mut dyn Patience,
+        policy: &mut dyn WaitPolicy,
     ) -> Result<u64> {
         let wanted = (range.end - range.start).min(self.chunk as u64) as usize;
         if self.buffer.as_ref().is_none_or(|b| b.len() < wanted && b.len() < self.chunk) {
@@ -245,26 +245,26 @@ impl<'a> Outlet<'a> {
         if !tail.is_empty() {
             self.check_size()?;
         }
-        let mut patience = Timed { inner: patience, waited: Duration::ZERO };
+        let mut policy = Timed { inner: policy, waited: Duration::ZERO };
         let began = Instant::now();
         // A slow stream takes seconds for a chunk, and what is measured meanwhile needs to know how
         // far it is.
         let mut payload = Payload { before: head.len(), left: wanted };
         let mut held = Duration::ZERO;
-        let result = write_counted(wire, [head, data, tail], self.control, &mut patience, |n, waited| {
+        let result = write_counted(wire, [head, data, tail], self.control, &mut policy, |n, waited| {
             self.progress.add_bytes(payload.count(n) as u64);
             held += waited;
         });
         let sealing = wire.take_sealing();
         // The waits count themselves.
-        let others = sealing + patience.waited + held;
+        let others = sealing + policy.waited + held;
         self.progress.add_time(Stage::Network, began.elapsed().saturating_sub(others));
         self.progress.add_time(Stage::Encryption, sealing);
-        let patience = patience.inner;
+        let policy = policy.inner;
         self.buffer = Some(buffer);
         result?;
         self.bytes += wanted as u64;
-        patience.between()?;
+        policy.between()?;
         Ok(end)
     }
 
@@ -314,9 +314,9 @@ pub(crate) fn write_all(
     wire: &mut Wire,
     parts: [&[u8]; 3],
     control: &Control,
-    patience: &mut dyn Patience,
+    policy: &mut dyn WaitPolicy,
 ) -> Result<()> {
-    write_counted(wire, parts, control, patience, |_, _| {})
+    write_counted(wire, parts, control, policy, |_, _| {})
 }
 
 /// The same; `wrote` gets the bytes of each call, and how long the limit on the rate held it up.
@@ -324,7 +324,7 @@ fn write_counted(
     wire: &mut Wire,
     parts: [&[u8]; 3],
     control: &Control,
-    patience: &mut dyn Patience,
+    policy: &mut dyn WaitPolicy,
     mut wrote: impl FnMut(usize, Duration),
 ) -> Result<()> {
     let mut slices = parts.map(IoSlice::new);
@@ -342,7 +342,7 @@ fn write_counted(
                 wrote(n, control.add_moved(n as u64));
                 IoSlice::advance_slices(&mut slices, n);
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => patience.blocked(wire)?,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => policy.blocked(wire)?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::io(wire.peer)(e)),
         }

@@ -5,14 +5,14 @@ use std::io;
 use parking_lot::Mutex;
 use ropewalk_protocol::mode_e::{End, Header, ReceiveError, Receiver, StreamReceiver, Want};
 
+use crate::block_writer::{BlockWriter, Taken};
 use crate::error::{Error, Result};
-use crate::intake::{Intake, Taken};
 use crate::wire::Wire;
 
 /// The transfer's state, shared by its streams. Locked for a header and for the end of a block.
 pub(crate) type Transfer = Mutex<Receiver>;
 
-/// The result of one step of an [`Inlet`].
+/// The result of one step of an [`StreamReader`].
 pub(crate) enum Step {
     Moved,
     /// Nothing to read now.
@@ -22,11 +22,11 @@ pub(crate) enum Step {
     Lost,
 }
 
-pub(crate) struct Inlet<'a> {
+pub(crate) struct StreamReader<'a> {
     pub(crate) wire: Wire,
     pub(crate) id: u32,
     stream: StreamReceiver,
-    pub(crate) intake: Intake<'a>,
+    pub(crate) writer: BlockWriter<'a>,
     payload: u64,
     /// It carries blocks that do not fit in the buffer ahead, so that no more is read ahead than
     /// has to be.
@@ -35,9 +35,9 @@ pub(crate) struct Inlet<'a> {
     pub(crate) nonsense: bool,
 }
 
-impl<'a> Inlet<'a> {
-    pub(crate) fn new(wire: Wire, id: u32, stream: StreamReceiver, intake: Intake<'a>) -> Self {
-        Self { wire, id, stream, intake, payload: 0, large: false, nonsense: false }
+impl<'a> StreamReader<'a> {
+    pub(crate) fn new(wire: Wire, id: u32, stream: StreamReceiver, writer: BlockWriter<'a>) -> Self {
+        Self { wire, id, stream, writer, payload: 0, large: false, nonsense: false }
     }
 
     /// True once a block has come that is worth a thread.
@@ -66,7 +66,7 @@ impl<'a> Inlet<'a> {
         loop {
             match self.stream.want() {
                 Want::Nothing(end) => {
-                    self.intake.settle()?;
+                    self.writer.settle()?;
                     return Ok(Step::Ended(end));
                 }
                 Want::Header { missing } => {
@@ -110,7 +110,7 @@ impl<'a> Inlet<'a> {
                         return Ok(Step::Moved);
                     }
                     let beyond = if last { 0 } else { Header::LEN };
-                    match self.intake.take(&mut self.wire, file_offset, left, beyond)? {
+                    match self.writer.take(&mut self.wire, file_offset, left, beyond)? {
                         Taken::Bytes(n) => {
                             self.payload += n;
                             let result = self.stream.payload(n, &mut transfer.lock());
@@ -130,7 +130,7 @@ impl<'a> Inlet<'a> {
         match self.wire.read_ahead(most) {
             Ok(0) => self.closed().map(Some),
             Ok(n) => {
-                self.intake.came(n);
+                self.writer.came(n);
                 Ok(None)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Step::Blocked)),
@@ -145,7 +145,7 @@ impl<'a> Inlet<'a> {
         if self.has_no_header() {
             return Ok(Step::Lost);
         }
-        self.intake.settle()?;
+        self.writer.settle()?;
         match self.stream.disconnected() {
             Err(ReceiveError::Lost { left, .. }) => Err(Error::PeerClosed {
                 peer: self.wire.peer,

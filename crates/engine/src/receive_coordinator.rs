@@ -6,13 +6,13 @@ use ropewalk_protocol::mode_e::End;
 use ropewalk_transport::{Interest, Readiness};
 
 use crate::Stage;
+use crate::block_writer::BlockWriter;
 use crate::error::{Error, Result};
-use crate::inlet::{Inlet, Step};
-use crate::intake::Intake;
 use crate::job::Received;
 use crate::pool::Scope;
 use crate::receive_shared::{Arrived, Message, Shared};
 use crate::shortage::{Shortage, wants_more};
+use crate::stream_reader::{Step, StreamReader};
 use crate::watch::Watch;
 use crate::wire::Wire;
 
@@ -26,11 +26,11 @@ const STANDING: Duration = Duration::from_secs(1);
 
 /// The coordinating thread's part: it accepts connections, serves those that bring little and one
 /// that brings much, and gives further ones to threads of their own.
-pub(crate) struct Hub<'h, 's, 'e, 'a> {
+pub(crate) struct Coordinator<'h, 's, 'e, 'a> {
     shared: &'e Shared<'a>,
     scope: &'h Scope<'s, 'e>,
     /// Served here.
-    local: Vec<Inlet<'a>>,
+    local: Vec<StreamReader<'a>>,
     /// The stream of `local` that brings much.
     hot: Option<u32>,
     /// Threads that serve a stream, and threads that make a connection.
@@ -57,7 +57,7 @@ pub(crate) struct Hub<'h, 's, 'e, 'a> {
     standing: Option<(u64, Instant)>,
 }
 
-/// The state of a stream after [`Hub::serve`].
+/// The state of a stream after [`Coordinator::serve`].
 #[derive(PartialEq)]
 enum Served {
     Busy,
@@ -65,7 +65,7 @@ enum Served {
     Gone,
 }
 
-impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
+impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     pub(crate) fn new(shared: &'e Shared<'a>, scope: &'h Scope<'s, 'e>, reused: bool) -> Self {
         Self {
             shared,
@@ -107,7 +107,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
         // The bytes that have come already may be all there is: then the transfer waits for
         // nothing.
-        let ids: Vec<u32> = self.local.iter().map(|inlet| inlet.id).collect();
+        let ids: Vec<u32> = self.local.iter().map(|reader| reader.id).collect();
         let mut ready = Vec::new();
         self.serve_all(&ids, watch)?;
         let mut hot_blocked = false;
@@ -142,7 +142,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             let interests = self.interests(listening, &admitted);
             let here = admitted.iter().map(|&at| &self.local[at]);
             let buffered: Vec<u32> =
-                here.filter(|inlet| inlet.wire.is_buffered()).map(|inlet| inlet.id).collect();
+                here.filter(|reader| reader.wire.is_buffered()).map(|reader| reader.id).collect();
             if self.hot.is_some() && !hot_blocked || !buffered.is_empty() {
                 // There is something to do anyway.
                 watch.check(&interests, &mut ready)?;
@@ -178,7 +178,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
     }
 
     fn position(&self, id: u32) -> Option<usize> {
-        self.local.iter().position(|inlet| inlet.id == id)
+        self.local.iter().position(|reader| reader.id == id)
     }
 
     /// Whether as many streams bring data, or have begun to, as there may be. Further ones wait
@@ -192,7 +192,7 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
         let most = self.shared.core.settings.max_streams as usize;
         self.local.len() + self.serving > most
-            && self.local.iter().filter(|inlet| !inlet.is_untouched()).count() + self.serving >= most
+            && self.local.iter().filter(|reader| !reader.is_untouched()).count() + self.serving >= most
     }
 
     /// Lets all streams in where nothing moves while some wait; gives the time when that may be
@@ -231,8 +231,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
         let stream = self.shared.transfer.lock().add_stream().map_err(|_| refused)?;
         let Shared { core, job, progress, .. } = *self.shared;
-        let intake = Intake::new(job, progress, core, &wire);
-        self.local.push(Inlet::new(wire, self.next_id, stream, intake));
+        let writer = BlockWriter::new(job, progress, core, &wire);
+        self.local.push(StreamReader::new(wire, self.next_id, stream, writer));
         self.next_id += 1;
         progress.set_streams(self.alive() as u32);
         Ok(())
@@ -315,9 +315,9 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
                     wire => self.join(wire?),
                 }
             }
-            Message::Ended(inlet, result) => {
+            Message::Ended(reader, result) => {
                 self.serving -= 1;
-                self.gone(*inlet, result)
+                self.gone(*reader, result)
             }
             Message::Panicked => {
                 let source = std::io::Error::other("a thread of the transfer panicked");
@@ -344,22 +344,22 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         if self.local[at].is_untouched() && self.is_full() {
             return Ok(Served::Idle);
         }
-        let inlet = &mut self.local[at];
-        match inlet.step(&self.shared.transfer) {
+        let reader = &mut self.local[at];
+        match reader.step(&self.shared.transfer) {
             Ok(Step::Moved) => {
-                if inlet.intake.is_scattered() {
-                    self.shared.gather(&mut inlet.intake);
+                if reader.writer.is_scattered() {
+                    self.shared.gather(&mut reader.writer);
                 }
-                if inlet.is_large() {
+                if reader.is_large() {
                     self.promote(at);
                 }
                 Ok(Served::Busy)
             }
             Ok(Step::Blocked) => Ok(Served::Idle),
             result => {
-                let inlet = self.local.swap_remove(at);
-                self.hot = self.hot.filter(|hot| *hot != inlet.id);
-                self.gone(inlet, result)?;
+                let reader = self.local.swap_remove(at);
+                self.hot = self.hot.filter(|hot| *hot != reader.id);
+                self.gone(reader, result)?;
                 Ok(Served::Gone)
             }
         }
@@ -374,41 +374,41 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         }
         let shared = self.shared;
         shared.core.control.expect_wakes();
-        let inlet = self.local.swap_remove(at);
-        match self.scope.try_spawn(inlet, move |inlet| shared.serve(inlet)) {
+        let reader = self.local.swap_remove(at);
+        match self.scope.try_spawn(reader, move |reader| shared.serve(reader)) {
             Ok(()) => self.serving += 1,
-            Err(inlet) => self.local.push(inlet),
+            Err(reader) => self.local.push(reader),
         }
     }
 
     /// A stream takes no more part, for whatever reason.
-    fn gone(&mut self, mut inlet: Inlet<'a>, result: Result<Step>) -> Result<()> {
+    fn gone(&mut self, mut reader: StreamReader<'a>, result: Result<Step>) -> Result<()> {
         let end = match result {
             Ok(Step::Ended(end)) => Some(end),
             Ok(_) => None,
             // This is a stranger that found the port, if another peer knows the protocol.
             Err(e)
-                if inlet.nonsense
+                if reader.nonsense
                     && (self.ended > 0
                         || self.serving > 0
                         || self.local.iter().any(|i| !i.is_untouched())) =>
             {
-                tracing::warn!(peer = %inlet.wire.peer, error = %e, "closed a data connection that brought nonsense");
-                inlet.leave(&mut self.shared.transfer.lock());
+                tracing::warn!(peer = %reader.wire.peer, error = %e, "closed a data connection that brought nonsense");
+                reader.leave(&mut self.shared.transfer.lock());
                 return Ok(());
             }
             Err(e) => {
                 // Bytes that have come are useful whatever happened.
-                let _ = inlet.intake.settle();
+                let _ = reader.writer.settle();
                 return Err(e);
             }
         };
         if end.is_none() {
-            inlet.leave(&mut self.shared.transfer.lock());
+            reader.leave(&mut self.shared.transfer.lock());
         }
-        let Inlet { mut wire, id, mut intake, .. } = inlet;
-        self.bytes += intake.bytes;
-        self.shared.gather(&mut intake);
+        let StreamReader { mut wire, id, mut writer, .. } = reader;
+        self.bytes += writer.bytes;
+        self.shared.gather(&mut writer);
         match end {
             Some(End::Reusable) => {
                 self.ended += 1;
@@ -441,8 +441,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
         if !complete || self.ended < ended {
             return Ok(false);
         }
-        let extra = self.local.iter().find(|inlet| !inlet.has_no_header());
-        match extra.map(|inlet| inlet.wire.peer) {
+        let extra = self.local.iter().find(|reader| !reader.has_no_header());
+        match extra.map(|reader| reader.wire.peer) {
             None if self.serving == 0 => Ok(true),
             peer => Err(Error::ExtraStream { peer, announced: ended }),
         }
@@ -450,8 +450,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
 
     /// After a failure: writes what the streams served here have brought.
     pub(crate) fn settle(&mut self) {
-        for inlet in &mut self.local {
-            let _ = inlet.intake.settle();
+        for reader in &mut self.local {
+            let _ = reader.writer.settle();
         }
     }
 
@@ -462,8 +462,8 @@ impl<'h, 's, 'e, 'a> Hub<'h, 's, 'e, 'a> {
             self.local.clear();
         }
         // Nor those that began to say something which was no part of this one.
-        self.local.retain(Inlet::is_untouched);
-        self.kept.extend(self.local.drain(..).map(|inlet| (inlet.id, inlet.wire)));
+        self.local.retain(StreamReader::is_untouched);
+        self.kept.extend(self.local.drain(..).map(|reader| (reader.id, reader.wire)));
         self.kept.sort_by_key(|(id, _)| *id);
         cache.extend(self.kept.into_iter().map(|(_, wire)| wire));
         let Arrived { ranges, pieces } = self.shared.take_arrived();

@@ -8,9 +8,9 @@ use ropewalk_storage::checksum::Pieces;
 use ropewalk_transport::{Interest, Readiness};
 
 use crate::Stage;
+use crate::block_reader::{BlockReader, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::job::Sent;
-use crate::outlet::{Outlet, Patience};
 use crate::pool::Scope;
 use crate::send_shared::{Done, Message, Shared, end_if_last, merged, send_one};
 use crate::watch::Watch;
@@ -25,12 +25,12 @@ const LINGER: Duration = Duration::from_millis(10);
 
 /// The coordinating thread's part: it serves the first stream, gives others to threads, and ends
 /// those that got none.
-pub(crate) struct Hub<'h, 's, 'e, 'a, 'w, 'v> {
+pub(crate) struct Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     shared: &'e Shared<'a>,
     scope: &'h Scope<'s, 'e>,
     watch: &'w mut Watch<'v>,
-    /// Lent out while this hub does the waiting for it.
-    outlet: Option<Outlet<'e>>,
+    /// Lent out while this coordinator does the waiting for it.
+    reader: Option<BlockReader<'e>>,
     /// The checksums of other streams.
     pieces: Option<Pieces>,
     /// Streams without a thread: they only get their end.
@@ -67,13 +67,13 @@ struct Stream {
     retire: bool,
 }
 
-impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
+impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     pub(crate) fn new(shared: &'e Shared<'a>, scope: &'h Scope<'s, 'e>, watch: &'w mut Watch<'v>) -> Self {
         Self {
             shared,
             scope,
             watch,
-            outlet: None,
+            reader: None,
             pieces: None,
             idle: Vec::new(),
             connecting: 0,
@@ -310,9 +310,9 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
     }
 
     fn send(&mut self, wire: &mut Wire, block: Option<Block>, end: Option<Header>) -> Result<()> {
-        let mut outlet = self.outlet.take().unwrap_or_else(|| self.shared.outlet());
-        let result = send_one(&mut outlet, wire, block, end, self);
-        self.outlet = Some(outlet);
+        let mut reader = self.reader.take().unwrap_or_else(|| self.shared.reader());
+        let result = send_one(&mut reader, wire, block, end, self);
+        self.reader = Some(reader);
         result.map_err(|e| self.cause(e))
     }
 
@@ -427,17 +427,17 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Hub<'h, 's, 'e, 'a, 'w, 'v> {
     }
 
     pub(crate) fn finish(mut self) -> (Sent, Vec<Wire>) {
-        let mut outlet = self.outlet.take().unwrap_or_else(|| self.shared.outlet());
+        let mut reader = self.reader.take().unwrap_or_else(|| self.shared.reader());
         let sent = Sent {
-            bytes: self.bytes + outlet.bytes,
+            bytes: self.bytes + reader.bytes,
             streams: self.shared.sender().streams() as u32,
-            pieces: merged(outlet.pieces.take(), self.pieces.take()),
+            pieces: merged(reader.pieces.take(), self.pieces.take()),
         };
         (sent, self.done)
     }
 }
 
-impl Patience for Hub<'_, '_, '_, '_, '_, '_> {
+impl WaitPolicy for Coordinator<'_, '_, '_, '_, '_, '_> {
     fn blocked(&mut self, wire: &Wire) -> Result<()> {
         let began = Instant::now();
         let result = self.look(Some(wire), true);

@@ -39,10 +39,10 @@ const SCATTERED: usize = 4096;
 const FAST: f64 = 500e6;
 const MODERATION: Duration = Duration::from_micros(50);
 
-/// The result of [`Intake::take`].
+/// The result of [`BlockWriter::take`].
 pub(crate) enum Taken {
     /// So many bytes of payload came. They may be held back, or be on their way to the store, until
-    /// [`Intake::settle`].
+    /// [`BlockWriter::settle`].
     Bytes(u64),
     /// There is nothing to read now.
     Blocked,
@@ -52,7 +52,7 @@ pub(crate) enum Taken {
 
 /// Moves the payload of one stream: with `splice` where nothing has to see the bytes, else through
 /// a buffer.
-pub(crate) struct Intake<'a> {
+pub(crate) struct BlockWriter<'a> {
     job: &'a ReceiveJob<'a>,
     progress: &'a Progress,
     control: &'a Control,
@@ -87,21 +87,21 @@ fn is_fast(bytes: usize, took: Duration) -> bool {
     bytes as f64 >= FAST * took.as_secs_f64()
 }
 
-impl<'a> Intake<'a> {
+impl<'a> BlockWriter<'a> {
     /// For the payload of `wire`.
     pub(crate) fn new(job: &'a ReceiveJob<'a>, progress: &'a Progress, core: &'a Core, wire: &Wire) -> Self {
-        let mut intake = Self::for_store(job, progress, core);
+        let mut writer = Self::for_store(job, progress, core);
         let plain = wire.connection.fast_path().socket().is_some();
-        if intake.pieces.is_none() && !job.sparse && plain {
-            intake.discard = job.sink.discards();
-            intake.file = job.sink.descriptor();
+        if writer.pieces.is_none() && !job.sparse && plain {
+            writer.discard = job.sink.discards();
+            writer.file = job.sink.descriptor();
         }
-        intake.sealed = !plain;
-        intake.pool = Some(&core.pool);
-        intake
+        writer.sealed = !plain;
+        writer.pool = Some(&core.pool);
+        writer
     }
 
-    /// For [`Intake::store`] only.
+    /// For [`BlockWriter::store`] only.
     pub(crate) fn for_store(job: &'a ReceiveJob<'a>, progress: &'a Progress, core: &'a Core) -> Self {
         let checksum = job.checksum.filter(|a| a.is_combinable());
         Self {
@@ -416,7 +416,7 @@ impl<'a> Intake<'a> {
     }
 }
 
-impl Drop for Intake<'_> {
+impl Drop for BlockWriter<'_> {
     fn drop(&mut self) {
         if let Some(pipe) = self.pipe.take() {
             self.budget.return_pipe(pipe);
