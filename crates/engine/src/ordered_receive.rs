@@ -126,7 +126,7 @@ fn receive_blocks(
     let mut order = Order {
         core,
         transfer: Receiver::new(accept, 0, core.most_connections()),
-        lanes: Vec::new(),
+        streams: Vec::new(),
         made: 0,
         done: Vec::new(),
         next: start,
@@ -137,29 +137,30 @@ fn receive_blocks(
         order.join(wire)?;
     }
     order.run(reused, watch)?;
-    let streams = order.transfer.ended() as u32;
+    let ended = order.transfer.ended() as u32;
     // Unused connections are for the next transfer, unless this end made them.
-    let lanes = order.lanes.into_iter().filter(|lane| core.listener().is_some() && lane.is_untouched());
-    cache.extend(order.done.into_iter().chain(lanes.map(|lane| lane.wire)));
-    Ok(Delivered { streams, peer })
+    let unused =
+        order.streams.into_iter().filter(|stream| core.listener().is_some() && stream.is_untouched());
+    cache.extend(order.done.into_iter().chain(unused.map(|stream| stream.wire)));
+    Ok(Delivered { streams: ended, peer })
 }
 
 /// A stream of an ordered receiver.
-struct Lane {
+struct Stream {
     wire: Wire,
-    stream: StreamReceiver,
+    state: StreamReceiver,
     id: u32,
     payload: u64,
 }
 
-impl Lane {
+impl Stream {
     /// True where its next payload comes before others that are missing.
     fn is_early(&self, next: u64) -> bool {
-        matches!(self.stream.want(), Want::Payload { file_offset, .. } if file_offset > next)
+        matches!(self.state.want(), Want::Payload { file_offset, .. } if file_offset > next)
     }
 
     fn is_untouched(&self) -> bool {
-        self.stream.is_untouched() && self.wire.ahead().is_empty()
+        self.state.is_untouched() && self.wire.ahead().is_empty()
     }
 }
 
@@ -167,7 +168,7 @@ impl Lane {
 struct Order<'o, 'd> {
     core: &'o Core,
     transfer: Receiver,
-    lanes: Vec<Lane>,
+    streams: Vec<Stream>,
     made: u32,
     done: Vec<Wire>,
     /// Where the next bytes to deliver begin.
@@ -232,8 +233,8 @@ impl Order<'_, '_> {
         // threads.
         let limit = self.core.most_connections();
         let peer = wire.peer;
-        let stream = self.transfer.add_stream().map_err(|_| Error::TooManyStreams { peer, limit })?;
-        self.lanes.push(Lane { wire, stream, id: self.made, payload: 0 });
+        let state = self.transfer.add_stream().map_err(|_| Error::TooManyStreams { peer, limit })?;
+        self.streams.push(Stream { wire, state, id: self.made, payload: 0 });
         self.made += 1;
         Ok(())
     }
@@ -242,25 +243,25 @@ impl Order<'_, '_> {
         let mut shortage = Shortage::new(reused);
         let mut ready = Vec::new();
         // Bytes may be here from the last transfer on.
-        self.serve_all(self.lanes.iter().map(|lane| lane.id).collect(), &mut shortage, watch)?;
+        self.serve_all(self.streams.iter().map(|stream| stream.id).collect(), &mut shortage, watch)?;
         while !self.transfer.is_complete() {
-            let alive = self.lanes.len();
+            let alive = self.streams.len();
             watch.progress.set_streams(alive as u32);
             let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
             // Those that are early have to wait while too much is held: what is missing comes over
             // the others.
             let full = !self.held.make_room(Wire::ahead_capacity());
             let served: Vec<usize> =
-                (0..alive).filter(|&at| !full || !self.lanes[at].is_early(self.next)).collect();
+                (0..alive).filter(|&at| !full || !self.streams[at].is_early(self.next)).collect();
             if served.is_empty() && alive > 0 {
                 return Err(self.out_of_order());
             }
             let listener = self.core.listener().filter(|_| wants_more(self.core, &self.transfer, alive));
             let mut interests: Vec<Readiness<'_>> =
-                served.iter().map(|&at| self.lanes[at].wire.readiness(Interest::Read)).collect();
+                served.iter().map(|&at| self.streams[at].wire.readiness(Interest::Read)).collect();
             interests.extend(listener.map(|listener| listener.readiness()));
             let pending = |at: &usize| {
-                let wire = &self.lanes[*at].wire;
+                let wire = &self.streams[*at].wire;
                 wire.is_buffered() || !wire.ahead().is_empty()
             };
             if served.iter().any(pending) {
@@ -274,7 +275,7 @@ impl Order<'_, '_> {
                 watch.progress.add_time(Stage::Network, began.elapsed());
             }
             let accepts = ready.contains(&served.len());
-            let ids = ready.iter().filter_map(|&at| Some(self.lanes[*served.get(at)?].id)).collect();
+            let ids = ready.iter().filter_map(|&at| Some(self.streams[*served.get(at)?].id)).collect();
             self.serve_all(ids, &mut shortage, watch)?;
             if accepts {
                 while let Some(wire) = self.core.accept()? {
@@ -282,79 +283,82 @@ impl Order<'_, '_> {
                 }
             }
         }
-        if let Some(lane) = self.lanes.iter().find(|lane| !lane.stream.has_no_header()) {
-            return Err(Error::ExtraStream { peer: Some(lane.wire.peer), announced: self.transfer.ended() });
+        if let Some(stream) = self.streams.iter().find(|stream| !stream.state.has_no_header()) {
+            return Err(Error::ExtraStream {
+                peer: Some(stream.wire.peer),
+                announced: self.transfer.ended(),
+            });
         }
         if self.held.blocks.is_empty() { Ok(()) } else { Err(self.out_of_order()) }
     }
 
     /// Whether another stream than this has brought a header.
     fn others_are_known(&self, at: usize) -> bool {
-        let mut others = self.lanes.iter().enumerate().filter(|(other, _)| *other != at);
-        self.transfer.ended() > 0 || others.any(|(_, lane)| !lane.stream.has_no_header())
+        let mut others = self.streams.iter().enumerate().filter(|(other, _)| *other != at);
+        self.transfer.ended() > 0 || others.any(|(_, stream)| !stream.state.has_no_header())
     }
 
     fn out_of_order(&self) -> Error {
         Error::OutOfOrder { missing: self.next, held: self.held.bytes as u64 }
     }
 
-    /// Serves these lanes, the oldest first: who knows the protocol is known before passers-by.
+    /// Serves these streams, the oldest first: who knows the protocol is known before passers-by.
     /// Those that end are taken out.
     fn serve_all(&mut self, mut ids: Vec<u32>, shortage: &mut Shortage, watch: &mut Watch<'_>) -> Result<()> {
         ids.sort_unstable();
         for id in ids {
-            if let Some(lane) = self.lanes.iter().position(|lane| lane.id == id) {
-                self.serve(lane, shortage, watch)?;
+            if let Some(stream) = self.streams.iter().position(|stream| stream.id == id) {
+                self.serve(stream, shortage, watch)?;
             }
         }
         Ok(())
     }
 
-    /// Reads once from a lane, if nothing is there yet, and takes what it brought.
+    /// Reads once from a stream, if nothing is there yet, and takes what it brought.
     fn serve(&mut self, at: usize, shortage: &mut Shortage, watch: &mut Watch<'_>) -> Result<()> {
-        let lane = &mut self.lanes[at];
-        let peer = lane.wire.peer;
-        if lane.wire.ahead().is_empty() {
-            match read(&mut lane.wire, self.core, watch) {
+        let stream = &mut self.streams[at];
+        let peer = stream.wire.peer;
+        if stream.wire.ahead().is_empty() {
+            match read(&mut stream.wire, self.core, watch) {
                 // Perhaps a stranger's.
-                Ok(Some(0)) | Err(_) if lane.stream.has_no_header() => {
-                    shortage.lost(Error::PeerClosed { peer, stream: lane.id, bytes: 0, left: 0 });
-                    self.transfer.remove_stream(&lane.stream);
-                    self.lanes.swap_remove(at);
+                Ok(Some(0)) | Err(_) if stream.state.has_no_header() => {
+                    shortage.lost(Error::PeerClosed { peer, stream: stream.id, bytes: 0, left: 0 });
+                    self.transfer.remove_stream(&stream.state);
+                    self.streams.swap_remove(at);
                     return Ok(());
                 }
                 Ok(Some(0)) => {
-                    let left = match lane.stream.disconnected() {
+                    let left = match stream.state.disconnected() {
                         Err(ReceiveError::Lost { left, .. }) => left,
                         _ => 0,
                     };
-                    return Err(Error::PeerClosed { peer, stream: lane.id, bytes: lane.payload, left });
+                    return Err(Error::PeerClosed { peer, stream: stream.id, bytes: stream.payload, left });
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(()),
                 Err(e) => return Err(e),
             }
         }
-        let others_are_known = self.lanes[at].stream.has_no_header() && self.others_are_known(at);
+        let others_are_known = self.streams[at].state.has_no_header() && self.others_are_known(at);
         loop {
             let full = !self.held.make_room(Wire::ahead_capacity());
-            let lane = &mut self.lanes[at];
-            let ahead = lane.wire.ahead();
-            let protocol = |source| Error::Protocol { peer, stream: lane.id, source };
-            match lane.stream.want() {
+            let stream = &mut self.streams[at];
+            let ahead = stream.wire.ahead();
+            let protocol = |source| Error::Protocol { peer, stream: stream.id, source };
+            match stream.state.want() {
                 Want::Nothing(end) => {
-                    let mut lane = self.lanes.swap_remove(at);
-                    lane.wire.release();
+                    let mut stream = self.streams.swap_remove(at);
+                    stream.wire.release();
                     if end == End::Reusable {
-                        self.done.push(lane.wire);
+                        self.done.push(stream.wire);
                     }
                     return Ok(());
                 }
                 _ if ahead.is_empty() => return Ok(()),
                 Want::Header { .. } => {
-                    let first = lane.stream.has_no_header();
-                    match lane.stream.header_bytes(ahead, &mut self.transfer) {
-                        Ok(n) => lane.wire.consume(n),
+                    let first = stream.state.has_no_header();
+                    match stream.state.header_bytes(ahead, &mut self.transfer) {
+                        Ok(n) => stream.wire.consume(n),
                         // This is a stranger that found the port, if another peer knows the
                         // protocol. A stream that was counted among the ends is none.
                         Err(error)
@@ -363,8 +367,8 @@ impl Order<'_, '_> {
                                 && !matches!(error, ReceiveError::TooManyEnded { .. }) =>
                         {
                             tracing::warn!(%peer, %error, "closed a data connection that brought nonsense");
-                            self.transfer.remove_stream(&self.lanes[at].stream);
-                            self.lanes.swap_remove(at);
+                            self.transfer.remove_stream(&self.streams[at].state);
+                            self.streams.swap_remove(at);
                             return Ok(());
                         }
                         Err(error) => return Err(protocol(error)),
@@ -382,9 +386,9 @@ impl Order<'_, '_> {
                     } else if !self.held.insert(file_offset, &ahead[..n]) {
                         return Err(self.out_of_order());
                     }
-                    lane.wire.consume(n);
-                    lane.payload += n as u64;
-                    lane.stream.payload(n as u64, &mut self.transfer).map_err(protocol)?;
+                    stream.wire.consume(n);
+                    stream.payload += n as u64;
+                    stream.state.payload(n as u64, &mut self.transfer).map_err(protocol)?;
                     self.deliver_held(peer, watch)?;
                 }
             }

@@ -17,7 +17,9 @@ pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
 /// A listening receiver, and where it listens.
 pub(crate) fn receiver(mode: Mode) -> (DataChannel, SocketAddr) {
-    receiver_with(settings(mode, 1))
+    // A missing connection is the cause that tests expect, so it is noticed before the stall.
+    let stall_timeout = Some(2 * PATIENCE);
+    receiver_with(ChannelSettings { stall_timeout, ..settings(mode, 1) })
 }
 
 pub(crate) fn receiver_with(settings: ChannelSettings) -> (DataChannel, SocketAddr) {
