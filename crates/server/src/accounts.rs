@@ -1,58 +1,24 @@
 //! Logging in: from a name and a password to an account with its storage.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::{Account, Rules, valid_user_name};
-use ropewalk_storage::{Acting, Identity, Kind, Store};
+use ropewalk_storage::Kind;
+use ropewalk_tokens::LEEWAY;
 
-use crate::config::{AnonymousAccess, RequiredProtection, User};
+use crate::config::{AnonymousAccess, RequiredProtection, User, expand};
 use crate::host::Host;
 use crate::identity::{self, LocalAccount};
-use crate::limits::UserPermit;
+use crate::login::{Login, require_protected};
 use crate::memory::WithMemory;
-use crate::operations::failure;
-use crate::paths::Scope;
+use crate::scope::Scope;
 use crate::settings::Settings;
-
-/// Somebody who has logged in.
-pub(crate) struct Login {
-    pub(crate) account: Account,
-    /// As far as the session may use it.
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) whole: Arc<dyn Store>,
-    pub(crate) scope: Arc<Scope>,
-    /// What a token's issuer says of its bearer, and the issuer.
-    pub(crate) vouched: Option<(String, String)>,
-    /// Who the session works as; `None`: the server's own user.
-    pub(crate) identity: Option<Identity>,
-    pub(crate) protection: RequiredProtection,
-    /// When a bearer token ends, and with it what may be begun.
-    pub(crate) expires: Option<Instant>,
-    _permit: UserPermit,
-}
-
-impl Login {
-    /// Has the calling thread act for the session's user until the guard is dropped. Every call of the store does so by
-    /// itself; this saves changing back and forth. Not to be held while data is moved or the client waited for.
-    pub(crate) fn acting(&self) -> Result<Acting, Failure> {
-        self.whole.acting().map_err(failure)
-    }
-
-    /// As whom the session works on files.
-    pub(crate) fn uid(&self) -> u32 {
-        self.identity.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), |identity| identity.uid)
-    }
-
-    /// Whether what the account requires to be protected is so. `control`: the control connection is.
-    pub(crate) fn require_protected(&self, control: bool) -> Result<(), Failure> {
-        require_protected(self.protection, control)
-    }
-}
 
 /// An account with what the settings say of it beside.
 struct Found {
@@ -61,26 +27,9 @@ struct Found {
     protection: RequiredProtection,
 }
 
-/// Puts a user's name, and the home directory where it is known, into a setting.
-pub(crate) fn expand(template: &str, user: &str, home: Option<&Path>) -> String {
-    let named = template.replace("{user}", user);
-    match home.and_then(Path::to_str) {
-        Some(home) => named.replace("{home}", home),
-        None => named,
-    }
-}
-
 /// Before somebody may say a password for `user`; the answer is the same whether it is right or not.
 pub(crate) fn require_protected_for(settings: &Settings, user: &[u8], control: bool) -> Result<(), Failure> {
     require_protected(required_protection(settings, user), control)
-}
-
-fn require_protected(required: RequiredProtection, control: bool) -> Result<(), Failure> {
-    if control || required == RequiredProtection::None {
-        return Ok(());
-    }
-    let text = "This account needs a protected control connection: send AUTH TLS or AUTH GSSAPI first.";
-    Err(Failure::LoginDenied(text.into()))
 }
 
 fn required_protection(settings: &Settings, user: &[u8]) -> RequiredProtection {
@@ -163,6 +112,55 @@ pub(crate) fn log_in_principal(
     let name = settings.kerberos.as_ref().ok_or_else(none)?.user(principal, user)?;
     let allow_root = settings.config.kerberos.as_ref().is_some_and(|kerberos| kerberos.allow_root);
     open(host, settings, user_account(settings, &name, allow_root)?)
+}
+
+/// May take as long as fetching an issuer's keys does.
+pub(crate) fn log_in_token(
+    host: &Host,
+    settings: &Settings,
+    session: (u64, SocketAddr),
+    secured: bool,
+    token: &Password,
+) -> Result<Login, Failure> {
+    let (id, peer) = session;
+    let denied = |text: String| Failure::LoginDenied(text);
+    // The session has said so at USER.
+    if !secured {
+        return Err(denied("A bearer token is taken on a protected control connection only.".into()));
+    }
+    let authority = settings.tokens.as_ref();
+    let authority = authority.ok_or_else(|| denied("This server takes no bearer tokens.".into()))?;
+    let now = SystemTime::now();
+    let (grant, issuer, base) = authority.verify(token.expose(), now)?;
+    let capabilities = &grant.capabilities;
+    // What is said of other services is said: groups, and so the user's own rights, are for tokens that name no capability.
+    if capabilities.is_empty() && (issuer.scopes_required || capabilities.are_stated()) {
+        return Err(denied(
+            "The bearer token is refused: it has no scope of storage (storage.read:/path, read:/path), and so permits nothing \
+             here."
+                .into(),
+        ));
+    }
+    let Some(user) = issuer.user_of(&grant) else {
+        return Err(denied(format!(
+            "No user is set up here for the subject {:?} of {}.",
+            grant.subject, grant.issuer
+        )));
+    };
+    let mut login = log_in_as(host, settings, user)?;
+    login.vouched = Some((grant.subject.clone(), grant.issuer.clone()));
+    login.account.third_party &= issuer.third_party;
+    let left = (grant.expires + LEEWAY).duration_since(now).unwrap_or_default();
+    login.expires = Instant::now().checked_add(left);
+    tracing::info!(
+        session = id, %peer, user, issuer = grant.issuer, subject = grant.subject,
+        token = grant.id, rights = %grant.capabilities, valid = ?left, "bearer token accepted"
+    );
+    if !grant.capabilities.is_empty() {
+        let capabilities = Arc::new(grant.capabilities.beneath(base));
+        login.set_scope(Scope { token: Some(capabilities), ..(*login.scope).clone() });
+    }
+    Ok(login)
 }
 
 /// Whether who logs in by this name proves nothing by it.
@@ -326,6 +324,7 @@ fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
 
     use ropewalk_security::Access;
 

@@ -13,7 +13,7 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::connection::Connection;
 use crate::control::Stream;
 use crate::host::{Host, Phase};
-use crate::ssh;
+use crate::scheduler::Scheduler;
 
 /// A client that has gone without a word is noticed after two minutes and a bit.
 const KEEPALIVE: TcpKeepalive =
@@ -24,11 +24,12 @@ const OFFLINE: &str = "Service temporarily offline. Closing control connection."
 /// A session for the connection; or `None`, after a word to the client. `implicit`: TLS begins at once, so that a word in
 /// clear would be none.
 pub(crate) fn admit(
-    host: &Arc<Host>,
+    scheduler: &Scheduler,
     stream: TcpStream,
     peer: SocketAddr,
     implicit: bool,
 ) -> Option<Box<Connection>> {
+    let host = &scheduler.host;
     let refuse = |stream, code, text: &str| if implicit { None } else { refuse(stream, code, text) };
     let settings = host.settings();
     let address = canonical(peer.ip());
@@ -56,7 +57,7 @@ pub(crate) fn admit(
             "Service busy: Connection limit exceeded. Please try again later. Closing control connection.",
         );
     };
-    if host.logins.is_crowded(address, settings.config.limits.waiting_logins) {
+    if scheduler.logins.is_crowded(address, settings.config.limits.waiting_logins) {
         tracing::warn!(%peer, "connection refused: too many log-ins wait");
         return refuse(
             stream,
@@ -93,11 +94,11 @@ pub(crate) fn admit_ssh(
     let address = canonical(peer.ip());
     if !settings.access.permits(address) {
         tracing::warn!(%peer, "session refused: address not allowed");
-        ssh::refuse(stream, 421, "Service not available to this address. Closing control connection.");
+        refuse_ssh(stream, 421, "Service not available to this address. Closing control connection.");
         return None;
     }
     if let Some(text) = &settings.config.offline {
-        ssh::refuse(stream, 422, if text.is_empty() { OFFLINE } else { text });
+        refuse_ssh(stream, 422, if text.is_empty() { OFFLINE } else { text });
         return None;
     }
     // Its end is the server's.
@@ -125,4 +126,9 @@ fn refuse(mut stream: TcpStream, code: u16, text: &str) -> Option<Box<Connection
     // One line fits into any socket's buffer; a client that does not get it sees the connection end.
     let _ = stream.write(&Reply::coded(code, text.lines()).to_bytes());
     None
+}
+
+fn refuse_ssh(mut stream: UnixStream, code: u16, text: &str) {
+    // It fits into any socket's buffer.
+    let _ = stream.write(&Reply::coded(code, text.lines()).to_bytes());
 }

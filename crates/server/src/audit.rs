@@ -11,16 +11,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use ropewalk_protocol::date::Civil;
-use ropewalk_protocol::server::{Failure, RefusedLogin};
+use ropewalk_protocol::server::Failure;
 use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
 
-use crate::client::Client;
 use crate::config;
-use crate::context::Context;
 use crate::error::Result;
-use crate::host::Host;
-use crate::tokens;
 use crate::transfer_log;
 
 /// Bytes of one value; the rest is cut off.
@@ -71,25 +67,34 @@ pub(crate) struct Line {
     pub(crate) reason: Option<String>,
 }
 
+/// The session that a decision is about.
+pub(crate) struct Party<'a> {
+    pub(crate) session: u64,
+    pub(crate) peer: SocketAddr,
+    /// The subject that the client has proved, or that the issuer of its token names.
+    pub(crate) subject: Option<&'a str>,
+    pub(crate) issuer: Option<&'a str>,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) uid: Option<u32>,
+}
+
 impl Line {
-    /// With what the session is known by.
-    pub(crate) fn new(context: &Context, event: &'static str, decision: Decision) -> Self {
-        let login = context.login.as_deref();
-        let vouched = login.and_then(|login| login.vouched.as_ref());
-        let shown = context.client.subject().or(vouched.map(|(subject, _)| subject.as_str()));
+    /// A decision about a session, at this moment.
+    pub(crate) fn new(party: Party<'_>, event: &'static str, decision: Decision) -> Self {
+        let Party { session, peer, subject, issuer, user, uid } = party;
         Self {
             schema: 1,
             time: timestamp(SystemTime::now()),
             event,
             decision,
-            session: context.id,
-            peer: context.peer,
+            session,
+            peer,
             mechanism: None,
-            subject: shown.map(cut),
-            issuer: vouched.map(|(_, issuer)| cut(issuer)),
+            subject: subject.map(cut),
+            issuer: issuer.map(cut),
             wanted: None,
-            user: login.map(|login| login.account.name.clone()),
-            uid: login.map(|login| login.uid()),
+            user: user.map(str::to_owned),
+            uid,
             command: None,
             path: None,
             reason: None,
@@ -113,8 +118,17 @@ impl Line {
         self
     }
 
-    pub(crate) fn because(mut self, failure: &Failure) -> Self {
-        self.reason = Some(cut(&reason(failure)));
+    pub(crate) fn because(self, failure: &Failure) -> Self {
+        self.reason(&reason(failure))
+    }
+
+    pub(crate) fn without_user(mut self) -> Self {
+        (self.user, self.uid) = (None, None);
+        self
+    }
+
+    pub(crate) fn reason(mut self, text: &str) -> Self {
+        self.reason = Some(cut(text));
         self
     }
 
@@ -170,68 +184,6 @@ impl Audit {
 
 pub(crate) fn open(log: &config::Log) -> Result<Option<File>> {
     log.audit.as_deref().map(transfer_log::open).transpose()
-}
-
-/// A log-in that was accepted, or refused because of `failure`.
-pub(crate) fn log_in(host: &Host, context: &Context, wanted: &[u8], failure: Option<&Failure>) {
-    let mechanism = mechanism(host, context, wanted);
-    let decision = if failure.is_some() { Decision::Refused } else { Decision::Accepted };
-    let line = Line::new(context, "log-in", decision).mechanism(mechanism).wanted(wanted);
-    host.audit.write(&match failure {
-        // Who the session was before is another matter.
-        Some(failure) => Line { user: None, uid: None, ..line }.because(failure),
-        None => line,
-    });
-}
-
-/// A log-in that the session itself has refused, before there was a password or token.
-pub(crate) fn log_in_refused(host: &Host, context: &Context, refused: &RefusedLogin) {
-    let user: &[u8] = &refused.user;
-    let line = Line::new(context, "log-in", Decision::Refused).mechanism(mechanism(host, context, user));
-    host.audit.write(&Line { reason: Some(cut(&refused.reason)), ..line.wanted(user) });
-}
-
-/// A certificate that was shown for TLS and is not believed, for this reason.
-pub(crate) fn certificate_refused(host: &Host, context: &Context, reason: &str) {
-    let line = Line::new(context, "log-in", Decision::Refused).mechanism("certificate");
-    host.audit.write(&Line { reason: Some(cut(reason)), ..line });
-}
-
-/// A certificate or ticket that came in a token of a handshake (ADAT) and is not believed.
-pub(crate) fn token_refused(host: &Host, context: &Context, failure: &Failure) {
-    let mechanism = match &context.client {
-        Client::Gsi(_) => "gsi",
-        Client::Kerberos(_) => "kerberos",
-        _ => "gssapi",
-    };
-    host.audit.write(&Line::new(context, "log-in", Decision::Refused).mechanism(mechanism).because(failure));
-}
-
-/// A bearer token that ended while its session went on.
-pub(crate) fn token_expired(host: &Host, context: &Context) {
-    let line = Line::new(context, "command", Decision::Refused).mechanism("token");
-    host.audit.write(&Line { reason: Some("the bearer token has expired".into()), ..line });
-}
-
-/// By what the client has shown, or is to show, who it is.
-fn mechanism(host: &Host, context: &Context, wanted: &[u8]) -> &'static str {
-    let anonymous = context.settings.config.anonymous.as_ref();
-    match (&context.client, context.login.as_deref()) {
-        _ if host.ssh_user.get().is_some() => "ssh",
-        _ if tokens::is_token(wanted) => "token",
-        (Client::Gsi(_), _) if context.client.subject().is_some() => "gsi",
-        (Client::Kerberos(_), _) if context.client.subject().is_some() => "kerberos",
-        (Client::Tls(client), Some(login))
-            if client.user().is_some_and(|user| user == login.account.name) =>
-        {
-            "certificate"
-        }
-        (_, Some(login)) if login.account.counted_as == "anonymous" => "anonymous",
-        _ if anonymous.is_some_and(|access| access.names.iter().any(|name| name.as_bytes() == wanted)) => {
-            "anonymous"
-        }
-        _ => "password",
-    }
 }
 
 /// A failure in words.

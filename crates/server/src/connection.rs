@@ -11,18 +11,17 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
 
-use crate::accounts::Login;
 use crate::client::Client;
 use crate::codec::ClearText;
 use crate::context::{Context, Retry, Told};
 use crate::control::{Control, Stream};
 use crate::host::Host;
+use crate::job::Job;
 use crate::limits::SessionPermit;
+use crate::login::Login;
 use crate::parts::Arrived;
-use crate::reactor::Why;
 use crate::settings::Settings;
 use crate::transfer_log::Record;
-use crate::turn::Turn;
 
 pub(crate) struct Connection {
     pub(crate) session: Session,
@@ -46,15 +45,15 @@ pub(crate) struct Connection {
     _permit: SessionPermit,
 }
 
-/// What operations work with.
-pub(crate) struct Job<'a> {
-    pub(crate) host: &'a Arc<Host>,
-    pub(crate) session: &'a mut Session,
-    pub(crate) control: &'a mut Control,
-    pub(crate) context: &'a mut Context,
-    pub(crate) record: &'a mut Option<Box<Record>>,
-    /// Of operations that take their time.
-    pub(crate) turn: Option<&'a Turn<'a>>,
+/// What a session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The client's next command.
+    Idle,
+    /// That the client takes its replies.
+    Write,
+    /// The end of a pause, whatever the client says: after a failed log-in, or before another try.
+    Pause { until: Instant },
 }
 
 impl Connection {
@@ -114,7 +113,7 @@ impl Connection {
             control: &mut self.control,
             context: &mut self.context,
             record: &mut self.record,
-            turn: None,
+            permit: None,
         }
     }
 
@@ -179,14 +178,14 @@ impl Connection {
     }
 
     /// When a session that is parked now has waited for too long.
-    pub(crate) fn deadline(&self, why: Why) -> Instant {
+    pub(crate) fn deadline(&self, why: Wait) -> Instant {
         let timeouts = &self.context.settings.config.timeouts;
         match why {
-            Why::Pause { until } => until,
-            Why::Write => Instant::now() + timeouts.write,
+            Wait::Pause { until } => until,
+            Wait::Write => Instant::now() + timeouts.write,
             // However much a client says: it has to log in.
-            Why::Idle if self.context.login.is_none() => self.since + timeouts.login,
-            Why::Idle => self.acted + timeouts.idle,
+            Wait::Idle if self.context.login.is_none() => self.since + timeouts.login,
+            Wait::Idle => self.acted + timeouts.idle,
         }
     }
 

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bstr::BString;
+use ropewalk_engine::Parallelism;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 
-use crate::accounts::Login;
+use crate::audit::{Decision, Line, Party};
 use crate::client::Client;
-use crate::operations::Channel;
+use crate::data_channel::Channel;
+use crate::login::Login;
 use crate::parts::{Arrived, LETTING_GO};
 use crate::profiling::Profile;
 use crate::settings::Settings;
@@ -104,6 +106,31 @@ impl Context {
     pub(crate) fn login(&self) -> Result<&Login, Failure> {
         let refused = || Failure::Refused { code: 530, text: "Please login with USER and PASS.".into() };
         self.login.as_deref().ok_or_else(refused)
+    }
+
+    /// An entry of the audit trail about this session.
+    pub(crate) fn audit_line(&self, event: &'static str, decision: Decision) -> Line {
+        let login = self.login.as_deref();
+        let vouched = login.and_then(|login| login.vouched.as_ref());
+        let party = Party {
+            session: self.id,
+            peer: self.peer,
+            subject: self.client.subject().or(vouched.map(|(subject, _)| subject.as_str())),
+            issuer: vouched.map(|(_, issuer)| issuer.as_str()),
+            user: login.map(|login| login.account.name.as_str()),
+            uid: login.map(Login::uid),
+        };
+        Line::new(party, event, decision)
+    }
+
+    /// The user's name in limits and permissions. All anonymous users have one name there.
+    pub(crate) fn counted_as(&self) -> &str {
+        self.login.as_ref().map_or("", |login| &login.account.counted_as)
+    }
+
+    /// The number of streams of the data channel, if it can change (MODE E).
+    pub(crate) fn streams(&self) -> Option<Parallelism> {
+        self.channel.as_ref().and_then(|channel| channel.streams())
     }
 
     /// The user that the session works on files as, where that is not the server's own.

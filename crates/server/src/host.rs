@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use mio::Waker;
 use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{BufferBudget, Pool};
 use ropewalk_security::Verifier;
@@ -12,27 +13,20 @@ use ropewalk_transport::{Driver, Tcp};
 use crate::audit::{self, Audit};
 use crate::checksum_cache::ChecksumCache;
 use crate::config::{Fixed, Log};
-use crate::connection::Connection;
 use crate::error::Result;
 use crate::limits::SessionCounts;
-use crate::logins::Logins;
 use crate::names::Names;
 use crate::parts::{Appends, SharedParts};
 use crate::profiling::Profiling;
-use crate::reactor::Remote;
 use crate::routes::Routes;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::throttle::Throttle;
 use crate::transfer_log::TransferLog;
-use crate::turns::Turns;
 use crate::writers::Writers;
 
 /// What the operations under way get to end after the server was told to stop at once.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Threads for sessions beside those whose operation takes its time.
-const QUICK: usize = 16;
 
 /// How far the server's end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,18 +47,11 @@ pub(crate) struct Host {
     /// Settings that reloads do not change.
     pub(crate) fixed: Fixed,
     pub(crate) stores: Stores,
-    pub(crate) remote: Remote,
+    /// Wakes the reactor.
+    waker: Waker,
     pub(crate) limits: Arc<SessionCounts>,
     pub(crate) throttle: Throttle,
     pub(crate) verifier: Verifier,
-    /// Sessions that carry out a command.
-    pub(crate) sessions: Pool,
-    /// Those of them that transfer data, or do something else that takes its time.
-    pub(crate) turns: Turns<Box<Connection>>,
-    /// The same for listings.
-    pub(crate) listings: Turns<Box<Connection>>,
-    /// Sessions whose handshake or password is being seen to: they take memory, and no thread from others.
-    pub(crate) logins: Logins,
     /// Further streams of transfers.
     pub(crate) streams: Arc<Pool>,
     pub(crate) budget: Arc<BufferBudget>,
@@ -84,10 +71,9 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(settings: Settings, stores: Stores, remote: Remote) -> Result<Arc<Self>> {
+    pub(crate) fn new(settings: Settings, stores: Stores, waker: Waker) -> Result<Arc<Self>> {
         let config = &settings.config;
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
-        let listings = active.div_ceil(4);
         let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
         let transfer_log = TransferLog::open(&config.log)?;
         let audit = Audit::open(&config.log)?;
@@ -99,15 +85,10 @@ impl Host {
             next_session: AtomicU64::new(1),
             fixed,
             stores,
-            remote,
+            waker,
             limits: Arc::default(),
             throttle: Throttle::default(),
             verifier: Verifier::new(checks),
-            // As many operations as have turns may go on beside them.
-            sessions: Pool::new("session", 2 * (active + listings) + QUICK),
-            turns: Turns::new(active),
-            listings: Turns::new(listings),
-            logins: Logins::new(checks as usize),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
             driver: Arc::new(Tcp),
@@ -163,12 +144,7 @@ impl Host {
         *deadline = Some(deadline.map_or(at, |before| before.min(at)));
         drop(deadline);
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
-        self.remote.wake();
-    }
-
-    /// Sessions wait for their turn.
-    pub(crate) fn turns_are_awaited(&self) -> bool {
-        self.turns.are_awaited() || self.listings.are_awaited()
+        self.wake();
     }
 
     /// Transfers have to end now.
@@ -188,7 +164,14 @@ impl Host {
     /// A session is gone, perhaps the last one.
     pub(crate) fn session_ended(&self) {
         if self.phase() != Phase::Running {
-            self.remote.wake();
+            self.wake();
+        }
+    }
+
+    /// Makes the reactor look at the state of the server and of parked sessions.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "the reactor cannot be woken");
         }
     }
 }

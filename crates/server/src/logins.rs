@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropewalk_engine::Pool;
 
-use crate::fair::Fair;
+use crate::fair_queue::FairQueue;
 use crate::throttle::network;
 
 /// What the threads' share of a processor is worth beside a transfer that wants it, too: a third.
@@ -20,7 +20,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// many come keeps nobody else waiting longer than for one step of it.
 pub(crate) struct Logins {
     pool: Pool,
-    waiting: Arc<Mutex<Fair<Job>>>,
+    waiting: Arc<Mutex<FairQueue<Job>>>,
 }
 
 impl Logins {

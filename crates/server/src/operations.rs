@@ -8,7 +8,6 @@ mod checksum;
 mod destination;
 mod directory;
 mod entries;
-mod errors;
 mod files;
 mod here;
 mod listing;
@@ -22,14 +21,12 @@ mod transfer;
 mod tree;
 
 use attend::Attend;
-pub(crate) use channel::Channel;
-pub(crate) use errors::failure;
 use noted::Noted;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 
-use crate::audit;
-use crate::connection::Job;
 use crate::context::Context;
+use crate::job::Job;
+use crate::login_audit as audit;
 
 pub(crate) type Answer = Result<Outcome, Failure>;
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -14,7 +15,7 @@ use ropewalk_profiler::collect::{Chosen, Collection, Options, Sockets};
 use ropewalk_profiler::profile::{HostProfile, RawFile, StageTime, Stages};
 use ropewalk_security::canonical;
 
-use crate::context::Context;
+use crate::config;
 
 /// So long may collectors take to begin.
 const BEGINNING: Duration = Duration::from_secs(60);
@@ -85,24 +86,12 @@ impl Times {
     }
 }
 
-/// How limits and permissions call the session's user. Those without a password have many names, and one account.
-pub(crate) fn user(context: &Context) -> &str {
-    context.login.as_ref().map_or("", |login| &login.account.counted_as)
-}
-
 impl Profiling {
-    /// A transfer of this session begins.
-    pub(crate) fn transfer(
-        self: &Arc<Self>,
-        context: &Context,
-        progress: &Arc<Progress>,
-    ) -> Option<Recorded> {
-        if !context.settings.config.profiling.enabled {
-            return None;
-        }
+    /// A transfer of `user` begins.
+    pub(crate) fn transfer(self: &Arc<Self>, user: &str, progress: &Arc<Progress>) -> Recorded {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.live.lock().insert(number, (user(context).to_owned(), Arc::clone(progress)));
-        Some(Recorded { profiling: Arc::clone(self), number })
+        self.live.lock().insert(number, (user.to_owned(), Arc::clone(progress)));
+        Recorded { profiling: Arc::clone(self), number }
     }
 
     /// One of so many profiles; `None` where there are as many already.
@@ -228,14 +217,15 @@ pub(crate) struct Running {
 
 /// Begins to measure for `user`, for `seconds` at most.
 pub(crate) fn start(
-    context: &Context,
     profiling: &Arc<Profiling>,
+    config: &config::Profiling,
+    user: &str,
+    root: Option<&Path>,
     seconds: u32,
     raw: bool,
 ) -> Result<Running, StartError> {
-    let config = &context.settings.config.profiling;
     let slot = profiling.slot(config.at_once).ok_or(StartError::TooMany(config.at_once))?;
-    let recorder = Recorder::start(profiling, user(context));
+    let recorder = Recorder::start(profiling, user);
     let choose = {
         let recorder = Arc::clone(&recorder);
         Chosen::new(move || recorder.peers())
@@ -248,7 +238,7 @@ pub(crate) fn start(
         raw,
         sockets: Sockets { chosen: Some(choose), ..Sockets::default() },
         programs: vec![std::process::id()],
-        paths: context.login.iter().map(|login| login.account.root.clone()).collect(),
+        paths: root.map(Path::to_owned).into_iter().collect(),
         ..Options::default()
     };
     let (stop, stopped) = mpsc::channel();
@@ -302,9 +292,7 @@ mod tests {
     use super::*;
 
     fn listed(profiling: &Arc<Profiling>, user: &str) -> Recorded {
-        let number = profiling.next.fetch_add(1, Ordering::Relaxed);
-        profiling.live.lock().insert(number, (user.to_owned(), Arc::new(Progress::new())));
-        Recorded { profiling: Arc::clone(profiling), number }
+        profiling.transfer(user, &Arc::new(Progress::new()))
     }
 
     #[test]

@@ -10,17 +10,18 @@ use ropewalk_protocol::server::{Action, Direction, Failure, Operation, Outcome, 
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts;
-use crate::audit;
 use crate::client::Client;
-use crate::connection::{Connection, Job};
+use crate::connection::{Connection, Wait};
 use crate::control::{FEW, HIGH_WATER, Received};
 use crate::gsi;
 use crate::host::{Host, Phase};
+use crate::job::Job;
+use crate::login_audit as audit;
 use crate::operations;
-use crate::reactor::Why;
+use crate::permit::HeldPermit;
+use crate::scheduler::Scheduler;
+use crate::semaphore::FairSemaphore;
 use crate::tokens;
-use crate::turn::Turn;
-use crate::turns::Turns;
 
 /// Operations that a session may carry out before others get their turn.
 const TURN: u32 = 64;
@@ -29,11 +30,11 @@ const INPUT: usize = 4096;
 
 /// What becomes of a session that cannot go on at once.
 enum Next {
-    Park(Why),
+    Park(Wait),
     /// Others first.
     Again,
     /// Until fewer sessions do what takes its time.
-    Turn,
+    Permit,
     Login {
         user: Vec<u8>,
         password: Password,
@@ -46,87 +47,92 @@ enum Next {
 }
 
 /// Has the session go on, on a thread of the pool.
-pub(crate) fn start(host: &Arc<Host>, connection: Box<Connection>) {
+pub(crate) fn start(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     let job = {
-        let host = Arc::clone(host);
-        move || run(&host, connection)
+        let scheduler = Arc::clone(scheduler);
+        move || run(&scheduler, connection)
     };
-    if let Err(error) = host.sessions.spawn(job) {
+    if let Err(error) = scheduler.sessions.spawn(job) {
         tracing::error!(%error, "no thread for a session, which is lost");
     }
 }
 
 /// Sends the greeting of a new session, and waits for its client.
 /// With implicit TLS it leaves when the handshake is through.
-pub(crate) fn greet(host: &Arc<Host>, mut connection: Box<Connection>) {
+pub(crate) fn greet(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     connection.control.push(&connection.session.banner());
     let next = wait(&mut connection);
-    follow(host, connection, next);
+    follow(scheduler, connection, next);
 }
 
-fn run(host: &Arc<Host>, mut connection: Box<Connection>) {
-    let next = if connection.control.is_shaking() { Next::Shake } else { advance(host, &mut connection) };
-    follow(host, connection, next);
+fn run(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
+    let next =
+        if connection.control.is_shaking() { Next::Shake } else { advance(scheduler, &mut connection) };
+    follow(scheduler, connection, next);
 }
 
-fn follow(host: &Arc<Host>, mut connection: Box<Connection>, next: Next) {
+fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Next) {
     match next {
-        Next::Park(why) => host.remote.park(host, connection, why),
-        Next::Again => start(host, connection),
-        Next::Turn => {
+        Next::Park(why) => scheduler.parking.park(&scheduler.host, connection, why),
+        Next::Again => start(scheduler, connection),
+        Next::Permit => {
             let address = connection.context.peer.ip();
-            match turns_of(host, &connection).wait(address, connection) {
-                Some(connection) => start(host, connection),
+            match permits_of(scheduler, &connection).wait(address, connection) {
+                Some(connection) => start(scheduler, connection),
                 // It looks after those who wait.
-                None => host.remote.wake(),
+                None => scheduler.host.wake(),
             }
         }
         Next::Close => {
-            log_unanswered(host, &mut connection);
+            log_unanswered(&scheduler.host, &mut connection);
             connection.close();
         }
         Next::Handshake(operation) => {
-            see_to(host, connection, move |host, connection| shake_hands(host, connection, operation));
+            see_to(scheduler, connection, move |scheduler, connection| {
+                shake_hands(scheduler, connection, operation)
+            });
         }
-        Next::Shake => see_to(host, connection, shake),
+        Next::Shake => see_to(scheduler, connection, shake),
         Next::Login { user, password } => {
-            see_to(host, connection, move |host, connection| log_in(host, connection, &user, &password));
+            see_to(scheduler, connection, move |scheduler, connection| {
+                log_in(scheduler, connection, &user, &password)
+            });
         }
     }
 }
 
 /// Has a step of a log-in done on a thread for that, when it is the turn of its client's address.
 fn see_to(
-    host: &Arc<Host>,
+    scheduler: &Arc<Scheduler>,
     connection: Box<Connection>,
-    step: impl FnOnce(&Arc<Host>, Box<Connection>) + Send + 'static,
+    step: impl FnOnce(&Arc<Scheduler>, Box<Connection>) + Send + 'static,
 ) {
     let address = connection.context.peer.ip();
     let job = {
-        let host = Arc::clone(host);
+        let scheduler = Arc::clone(scheduler);
         move || {
-            if connection.deadline(Why::Idle) > Instant::now() {
-                return step(&host, connection);
+            if connection.deadline(Wait::Idle) > Instant::now() {
+                return step(&scheduler, connection);
             }
             tracing::warn!(session = connection.id(), peer = %connection.context.peer, "a log-in waited for too long");
             connection.say_and_close(421, "Too many log-ins at a time. Please try again later.");
         }
     };
-    if let Err(error) = host.logins.spawn(address, job) {
+    if let Err(error) = scheduler.logins.spawn(address, job) {
         tracing::error!(%error, "no thread for a log-in; the session is lost");
     }
 }
 
 /// Looks after sessions that wait for their turn: those whose clients have gone, or want it no more, go as well.
-pub(crate) fn look_after_waiting(host: &Arc<Host>) {
-    let waiting =
-        [&host.turns, &host.listings].map(|turns| turns.take_out(|connection| connection.control.has_news()));
+pub(crate) fn look_after_waiting(scheduler: &Arc<Scheduler>) {
+    let waiting = [&scheduler.transfers, &scheduler.listings]
+        .map(|permits| permits.remove_waiting(|connection| connection.control.has_news()));
     for connection in waiting.into_iter().flatten() {
         let job = {
-            let host = Arc::clone(host);
-            move || hear_waiting(&host, connection)
+            let scheduler = Arc::clone(scheduler);
+            move || hear_waiting(&scheduler, connection)
         };
-        if let Err(error) = host.sessions.spawn(job) {
+        if let Err(error) = scheduler.sessions.spawn(job) {
             tracing::error!(%error, "no thread for a session, which is lost");
         }
     }
@@ -136,18 +142,18 @@ pub(crate) fn look_after_waiting(host: &Arc<Host>) {
 const READS: usize = 64;
 
 /// Whether a client that has said something, or has closed its side, still wants what it waits for.
-fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
+fn hear_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let mut reads = 0;
     let next = loop {
         if reads == READS {
-            break Next::Turn;
+            break Next::Permit;
         }
         reads += 1;
         let mut buffer = Zeroizing::new([0; INPUT]);
         match connection.control.receive(&mut *buffer) {
             Ok(Received::Bytes(bytes)) => input(&mut connection, bytes),
-            Ok(Received::Nothing) => break Next::Turn,
-            Ok(Received::End) if connection.session.queued() > 0 => break Next::Turn,
+            Ok(Received::Nothing) => break Next::Permit,
+            Ok(Received::End) if connection.session.queued() > 0 => break Next::Permit,
             Ok(Received::End) | Err(_) => break Next::Close,
         }
         if connection.session.is_aborted() {
@@ -161,27 +167,27 @@ fn hear_waiting(host: &Arc<Host>, mut connection: Box<Connection>) {
         }
     };
     match next {
-        Next::Turn => {
+        Next::Permit => {
             let address = connection.context.peer.ip();
-            if let Some(connection) = turns_of(host, &connection).wait_on(address, connection) {
-                start(host, connection);
+            if let Some(connection) = permits_of(scheduler, &connection).wait_again(address, connection) {
+                start(scheduler, connection);
             }
         }
-        next => follow(host, connection, next),
+        next => follow(scheduler, connection, next),
     }
 }
 
 /// Runs the session until it has to wait.
-fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
+fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
     if let Some(answer) = connection.answer.take() {
         connection.session.completed(answer);
     }
     // Its turn has come.
     if let Some(operation) = connection.waiting.take() {
-        perform_long(host, connection, operation, true);
+        perform_long(scheduler, connection, operation, true);
     }
     if let Some(operation) = connection.again.take()
-        && let Some(next) = perform_short(host, connection, operation)
+        && let Some(next) = perform_short(scheduler, connection, operation)
     {
         return next;
     }
@@ -190,12 +196,12 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
         if connection.control.pending() >= HIGH_WATER {
             match connection.control.flush() {
                 Ok(true) => {}
-                Ok(false) => return Next::Park(Why::Write),
+                Ok(false) => return Next::Park(Wait::Write),
                 Err(_) => return Next::Close,
             }
         }
         if connection.control.closing() {
-            log_unanswered(host, connection);
+            log_unanswered(&scheduler.host, connection);
             return wait(connection);
         }
         let action = connection.session.poll();
@@ -207,12 +213,12 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
         }
         match action {
             Some(Action::Send(reply)) => {
-                log_transfer(host, connection, reply.code());
+                log_transfer(&scheduler.host, connection, reply.code());
                 if connection.session.declined_upload() {
                     connection.decline();
                 }
                 if let Some(refused) = connection.session.refused_login() {
-                    audit::log_in_refused(host, &connection.context, &refused);
+                    audit::log_in_refused(&scheduler.host, &connection.context, &refused);
                 }
                 connection.control.push(&reply);
             }
@@ -225,10 +231,12 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                     channel.set_streams(n);
                 }
             }
-            Some(Action::Perform(_)) if host.phase() != Phase::Running => return goodbye(connection),
+            Some(Action::Perform(_)) if scheduler.host.phase() != Phase::Running => {
+                return goodbye(connection);
+            }
             Some(Action::Perform(_)) if connection.deserted => return Next::Close,
             Some(Action::Perform(_)) if connection.context.has_expired() => {
-                audit::token_expired(host, &connection.context);
+                audit::token_expired(&scheduler.host, &connection.context);
                 connection.say(421, "The bearer token has expired: connect again with a new one.");
                 return Next::Close;
             }
@@ -253,23 +261,23 @@ fn advance(host: &Arc<Host>, connection: &mut Connection) -> Next {
                 if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }
-                if !turns_for(host, &operation).take(connection.context.peer.ip()) {
+                if !permits_for(scheduler, &operation).try_acquire(connection.context.peer.ip()) {
                     if connection.control.flush().is_err() {
                         return Next::Close;
                     }
                     connection.waiting = Some(operation);
-                    return Next::Turn;
+                    return Next::Permit;
                 }
-                perform_long(host, connection, operation, false);
+                perform_long(scheduler, connection, operation, false);
                 operations += 1;
             }
             Some(Action::Perform(operation)) => {
-                if let Some(next) = perform_short(host, connection, operation) {
+                if let Some(next) = perform_short(scheduler, connection, operation) {
                     return next;
                 }
                 operations += 1;
             }
-            None if host.phase() != Phase::Running => return goodbye(connection),
+            None if scheduler.host.phase() != Phase::Running => return goodbye(connection),
             None if operations >= TURN => {
                 return if connection.control.flush().is_err() { Next::Close } else { Next::Again };
             }
@@ -296,38 +304,43 @@ fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
 }
 
 /// Carries out what takes no time; what the session waits for, where it has to be tried again after a pause.
-fn perform_short(host: &Arc<Host>, connection: &mut Connection, operation: Operation) -> Option<Next> {
+fn perform_short(
+    scheduler: &Arc<Scheduler>,
+    connection: &mut Connection,
+    operation: Operation,
+) -> Option<Next> {
     // These two can ask for it.
     let again = match &operation {
         Operation::Rename { from, to } => Some(Operation::Rename { from: from.clone(), to: to.clone() }),
         Operation::RemoveDirectory(path) => Some(Operation::RemoveDirectory(path.clone())),
         _ => None,
     };
-    let answer = operations::perform(&mut connection.job(host), operation);
+    let answer = operations::perform(&mut connection.job(&scheduler.host), operation);
     if let Some(operation) = again
         && let Some(until) = connection.context.retry.next(Instant::now())
     {
         connection.again = Some(operation);
         let told = connection.control.flush().is_ok();
-        return Some(if told { Next::Park(Why::Pause { until }) } else { Next::Close });
+        return Some(if told { Next::Park(Wait::Pause { until }) } else { Next::Close });
     }
     connection.session.completed(answer);
     None
 }
 
 /// Carries out what a turn was taken for, unless the client has thought better of it while it `waited`.
-fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operation, waited: bool) {
-    let turn = Turn::new(host, turns_for(host, &operation), connection.context.peer.ip());
+fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, operation: Operation, waited: bool) {
+    let start = |next| start(scheduler, next);
+    let permit = HeldPermit::new(permits_for(scheduler, &operation), connection.context.peer.ip(), &start);
     let upload =
         matches!(&operation, Operation::Transfer(transfer) if transfer.direction == Direction::Store);
     let uses_channel =
         matches!(operation, Operation::Transfer(_) | Operation::List(_) | Operation::FetchProfile(_));
-    let answer = if host.phase() != Phase::Running {
+    let answer = if scheduler.host.phase() != Phase::Running {
         Err(Failure::Busy("Service not available, closing control connection.".into()))
-    } else if waited && let Some(broken_off) = operations::broken_off(&mut connection.job(host)) {
+    } else if waited && let Some(broken_off) = operations::broken_off(&mut connection.job(&scheduler.host)) {
         Err(broken_off)
     } else {
-        operations::perform(&mut Job { turn: Some(&turn), ..connection.job(host) }, operation)
+        operations::perform(&mut Job { permit: Some(&permit), ..connection.job(&scheduler.host) }, operation)
     };
     let failed = answer.is_err();
     // Uploads that wait would get no data either, and keep others from their files while they wait for it.
@@ -345,25 +358,25 @@ fn perform_long(host: &Arc<Host>, connection: &mut Connection, operation: Operat
 }
 
 /// What the operation has to have a turn of. Listings wait for no transfers.
-fn turns_for<'a>(host: &'a Host, operation: &Operation) -> &'a Turns<Box<Connection>> {
+fn permits_for<'a>(scheduler: &'a Scheduler, operation: &Operation) -> &'a FairSemaphore<Box<Connection>> {
     match operation {
-        Operation::List(_) | Operation::ListHere { .. } | Operation::Ranges(_) => &host.listings,
-        _ => &host.turns,
+        Operation::List(_) | Operation::ListHere { .. } | Operation::Ranges(_) => &scheduler.listings,
+        _ => &scheduler.transfers,
     }
 }
 
 /// Those that the session waits for.
-fn turns_of<'a>(host: &'a Host, connection: &Connection) -> &'a Turns<Box<Connection>> {
-    connection.waiting.as_ref().map_or(&host.turns, |operation| turns_for(host, operation))
+fn permits_of<'a>(scheduler: &'a Scheduler, connection: &Connection) -> &'a FairSemaphore<Box<Connection>> {
+    connection.waiting.as_ref().map_or(&scheduler.transfers, |operation| permits_for(scheduler, operation))
 }
 
 /// Writes what there is; what the session has to wait for then.
 fn wait(connection: &mut Connection) -> Next {
     match connection.control.flush() {
         Err(_) => Next::Close,
-        Ok(false) => Next::Park(Why::Write),
+        Ok(false) => Next::Park(Wait::Write),
         Ok(true) if connection.control.closing() => Next::Close,
-        Ok(true) => Next::Park(Why::Idle),
+        Ok(true) => Next::Park(Wait::Idle),
     }
 }
 
@@ -403,9 +416,9 @@ fn log_unanswered(host: &Host, connection: &mut Connection) {
 }
 
 /// Takes what came of a TLS handshake, on a thread for log-ins; then the session goes on.
-fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
+fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let next = loop {
-        if host.phase() != Phase::Running {
+        if scheduler.host.phase() != Phase::Running {
             break goodbye(&mut connection);
         }
         let mut buffer = Zeroizing::new([0; INPUT]);
@@ -420,58 +433,66 @@ fn shake(host: &Arc<Host>, mut connection: Box<Connection>) {
             Ok(Received::Nothing) => break wait(&mut connection),
             // There may be an alert that tells the client why.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                audit::certificate_refused(host, &connection.context, &error.to_string());
+                audit::certificate_refused(&scheduler.host, &connection.context, &error.to_string());
                 break Next::Close;
             }
             Ok(Received::End) | Err(_) => break Next::Close,
         }
     };
-    follow(host, connection, next);
+    follow(scheduler, connection, next);
 }
 
 /// Takes a token of the client, on a thread for log-ins: many at once leave CPU time to transfers. Then the session goes on.
-fn shake_hands(host: &Arc<Host>, mut connection: Box<Connection>, operation: Operation) {
-    let answer = operations::perform(&mut connection.job(host), operation);
+fn shake_hands(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, operation: Operation) {
+    let answer = operations::perform(&mut connection.job(&scheduler.host), operation);
     let refused = answer.is_err();
     connection.answer = Some(answer);
-    if refused { penalize(host, connection) } else { start(host, connection) }
+    if refused { penalize(scheduler, connection) } else { start(scheduler, connection) }
 }
 
 /// Has a client wait for the answer that it is not let in, the longer the more often its address comes with what is wrong.
-fn penalize(host: &Arc<Host>, connection: Box<Connection>) {
+fn penalize(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     let (ip, base) =
         (connection.context.peer.ip(), connection.context.settings.config.timeouts.login_failure);
     let now = Instant::now();
-    let until = now + host.throttle.failed(ip, base, now);
-    host.remote.park(host, connection, Why::Pause { until });
+    let until = now + scheduler.host.throttle.failed(ip, base, now);
+    scheduler.parking.park(&scheduler.host, connection, Wait::Pause { until });
 }
 
 /// Checks the password, on a thread for that; then the session goes on.
-fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], password: &Password) {
+fn log_in(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, user: &[u8], password: &Password) {
     let settings = Arc::clone(&connection.context.settings);
     let peer = connection.context.peer;
     // Nobody can listen to what goes through ssh.
-    let secured = connection.session.is_secured() || host.ssh_user.get().is_some();
+    let secured = connection.session.is_secured() || scheduler.host.ssh_user.get().is_some();
     let mut nobody = false;
     let login = match connection.context.client.subject() {
         _ if let Err(refused) = accounts::require_protected_for(&settings, user, secured) => Err(refused),
-        _ if let Some(name) = host.ssh_user.get() => accounts::log_in_ssh(host, &settings, name),
-        _ if tokens::is_token(user) => tokens::log_in(host, &connection.context, secured, password),
+        _ if let Some(name) = scheduler.host.ssh_user.get() => {
+            accounts::log_in_ssh(&scheduler.host, &settings, name)
+        }
+        _ if tokens::is_token(user) => accounts::log_in_token(
+            &scheduler.host,
+            &settings,
+            (connection.context.id, peer),
+            secured,
+            password,
+        ),
         Some(subject) if matches!(connection.context.client, Client::Gsi(_)) => {
-            accounts::log_in_mapped(host, &settings, subject, user)
+            accounts::log_in_mapped(&scheduler.host, &settings, subject, user)
         }
         Some(principal) if matches!(connection.context.client, Client::Kerberos(_)) => {
-            accounts::log_in_principal(host, &settings, principal, user)
+            accounts::log_in_principal(&scheduler.host, &settings, principal, user)
         }
         _ if let Client::Tls(client) = &connection.context.client
             && let Some(name) = client.user()
             && (user == name.as_bytes() || user == gsi::MAPPED) =>
         {
-            accounts::log_in_as(host, &settings, name)
+            accounts::log_in_as(&scheduler.host, &settings, name)
         }
         _ => {
             nobody = accounts::is_anonymous(&settings, user);
-            accounts::log_in(host, &settings, user, password)
+            accounts::log_in(&scheduler.host, &settings, user, password)
         }
     };
     let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
@@ -479,7 +500,7 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
         Ok(login) => {
             // Who guesses passwords may log in as nobody in between.
             if !nobody {
-                host.throttle.succeeded(peer.ip());
+                scheduler.host.throttle.succeeded(peer.ip());
             }
             connection.answer = Some(Ok(Outcome::LoggedIn {
                 local_user: login.account.name.clone(),
@@ -487,8 +508,8 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
                 message: settings.config.login_message.clone(),
             }));
             connection.logged_in(login);
-            audit::log_in(host, &connection.context, user, None);
-            start(host, connection);
+            audit::log_in(&scheduler.host, &connection.context, user, None);
+            start(scheduler, connection);
         }
         Err(failure) => {
             tracing::warn!(
@@ -499,10 +520,10 @@ fn log_in(host: &Arc<Host>, mut connection: Box<Connection>, user: &[u8], passwo
                 ?failure,
                 "log-in failed"
             );
-            audit::log_in(host, &connection.context, user, Some(&failure));
+            audit::log_in(&scheduler.host, &connection.context, user, Some(&failure));
             let denied = matches!(failure, Failure::LoginDenied(_));
             connection.answer = Some(Err(failure));
-            if denied { penalize(host, connection) } else { start(host, connection) }
+            if denied { penalize(scheduler, connection) } else { start(scheduler, connection) }
         }
     }
 }

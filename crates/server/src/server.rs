@@ -7,7 +7,9 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handle::ServerHandle;
 use crate::host::Host;
-use crate::reactor::{Listeners, Reactor};
+use crate::listeners::Listeners;
+use crate::reactor::Reactor;
+use crate::scheduler::Scheduler;
 use crate::settings::Settings;
 use crate::socket_memory;
 use crate::stores::{StoreFactory, Stores};
@@ -15,7 +17,7 @@ use crate::tls;
 
 /// A server that is listening; [`Server::run`] makes it serve.
 pub struct Server {
-    host: Arc<Host>,
+    scheduler: Arc<Scheduler>,
     reactor: Reactor,
     addresses: Vec<SocketAddr>,
 }
@@ -46,9 +48,9 @@ impl Server {
         let settings = Settings::prepare(config, &stores)?;
         let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();
-        let (reactor, remote) = Reactor::new(listeners)?;
-        let host = Host::new(settings, stores, remote)?;
-        Ok(Self { host, reactor, addresses })
+        let (reactor, registry, waker) = Reactor::new(listeners)?;
+        let scheduler = Scheduler::new(Host::new(settings, stores, waker)?, registry);
+        Ok(Self { scheduler, reactor, addresses })
     }
 
     /// With settings that were checked.
@@ -57,7 +59,11 @@ impl Server {
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
-        &self.host
+        &self.scheduler.host
+    }
+
+    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.scheduler
     }
 
     /// Where it listens, in the order of the settings, with the ports that the system chose.
@@ -67,12 +73,12 @@ impl Server {
 
     /// Of the certificate for TLS, where AUTH TLS is offered.
     pub fn tls_fingerprint(&self) -> Option<Fingerprint> {
-        self.host.settings().tls.as_ref().map(tls::Authority::fingerprint)
+        self.scheduler.host.settings().tls.as_ref().map(tls::Authority::fingerprint)
     }
 
     /// To steer the server while it runs.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle(Arc::clone(&self.host))
+        ServerHandle(Arc::clone(&self.scheduler.host))
     }
 
     /// Calls `f` at least every `interval` while the server is well.
@@ -85,10 +91,10 @@ impl Server {
     /// # Errors
     /// The system cannot wait for connections any more.
     pub fn run(self) -> Result<()> {
-        let Self { host, reactor, addresses } = self;
+        let Self { scheduler, reactor, addresses } = self;
         tracing::info!(?addresses, "server listening");
-        let _keeper = socket_memory::keep(&host);
-        let result = reactor.run(&host);
+        let _keeper = socket_memory::keep(&scheduler.host);
+        let result = reactor.run(&scheduler);
         tracing::info!("server ended");
         result
     }

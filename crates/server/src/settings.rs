@@ -65,7 +65,7 @@ impl Settings {
                     );
                     None
                 }
-                Err(error) => return Err(problem("tls", config::without_tls(&config, error))),
+                Err(error) => return Err(problem("tls", config.without_tls(error))),
             },
         };
         let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();

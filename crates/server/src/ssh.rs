@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use mio::net::UnixStream as Stream;
-use ropewalk_protocol::reply::Reply;
 use ropewalk_security::canonical;
 use uzers::os::unix::UserExt as _;
 
@@ -160,7 +159,7 @@ impl Server {
         let _ = server.host().ssh_user.set(user);
         let addresses = (peer, local);
         match admission::admit_ssh(server.host(), Stream::from_std(control), addresses) {
-            Some(connection) => runner::greet(server.host(), connection),
+            Some(connection) => runner::greet(server.scheduler(), connection),
             None => server.handle().stop(),
         }
         Ok(server)
@@ -177,13 +176,6 @@ impl Server {
         watcher.end();
         result
     }
-}
-
-/// One line for a client that gets no session.
-pub(crate) fn refuse(mut stream: Stream, code: u16, text: &str) {
-    use std::io::Write as _;
-    // It fits into any socket's buffer.
-    let _ = stream.write(&Reply::coded(code, text.lines()).to_bytes());
 }
 
 #[cfg(test)]

@@ -1,18 +1,12 @@
 //! Log-in with bearer tokens.
 
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
-use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, TOKEN_USER};
-use ropewalk_tokens::{Grant, LEEWAY, Verifier};
+use ropewalk_tokens::{Grant, Verifier};
 
-use crate::accounts::{self, Login};
 use crate::config::{TokenIssuer, Tokens};
-use crate::context::Context;
-use crate::host::Host;
-use crate::paths::Scope;
 
 /// The issuers whose tokens are accepted.
 pub(crate) struct TokenAuthority {
@@ -35,11 +29,26 @@ impl TokenAuthority {
             issuers: issuers.collect::<Result<_, String>>()?,
         })
     }
+
+    /// Verifies a token; this may fetch the keys of its issuer. Returns what the token grants, the
+    /// settings of its issuer, and the directory from which the paths in its scopes count.
+    pub(crate) fn verify(
+        &self,
+        token: &[u8],
+        now: SystemTime,
+    ) -> Result<(Grant, &TokenIssuer, &VirtualPath), Failure> {
+        let denied = |text: String| Failure::LoginDenied(text);
+        let grant = self.verifier.verify(token, now);
+        let grant = grant.map_err(|error| denied(format!("The bearer token is refused: {error}.")))?;
+        let found = self.issuers.iter().find(|(issuer, _)| issuer.url == grant.issuer);
+        let (issuer, base) = found.ok_or_else(|| denied("The bearer token's issuer is not known.".into()))?;
+        Ok((grant, issuer, base))
+    }
 }
 
 impl TokenIssuer {
     /// The user that a token stands for.
-    fn user_of(&self, grant: &Grant) -> Option<&str> {
+    pub(crate) fn user_of(&self, grant: &Grant) -> Option<&str> {
         let fits = |subject: &Option<String>, group: &Option<String>| {
             subject.as_ref().is_none_or(|subject| *subject == grant.subject)
                 && group.as_ref().is_none_or(|group| grant.groups.contains(group))
@@ -47,55 +56,4 @@ impl TokenIssuer {
         let mapped = self.map.iter().find(|mapping| fits(&mapping.subject, &mapping.group));
         mapped.map(|mapping| &mapping.user).or(self.user.as_ref()).map(String::as_str)
     }
-}
-
-/// May take as long as fetching an issuer's keys does.
-pub(crate) fn log_in(
-    host: &Host,
-    context: &Context,
-    secured: bool,
-    token: &Password,
-) -> Result<Login, Failure> {
-    let settings = &context.settings;
-    let denied = |text: String| Failure::LoginDenied(text);
-    // The session has said so at USER.
-    if !secured {
-        return Err(denied("A bearer token is taken on a protected control connection only.".into()));
-    }
-    let authority = settings.tokens.as_ref();
-    let authority = authority.ok_or_else(|| denied("This server takes no bearer tokens.".into()))?;
-    let now = SystemTime::now();
-    let grant = authority.verifier.verify(token.expose(), now);
-    let grant = grant.map_err(|error| denied(format!("The bearer token is refused: {error}.")))?;
-    let found = authority.issuers.iter().find(|(issuer, _)| issuer.url == grant.issuer);
-    let (issuer, base) = found.ok_or_else(|| denied("The bearer token's issuer is not known.".into()))?;
-    let capabilities = &grant.capabilities;
-    // What is said of other services is said: groups, and so the user's own rights, are for tokens that name no capability.
-    if capabilities.is_empty() && (issuer.scopes_required || capabilities.are_stated()) {
-        return Err(denied(
-            "The bearer token is refused: it has no scope of storage (storage.read:/path, read:/path), and so permits nothing \
-             here."
-                .into(),
-        ));
-    }
-    let Some(user) = issuer.user_of(&grant) else {
-        return Err(denied(format!(
-            "No user is set up here for the subject {:?} of {}.",
-            grant.subject, grant.issuer
-        )));
-    };
-    let mut login = accounts::log_in_as(host, settings, user)?;
-    login.vouched = Some((grant.subject.clone(), grant.issuer.clone()));
-    login.account.third_party &= issuer.third_party;
-    let left = (grant.expires + LEEWAY).duration_since(now).unwrap_or_default();
-    login.expires = Instant::now().checked_add(left);
-    tracing::info!(
-        session = context.id, peer = %context.peer, user, issuer = grant.issuer, subject = grant.subject,
-        token = grant.id, rights = %grant.capabilities, valid = ?left, "bearer token accepted"
-    );
-    if !grant.capabilities.is_empty() {
-        let capabilities = Arc::new(grant.capabilities.beneath(base));
-        login.set_scope(Scope { token: Some(capabilities), ..(*login.scope).clone() });
-    }
-    Ok(login)
 }

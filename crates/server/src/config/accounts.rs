@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -93,5 +93,14 @@ impl User {
             run_as: self.run_as.or(defaults.run_as),
             protection: self.protection.or(defaults.protection),
         }
+    }
+}
+
+/// Puts a user's name, and the home directory if it is known, into a setting.
+pub(crate) fn expand(template: &str, user: &str, home: Option<&Path>) -> String {
+    let named = template.replace("{user}", user);
+    match home.and_then(Path::to_str) {
+        Some(home) => named.replace("{home}", home),
+        None => named,
     }
 }

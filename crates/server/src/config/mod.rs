@@ -2,7 +2,6 @@
 
 mod access;
 mod accounts;
-mod check;
 mod data;
 mod files;
 mod gsi;
@@ -10,6 +9,7 @@ mod identity;
 mod kerberos;
 mod limits;
 mod log;
+mod problem;
 mod profiling;
 mod testing;
 mod tls;
@@ -22,9 +22,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 pub use access::Access;
+pub(crate) use accounts::expand;
 pub use accounts::{AnonymousAccess, User};
-pub(crate) use check::without_tls;
-pub use check::{Problem, Severity};
 pub use data::Data;
 pub use files::{Files, Fsync};
 pub use gsi::{DelegatedKeys, Gsi};
@@ -32,6 +31,7 @@ pub use identity::{Identity, RequiredProtection, RunAs};
 pub use kerberos::Kerberos;
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
+pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
 use serde::{Deserialize, Serialize};
 pub use testing::Testing;
@@ -189,12 +189,6 @@ impl Config {
         Self { listen: vec![listen], anonymous, root: Some(root.into()), ..Self::default() }
     }
 
-    /// Everything that is wrong or doubtful about the settings, looked up on this host: directories, files, rules.
-    /// A server starts when no problem is an error.
-    pub fn check(&self) -> Vec<Problem> {
-        check::check(self)
-    }
-
     /// TLS, where it is not switched off.
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref().filter(|tls| tls.enabled)
@@ -203,6 +197,17 @@ impl Config {
     /// Nobody asked for TLS, and no password needs it.
     pub(crate) fn may_do_without_tls(&self) -> bool {
         self.password_file.is_none() && self.tls().is_none_or(|tls| tls.optional)
+    }
+
+    /// The message if TLS is not available and the server does not start without it.
+    pub(crate) fn without_tls(&self, error: String) -> String {
+        if self.password_file.is_none() {
+            return error;
+        }
+        format!(
+            "{error}; passwords would travel in clear: name a tls.state_directory that the server may write to, or a \
+             tls.certificate, or switch TLS off (--no-tls, tls.enabled = false)"
+        )
     }
 
     /// Settings that hold as long as the server runs, and their values.

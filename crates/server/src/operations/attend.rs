@@ -12,13 +12,12 @@ use ropewalk_protocol::server::{Action, Event, Failure, Session};
 use ropewalk_storage::{Error as StoreError, ErrorKind};
 
 use super::buffers::Sight;
-use super::channel::Channel;
-use super::failure;
 use super::path_watch::PathWatch;
-use crate::connection::Job;
 use crate::control::{Control, HIGH_WATER, Received};
+use crate::data_channel::Channel;
+use crate::failure::failure;
 use crate::host::Host;
-use crate::turn::Turn;
+use crate::job::{Job, Permit};
 use crate::writers::Writer;
 
 /// So many ranges are told of in one reply, at most: some hundred KiB of text.
@@ -50,7 +49,7 @@ pub(crate) struct Attend<'a> {
     silent: Option<Instant>,
     /// Since when the client has left more unread than may wait, without any of it becoming less, and how many bytes.
     unread: Option<(Instant, usize)>,
-    turn: Option<&'a Turn<'a>>,
+    permit: Option<&'a dyn Permit>,
     writer: Option<&'a Writer>,
     /// Since when nothing has come for an upload that another one waits for, and how many bytes had.
     still: Option<(Instant, u64)>,
@@ -144,7 +143,7 @@ impl<'a> Attend<'a> {
             proves: false,
             silent: None,
             unread: None,
-            turn: None,
+            permit: None,
             writer: None,
             still: None,
         }
@@ -156,8 +155,8 @@ impl<'a> Attend<'a> {
     }
 
     /// Gives the turn to others that wait, where the client is slow.
-    pub(super) fn sharing(self, turn: Option<&'a Turn<'a>>) -> Self {
-        Self { turn, ..self }
+    pub(super) fn sharing(self, permit: Option<&'a dyn Permit>) -> Self {
+        Self { permit, ..self }
     }
 
     /// A client that ends its side of the control connection has died, also where commands of it wait, unless it has taken
@@ -173,7 +172,7 @@ impl<'a> Attend<'a> {
 
     /// Where there are no markers.
     pub(super) fn of(job: &'a mut Job<'_>) -> Self {
-        let streams = Channel::streams_of(job.context);
+        let streams = job.context.streams();
         Self::new(job.host, job.session, job.control, streams, Markers::none())
     }
 
@@ -301,7 +300,7 @@ impl<'a> Attend<'a> {
 
     /// Whether the client, which has taken or sent so many bytes, may go on while others wait.
     fn moved(&mut self, bytes: u64) -> ControlFlow<()> {
-        match self.turn.map_or(ControlFlow::Continue(()), |turn| turn.moved(bytes)) {
+        match self.permit.map_or(ControlFlow::Continue(()), |permit| permit.moved(bytes)) {
             ControlFlow::Continue(()) => ControlFlow::Continue(()),
             ControlFlow::Break(()) => {
                 self.end(Failure::DataBroken("too slow while others wait: try again later".into()))

@@ -12,9 +12,9 @@ use ropewalk_security::Access;
 use ropewalk_storage::{Kind, WriteOptions};
 use rustix::io::Errno;
 
-use super::failure;
 use super::files::system;
-use crate::connection::Job;
+use crate::failure::failure;
+use crate::job::Job;
 use crate::memory;
 use crate::profiling::{Slot, StartError};
 

@@ -13,7 +13,7 @@ use ropewalk_security::canonical;
 use ropewalk_transport::{Ceilings, LOCAL_BUFFER, PathStats, TcpInfo, least_buffers};
 use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 
-use crate::connection::Job;
+use crate::job::Job;
 use crate::routes::Routes;
 
 /// A shorter transfer says nothing of what a path can carry.

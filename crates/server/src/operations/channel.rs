@@ -3,10 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ropewalk_engine::{ChannelSettings, DataChannel, Discarded, Parallelism};
+use ropewalk_engine::{ChannelSettings, DataChannel};
 use ropewalk_layers::{KeyLayer, SecureDriver};
 use ropewalk_protocol::command::Protection;
-use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
 use ropewalk_transport::{Driver, Options, Tuning};
@@ -15,69 +14,10 @@ use super::Answer;
 use super::buffers::Buffers;
 use crate::client::Client;
 use crate::config::{Data, RequiredProtection};
-use crate::connection::Job;
 use crate::context::Context;
+use crate::data_channel::{Channel, congestion};
 use crate::host::Host;
-
-/// The session's data channel.
-pub(crate) struct Channel {
-    pub(super) data: DataChannel,
-    pub(super) options: ChannelOptions,
-    /// The client's side connects.
-    pub(super) passive: bool,
-    /// Where we connect to; the client's own address where we do not.
-    pub(super) peer: IpAddr,
-    /// Its connections begin with TLS, for which some clients wait until they have the preliminary reply (RFC 4217 section 7).
-    tls: bool,
-    /// The larger of the socket buffers in bytes, where they were set.
-    pub(super) buffer: Option<usize>,
-    /// The client may have sent data that no transfer has taken.
-    pub(super) out_of_step: bool,
-}
-
-impl Channel {
-    /// The next transfer uses connections that are there.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.data.cached() > 0
-    }
-
-    /// A transfer or listing has failed: what was sent for it must not become that of the next one. In MODE E nothing comes
-    /// for a download that was refused, and its connections stay.
-    pub(crate) fn tidy(&mut self) -> Option<Discarded> {
-        let wrong = std::mem::take(&mut self.out_of_step) || self.options.mode == Mode::Stream;
-        wrong.then(|| self.data.discard())
-    }
-
-    /// As [`Self::tidy`], for an upload that no operation was made of.
-    pub(crate) fn decline(&mut self) -> Discarded {
-        self.data.discard()
-    }
-
-    /// The preliminary reply has to come before the data connection is ready.
-    pub(super) fn replies_early(&self) -> bool {
-        self.tls && !self.is_connected()
-    }
-
-    /// SITE STREAMS between transfers.
-    pub(crate) fn set_streams(&mut self, n: u32) {
-        self.data.set_parallelism(n);
-    }
-
-    /// By which SITE STREAMS changes the transfer under way.
-    pub(super) fn streams(&self) -> Option<Parallelism> {
-        (self.options.mode == Mode::ExtendedBlock).then(|| self.data.parallelism())
-    }
-
-    /// As [`Self::streams`], between transfers.
-    pub(super) fn streams_of(context: &Context) -> Option<Parallelism> {
-        context.channel.as_ref().and_then(|channel| channel.streams())
-    }
-
-    /// For connections from now on; `choice` is the client's.
-    pub(super) fn set_congestion(&mut self, choice: Option<CongestionName>, config: &Data) {
-        self.data.set_congestion(congestion(choice, config));
-    }
-}
+use crate::job::Job;
 
 /// PASV and its kin: listens, and gives the address for the client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
@@ -261,10 +201,6 @@ fn local_address(context: &Context, family: Option<Family>) -> Result<IpAddr, Fa
         }
         _ => Ok(local),
     }
-}
-
-fn congestion(choice: Option<CongestionName>, config: &Data) -> Option<String> {
-    choice.map(|name| name.to_string()).or_else(|| config.congestion.clone())
 }
 
 fn driver_options(

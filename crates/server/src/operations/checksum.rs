@@ -7,10 +7,11 @@ use ropewalk_storage::checksum::checksum_file;
 use ropewalk_storage::{Error, ErrorKind, Kind};
 use rustix::io::Errno;
 
+use super::Answer;
 use super::attend::{Attend, Schedule, timestamp};
 use super::files::system;
-use super::{Answer, failure};
-use crate::connection::Job;
+use crate::failure::failure;
+use crate::job::Job;
 
 pub(super) struct Wanted {
     pub(super) algorithm: ChecksumAlgorithm,

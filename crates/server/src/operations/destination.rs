@@ -16,8 +16,8 @@ use ropewalk_storage::{
     WriteHandle, WriteOptions, journal_of_part, part_name, sync_name, target_of_part,
 };
 
-use super::failure;
 use crate::config::{Files, Fsync};
+use crate::failure::failure;
 use crate::parts::{Appending, Appends, SharedParts};
 
 /// Where systems end to count bytes of a file.

@@ -15,13 +15,13 @@ use ropewalk_storage::{
 use rustix::io::Errno;
 
 use super::attend::{Attend, Markers, RANGES_TOLD};
-use super::channel::Channel;
 use super::destination::OWNERS;
-use super::{Answer, entries, failure};
-use crate::accounts::Login;
+use super::{Answer, entries};
 use crate::config::{Files, Fsync};
-use crate::connection::Job;
 use crate::context::Retry;
+use crate::failure::failure;
+use crate::job::Job;
+use crate::login::Login;
 use crate::names;
 use crate::parts::Arrived;
 
@@ -245,7 +245,7 @@ fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
         return Ok(Outcome::Ranges(RangeSet::new()));
     }
     let store = login.store_for(&place);
-    let streams = Channel::streams_of(job.context);
+    let streams = job.context.streams();
     let mut attend = Attend::new(job.host, job.session, job.control, streams, Markers::none());
     let found = PartFile::interrupted(&store, &place, &mut |_| attend.go_on(&place));
     match attend.broken_off() {

@@ -9,7 +9,7 @@ use ropewalk_storage::{Error, ErrorKind};
 
 use super::attend::Attend;
 use super::{Answer, directory};
-use crate::connection::Job;
+use crate::job::Job;
 
 /// Entries that are told at a time.
 const CHUNK: usize = 512;
@@ -18,9 +18,9 @@ pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let host = job.host;
     let login = job.context.login.as_deref().ok_or(Failure::NotAllowed)?;
     let _acting = login.acting()?;
-    let streams = super::Channel::streams_of(job.context);
+    let streams = job.context.streams();
     let mut attend = Attend::new(host, job.session, job.control, streams, super::attend::Markers::none())
-        .sharing(job.turn);
+        .sharing(job.permit);
     let mut chunk = Vec::new();
     let (mut count, mut first_chunk) = (0, true);
     let stopped = || Error::new(ErrorKind::Interrupted, "list", path.as_bytes());

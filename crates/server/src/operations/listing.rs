@@ -8,14 +8,15 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::server::{Direction, Failure, List, ListForm, Outcome};
 
 use super::attend::{Attend, Markers};
-use super::channel::{self, Channel};
-use super::errors::transfer_failure;
+use super::channel;
 use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
 use super::{Answer, directory, entries, tree};
-use crate::accounts::Login;
-use crate::connection::Job;
+use crate::data_channel::Channel;
+use crate::failure::transfer_failure;
 use crate::host::Host;
+use crate::job::Job;
+use crate::login::Login;
 
 pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
     let log = Started::now(job, command(list.form), &list.path);
@@ -54,8 +55,8 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
             .map_err(|error| Failure::Busy(format!("No thread for a listing: {error}")))?;
         // However this ends, the other thread does too.
         let _end = Unwanted(&unwanted);
-        let mut attend =
-            Attend::new(host, job.session, job.control, channel.streams(), Markers::none()).sharing(job.turn);
+        let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none())
+            .sharing(job.permit);
         // A path that cannot be listed is told before a data connection is made.
         let first = loop {
             match chunks.recv_timeout(PAUSE) {

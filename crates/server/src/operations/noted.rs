@@ -4,8 +4,8 @@
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, ProfileRequest};
 
-use crate::audit::{Decision, Line};
-use crate::connection::Job;
+use crate::audit::Decision;
+use crate::job::Job;
 
 /// What is kept of an operation that is about to be carried out.
 pub(super) struct Noted {
@@ -81,7 +81,7 @@ impl Noted {
             Some(Failure::Refused { code: 553, .. }) => Decision::Refused,
             _ => return,
         };
-        let line = Line::new(job.context, "command", decision);
+        let line = job.context.audit_line("command", decision);
         let mut line = line.command(self.command, self.path.as_ref().map(VirtualPath::as_bytes));
         if let Some(failure) = failure {
             line = line.because(failure);

@@ -9,11 +9,11 @@ use ropewalk_protocol::server::{Direction, Failure, FetchProfile, Outcome, Profi
 
 use super::attend::{Attend, Markers};
 use super::baseline;
-use super::errors::transfer_failure;
 use super::transfer::announce;
 use super::{Answer, channel};
-use crate::connection::Job;
 use crate::context::Context;
+use crate::failure::transfer_failure;
+use crate::job::Job;
 use crate::profiling::{self, Profile, Slot, StartError};
 
 fn refused(code: u16, text: impl Into<String>) -> Failure {
@@ -40,7 +40,7 @@ pub(super) fn answer(job: &mut Job<'_>, request: ProfileRequest) -> Answer {
 fn permitted(context: &Context) -> Result<(), Failure> {
     context.login()?;
     let config = &context.settings.config.profiling;
-    if config.permits(profiling::user(context)) {
+    if config.permits(context.counted_as()) {
         return Ok(());
     }
     Err(refused(550, "This account may not take profiles (profiling.users in the server's settings)."))
@@ -58,7 +58,9 @@ fn start(job: &mut Job<'_>, wanted: Option<u32>, raw: bool) -> Result<ProfileAns
     }
     // One that nobody has fetched makes room.
     context.profile = None;
-    match profiling::start(context, &job.host.profiling, seconds, raw) {
+    let root = context.login.as_ref().map(|login| login.account.root.as_path());
+    let config = &context.settings.config.profiling;
+    match profiling::start(&job.host.profiling, config, context.counted_as(), root, seconds, raw) {
         Ok(running) => {
             tracing::info!(session = context.id, user = context.user(), seconds, "a profile is taken");
             context.profile = Some(Profile::Running(running));
@@ -116,8 +118,8 @@ pub(super) fn fetch(job: &mut Job<'_>, fetch: &FetchProfile) -> Answer {
     let (bytes, _slot) = what(job.context, fetch.raw.as_ref().map(|name| name.as_slice()))?;
     let mut channel = channel::take(job.context, Direction::Retrieve)?;
     let progress = Progress::new();
-    let mut attend =
-        Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none()).sharing(job.turn);
+    let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none())
+        .sharing(job.permit);
     attend.reply_early(&channel);
     let result = channel.data.send_reader(&mut Cursor::new(bytes), &mut attend, &progress);
     let broken = attend.broken_off();

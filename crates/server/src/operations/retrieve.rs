@@ -13,14 +13,14 @@ use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
 use super::buffers::Sight;
-use super::channel::{self, Channel};
-use super::errors::transfer_failure;
-use super::failure;
+use super::channel;
 use super::files::system;
 use super::path_watch::PathWatch;
 use super::transfer::Checksum;
 use crate::checksum_cache::ChecksumCache;
-use crate::connection::Job;
+use crate::data_channel::Channel;
+use crate::failure::{failure, transfer_failure};
+use crate::job::Job;
 
 pub(super) fn retrieve(
     job: &mut Job<'_>,
@@ -42,7 +42,7 @@ pub(super) fn retrieve(
     markers.storage = transfer.storage_info.then_some(Stage::Source);
     markers.sight = Some(Sight::new(true));
     let mut attend =
-        Attend::new(job.host, job.session, job.control, channel.streams(), markers).sharing(job.turn);
+        Attend::new(job.host, job.session, job.control, channel.streams(), markers).sharing(job.permit);
     attend.reply_early(&channel);
     // Files that are made while they are read (/proc) say that they are empty.
     let made_up = || {

@@ -15,14 +15,14 @@ use rustix::io::Errno;
 
 use super::attend::{Attend, Markers};
 use super::buffers::Sight;
-use super::channel::{self, Channel};
+use super::channel;
 use super::destination::{Destination, Plan};
-use super::errors::transfer_failure;
-use super::failure;
 use super::files::system;
 use super::transfer::Checksum;
 use crate::checksum_cache::ChecksumCache;
-use crate::connection::Job;
+use crate::data_channel::Channel;
+use crate::failure::{failure, transfer_failure};
+use crate::job::Job;
 use crate::parts::LETTING_GO;
 use crate::writers::{Others, Writing};
 
@@ -129,7 +129,7 @@ fn receive_file(
     markers.sight = Some(Sight::new(false));
     markers.storage = transfer.storage_info.then_some(Stage::Destination);
     let attend = Attend::new(job.host, job.session, job.control, None, markers)
-        .sharing(job.turn)
+        .sharing(job.permit)
         .giving_way(writing.writer())
         .vouching(!proves_its_end(transfer));
     // In MODE E a client that has died is told by its control connection first.

@@ -12,13 +12,14 @@ use ropewalk_storage::target_of_part;
 
 use super::attend::Attend;
 use super::{Answer, channel, retrieve, store};
-use crate::connection::Job;
+use crate::job::Job;
 use crate::transfer_log::Record;
 
 pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
     let log = Started::now(job, command(transfer), &transfer.path);
     let progress = Arc::new(Progress::new());
-    let recorded = job.host.profiling.transfer(job.context, &progress);
+    let enabled = job.context.settings.config.profiling.enabled;
+    let recorded = enabled.then(|| job.host.profiling.transfer(job.context.counted_as(), &progress));
     let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
         if let Some(channel) = &mut job.context.channel {
             channel.data.set_representation(transfer.representation);

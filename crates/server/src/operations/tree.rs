@@ -12,10 +12,11 @@ use ropewalk_storage::{Error, ErrorKind, Kind, is_temporary_name};
 use rustix::io::Errno;
 
 use super::directory::{GoOn, Sink};
+use super::entries;
 use super::files::system;
-use super::{entries, failure};
-use crate::accounts::Login;
+use crate::failure::failure;
 use crate::host::Host;
+use crate::login::Login;
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: u32 = 32;

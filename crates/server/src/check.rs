@@ -1,6 +1,5 @@
 //! What is wrong with a configuration on this host.
 
-use std::fmt;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
@@ -11,41 +10,13 @@ use ropewalk_protocol::help;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
-use super::{Config, RequiredProtection, User};
+use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, expand};
 use crate::gsi::Authority;
 use crate::tls;
 use crate::tokens::TokenAuthority;
 
 /// Times beyond this would not fit into a clock's some day.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-/// How bad a problem is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// The server starts, but perhaps not as it was meant.
-    Warning,
-    /// The server does not start.
-    Error,
-}
-
-/// Something wrong or doubtful in a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    pub severity: Severity,
-    /// The setting as in the file: `limits.active`.
-    pub setting: String,
-    pub text: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = match self.severity {
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
-        write!(f, "{severity}: {}: {}", self.setting, self.text)
-    }
-}
 
 #[derive(Default)]
 struct Report(Vec<Problem>);
@@ -60,14 +31,18 @@ impl Report {
     }
 }
 
-pub(super) fn check(config: &Config) -> Vec<Problem> {
-    let mut report = Report::default();
-    check_log_in(config, &mut report);
-    check_accounts(config, &mut report);
-    check_numbers(config, &mut report);
-    check_places(config, &mut report);
-    report.0.sort_by_key(|p| std::cmp::Reverse(p.severity));
-    report.0
+impl Config {
+    /// Finds everything that is wrong or doubtful about the settings on this host: directories,
+    /// files, rules. A server starts if no problem is an error.
+    pub fn check(&self) -> Vec<Problem> {
+        let mut report = Report::default();
+        check_log_in(self, &mut report);
+        check_accounts(self, &mut report);
+        check_numbers(self, &mut report);
+        check_places(self, &mut report);
+        report.0.sort_by_key(|p| std::cmp::Reverse(p.severity));
+        report.0
+    }
 }
 
 fn check_log_in(config: &Config, report: &mut Report) {
@@ -164,7 +139,7 @@ fn check_tls(config: &Config, report: &mut Report) {
     match tls::Authority::check(tls) {
         Ok(()) => tls::Authority::doubts(tls).into_iter().for_each(|text| report.warning("tls", text)),
         Err(error) if config.may_do_without_tls() => report.warning("tls", error),
-        Err(error) => report.error("tls", without_tls(config, error)),
+        Err(error) => report.error("tls", config.without_tls(error)),
     }
     if !tls.users.is_empty() && tls.client_authorities.is_none() {
         report.error("tls.users", "certificates are not asked for: name client_authorities");
@@ -180,17 +155,6 @@ fn check_tls(config: &Config, report: &mut Report) {
             report.error("tls.users", format!("{name:?} cannot be a user's name"));
         }
     }
-}
-
-/// What to tell of TLS that cannot be had, and that the server does not do without.
-pub(crate) fn without_tls(config: &Config, error: String) -> String {
-    if config.password_file.is_none() {
-        return error;
-    }
-    format!(
-        "{error}; passwords would travel in clear: name a tls.state_directory that the server may write to, or a \
-         tls.certificate, or switch TLS off (--no-tls, tls.enabled = false)"
-    )
 }
 
 fn check_tokens(config: &Config, report: &mut Report) {
@@ -252,7 +216,7 @@ fn check_identity(config: &Config, report: &mut Report) {
             _ => {}
         }
     }
-    let as_server = |user: &User| root && user.run_as == Some(super::RunAs::Server);
+    let as_server = |user: &User| root && user.run_as == Some(RunAs::Server);
     if as_server(&config.defaults) {
         report.warning("defaults.run_as", "sessions read and write files as root");
     }
@@ -286,7 +250,7 @@ fn check_user(setting: &str, name: &str, user: &User, config: &Config, report: &
     check_empty(setting, user.rules.as_deref(), user.sessions, report);
     check_home(&format!("{setting}.home"), user.home.as_deref().unwrap_or("/"), report);
     let root = user.root.as_deref().or(config.root.as_deref());
-    let expanded = root.map(|root| crate::accounts::expand(&root.to_string_lossy(), name, None));
+    let expanded = root.map(|root| expand(&root.to_string_lossy(), name, None));
     let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();
     let open = |name: &str| root.is_some_and(|root| root.to_string_lossy().contains(name));
     if root.is_some_and(|root| root.to_string_lossy().rfind("{home}").is_some_and(|at| at > 0)) {

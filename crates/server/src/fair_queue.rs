@@ -4,20 +4,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-pub(crate) struct Fair<T> {
+pub(crate) struct FairQueue<T> {
     waiting: HashMap<IpAddr, VecDeque<T>>,
     /// Those of `waiting`, the next one first.
     turns: VecDeque<IpAddr>,
     count: usize,
 }
 
-impl<T> Default for Fair<T> {
+impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self { waiting: HashMap::new(), turns: VecDeque::new(), count: 0 }
     }
 }
 
-impl<T> Fair<T> {
+impl<T> FairQueue<T> {
     pub(crate) fn push(&mut self, address: IpAddr, one: T) {
         self.theirs(address).push_back(one);
     }
@@ -58,7 +58,7 @@ impl<T> Fair<T> {
     }
 
     /// Takes out what `is` says, whose turn it is or not.
-    pub(crate) fn take_out(&mut self, is: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(crate) fn remove(&mut self, is: impl Fn(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         for theirs in self.waiting.values_mut() {
             if theirs.iter().any(&is) {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_crowded_are_those_who_make_the_crowd() {
-        let mut waiting = Fair::default();
+        let mut waiting = FairQueue::default();
         for _ in 0..10 {
             waiting.push(FLOOD, ());
         }
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn addresses_take_turns_and_some_are_passed_over() {
-        let mut waiting = Fair::default();
+        let mut waiting = FairQueue::default();
         for n in 0..4 {
             waiting.push(FLOOD, n);
         }
         waiting.push(OTHER, 10);
-        assert_eq!(waiting.take_out(|n| n % 2 == 1).len(), 2);
+        assert_eq!(waiting.remove(|n| n % 2 == 1).len(), 2);
         assert_eq!(waiting.len(), 3);
         assert_eq!(waiting.pop(|address| address == OTHER), Some((OTHER, 10)));
         assert_eq!(waiting.pop(|address| address == OTHER), None);
@@ -121,7 +121,7 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| waiting.pop(|_| true)).map(|(_, n)| n).collect();
         assert_eq!(order, [0, 11, 2]);
         waiting.push(OTHER, 12);
-        assert_eq!(waiting.take_out(|_| true), [12]);
+        assert_eq!(waiting.remove(|_| true), [12]);
         assert!(waiting.waiting.is_empty() && waiting.turns.is_empty() && waiting.len() == 0);
     }
 }

@@ -6,27 +6,16 @@ use std::time::Instant;
 use mio::{Registry, Token};
 use parking_lot::Mutex;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Wait};
 use crate::host::{Host, Phase};
 
-/// What a session waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// The client's next command.
-    Idle,
-    /// That the client takes its replies.
-    Write,
-    /// The end of a pause, whatever the client says: after a failed log-in, or before another try.
-    Pause { until: Instant },
-}
-
-pub(super) struct Entry {
-    pub(super) connection: Box<Connection>,
-    pub(super) why: Why,
+pub(crate) struct Entry {
+    pub(crate) connection: Box<Connection>,
+    pub(crate) why: Wait,
     deadline: Instant,
 }
 
-pub(super) struct Parking {
+pub(crate) struct Parking {
     registry: Registry,
     state: Mutex<State>,
 }
@@ -41,17 +30,26 @@ struct State {
 }
 
 impl Parking {
-    pub(super) fn new(registry: Registry) -> Self {
+    pub(crate) fn new(registry: Registry) -> Self {
         Self { registry, state: Mutex::default() }
     }
 
-    /// True where the reactor has to be woken, since it would sleep longer than this session may wait. The
-    /// connection comes back where it cannot be parked.
-    pub(super) fn park(
+    /// From now on the session waits for its client, or for time to pass.
+    pub(crate) fn park(&self, host: &Host, connection: Box<Connection>, why: Wait) {
+        match self.insert(host, connection, why) {
+            Ok(true) => host.wake(),
+            Ok(false) => {}
+            Err(connection) => connection.close(),
+        }
+    }
+
+    /// True if the reactor has to be woken, since it would sleep longer than this session may wait.
+    /// The connection is returned if it cannot be parked.
+    fn insert(
         &self,
         host: &Host,
         mut connection: Box<Connection>,
-        why: Why,
+        why: Wait,
     ) -> Result<bool, Box<Connection>> {
         let token = Token(connection.id() as usize);
         let deadline = connection.deadline(why);
@@ -62,8 +60,8 @@ impl Parking {
             connection.say(421, "Service not available, closing control connection.");
             return Err(connection);
         }
-        if !matches!(why, Why::Pause { .. })
-            && let Err(error) = connection.register(&self.registry, token, why == Why::Write)
+        if !matches!(why, Wait::Pause { .. })
+            && let Err(error) = connection.register(&self.registry, token, why == Wait::Write)
         {
             tracing::error!(session = connection.id(), %error, "cannot wait for a client");
             return Err(connection);
@@ -74,22 +72,22 @@ impl Parking {
     }
 
     /// The session, where it waits for something of its client's.
-    pub(super) fn take(&self, token: Token) -> Option<Box<Connection>> {
+    pub(crate) fn take(&self, token: Token) -> Option<Box<Connection>> {
         let mut state = self.state.lock();
         let entry = state.entries.get(&token)?;
-        if matches!(entry.why, Why::Pause { .. }) {
+        if matches!(entry.why, Wait::Pause { .. }) {
             return None;
         }
         state.remove(token).map(|entry| entry.connection)
     }
 
-    pub(super) fn take_all(&self) -> Vec<Entry> {
+    pub(crate) fn take_all(&self) -> Vec<Entry> {
         let mut state = self.state.lock();
         state.deadlines.clear();
         state.entries.drain().map(|(_, entry)| entry).collect()
     }
 
-    pub(super) fn expired(&self, now: Instant) -> Vec<Entry> {
+    pub(crate) fn expired(&self, now: Instant) -> Vec<Entry> {
         let mut state = self.state.lock();
         let mut expired = Vec::new();
         while let Some(&(deadline, token)) = state.deadlines.first()
@@ -101,14 +99,14 @@ impl Parking {
     }
 
     /// When the first session has waited long enough; the reactor sleeps until then.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let mut state = self.state.lock();
         state.asleep = true;
         state.sleeps_until = state.deadlines.first().map(|&(deadline, _)| deadline);
         state.sleeps_until
     }
 
-    pub(super) fn awake(&self) {
+    pub(crate) fn awake(&self) {
         self.state.lock().asleep = false;
     }
 }

@@ -6,22 +6,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::connection::Connection;
-use crate::host::Host;
-use crate::runner;
-use crate::turns::{Aside, LEAST, Slow, Turns};
+use crate::job::Permit;
+use crate::semaphore::{FairSemaphore, LEAST, Slow, Yielded};
 
 /// How long it is looked how much an operation moves.
 const SPAN: Duration = Duration::from_secs(2);
 
 /// Goes on to the next session, however the operation ends.
-pub(crate) struct Turn<'a> {
-    host: &'a Arc<Host>,
-    turns: &'a Turns<Box<Connection>>,
+pub(crate) struct HeldPermit<'a, T> {
+    permits: &'a FairSemaphore<T>,
+    /// Runs a session that has just got a permit.
+    start: &'a dyn Fn(T),
     address: IpAddr,
     pace: Cell<Pace>,
     /// The operation goes on without its turn.
-    aside: RefCell<Option<Arc<Aside>>>,
+    aside: RefCell<Option<Arc<Yielded>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -35,16 +34,17 @@ struct Pace {
     aside: (Instant, u64),
 }
 
-impl<'a> Turn<'a> {
-    /// For a turn that was taken.
-    pub(crate) fn new(host: &'a Arc<Host>, turns: &'a Turns<Box<Connection>>, address: IpAddr) -> Self {
+impl<'a, T> HeldPermit<'a, T> {
+    /// For a permit that was acquired.
+    pub(crate) fn new(permits: &'a FairSemaphore<T>, address: IpAddr, start: &'a dyn Fn(T)) -> Self {
         let now = Instant::now();
         let pace = Pace { since: now, bytes: 0, rate: None, aside: (now, 0) };
-        Self { host, turns, address, pace: Cell::new(pace), aside: RefCell::new(None) }
+        Self { permits, start, address, pace: Cell::new(pace), aside: RefCell::new(None) }
     }
+}
 
-    /// The client has taken or sent so many bytes up to now. `Break`: others wait, and this is too slow.
-    pub(crate) fn moved(&self, bytes: u64) -> ControlFlow<()> {
+impl<T> Permit for HeldPermit<'_, T> {
+    fn moved(&self, bytes: u64) -> ControlFlow<()> {
         let now = Instant::now();
         let mut pace = self.pace.get();
         if now.saturating_duration_since(pace.since) >= SPAN {
@@ -56,15 +56,15 @@ impl<'a> Turn<'a> {
         let mut aside = self.aside.borrow_mut();
         match &*aside {
             Some(one) if one.must_end() => return ControlFlow::Break(()),
-            Some(one) if last >= LEAST && self.turns.come_back(one) => *aside = None,
+            Some(one) if last >= LEAST && self.permits.regain(one) => *aside = None,
             // Clients that take their time let large buffers run empty before they take more.
             Some(one) => one.set_rate(rate(pace.aside, (now, bytes))),
-            None if last < LEAST => match self.turns.make_way(self.address, last) {
-                Slow::Stays => {}
-                Slow::Aside(one, next) => {
+            None if last < LEAST => match self.permits.make_way(self.address, last) {
+                Slow::Keeps => {}
+                Slow::Yields(one, next) => {
                     *aside = Some(one);
                     self.pace.set(Pace { aside: (now, bytes), ..pace });
-                    runner::start(self.host, next);
+                    (self.start)(next);
                 }
                 Slow::Ends => return ControlFlow::Break(()),
             },
@@ -80,13 +80,13 @@ fn rate(from: (Instant, u64), to: (Instant, u64)) -> u64 {
     (to.1.saturating_sub(from.1) as f64 / seconds) as u64
 }
 
-impl Drop for Turn<'_> {
+impl<T> Drop for HeldPermit<'_, T> {
     fn drop(&mut self) {
         match self.aside.get_mut() {
-            Some(one) => self.turns.leave(one),
+            Some(one) => self.permits.end_yielded(one),
             None => {
-                if let Some(next) = self.turns.give_back(self.address) {
-                    runner::start(self.host, next);
+                if let Some(next) = self.permits.release(self.address) {
+                    (self.start)(next);
                 }
             }
         }

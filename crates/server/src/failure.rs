@@ -30,7 +30,7 @@ pub(crate) fn failure(error: Error) -> Failure {
 }
 
 /// Of a transfer.
-pub(super) fn transfer_failure(error: EngineError) -> Failure {
+pub(crate) fn transfer_failure(error: EngineError) -> Failure {
     match error {
         EngineError::Store(error) => failure(error),
         EngineError::Aborted => Failure::Aborted,

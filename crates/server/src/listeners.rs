@@ -10,9 +10,10 @@ use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::FIRST_LISTENER;
 use crate::error::{Error, Result};
 
+/// Sessions' tokens are their numbers, which begin at 1; listeners' count down from here.
+pub(crate) const FIRST_LISTENER: usize = usize::MAX / 2;
 const BACKLOG: i32 = 1024;
 /// Connections that are accepted before others get attention.
 const AT_ONCE: usize = 64;
@@ -71,31 +72,31 @@ impl Listeners {
         self.open.iter().map(|listener| listener.address).collect()
     }
 
-    pub(super) fn register(&mut self, registry: &Registry) -> io::Result<()> {
+    pub(crate) fn register(&mut self, registry: &Registry) -> io::Result<()> {
         for (i, listener) in self.open.iter_mut().enumerate() {
             registry.register(&mut listener.socket, Token(FIRST_LISTENER + i), Interest::READABLE)?;
         }
         Ok(())
     }
 
-    pub(super) fn ready(&mut self, index: usize) {
+    pub(crate) fn ready(&mut self, index: usize) {
         if let Some(listener) = self.open.get_mut(index) {
             listener.ready = true;
         }
     }
 
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.open.clear();
         self.retry_at = None;
     }
 
     /// When to accept again even though the poller says nothing: it reports new connections only.
-    pub(super) fn retry_at(&self) -> Option<Instant> {
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
     /// Accepts what there is, and says whether TLS begins at once.
-    pub(super) fn accept(&mut self, mut accepted: impl FnMut(TcpStream, SocketAddr, bool)) {
+    pub(crate) fn accept(&mut self, mut accepted: impl FnMut(TcpStream, SocketAddr, bool)) {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at > now) {
             return;

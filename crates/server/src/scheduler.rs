@@ -1,0 +1,57 @@
+//! What runs the sessions of a server: threads, permits and the parking of idle sessions.
+//!
+//! The reactor, the runner and the admission of new connections share one scheduler. It owns each
+//! session that no thread runs: idle ones are in `parking`, ones that wait for a permit are in the
+//! queue of `transfers` or `listings`.
+
+use std::sync::Arc;
+
+use mio::Registry;
+use ropewalk_engine::Pool;
+
+use crate::connection::Connection;
+use crate::host::Host;
+use crate::logins::Logins;
+use crate::parking::Parking;
+use crate::semaphore::FairSemaphore;
+
+/// Threads for sessions beside those whose operation holds a permit.
+const QUICK: usize = 16;
+
+pub(crate) struct Scheduler {
+    pub(crate) host: Arc<Host>,
+    pub(crate) parking: Parking,
+    /// Threads of sessions that carry out a command.
+    pub(crate) sessions: Pool,
+    /// Permits for operations that move data or can take long for other reasons.
+    pub(crate) transfers: FairSemaphore<Box<Connection>>,
+    /// Permits for listings.
+    pub(crate) listings: FairSemaphore<Box<Connection>>,
+    /// Threads for TLS handshakes, GSS tokens and passwords: these steps take memory and CPU time,
+    /// and must not take threads from other sessions.
+    pub(crate) logins: Logins,
+}
+
+impl Scheduler {
+    /// `registry` is that of the reactor.
+    pub(crate) fn new(host: Arc<Host>, registry: Registry) -> Arc<Self> {
+        let settings = host.settings();
+        let limits = &settings.config.limits;
+        let active = limits.active as usize;
+        let listings = active.div_ceil(4);
+        Arc::new(Self {
+            parking: Parking::new(registry),
+            // Operations that have lost their permit may be as many as those that hold one.
+            sessions: Pool::new("session", 2 * (active + listings) + QUICK),
+            transfers: FairSemaphore::new(active),
+            listings: FairSemaphore::new(listings),
+            logins: Logins::new(limits.password_checks as usize),
+            host,
+        })
+    }
+
+    /// Sessions wait for a permit.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.transfers.has_waiting() || self.listings.has_waiting()
+    }
+}

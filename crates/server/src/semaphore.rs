@@ -1,0 +1,349 @@
+//! How many operations that take their time are under way. What does not, such as log-ins and file operations, has
+//! threads of its own: clients that let their transfers stall do not keep others out.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::fair_queue::FairQueue;
+use crate::throttle::network;
+
+/// At most so many at a time; among those who wait, addresses take permits. One address has at most three quarters, so that
+/// there are some left for others, whatever it does with its own.
+///
+/// An operation whose client takes or sends next to nothing gives its turn to one that waits, and goes on beside: as many as there
+/// are turns may do so. Beyond that, the slowest one of the address that has most of them is told to end.
+pub(crate) struct FairSemaphore<T> {
+    most: usize,
+    per_address: usize,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    free: usize,
+    held: HashMap<IpAddr, usize>,
+    waiting: FairQueue<T>,
+    yielded: Vec<Arc<Yielded>>,
+}
+
+/// An operation that goes on without its turn.
+pub(crate) struct Yielded {
+    address: IpAddr,
+    /// Bytes a second.
+    rate: AtomicU64,
+    must_end: AtomicBool,
+}
+
+/// What becomes of a slow operation that has a turn.
+pub(crate) enum Slow<T> {
+    /// It keeps its turn.
+    Keeps,
+    /// It has given its turn to the operation that waited longest for it.
+    Yields(Arc<Yielded>, T),
+    Ends,
+}
+
+/// Bytes a second with which an operation keeps its turn while others wait. Whoever holds 256 turns needs 16 MiB a second.
+pub(crate) const LEAST: u64 = 64 << 10;
+/// Bytes a second with which an operation beside the turns goes on, however many there are, if its address has no more of them than
+/// others.
+const TRICKLE: u64 = 4 << 10;
+
+impl<T> FairSemaphore<T> {
+    pub(crate) fn new(most: usize) -> Self {
+        let state =
+            State { free: most, held: HashMap::new(), waiting: FairQueue::default(), yielded: Vec::new() };
+        Self { most, per_address: most - most / 4, state: Mutex::new(state) }
+    }
+
+    /// A turn, where there is one; it has to be given back.
+    pub(crate) fn try_acquire(&self, address: IpAddr) -> bool {
+        self.state.lock().try_acquire(network(address), self.per_address)
+    }
+
+    /// Waits for a turn. `one` comes back with it, at once or from [`Self::release`].
+    pub(crate) fn wait(&self, address: IpAddr, one: T) -> Option<T> {
+        self.acquire_or(address, one, FairQueue::push)
+    }
+
+    /// As [`Self::wait`], for one that [`Self::remove_waiting`] gave: it comes before all others of its address.
+    pub(crate) fn wait_again(&self, address: IpAddr, one: T) -> Option<T> {
+        self.acquire_or(address, one, FairQueue::push_front)
+    }
+
+    fn acquire_or(&self, address: IpAddr, one: T, push: fn(&mut FairQueue<T>, IpAddr, T)) -> Option<T> {
+        let address = network(address);
+        let mut state = self.state.lock();
+        if state.try_acquire(address, self.per_address) {
+            return Some(one);
+        }
+        push(&mut state.waiting, address, one);
+        None
+    }
+
+    /// Ends a turn. The next one has it now.
+    pub(crate) fn release(&self, address: IpAddr) -> Option<T> {
+        self.state.lock().release(network(address), self.per_address)
+    }
+
+    /// For an operation of `address` that has a turn and moves only `rate` bytes a second: makes way for one that waits.
+    pub(crate) fn make_way(&self, address: IpAddr, rate: u64) -> Slow<T> {
+        let address = network(address);
+        let mut state = self.state.lock();
+        let one = Yielded { address, rate: rate.into(), must_end: AtomicBool::new(false) };
+        let ending = state.yielded.iter().filter(|one| one.must_end()).count();
+        if state.waiting.len() == 0 {
+            return Slow::Keeps;
+        }
+        if state.yielded.len() < self.most {
+            return match state.release(address, self.per_address) {
+                Some(next) => {
+                    let one = Arc::new(one);
+                    state.yielded.push(Arc::clone(&one));
+                    Slow::Yields(one, next)
+                }
+                // Those who wait are of an address that has enough.
+                None => {
+                    state.try_acquire(address, self.per_address);
+                    Slow::Keeps
+                }
+            };
+        }
+        if ending >= state.waiting.len() || !state.may_follow(address, self.per_address) {
+            return Slow::Keeps;
+        }
+        match state.slowest(&one) {
+            Some(Some(slowest)) => {
+                slowest.must_end.store(true, Ordering::Relaxed);
+                Slow::Keeps
+            }
+            Some(None) => Slow::Ends,
+            None => Slow::Keeps,
+        }
+    }
+
+    /// An operation beside the turns is no longer slow: true if it has a turn again.
+    pub(crate) fn regain(&self, one: &Arc<Yielded>) -> bool {
+        let mut state = self.state.lock();
+        let may = state.try_acquire(one.address, self.per_address);
+        if may {
+            state.yielded.retain(|other| !Arc::ptr_eq(other, one));
+        }
+        may
+    }
+
+    /// An operation beside the turns has ended.
+    pub(crate) fn end_yielded(&self, one: &Arc<Yielded>) {
+        self.state.lock().yielded.retain(|other| !Arc::ptr_eq(other, one));
+    }
+
+    /// Those who wait no longer, as `is` says.
+    pub(crate) fn remove_waiting(&self, is: impl Fn(&T) -> bool) -> Vec<T> {
+        self.state.lock().waiting.remove(is)
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.state.lock().waiting.len() > 0
+    }
+}
+
+impl Yielded {
+    /// Others wait, and there are too many that are slow.
+    pub(crate) fn must_end(&self) -> bool {
+        self.must_end.load(Ordering::Relaxed)
+    }
+
+    /// It has moved so many bytes a second on average.
+    pub(crate) fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Ordering::Relaxed);
+    }
+}
+
+impl<T> State<T> {
+    fn release(&mut self, address: IpAddr, per_address: usize) -> Option<T> {
+        let Self { free, held, waiting, .. } = self;
+        *free += 1;
+        if let Some(theirs) = held.get_mut(&address) {
+            *theirs -= 1;
+            if *theirs == 0 {
+                held.remove(&address);
+            }
+        }
+        let may = |address| held.get(&address).is_none_or(|&theirs| theirs < per_address);
+        let (address, next) = waiting.pop(may)?;
+        *free -= 1;
+        *held.entry(address).or_default() += 1;
+        Some(next)
+    }
+
+    /// Whether one that waits may have a turn that `address` gives back.
+    fn may_follow(&self, address: IpAddr, per_address: usize) -> bool {
+        let theirs = |of| self.held.get(&of).map_or(0, |theirs| theirs - usize::from(of == address));
+        self.waiting.has(|of| theirs(of) < per_address)
+    }
+
+    /// The operation to end among `one` and those beside the permits; `Some(None)` is `one` itself. `None`: none of them is too
+    /// slow.
+    fn slowest(&self, one: &Yielded) -> Option<Option<&Arc<Yielded>>> {
+        let mut counts = HashMap::from([(one.address, 1_usize)]);
+        for other in self.yielded.iter().filter(|other| !other.must_end()) {
+            *counts.entry(other.address).or_default() += 1;
+        }
+        let (all, most) = (counts.values().sum::<usize>(), counts.values().copied().max()?);
+        let least = if most * counts.len() > all { LEAST } else { TRICKLE };
+        let has_most = |one: &Yielded| !one.must_end() && counts.get(&one.address) == Some(&most);
+        let rate = |one: &Yielded| one.rate.load(Ordering::Relaxed);
+        let others =
+            self.yielded.iter().filter(|other| has_most(other)).map(|other| (rate(other), Some(other)));
+        let own = has_most(one).then(|| (rate(one), None));
+        // Of equals, one that has been slow for longer.
+        let (rate, slowest) = others.chain(own).min_by_key(|(rate, _)| *rate)?;
+        (rate < least).then_some(slowest)
+    }
+
+    fn try_acquire(&mut self, address: IpAddr, most: usize) -> bool {
+        let theirs = self.held.get(&address).copied().unwrap_or(0);
+        let may = self.free > 0 && theirs < most;
+        if may {
+            self.free -= 1;
+            self.held.insert(address, theirs + 1);
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    #[test]
+    fn turns_are_taken_in_order() {
+        let permits = FairSemaphore::new(2);
+        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE) && !permits.try_acquire(ONE));
+        assert_eq!((permits.wait(ONE, 'a'), permits.wait(ONE, 'b')), (None, None));
+        assert!(permits.has_waiting());
+        assert_eq!((permits.release(ONE), permits.release(ONE)), (Some('a'), Some('b')));
+        assert_eq!(permits.release(ONE), None);
+        assert_eq!(permits.wait(ONE, 'c'), Some('c'));
+        assert!(!permits.try_acquire(ONE));
+        assert_eq!((permits.release(ONE), permits.release(ONE)), (None, None));
+        assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE) && !permits.try_acquire(ONE));
+    }
+
+    #[test]
+    fn who_comes_alone_is_next() {
+        let permits = FairSemaphore::new(1);
+        assert!(permits.try_acquire(ONE));
+        for n in 0..10 {
+            assert_eq!(permits.wait(ONE, n), None);
+        }
+        assert_eq!(permits.wait(OTHER, 10), None);
+        assert_eq!(permits.release(ONE), Some(0));
+        assert_eq!(permits.release(ONE), Some(10));
+        assert_eq!(permits.remove_waiting(|n| n % 2 == 0).len(), 4);
+        assert_eq!(permits.release(OTHER), Some(1));
+    }
+
+    fn yielded(slow: Slow<char>) -> (Arc<Yielded>, char) {
+        match slow {
+            Slow::Yields(one, next) => (one, next),
+            Slow::Keeps => panic!("it stays"),
+            Slow::Ends => panic!("it ends"),
+        }
+    }
+
+    #[test]
+    fn slow_operations_make_way_for_those_who_wait() {
+        let permits = FairSemaphore::new(1);
+        assert!(permits.try_acquire(ONE));
+        assert!(matches!(permits.make_way(ONE, 0), Slow::Keeps));
+        assert_eq!(permits.wait(OTHER, 'a'), None);
+        let (slow, next) = yielded(permits.make_way(ONE, 0));
+        assert_eq!(next, 'a');
+        assert!(!permits.try_acquire(ONE) && !permits.regain(&slow));
+        assert_eq!(permits.release(OTHER), None);
+        // It is fast again, and has the turn.
+        assert!(permits.regain(&slow) && !permits.try_acquire(OTHER));
+        assert_eq!(permits.wait(OTHER, 'b'), None);
+        let (slow, _) = yielded(permits.make_way(ONE, 0));
+        permits.end_yielded(&slow);
+        assert_eq!(permits.release(OTHER), None);
+        assert!(permits.try_acquire(ONE));
+    }
+
+    #[test]
+    fn of_too_many_that_are_slow_the_slowest_of_the_largest_crowd_ends() {
+        let permits = FairSemaphore::new(4);
+        let (third, fourth) = (IpAddr::from([10, 0, 0, 3]), IpAddr::from([10, 0, 0, 4]));
+        assert!(
+            permits.try_acquire(ONE)
+                && permits.try_acquire(ONE)
+                && permits.try_acquire(ONE)
+                && permits.try_acquire(OTHER)
+        );
+        for _ in 0..4 {
+            assert_eq!(permits.wait(third, 'x'), None);
+        }
+        let (slow, _) = yielded(permits.make_way(ONE, 1000));
+        let (slower, _) = yielded(permits.make_way(ONE, 999));
+        let (slowest, _) = yielded(permits.make_way(OTHER, 0));
+        // The third address has enough turns: nobody would gain.
+        assert!(matches!(permits.make_way(ONE, 0), Slow::Keeps));
+        assert_eq!(permits.wait(fourth, 'y'), None);
+        let (last, next) = yielded(permits.make_way(ONE, LEAST - 1));
+        assert_eq!(next, 'y');
+        let ending = || [&slow, &slower, &slowest, &last].map(|one| one.must_end());
+        assert!(matches!(permits.make_way(fourth, 0), Slow::Keeps));
+        assert_eq!(ending(), [false; 4]);
+        for _ in 0..4 {
+            assert_eq!(permits.wait(fourth, 'z'), None);
+        }
+        assert!(matches!(permits.make_way(third, 0), Slow::Keeps));
+        assert_eq!(ending(), [false, true, false, false]);
+        slow.set_rate(LEAST);
+        assert!(matches!(permits.make_way(ONE, 5000), Slow::Ends));
+        permits.end_yielded(&slower);
+        // Those who wait are helped by the ones that end already.
+        let (_next, x) = yielded(permits.make_way(third, 0));
+        assert_eq!((x, permits.remove_waiting(|_| true).len()), ('x', 4));
+        assert!(matches!(permits.make_way(third, 0), Slow::Keeps));
+    }
+
+    #[test]
+    fn where_no_address_has_more_than_others_what_moves_a_little_goes_on() {
+        let permits = FairSemaphore::new(2);
+        assert!(permits.try_acquire(ONE) && permits.try_acquire(OTHER));
+        let third = IpAddr::from([10, 0, 0, 3]);
+        for _ in 0..4 {
+            assert_eq!(permits.wait(third, 'x'), None);
+        }
+        let (one, _) = yielded(permits.make_way(ONE, TRICKLE));
+        let (other, _) = yielded(permits.make_way(OTHER, TRICKLE));
+        assert!(matches!(permits.make_way(third, TRICKLE), Slow::Keeps));
+        assert!(!one.must_end() && !other.must_end());
+        assert!(matches!(permits.make_way(third, TRICKLE - 1), Slow::Ends));
+    }
+
+    #[test]
+    fn nobody_has_all() {
+        let permits = FairSemaphore::new(8);
+        assert_eq!((0..8).filter(|_| permits.try_acquire(ONE)).count(), 6);
+        assert_eq!(permits.wait(ONE, 'a'), None);
+        assert!(permits.try_acquire(OTHER) && permits.try_acquire(OTHER) && !permits.try_acquire(OTHER));
+        // What the other gives back is not for who has enough.
+        assert_eq!(permits.release(OTHER), None);
+        assert!(permits.try_acquire(OTHER));
+        assert_eq!(permits.release(ONE), Some('a'));
+        assert_eq!(permits.wait(ONE, 'b'), None);
+        for _ in 0..2 {
+            assert_eq!(permits.release(OTHER), None);
+        }
+        assert_eq!(permits.release(ONE), Some('b'));
+    }
+}
