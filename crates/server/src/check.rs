@@ -11,9 +11,9 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
 use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, expand};
-use crate::gsi::Authority;
-use crate::tls;
-use crate::tokens::TokenAuthority;
+use crate::security::gsi::Authority;
+use crate::security::tls;
+use crate::security::tokens::TokenAuthority;
 
 /// Times beyond this would not fit into a clock's some day.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -109,12 +109,14 @@ fn check_log_in(config: &Config, report: &mut Report) {
     }
     if let Some(gsi) = &config.gsi {
         match Authority::load(gsi) {
-            Ok(_) => crate::gsi::doubts(gsi).into_iter().for_each(|text| report.warning("gsi", text)),
+            Ok(_) => {
+                crate::security::gsi::doubts(gsi).into_iter().for_each(|text| report.warning("gsi", text))
+            }
             Err(error) => report.error("gsi", error),
         }
     }
     if let Some(kerberos) = &config.kerberos
-        && let Err(error) = crate::kerberos::Authority::load(kerberos)
+        && let Err(error) = crate::security::kerberos::Authority::load(kerberos)
     {
         report.error("kerberos", error);
     }
@@ -178,7 +180,7 @@ fn check_identity(config: &Config, report: &mut Report) {
         ("anonymous.user", anonymous.and_then(|access| access.user.as_ref())),
     ];
     for (setting, name) in accounts {
-        if let Some(Err(text)) = name.map(|name| crate::identity::check(name)) {
+        if let Some(Err(text)) = name.map(|name| crate::accounts::identity::check(name)) {
             report.error(setting, text);
         }
     }
@@ -203,12 +205,12 @@ fn check_identity(config: &Config, report: &mut Report) {
         return;
     }
     if let Some(access) = anonymous {
-        match crate::identity::anonymous_account(identity, access) {
+        match crate::accounts::identity::anonymous_account(identity, access) {
             None if root => {
                 report.warning("anonymous.run_as", "anonymous sessions read and write files as root");
             }
             Some(name) if access.user.is_none() && identity.unprivileged_user.is_none() => {
-                if let Err(text) = crate::identity::check(name) {
+                if let Err(text) = crate::accounts::identity::check(name) {
                     let text = format!("{text}, as which anonymous sessions would work: name another one");
                     report.error("anonymous.user", text);
                 }

@@ -24,9 +24,9 @@ use attend::Attend;
 use noted::Noted;
 use ropewalk_protocol::server::{Failure, Operation, Outcome};
 
-use crate::context::Context;
-use crate::job::Job;
-use crate::login_audit as audit;
+use crate::session::context::Context;
+use crate::session::job::Job;
+use crate::session::login_audit;
 
 pub(crate) type Answer = Result<Outcome, Failure>;
 
@@ -79,7 +79,7 @@ fn carry_out(job: &mut Job<'_>, operation: Operation) -> Answer {
             let answer = client.token(settings, &token);
             if let Err(failure) = &answer {
                 tracing::warn!(session = *id, %peer, ?failure, "not authenticated");
-                audit::token_refused(job.host, job.context, failure);
+                login_audit::token_refused(job.host, job.context, failure);
             }
             answer
         }

@@ -7,13 +7,13 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handle::ServerHandle;
 use crate::host::Host;
-use crate::listeners::Listeners;
-use crate::reactor::Reactor;
-use crate::scheduler::Scheduler;
+use crate::host::socket_memory;
+use crate::host::stores::{StoreFactory, Stores};
+use crate::scheduling::listeners::Listeners;
+use crate::scheduling::reactor::Reactor;
+use crate::scheduling::scheduler::Scheduler;
+use crate::security::tls;
 use crate::settings::Settings;
-use crate::socket_memory;
-use crate::stores::{StoreFactory, Stores};
-use crate::tls;
 
 /// A server that is listening; [`Server::run`] makes it serve.
 pub struct Server {

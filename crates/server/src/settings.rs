@@ -10,11 +10,11 @@ use ropewalk_storage::ErrorKind;
 
 use crate::config::{self, Config, Problem, Severity};
 use crate::error::{Error, Result};
-use crate::gsi::Authority;
-use crate::kerberos;
-use crate::stores::Stores;
-use crate::tls;
-use crate::tokens::TokenAuthority;
+use crate::host::stores::Stores;
+use crate::security::gsi::Authority;
+use crate::security::kerberos;
+use crate::security::tls;
+use crate::security::tokens::TokenAuthority;
 
 /// A command line with a credential in it, at most.
 const SECURITY_LINE: usize = 128 << 10;

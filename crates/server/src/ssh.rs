@@ -9,10 +9,10 @@ use mio::net::UnixStream as Stream;
 use ropewalk_security::canonical;
 use uzers::os::unix::UserExt as _;
 
-use crate::admission;
 use crate::config::{Config, Problem, Severity};
 use crate::error::{Error, Result};
-use crate::runner;
+use crate::scheduling::admission;
+use crate::scheduling::runner;
 use crate::server::Server;
 use crate::signals::Watcher;
 

@@ -13,12 +13,12 @@ use ropewalk_storage::{Error as StoreError, ErrorKind};
 
 use super::buffers::Sight;
 use super::path_watch::PathWatch;
-use crate::control::{Control, HIGH_WATER, Received};
-use crate::data_channel::Channel;
 use crate::failure::failure;
 use crate::host::Host;
-use crate::job::{Job, Permit};
-use crate::writers::Writer;
+use crate::host::writers::Writer;
+use crate::session::control::{Control, HIGH_WATER, Received};
+use crate::session::data_channel::Channel;
+use crate::session::job::{Job, Permit};
 
 /// So many ranges are told of in one reply, at most: some hundred KiB of text.
 pub(super) const RANGES_TOLD: usize = 4096;

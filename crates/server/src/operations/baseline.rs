@@ -13,10 +13,10 @@ use ropewalk_storage::{Kind, WriteOptions};
 use rustix::io::Errno;
 
 use super::files::system;
+use crate::accounts::virtual_devices;
 use crate::failure::failure;
-use crate::job::Job;
-use crate::memory;
-use crate::profiling::{Slot, StartError};
+use crate::host::profiling::{Slot, StartError};
+use crate::session::job::Job;
 
 /// What is left of a disk's free space, as a part of it: nobody is to run out of it meanwhile.
 const SPARED: u64 = 10;
@@ -50,7 +50,7 @@ pub(super) fn read(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswe
         return Err(system(Errno::INVAL, "open"));
     }
     let descriptor: BorrowedFd<'_> = file.descriptor().ok_or_else(no_disk)?;
-    if memory::is_name(path) {
+    if virtual_devices::is_name(path) {
         return Err(no_disk());
     }
     answer(baseline::read_disk(descriptor, Limits::default()))

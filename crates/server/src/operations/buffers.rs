@@ -13,8 +13,8 @@ use ropewalk_security::canonical;
 use ropewalk_transport::{Ceilings, LOCAL_BUFFER, PathStats, TcpInfo, least_buffers};
 use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 
-use crate::job::Job;
-use crate::routes::Routes;
+use crate::host::routes::Routes;
+use crate::session::job::Job;
 
 /// A shorter transfer says nothing of what a path can carry.
 const TELLING: u64 = 1 << 20;

@@ -12,12 +12,12 @@ use ropewalk_transport::{Driver, Options, Tuning};
 
 use super::Answer;
 use super::buffers::Buffers;
-use crate::client::Client;
 use crate::config::{Data, RequiredProtection};
-use crate::context::Context;
-use crate::data_channel::{Channel, congestion};
 use crate::host::Host;
-use crate::job::Job;
+use crate::security::client::Client;
+use crate::session::context::Context;
+use crate::session::data_channel::{Channel, congestion};
+use crate::session::job::Job;
 
 /// PASV and its kin: listens, and gives the address for the client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {

@@ -11,7 +11,7 @@ use super::Answer;
 use super::attend::{Attend, Schedule, timestamp};
 use super::files::system;
 use crate::failure::failure;
-use crate::job::Job;
+use crate::session::job::Job;
 
 pub(super) struct Wanted {
     pub(super) algorithm: ChecksumAlgorithm,

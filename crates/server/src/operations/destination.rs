@@ -18,7 +18,7 @@ use ropewalk_storage::{
 
 use crate::config::{Files, Fsync};
 use crate::failure::failure;
-use crate::parts::{Appending, Appends, SharedParts};
+use crate::host::parts::{Appending, Appends, SharedParts};
 
 /// Where systems end to count bytes of a file.
 const LONGEST: u64 = i64::MAX as u64;

@@ -9,9 +9,9 @@ use ropewalk_security::Access;
 use ropewalk_storage::{Error, ErrorKind, Kind, Metadata, Result, is_temporary_name};
 
 use super::entries;
+use crate::accounts::login::Login;
 use crate::failure::failure;
 use crate::host::Host;
-use crate::login::Login;
 
 /// Takes entries one by one; its error ends the listing.
 pub(super) type Sink<'a> = dyn FnMut(Entry) -> Result<()> + 'a;

@@ -9,9 +9,9 @@ use ropewalk_protocol::server::Failure;
 use ropewalk_security::Access;
 use ropewalk_storage::{Kind, Metadata};
 
+use crate::accounts::login::Login;
 use crate::failure::failure;
 use crate::host::Host;
-use crate::login::Login;
 
 /// The clock, in seconds since 1970.
 pub(super) fn now() -> i64 {

@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use super::attend::{Attend, Markers, RANGES_TOLD};
 use super::destination::OWNERS;
 use super::{Answer, entries};
+use crate::accounts::login::Login;
 use crate::config::{Files, Fsync};
-use crate::context::Retry;
 use crate::failure::failure;
-use crate::job::Job;
-use crate::login::Login;
-use crate::names;
-use crate::parts::Arrived;
+use crate::host::names;
+use crate::host::parts::Arrived;
+use crate::session::context::Retry;
+use crate::session::job::Job;
 
 pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
     if let Operation::Size(path) | Operation::Stat { path, .. } = &operation {
@@ -360,7 +360,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// What an operation that needs a part for itself comes to. For a moment it is to be tried again ([`crate::context::Retry`]).
+/// What an operation that needs a part for itself comes to. For a moment it is to be tried again ([`crate::session::context::Retry`]).
 fn settled(result: Result<Outcome, Refusal>, retry: &mut Retry) -> Answer {
     result.map_err(|refusal| match refusal {
         Refusal::Held(failure) => {

@@ -9,7 +9,7 @@ use ropewalk_storage::{Error, ErrorKind};
 
 use super::attend::Attend;
 use super::{Answer, directory};
-use crate::job::Job;
+use crate::session::job::Job;
 
 /// Entries that are told at a time.
 const CHUNK: usize = 512;

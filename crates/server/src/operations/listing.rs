@@ -12,11 +12,11 @@ use super::channel;
 use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
 use super::{Answer, directory, entries, tree};
-use crate::data_channel::Channel;
+use crate::accounts::login::Login;
 use crate::failure::transfer_failure;
 use crate::host::Host;
-use crate::job::Job;
-use crate::login::Login;
+use crate::session::data_channel::Channel;
+use crate::session::job::Job;
 
 pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
     let log = Started::now(job, command(list.form), &list.path);

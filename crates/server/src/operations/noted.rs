@@ -4,8 +4,8 @@
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, ProfileRequest};
 
-use crate::audit::Decision;
-use crate::job::Job;
+use crate::host::audit::Decision;
+use crate::session::job::Job;
 
 /// What is kept of an operation that is about to be carried out.
 pub(super) struct Noted {

@@ -11,10 +11,10 @@ use super::attend::{Attend, Markers};
 use super::baseline;
 use super::transfer::announce;
 use super::{Answer, channel};
-use crate::context::Context;
 use crate::failure::transfer_failure;
-use crate::job::Job;
-use crate::profiling::{self, Profile, Slot, StartError};
+use crate::host::profiling::{self, Profile, Slot, StartError};
+use crate::session::context::Context;
+use crate::session::job::Job;
 
 fn refused(code: u16, text: impl Into<String>) -> Failure {
     Failure::Refused { code, text: text.into() }

@@ -17,10 +17,10 @@ use super::channel;
 use super::files::system;
 use super::path_watch::PathWatch;
 use super::transfer::Checksum;
-use crate::checksum_cache::ChecksumCache;
-use crate::data_channel::Channel;
 use crate::failure::{failure, transfer_failure};
-use crate::job::Job;
+use crate::host::checksum_cache::ChecksumCache;
+use crate::session::data_channel::Channel;
+use crate::session::job::Job;
 
 pub(super) fn retrieve(
     job: &mut Job<'_>,

@@ -19,12 +19,12 @@ use super::channel;
 use super::destination::{Destination, Plan};
 use super::files::system;
 use super::transfer::Checksum;
-use crate::checksum_cache::ChecksumCache;
-use crate::data_channel::Channel;
 use crate::failure::{failure, transfer_failure};
-use crate::job::Job;
-use crate::parts::LETTING_GO;
-use crate::writers::{Others, Writing};
+use crate::host::checksum_cache::ChecksumCache;
+use crate::host::parts::LETTING_GO;
+use crate::host::writers::{Others, Writing};
+use crate::session::data_channel::Channel;
+use crate::session::job::Job;
 
 pub(super) fn store(
     job: &mut Job<'_>,

@@ -12,8 +12,8 @@ use ropewalk_storage::target_of_part;
 
 use super::attend::Attend;
 use super::{Answer, channel, retrieve, store};
-use crate::job::Job;
-use crate::transfer_log::Record;
+use crate::host::transfer_log::Record;
+use crate::session::job::Job;
 
 pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
     let log = Started::now(job, command(transfer), &transfer.path);

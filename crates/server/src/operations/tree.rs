@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use super::directory::{GoOn, Sink};
 use super::entries;
 use super::files::system;
+use crate::accounts::login::Login;
 use crate::failure::failure;
 use crate::host::Host;
-use crate::login::Login;
 
 /// Directories within directories through symbolic links, at most.
 const LINKS_DEEP: u32 = 32;

@@ -16,7 +16,7 @@ const NULL: &[u8] = b"/dev/ropewalk-null";
 /// The longest file of zeros: a day at 10 Gbit/s.
 const LONGEST: u64 = 100 << 40;
 
-pub(crate) struct WithMemory {
+pub(crate) struct VirtualDevices {
     inner: Arc<dyn Store>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn is_name(path: &VirtualPath) -> bool {
     Name::of(path).is_some()
 }
 
-impl WithMemory {
+impl VirtualDevices {
     pub(crate) fn over(inner: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(Self { inner })
     }
@@ -57,7 +57,7 @@ impl WithMemory {
     }
 }
 
-impl Store for WithMemory {
+impl Store for VirtualDevices {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn only_these_names_are_not_the_stores() {
-        let store = WithMemory::over(Arc::new(MemoryStore::new(1 << 20)));
+        let store = VirtualDevices::over(Arc::new(MemoryStore::new(1 << 20)));
         let zeros = store.stat(&path("/dev/ropewalk-zero-1000"), true).unwrap();
         assert_eq!((zeros.kind, zeros.size), (Kind::File, 1000));
         assert_eq!(store.stat(&path("/dev/ropewalk-null"), true).unwrap().kind, Kind::CharacterDevice);

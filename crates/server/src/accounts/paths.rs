@@ -14,9 +14,9 @@ use ropewalk_storage::{
 };
 use rustix::io::Errno;
 
+use crate::accounts::login::Login;
+use crate::accounts::scope::Scope;
 use crate::failure::failure;
-use crate::login::Login;
-use crate::scope::Scope;
 
 impl Login {
     /// Changes what the session may use.

@@ -12,12 +12,12 @@ use ropewalk_engine::Parallelism;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
 
-use crate::audit::{Decision, Line, Party};
-use crate::client::Client;
-use crate::data_channel::Channel;
-use crate::login::Login;
-use crate::parts::{Arrived, LETTING_GO};
-use crate::profiling::Profile;
+use crate::accounts::login::Login;
+use crate::host::audit::{Decision, Line, Party};
+use crate::host::parts::{Arrived, LETTING_GO};
+use crate::host::profiling::Profile;
+use crate::security::client::Client;
+use crate::session::data_channel::Channel;
 use crate::settings::Settings;
 
 pub(crate) struct Context {

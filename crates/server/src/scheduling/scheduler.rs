@@ -9,11 +9,11 @@ use std::sync::Arc;
 use mio::Registry;
 use ropewalk_engine::Pool;
 
-use crate::connection::Connection;
 use crate::host::Host;
-use crate::logins::Logins;
-use crate::parking::Parking;
-use crate::semaphore::FairSemaphore;
+use crate::scheduling::logins::Logins;
+use crate::scheduling::parking::Parking;
+use crate::scheduling::semaphore::FairSemaphore;
+use crate::session::connection::Connection;
 
 /// Threads for sessions beside those whose operation holds a permit.
 const QUICK: usize = 16;

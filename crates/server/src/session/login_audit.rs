@@ -2,11 +2,11 @@
 
 use ropewalk_protocol::server::{Failure, RefusedLogin};
 
-use crate::audit::Decision;
-use crate::client::Client;
-use crate::context::Context;
 use crate::host::Host;
-use crate::tokens;
+use crate::host::audit::Decision;
+use crate::security::client::Client;
+use crate::security::tokens;
+use crate::session::context::Context;
 
 /// A log-in that was accepted, or refused because of `failure`.
 pub(crate) fn log_in(host: &Host, context: &Context, wanted: &[u8], failure: Option<&Failure>) {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropewalk_engine::Pool;
 
-use crate::fair_queue::FairQueue;
-use crate::throttle::network;
+use crate::host::throttle::network;
+use crate::scheduling::fair_queue::FairQueue;
 
 /// What the threads' share of a processor is worth beside a transfer that wants it, too: a third.
 const NICE: i32 = 5;

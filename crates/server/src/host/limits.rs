@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config;
-use crate::throttle::network;
+use crate::host::throttle::network;
 
 #[derive(Default)]
 pub(crate) struct SessionCounts(Mutex<Counts>);

@@ -13,8 +13,8 @@ use ropewalk_tls::{Binding, Fingerprint, Handshake, Revocations, Server, ServerS
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-use crate::codec::{ControlCodec, Secured, Tls};
 use crate::config::{self, Config, SessionReuse, TlsVersion};
+use crate::security::codec::{ControlCodec, Secured, Tls};
 
 /// The certificate that the server makes for itself, in its state directory.
 const OWN: &str = "server.pem";

@@ -7,9 +7,9 @@ use ropewalk_kerberos::is_gss_token;
 use ropewalk_layers::Layer;
 use ropewalk_protocol::server::{ChannelOptions, Failure, Mechanism, Outcome};
 
-use crate::codec::{ControlCodec, Sealed, Secured};
+use crate::security::codec::{ControlCodec, Sealed, Secured};
+use crate::security::{gsi, kerberos, tls};
 use crate::settings::Settings;
-use crate::{gsi, kerberos, tls};
 
 #[derive(Default)]
 pub(crate) enum Client {

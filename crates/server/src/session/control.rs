@@ -13,7 +13,7 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_transport::timespec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::codec::{ControlCodec, Secured};
+use crate::security::codec::{ControlCodec, Secured};
 
 /// Replies that the client has not taken yet, beyond which it has to read before it gets more.
 pub(crate) const HIGH_WATER: usize = 64 << 10;

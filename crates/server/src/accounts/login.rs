@@ -7,10 +7,10 @@ use ropewalk_protocol::server::Failure;
 use ropewalk_security::Account;
 use ropewalk_storage::{Acting, Identity, Store};
 
+use crate::accounts::scope::Scope;
 use crate::config::RequiredProtection;
 use crate::failure::failure;
-use crate::limits::UserPermit;
-use crate::scope::Scope;
+use crate::host::limits::UserPermit;
 
 /// Somebody who has logged in.
 pub(crate) struct Login {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::fair_queue::FairQueue;
-use crate::throttle::network;
+use crate::host::throttle::network;
+use crate::scheduling::fair_queue::FairQueue;
 
 /// At most so many at a time; among those who wait, addresses take permits. One address has at most three quarters, so that
 /// there are some left for others, whatever it does with its own.

@@ -11,17 +11,17 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
 
-use crate::client::Client;
-use crate::codec::ClearText;
-use crate::context::{Context, Retry, Told};
-use crate::control::{Control, Stream};
+use crate::accounts::login::Login;
 use crate::host::Host;
-use crate::job::Job;
-use crate::limits::SessionPermit;
-use crate::login::Login;
-use crate::parts::Arrived;
+use crate::host::limits::SessionPermit;
+use crate::host::parts::Arrived;
+use crate::host::transfer_log::Record;
+use crate::security::client::Client;
+use crate::security::codec::ClearText;
+use crate::session::context::{Context, Retry, Told};
+use crate::session::control::{Control, Stream};
+use crate::session::job::Job;
 use crate::settings::Settings;
-use crate::transfer_log::Record;
 
 pub(crate) struct Connection {
     pub(crate) session: Session,

@@ -10,10 +10,10 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_security::canonical;
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::connection::Connection;
-use crate::control::Stream;
 use crate::host::{Host, Phase};
-use crate::scheduler::Scheduler;
+use crate::scheduling::scheduler::Scheduler;
+use crate::session::connection::Connection;
+use crate::session::control::Stream;
 
 /// A client that has gone without a word is noticed after two minutes and a bit.
 const KEEPALIVE: TcpKeepalive =

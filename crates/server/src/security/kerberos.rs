@@ -14,7 +14,7 @@ use ropewalk_protocol::command;
 use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 
 use crate::config;
-use crate::gsi::{LONGEST_MAP, MAPPED};
+use crate::security::gsi::{LONGEST_MAP, MAPPED};
 
 /// Where servers have their keys if nobody says otherwise.
 const USUAL_KEYTAB: &str = "/etc/krb5.keytab";

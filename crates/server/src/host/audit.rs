@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::config;
 use crate::error::Result;
-use crate::transfer_log;
+use crate::host::transfer_log;
 
 /// Bytes of one value; the rest is cut off.
 const LONGEST: usize = 4096;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ropewalk_protocol::server::Session;
 
-use crate::context::Context;
-use crate::control::Control;
 use crate::host::Host;
-use crate::transfer_log::Record;
+use crate::host::transfer_log::Record;
+use crate::session::context::Context;
+use crate::session::control::Control;
 
 /// The session and the host, lent to one operation.
 pub(crate) struct Job<'a> {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Registry, Token, Waker};
 
-use crate::connection::Wait;
 use crate::error::{Error, Result};
 use crate::host::Phase;
-use crate::listeners::{FIRST_LISTENER, Listeners};
-use crate::parking::Entry;
-use crate::scheduler::Scheduler;
-use crate::{admission, runner};
+use crate::scheduling::listeners::{FIRST_LISTENER, Listeners};
+use crate::scheduling::parking::Entry;
+use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::{admission, runner};
+use crate::session::connection::Wait;
 
 const WAKER: Token = Token(usize::MAX);
 /// How often it is looked whether the clients of sessions that wait for their turn are still there.

@@ -6,8 +6,8 @@ use std::time::Instant;
 use mio::{Registry, Token};
 use parking_lot::Mutex;
 
-use crate::connection::{Connection, Wait};
 use crate::host::{Host, Phase};
+use crate::session::connection::{Connection, Wait};
 
 pub(crate) struct Entry {
     pub(crate) connection: Box<Connection>,

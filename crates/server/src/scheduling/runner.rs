@@ -9,19 +9,19 @@ use ropewalk_protocol::command::Password;
 use ropewalk_protocol::server::{Action, Direction, Failure, Operation, Outcome, ProfileRequest};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::accounts;
-use crate::client::Client;
-use crate::connection::{Connection, Wait};
-use crate::control::{FEW, HIGH_WATER, Received};
-use crate::gsi;
+use crate::accounts::log_in;
 use crate::host::{Host, Phase};
-use crate::job::Job;
-use crate::login_audit as audit;
 use crate::operations;
-use crate::permit::HeldPermit;
-use crate::scheduler::Scheduler;
-use crate::semaphore::FairSemaphore;
-use crate::tokens;
+use crate::scheduling::permit::HeldPermit;
+use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::semaphore::FairSemaphore;
+use crate::security::client::Client;
+use crate::security::gsi;
+use crate::security::tokens;
+use crate::session::connection::{Connection, Wait};
+use crate::session::control::{FEW, HIGH_WATER, Received};
+use crate::session::job::Job;
+use crate::session::login_audit;
 
 /// Operations that a session may carry out before others get their turn.
 const TURN: u32 = 64;
@@ -95,7 +95,7 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
         Next::Shake => see_to(scheduler, connection, shake),
         Next::Login { user, password } => {
             see_to(scheduler, connection, move |scheduler, connection| {
-                log_in(scheduler, connection, &user, &password)
+                authenticate(scheduler, connection, &user, &password)
             });
         }
     }
@@ -218,7 +218,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                     connection.decline();
                 }
                 if let Some(refused) = connection.session.refused_login() {
-                    audit::log_in_refused(&scheduler.host, &connection.context, &refused);
+                    login_audit::log_in_refused(&scheduler.host, &connection.context, &refused);
                 }
                 connection.control.push(&reply);
             }
@@ -236,7 +236,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
             }
             Some(Action::Perform(_)) if connection.deserted => return Next::Close,
             Some(Action::Perform(_)) if connection.context.has_expired() => {
-                audit::token_expired(&scheduler.host, &connection.context);
+                login_audit::token_expired(&scheduler.host, &connection.context);
                 connection.say(421, "The bearer token has expired: connect again with a new one.");
                 return Next::Close;
             }
@@ -433,7 +433,7 @@ fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
             Ok(Received::Nothing) => break wait(&mut connection),
             // There may be an alert that tells the client why.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                audit::certificate_refused(&scheduler.host, &connection.context, &error.to_string());
+                login_audit::certificate_refused(&scheduler.host, &connection.context, &error.to_string());
                 break Next::Close;
             }
             Ok(Received::End) | Err(_) => break Next::Close,
@@ -460,39 +460,40 @@ fn penalize(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
 }
 
 /// Checks the password, on a thread for that; then the session goes on.
-fn log_in(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, user: &[u8], password: &Password) {
+fn authenticate(
+    scheduler: &Arc<Scheduler>,
+    mut connection: Box<Connection>,
+    user: &[u8],
+    password: &Password,
+) {
     let settings = Arc::clone(&connection.context.settings);
     let peer = connection.context.peer;
     // Nobody can listen to what goes through ssh.
     let secured = connection.session.is_secured() || scheduler.host.ssh_user.get().is_some();
     let mut nobody = false;
     let login = match connection.context.client.subject() {
-        _ if let Err(refused) = accounts::require_protected_for(&settings, user, secured) => Err(refused),
+        _ if let Err(refused) = log_in::require_protected_for(&settings, user, secured) => Err(refused),
         _ if let Some(name) = scheduler.host.ssh_user.get() => {
-            accounts::log_in_ssh(&scheduler.host, &settings, name)
+            log_in::over_ssh(&scheduler.host, &settings, name)
         }
-        _ if tokens::is_token(user) => accounts::log_in_token(
-            &scheduler.host,
-            &settings,
-            (connection.context.id, peer),
-            secured,
-            password,
-        ),
+        _ if tokens::is_token(user) => {
+            log_in::by_token(&scheduler.host, &settings, (connection.context.id, peer), secured, password)
+        }
         Some(subject) if matches!(connection.context.client, Client::Gsi(_)) => {
-            accounts::log_in_mapped(&scheduler.host, &settings, subject, user)
+            log_in::by_certificate(&scheduler.host, &settings, subject, user)
         }
         Some(principal) if matches!(connection.context.client, Client::Kerberos(_)) => {
-            accounts::log_in_principal(&scheduler.host, &settings, principal, user)
+            log_in::by_ticket(&scheduler.host, &settings, principal, user)
         }
         _ if let Client::Tls(client) = &connection.context.client
             && let Some(name) = client.user()
             && (user == name.as_bytes() || user == gsi::MAPPED) =>
         {
-            accounts::log_in_as(&scheduler.host, &settings, name)
+            log_in::as_user(&scheduler.host, &settings, name)
         }
         _ => {
-            nobody = accounts::is_anonymous(&settings, user);
-            accounts::log_in(&scheduler.host, &settings, user, password)
+            nobody = log_in::is_anonymous(&settings, user);
+            log_in::by_password(&scheduler.host, &settings, user, password)
         }
     };
     let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
@@ -508,7 +509,7 @@ fn log_in(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, user: &[u
                 message: settings.config.login_message.clone(),
             }));
             connection.logged_in(login);
-            audit::log_in(&scheduler.host, &connection.context, user, None);
+            login_audit::log_in(&scheduler.host, &connection.context, user, None);
             start(scheduler, connection);
         }
         Err(failure) => {
@@ -520,7 +521,7 @@ fn log_in(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, user: &[u
                 ?failure,
                 "log-in failed"
             );
-            audit::log_in(&scheduler.host, &connection.context, user, Some(&failure));
+            login_audit::log_in(&scheduler.host, &connection.context, user, Some(&failure));
             let denied = matches!(failure, Failure::LoginDenied(_));
             connection.answer = Some(Err(failure));
             if denied { penalize(scheduler, connection) } else { start(scheduler, connection) }

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::job::Permit;
-use crate::semaphore::{FairSemaphore, LEAST, Slow, Yielded};
+use crate::scheduling::semaphore::{FairSemaphore, LEAST, Slow, Yielded};
+use crate::session::job::Permit;
 
 /// How long it is looked how much an operation moves.
 const SPAN: Duration = Duration::from_secs(2);

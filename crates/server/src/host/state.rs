@@ -1,0 +1,177 @@
+//! What all sessions share.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use mio::Waker;
+use parking_lot::{Mutex, RwLock};
+use ropewalk_engine::{BufferBudget, Pool};
+use ropewalk_security::Verifier;
+use ropewalk_transport::{Driver, Tcp};
+
+use crate::config::{Fixed, Log};
+use crate::error::Result;
+use crate::host::audit::{self, Audit};
+use crate::host::checksum_cache::ChecksumCache;
+use crate::host::limits::SessionCounts;
+use crate::host::names::Names;
+use crate::host::parts::{Appends, SharedParts};
+use crate::host::profiling::Profiling;
+use crate::host::routes::Routes;
+use crate::host::stores::Stores;
+use crate::host::throttle::Throttle;
+use crate::host::transfer_log::TransferLog;
+use crate::host::writers::Writers;
+use crate::settings::Settings;
+
+/// What the operations under way get to end after the server was told to stop at once.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far the server's end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Running,
+    /// No new connections and commands; transfers may finish until the deadline.
+    Draining,
+    Stopping,
+}
+
+pub(crate) struct Host {
+    settings: RwLock<Arc<Settings>>,
+    phase: AtomicU8,
+    /// When transfers have to end.
+    deadline: Mutex<Option<Instant>>,
+    next_session: AtomicU64,
+    /// Settings that reloads do not change.
+    pub(crate) fixed: Fixed,
+    pub(crate) stores: Stores,
+    /// Wakes the reactor.
+    waker: Waker,
+    pub(crate) limits: Arc<SessionCounts>,
+    pub(crate) throttle: Throttle,
+    pub(crate) verifier: Verifier,
+    /// Further streams of transfers.
+    pub(crate) streams: Arc<Pool>,
+    pub(crate) budget: Arc<BufferBudget>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) names: Names,
+    pub(crate) checksums: ChecksumCache,
+    pub(crate) parts: SharedParts,
+    pub(crate) appends: Appends,
+    pub(crate) writers: Writers,
+    pub(crate) routes: Routes,
+    /// What is measured for SITE PROFILE.
+    pub(crate) profiling: Arc<Profiling>,
+    pub(crate) transfer_log: TransferLog,
+    pub(crate) audit: Audit,
+    /// The only session comes through ssh, as this user.
+    pub(crate) ssh_user: OnceLock<String>,
+}
+
+impl Host {
+    pub(crate) fn new(settings: Settings, stores: Stores, waker: Waker) -> Result<Arc<Self>> {
+        let config = &settings.config;
+        let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
+        let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
+        let transfer_log = TransferLog::open(&config.log)?;
+        let audit = Audit::open(&config.log)?;
+        let fixed = config.fixed();
+        let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
+        Ok(Arc::new(Self {
+            phase: AtomicU8::new(Phase::Running as u8),
+            deadline: Mutex::new(None),
+            next_session: AtomicU64::new(1),
+            fixed,
+            stores,
+            waker,
+            limits: Arc::default(),
+            throttle: Throttle::default(),
+            verifier: Verifier::new(checks),
+            streams: Arc::new(Pool::new("stream", streams)),
+            budget: BufferBudget::new(memory),
+            driver: Arc::new(Tcp),
+            names: Names::default(),
+            checksums: ChecksumCache::default(),
+            parts: SharedParts::default(),
+            appends: Appends::default(),
+            writers: Writers::default(),
+            routes: Routes::default(),
+            profiling: Arc::default(),
+            transfer_log,
+            audit,
+            ssh_user: OnceLock::new(),
+            settings: RwLock::new(Arc::new(settings)),
+        }))
+    }
+
+    /// The settings for whatever begins now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    pub(crate) fn reopen_logs(&self, log: &Log) -> Result<()> {
+        // Both are there, or nothing changes.
+        let audit = audit::open(log)?;
+        self.transfer_log.reopen(log)?;
+        self.audit.replace(audit);
+        Ok(())
+    }
+
+    pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
+        self.reopen_logs(&settings.config.log)?;
+        *self.settings.write() = Arc::new(settings);
+        Ok(())
+    }
+
+    pub(crate) fn next_session(&self) -> u64 {
+        self.next_session.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Stopping,
+        }
+    }
+
+    /// Begins the server's end, or brings it forward.
+    pub(crate) fn end(&self, phase: Phase, grace: Duration) {
+        let mut deadline = self.deadline.lock();
+        let at = Instant::now() + grace;
+        *deadline = Some(deadline.map_or(at, |before| before.min(at)));
+        drop(deadline);
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Transfers have to end now.
+    pub(crate) fn must_end(&self) -> bool {
+        self.phase() != Phase::Running && self.deadline.lock().is_some_and(|at| at <= Instant::now())
+    }
+
+    /// When the server that has been told to stop does not wait any more for sessions that hang, in a store that does
+    /// not answer for instance.
+    pub(crate) fn given_up(&self) -> Option<Instant> {
+        if self.phase() != Phase::Stopping {
+            return None;
+        }
+        self.deadline.lock().map(|at| at + STOP_PATIENCE)
+    }
+
+    /// A session is gone, perhaps the last one.
+    pub(crate) fn session_ended(&self) {
+        if self.phase() != Phase::Running {
+            self.wake();
+        }
+    }
+
+    /// Makes the reactor look at the state of the server and of parked sessions.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "the reactor cannot be woken");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The state of one session: its control connection, what is known of its client, its data channel.
+//!
+//! One thread at a time owns a session. It passes from the reactor to a thread of the pool and back.
+
+pub(crate) mod connection;
+pub(crate) mod context;
+pub(crate) mod control;
+pub(crate) mod data_channel;
+pub(crate) mod job;
+pub(crate) mod login_audit;
