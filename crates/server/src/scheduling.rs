@@ -4,6 +4,7 @@
 //! input arrives. Operations that can take long need a permit, for which addresses take turns.
 
 pub(crate) mod admission;
+pub(crate) mod connection;
 pub(crate) mod fair_queue;
 pub(crate) mod listeners;
 pub(crate) mod logins;

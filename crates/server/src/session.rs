@@ -2,9 +2,9 @@
 //!
 //! One thread at a time owns a session. It passes from the reactor to a thread of the pool and back.
 
-pub(crate) mod connection;
 pub(crate) mod context;
 pub(crate) mod control;
 pub(crate) mod data_channel;
+pub(crate) mod dialogue;
 pub(crate) mod job;
 pub(crate) mod login_audit;

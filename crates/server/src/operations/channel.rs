@@ -29,7 +29,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let config = &context.settings.config.data;
     let local = local_address(context, listen.family)?;
     let options = driver_options(config, &listen.channel, buffers, config.ports);
-    let driver = driver(job.host, context, job.session.is_private(), &listen.channel)?;
+    let driver = driver(job.host, context, job.dialogue.session.is_private(), &listen.channel)?;
     let listener = driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
@@ -51,6 +51,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         buffer: buffers.larger(),
         out_of_step: false,
     }));
+    job.dialogue.streams = context.streams();
     Ok(vec![address])
 }
 
@@ -79,7 +80,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
     let settings = channel_settings(context, &connect.channel, options);
-    let driver = driver(job.host, context, job.session.is_private(), &connect.channel)?;
+    let driver = driver(job.host, context, job.dialogue.session.is_private(), &connect.channel)?;
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let mut data = DataChannel::active(driver, addresses, settings, pool, budget);
     data.set_patient(false);
@@ -92,18 +93,20 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     Ok(Outcome::Done)
 }
 
-/// Takes the session's channel for a transfer; it has to be put back.
-pub(super) fn take(context: &mut Context, direction: Direction) -> Result<Box<Channel>, Failure> {
-    let Some(channel) = context.channel.take() else {
+/// Takes the session's channel for a transfer. The caller returns it afterwards.
+pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channel>, Failure> {
+    let Some(channel) = job.context.channel.take() else {
         return Err(Failure::NoDataChannel("No data channel: send PASV or PORT first.".into()));
     };
     let sends = direction == Direction::Retrieve;
     if channel.options.mode == Mode::ExtendedBlock && !channel.passive && !sends {
-        context.channel = Some(channel);
-        // In MODE E the sender connects (GFD.20 section 3.4). The text is GCT's. That a sender listens is our own
-        // extension PassiveSender.
+        job.context.channel = Some(channel);
+        // In MODE E the sender connects (GFD.20 section 3.4). The text is that of GCT. A sender that
+        // listens is the extension PassiveSender of Ropewalk.
         return Err(Failure::NoDataChannel("globus_gridftp_server_register_read failed.".into()));
     }
+    // The sender determines the number of streams.
+    job.dialogue.streams = channel.streams().filter(|_| sends);
     Ok(channel)
 }
 

@@ -8,8 +8,8 @@ use ropewalk_storage::{Error, ErrorKind, Kind};
 use rustix::io::Errno;
 
 use super::Answer;
-use super::attend::{Attend, Schedule, timestamp};
 use super::files::system;
+use super::observer::{Schedule, timestamp};
 use crate::failure::failure;
 use crate::session::job::Job;
 
@@ -17,15 +17,14 @@ pub(super) struct Wanted {
     pub(super) algorithm: ChecksumAlgorithm,
     pub(super) offset: u64,
     pub(super) length: Option<u64>,
-    pub(super) path: VirtualPath,
     /// Seconds between 113 markers, 0 for none.
     pub(super) marker_interval: u32,
 }
 
-pub(super) fn checksum(job: &mut Job<'_>, wanted: &Wanted) -> Answer {
+pub(super) fn checksum(job: &mut Job<'_>, path: &VirtualPath, wanted: &Wanted) -> Answer {
     let login = job.context.login()?;
     let acting = login.acting()?;
-    let (place, store) = login.summed(&wanted.path, wanted.offset == 0 && wanted.length.is_none())?;
+    let (place, store) = login.summed(path, wanted.offset == 0 && wanted.length.is_none())?;
     let handle = store.open_read(&place).map_err(failure)?;
     drop(acting);
     let metadata = handle.metadata().map_err(failure)?;
@@ -45,18 +44,17 @@ pub(super) fn checksum(job: &mut Job<'_>, wanted: &Wanted) -> Answer {
         return Ok(Outcome::Checksum(value));
     }
     let mut markers = Schedule::every(wanted.marker_interval);
-    let mut attend = Attend::of(job);
     let result = checksum_file(&*handle, wanted.algorithm, wanted.offset, wanted.length, &mut |bytes| {
-        let mut flow = attend.check();
+        let mut flow = job.dialogue.check();
         if flow.is_continue() && markers.due() {
-            flow = attend.event(Event::Checksummed { timestamp: timestamp(), bytes });
+            flow = job.dialogue.event(Event::Checksummed { timestamp: timestamp(), bytes });
         }
         if flow.is_break() {
             return Err(Error::new(ErrorKind::Interrupted, "checksum", place.as_bytes()));
         }
         Ok(())
     });
-    match (attend.broken_off(), result) {
+    match (job.dialogue.broken_off(), result) {
         (Some(broken_off), _) => Err(broken_off),
         (None, Ok(value)) => Ok(Outcome::Checksum(value)),
         (None, Err(error)) => Err(failure(error)),

@@ -7,15 +7,15 @@ use bstr::BString;
 use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_protocol::server::{Failure, Operation, Outcome};
+use ropewalk_protocol::server::{Failure, Outcome};
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
     Error as StoreError, ErrorKind, HeldPart, Kind, PartFile, WriteOptions, hold_part, is_temporary_name,
 };
 use rustix::io::Errno;
 
-use super::attend::{Attend, Markers, RANGES_TOLD};
 use super::destination::OWNERS;
+use super::observer::MOST_RANGES;
 use super::{Answer, entries};
 use crate::accounts::login::Login;
 use crate::config::{Files, Fsync};
@@ -25,99 +25,120 @@ use crate::host::parts::Arrived;
 use crate::session::context::Retry;
 use crate::session::job::Job;
 
-pub(super) fn perform(job: &mut Job<'_>, operation: Operation) -> Answer {
-    if let Operation::Size(path) | Operation::Stat { path, .. } = &operation {
-        job.context.told.note(path);
+/// An operation all of which acts for the session's user.
+pub(super) fn as_user(
+    run: impl FnOnce(&mut Job<'_>) -> Answer + Send + 'static,
+) -> impl FnOnce(&mut Job<'_>) -> Answer + Send + 'static {
+    move |job: &mut Job<'_>| {
+        let _acting = job.context.login()?.acting()?;
+        run(job)
     }
+}
+
+pub(super) fn change_directory(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    enter(job.context.login()?, path).map(|_| Outcome::Done)
+}
+
+pub(super) fn stat(job: &mut Job<'_>, path: &VirtualPath, follow: bool) -> Answer {
+    job.context.told.note(path);
+    let entry = entries::stat(job.host, job.context.login()?, path, follow)?;
+    Ok(Outcome::Entry { entry: Box::new(entry), now: entries::now() })
+}
+
+pub(super) fn size(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    job.context.told.note(path);
+    size_of(job.context.login()?, path).map(Outcome::Size)
+}
+
+pub(super) fn make_directory(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
-    let _acting = login.acting()?;
-    let store = &login.store;
-    match operation {
-        Operation::ChangeDirectory(path) => enter(login, &path).map(|_| Outcome::Done),
-        Operation::Stat { path, follow } => {
-            let entry = entries::stat(job.host, login, &path, follow)?;
-            Ok(Outcome::Entry { entry: Box::new(entry), now: entries::now() })
-        }
-        Operation::Size(path) => size(login, &path).map(Outcome::Size),
-        Operation::MakeDirectory(path) => {
-            let place = login.entry(&path, Access::MakeDirectory)?;
-            let store = login.store_for(&place);
-            done(store.make_directory(&place, job.context.settings.config.files.directory_mode))
-        }
-        Operation::RemoveDirectory(path) => {
-            settled(remove_directory(login, &login.removable(&path)?), &mut job.context.retry)
-        }
-        Operation::Delete(path) => {
-            let path = login.entry(&path, Access::Write)?;
-            let store = login.store_for(&path);
-            store.remove_file(&path).map_err(failure)?;
-            // A journal without its part tells of nothing.
-            if let Some(journal) = ropewalk_storage::journal_of_part(&path) {
-                let _ = store.remove_file(&journal);
-            }
-            Ok(Outcome::Done)
-        }
-        Operation::DeleteTree(path) => remove_tree(job, &path),
-        Operation::Rename { from, to } => {
-            let files = &job.context.settings.config.files;
-            let renamed = rename(login, &from, &to, files, &job.context.arrived);
-            if renamed.is_ok() {
-                job.context.arrived.remove(&from);
-            }
-            settled(renamed, &mut job.context.retry)
-        }
-        Operation::SetModified { path, modified } => {
-            done(store.set_modified(&login.existing(&path, Access::Write)?, modified, 0))
-        }
-        Operation::ChangeMode { path, mode } => {
-            let place = login.existing(&path, Access::Write)?;
-            // Whoever may upload a file must not be able to have it run as somebody else. Directories of users give their
-            // group to what is made in them; where the server works as itself, a file could take the directory's place.
-            let directory = store.acting_uid().is_some()
-                && store.stat(&place, true).map_err(failure)?.kind == Kind::Directory;
-            done(store.set_mode(&place, mode & if directory { 0o3777 } else { 0o1777 }))
-        }
-        Operation::ChangeGroup { path, group } => {
-            let place = login.existing(&path, Access::Write)?;
-            let gid = names::gid(&group).ok_or_else(|| {
-                let text = format!("{group}: there is no such group here.");
-                Failure::Refused { code: 550, text }
-            })?;
-            done(store.set_group(&place, gid))
-        }
-        Operation::Truncate { path, length } => {
-            let place = login.existing(&path, Access::Write)?;
-            let metadata = store.stat(&place, true).map_err(failure)?;
-            // The length of an unfinished file says what has come of it.
-            if length > metadata.size && ropewalk_storage::journal_of_part(&place).is_some() {
-                return Err(Failure::NotAllowed);
-            }
-            // Its upload counts on what it has written.
-            let _part = held_part(login, &place).map_err(|(Refusal::Held(why) | Refusal::Final(why))| why)?;
-            job.host.checksums.forget(&metadata);
-            let truncated = done(store.truncate(&place, length));
-            // Whoever cuts it off knows what is left.
-            job.context.arrived.remove(&path);
-            truncated
-        }
-        Operation::Symlink { target, link } => symlink(login, &target, &link),
-        Operation::Ranges(path) => ranges(job, &path),
-        Operation::ChangeRoot(path) => {
-            let place = enter(login, &path)?;
-            let scope = login.scope.rooted(&place).ok_or(Failure::NotAllowed)?;
-            // The channel's cached connections belong to a session that may see more.
-            job.context.channel = None;
-            // The same paths name other files now.
-            job.context.told.note_many();
-            job.context.arrived = Arrived::default();
-            if let Some(login) = &mut job.context.login {
-                login.set_scope(scope);
-            }
-            Ok(Outcome::Done)
-        }
-        Operation::Restrict(list) => restrict(job, &list),
-        other => Err(Failure::Refused { code: 502, text: format!("{} is not supported.", name(&other)) }),
+    let place = login.entry(path, Access::MakeDirectory)?;
+    let mode = job.context.settings.config.files.directory_mode;
+    done(login.store_for(&place).make_directory(&place, mode))
+}
+
+pub(super) fn remove_directory(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    let login = job.context.login()?;
+    settled(remove_with_leftovers(login, &login.removable(path)?), &mut job.context.retry)
+}
+
+pub(super) fn delete(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    let login = job.context.login()?;
+    let place = login.entry(path, Access::Write)?;
+    let store = login.store_for(&place);
+    store.remove_file(&place).map_err(failure)?;
+    // A journal is useless without its part file.
+    if let Some(journal) = ropewalk_storage::journal_of_part(&place) {
+        let _ = store.remove_file(&journal);
     }
+    Ok(Outcome::Done)
+}
+
+pub(super) fn rename(job: &mut Job<'_>, from: &VirtualPath, to: &VirtualPath) -> Answer {
+    let files = &job.context.settings.config.files;
+    let renamed = rename_to(job.context.login()?, from, to, files, &job.context.arrived);
+    if renamed.is_ok() {
+        job.context.arrived.remove(from);
+    }
+    settled(renamed, &mut job.context.retry)
+}
+
+pub(super) fn set_modified(job: &mut Job<'_>, path: &VirtualPath, modified: i64) -> Answer {
+    let login = job.context.login()?;
+    done(login.store.set_modified(&login.existing(path, Access::Write)?, modified, 0))
+}
+
+pub(super) fn change_mode(job: &mut Job<'_>, path: &VirtualPath, mode: u32) -> Answer {
+    let login = job.context.login()?;
+    let (place, store) = (login.existing(path, Access::Write)?, &login.store);
+    // A user who may upload a file must not be able to have it run with the rights of others
+    // (set-user-ID). A directory of a user may pass its group on to what is made in it. If the
+    // server works as itself, a file could take the place of the directory.
+    let directory =
+        store.acting_uid().is_some() && store.stat(&place, true).map_err(failure)?.kind == Kind::Directory;
+    done(store.set_mode(&place, mode & if directory { 0o3777 } else { 0o1777 }))
+}
+
+pub(super) fn change_group(job: &mut Job<'_>, path: &VirtualPath, group: &BString) -> Answer {
+    let login = job.context.login()?;
+    let place = login.existing(path, Access::Write)?;
+    let gid = names::gid(group).ok_or_else(|| {
+        let text = format!("{group}: there is no such group here.");
+        Failure::Refused { code: 550, text }
+    })?;
+    done(login.store.set_group(&place, gid))
+}
+
+pub(super) fn truncate(job: &mut Job<'_>, path: &VirtualPath, length: u64) -> Answer {
+    let login = job.context.login()?;
+    let place = login.existing(path, Access::Write)?;
+    let metadata = login.store.stat(&place, true).map_err(failure)?;
+    // The length of a part file says how much of it has arrived.
+    if length > metadata.size && ropewalk_storage::journal_of_part(&place).is_some() {
+        return Err(Failure::NotAllowed);
+    }
+    // An upload relies on what it has written.
+    let _part = held_part(login, &place).map_err(|(Refusal::Held(why) | Refusal::Final(why))| why)?;
+    job.host.checksums.forget(&metadata);
+    let truncated = done(login.store.truncate(&place, length));
+    // The client that truncates the file knows what is left.
+    job.context.arrived.remove(path);
+    truncated
+}
+
+pub(super) fn change_root(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    let login = job.context.login()?;
+    let place = enter(login, path)?;
+    let scope = login.scope.rooted(&place).ok_or(Failure::NotAllowed)?;
+    // The cached connections of the channel belong to a session that may see more.
+    job.context.channel = None;
+    // Paths name other files from now on.
+    job.context.told.note_many();
+    job.context.arrived = Arrived::default();
+    if let Some(login) = &mut job.context.login {
+        login.set_scope(scope);
+    }
+    Ok(Outcome::Done)
 }
 
 /// The place of a directory that may be entered.
@@ -144,7 +165,7 @@ fn is_searched(login: &Login, directory: &VirtualPath) -> Result<bool, Failure> 
 
 /// Of a file; or, where it does not exist yet, how much of an upload in order that was broken off is there, so that
 /// clients that ask for the size can go on from it.
-fn size(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
+fn size_of(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     let missing = match login.existing(path, Access::List) {
         Ok(place) => match login.store.stat(&place, true) {
             Ok(metadata) if metadata.kind == Kind::Directory => {
@@ -172,7 +193,7 @@ fn resumes(login: &Login, place: &VirtualPath) -> bool {
 }
 
 /// What interrupted uploads have left goes as well where nothing else is there: no client sees it, and none could remove it.
-fn remove_directory(login: &Login, place: &VirtualPath) -> Result<Outcome, Refusal> {
+fn remove_with_leftovers(login: &Login, place: &VirtualPath) -> Result<Outcome, Refusal> {
     let store = login.store_for(place);
     let Err(error) = store.remove_directory(place) else { return Ok(Outcome::Done) };
     if !matches!(error.errno().map(Errno::from_raw_os_error), Some(Errno::NOTEMPTY | Errno::EXIST)) {
@@ -213,7 +234,7 @@ fn leftovers(login: &Login, place: &VirtualPath) -> Option<Vec<VirtualPath>> {
 }
 
 /// Can be broken off, by ABOR or by the client's leaving; what is left is a tree all the same.
-fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+pub(super) fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     /// Removals between two looks at the control connection, unless they take long.
     const LOOK: u32 = 64;
     const LONG: Duration = Duration::from_millis(100);
@@ -221,7 +242,6 @@ fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
     let place = login.tree(path)?;
     let store = Arc::clone(&login.store);
-    let mut attend = Attend::of(job);
     let (mut removals, mut looked) = (0_u32, Instant::now());
     let result = store.remove_tree_while(&place, &mut || {
         removals = removals.wrapping_add(1);
@@ -229,37 +249,35 @@ fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
             return Ok(());
         }
         looked = Instant::now();
-        attend.go_on(&place)
+        job.dialogue.proceed(&place)
     });
-    match attend.broken_off() {
+    match job.dialogue.broken_off() {
         Some(broken_off) => Err(broken_off),
         None => done(result),
     }
 }
 
 /// After a crash of the machine this reads what is there, to find out whether it is right.
-fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+pub(super) fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
     let place = login.entry(path, Access::List)?;
     if !resumes(login, &place) {
         return Ok(Outcome::Ranges(RangeSet::new()));
     }
     let store = login.store_for(&place);
-    let streams = job.context.streams();
-    let mut attend = Attend::new(job.host, job.session, job.control, streams, Markers::none());
-    let found = PartFile::interrupted(&store, &place, &mut |_| attend.go_on(&place));
-    match attend.broken_off() {
+    let found = PartFile::interrupted(&store, &place, &mut |_| job.dialogue.proceed(&place));
+    match job.dialogue.broken_off() {
         Some(broken_off) => Err(broken_off),
         None => {
             let present = found.map_err(failure)?.map(|part| part.present).unwrap_or_default();
             // What is left out is sent again.
-            Ok(Outcome::Ranges(present.iter().take(RANGES_TOLD).collect()))
+            Ok(Outcome::Ranges(present.iter().take(MOST_RANGES).collect()))
         }
     }
 }
 
 /// With `sync` the name of an upload that is whole survives a crash, as its bytes do.
-fn rename(
+fn rename_to(
     login: &Login,
     from: &VirtualPath,
     to: &VirtualPath,
@@ -371,7 +389,8 @@ fn settled(result: Result<Outcome, Refusal>, retry: &mut Retry) -> Answer {
     })
 }
 
-fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
+pub(super) fn symlink(job: &mut Job<'_>, target: &BString, link: &VirtualPath) -> Answer {
+    let login = job.context.login()?;
     let place = login.entry(link, Access::Create)?;
     let directory = place.parent().unwrap_or_else(VirtualPath::root);
     let directory = login.store.real_path(&directory).map_err(failure)?;
@@ -386,7 +405,7 @@ fn symlink(login: &Login, target: &BString, link: &VirtualPath) -> Answer {
     done(login.store_for(&place).symlink(target.as_ref(), &place))
 }
 
-fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
+pub(super) fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
     let refused = |text: String| Failure::Refused { code: 500, text };
     let login = job.context.login.as_mut().ok_or_else(|| refused("Not logged in.".into()))?;
     if !login.scope.restriction.is_empty() {
@@ -407,9 +426,4 @@ fn done(result: ropewalk_storage::Result<()>) -> Answer {
 
 pub(super) fn system(errno: Errno, action: &str) -> Failure {
     Failure::System { errno: errno.raw_os_error(), action: action.to_owned() }
-}
-
-/// The operation's name in its `Debug` form.
-fn name(operation: &Operation) -> String {
-    format!("{operation:?}").split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }

@@ -7,7 +7,6 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Event, Failure, ListForm, Outcome};
 use ropewalk_storage::{Error, ErrorKind};
 
-use super::attend::Attend;
 use super::{Answer, directory};
 use crate::session::job::Job;
 
@@ -15,12 +14,11 @@ use crate::session::job::Job;
 const CHUNK: usize = 512;
 
 pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
+    job.context.told.note_many();
     let host = job.host;
     let login = job.context.login.as_deref().ok_or(Failure::NotAllowed)?;
     let _acting = login.acting()?;
-    let streams = job.context.streams();
-    let mut attend = Attend::new(host, job.session, job.control, streams, super::attend::Markers::none())
-        .sharing(job.permit);
+    job.dialogue.share(job.permit);
     let mut chunk = Vec::new();
     let (mut count, mut first_chunk) = (0, true);
     let stopped = || Error::new(ErrorKind::Interrupted, "list", path.as_bytes());
@@ -29,9 +27,9 @@ pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
         chunk.push(entry);
         if chunk.len() >= CHUNK {
             first_chunk = false;
-            let mut flow = attend.event(Event::Entries(std::mem::take(&mut chunk)));
+            let mut flow = job.dialogue.event(Event::Entries(std::mem::take(&mut chunk)));
             if flow.is_continue() {
-                flow = attend.check();
+                flow = job.dialogue.check();
             }
             if flow.is_break() {
                 return Err(stopped());
@@ -45,10 +43,10 @@ pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
         first.count = Some(count);
     }
     let flow = match result {
-        Ok(()) if !chunk.is_empty() => attend.event(Event::Entries(chunk)),
+        Ok(()) if !chunk.is_empty() => job.dialogue.event(Event::Entries(chunk)),
         _ => ControlFlow::Continue(()),
     };
-    match attend.broken_off() {
+    match job.dialogue.broken_off() {
         Some(failure) => Err(failure),
         None if flow.is_break() => Err(Failure::Aborted),
         None => result.map(|()| Outcome::Done),

@@ -7,8 +7,8 @@ use std::thread;
 use ropewalk_engine::Progress;
 use ropewalk_protocol::server::{Direction, Failure, List, ListForm, Outcome};
 
-use super::attend::{Attend, Markers};
 use super::channel;
+use super::observer::{Markers, Observer};
 use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
 use super::{Answer, directory, entries, tree};
@@ -19,10 +19,11 @@ use crate::session::data_channel::Channel;
 use crate::session::job::Job;
 
 pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
+    job.context.told.note_many();
     let log = Started::now(job, command(list.form), &list.path);
     let progress = Progress::new();
     let result = announce(job, list.delayed.as_ref()).and_then(|()| {
-        let mut channel = channel::take(job.context, Direction::Retrieve)?;
+        let mut channel = channel::take(job, Direction::Retrieve)?;
         let result = send(job, &mut channel, list, &progress);
         job.context.channel = Some(channel);
         result
@@ -55,23 +56,23 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
             .map_err(|error| Failure::Busy(format!("No thread for a listing: {error}")))?;
         // However this ends, the other thread does too.
         let _end = Unwanted(&unwanted);
-        let mut attend = Attend::new(host, job.session, job.control, channel.streams(), Markers::none())
-            .sharing(job.permit);
+        job.dialogue.share(job.permit);
         // A path that cannot be listed is told before a data connection is made.
         let first = loop {
             match chunks.recv_timeout(PAUSE) {
                 Ok(first) => break first?,
                 Err(RecvTimeoutError::Disconnected) => break Vec::new(),
-                Err(RecvTimeoutError::Timeout) if attend.check().is_continue() => {}
+                Err(RecvTimeoutError::Timeout) if job.dialogue.check().is_continue() => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(attend.broken_off().unwrap_or(Failure::Aborted));
+                    return Err(job.dialogue.broken_off().unwrap_or(Failure::Aborted));
                 }
             }
         };
         let mut reader = Reader::new(first, chunks);
-        attend.reply_early(channel);
-        let result = channel.data.send_reader(&mut reader, &mut attend, progress);
-        match (attend.broken_off(), reader.failure.take(), result) {
+        job.dialogue.reply_early(channel);
+        let mut observer = Observer::new(&mut job.dialogue, Markers::none());
+        let result = channel.data.send_reader(&mut reader, &mut observer, progress);
+        match (job.dialogue.broken_off(), reader.failure.take(), result) {
             (Some(failure), _, _) | (None, Some(failure), _) => Err(failure),
             (None, None, Err(error)) => Err(transfer_failure(error)),
             (None, None, Ok(_)) => Ok(()),

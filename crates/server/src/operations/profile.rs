@@ -7,8 +7,8 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::profiling::ProfileAnswer;
 use ropewalk_protocol::server::{Direction, Failure, FetchProfile, Outcome, ProfileRequest};
 
-use super::attend::{Attend, Markers};
 use super::baseline;
+use super::observer::{Markers, Observer};
 use super::transfer::announce;
 use super::{Answer, channel};
 use crate::failure::transfer_failure;
@@ -116,13 +116,13 @@ pub(super) fn fetch(job: &mut Job<'_>, fetch: &FetchProfile) -> Answer {
     permitted(job.context)?;
     announce(job, fetch.delayed.as_ref())?;
     let (bytes, _slot) = what(job.context, fetch.raw.as_ref().map(|name| name.as_slice()))?;
-    let mut channel = channel::take(job.context, Direction::Retrieve)?;
+    let mut channel = channel::take(job, Direction::Retrieve)?;
     let progress = Progress::new();
-    let mut attend = Attend::new(job.host, job.session, job.control, channel.streams(), Markers::none())
-        .sharing(job.permit);
-    attend.reply_early(&channel);
-    let result = channel.data.send_reader(&mut Cursor::new(bytes), &mut attend, &progress);
-    let broken = attend.broken_off();
+    job.dialogue.share(job.permit);
+    job.dialogue.reply_early(&channel);
+    let mut observer = Observer::new(&mut job.dialogue, Markers::none());
+    let result = channel.data.send_reader(&mut Cursor::new(bytes), &mut observer, &progress);
+    let broken = job.dialogue.broken_off();
     job.context.channel = Some(channel);
     match (broken, result) {
         (Some(failure), _) => Err(failure),

@@ -11,10 +11,10 @@ use ropewalk_security::Access;
 use ropewalk_storage::{Kind, Metadata, ReadHandle};
 use rustix::io::Errno;
 
-use super::attend::{Attend, Markers};
 use super::buffers::Sight;
 use super::channel;
 use super::files::system;
+use super::observer::{Markers, Observer};
 use super::path_watch::PathWatch;
 use super::transfer::Checksum;
 use crate::failure::{failure, transfer_failure};
@@ -36,26 +36,26 @@ pub(super) fn retrieve(
     if metadata.kind == Kind::Directory {
         return Err(system(Errno::ISDIR, "open"));
     }
-    let mut channel = channel::take(job.context, Direction::Retrieve)?;
+    let mut channel = channel::take(job, Direction::Retrieve)?;
     let mut markers = Markers::new(transfer.perf_interval, 0, 0);
     markers.path = transfer.path_info.then(|| PathWatch::new(channel.data.flows()));
     markers.storage = transfer.storage_info.then_some(Stage::Source);
     markers.sight = Some(Sight::new(true));
-    let mut attend =
-        Attend::new(job.host, job.session, job.control, channel.streams(), markers).sharing(job.permit);
-    attend.reply_early(&channel);
+    job.dialogue.share(job.permit);
+    job.dialogue.reply_early(&channel);
+    let mut observer = Observer::new(&mut job.dialogue, markers);
     // Files that are made while they are read (/proc) say that they are empty.
     let made_up = || {
         metadata.size == 0
             && source.read_at(&mut [0], transfer.window.map_or(0, |w| w.offset)).is_ok_and(|n| n > 0)
     };
     let result = if metadata.kind == Kind::File && !made_up() {
-        send_ranges(&mut channel, transfer, &source, &metadata, &mut attend, progress)
+        send_ranges(&mut channel, transfer, &source, &metadata, &mut observer, progress)
     } else {
-        send_all(&mut channel, transfer, &source, &mut attend, progress)
+        send_all(&mut channel, transfer, &source, &mut observer, progress)
     };
-    attend.last_markers(progress, result.is_ok(), true);
-    let result = result.map_err(|error| attend.broken_off().unwrap_or(error));
+    observer.last_markers(progress, result.is_ok(), true);
+    let result = result.map_err(|error| job.dialogue.broken_off().unwrap_or(error));
     job.context.channel = Some(channel);
     let (checksum, whole) = result?;
     if let (Some((algorithm, value)), true) = (&checksum, whole) {
@@ -70,7 +70,7 @@ fn send_ranges(
     transfer: &Transfer,
     source: &Arc<dyn ReadHandle>,
     metadata: &Metadata,
-    attend: &mut Attend<'_>,
+    observer: &mut Observer<'_, '_>,
     progress: &Progress,
 ) -> Result<(Checksum, bool), Failure> {
     let (origin, end) = match transfer.window {
@@ -91,7 +91,7 @@ fn send_ranges(
         // A log may well grow while it is read.
         expected_size: None,
     };
-    let sent = channel.data.send(&send, attend, progress).map_err(transfer_failure)?;
+    let sent = channel.data.send(&send, observer, progress).map_err(transfer_failure)?;
     // The sum of what was read while somebody wrote is that of no file: the client has to ask for that of what is there.
     let version = |metadata: &Metadata| (metadata.size, metadata.modified);
     let same = source.metadata().is_ok_and(|now| version(&now) == version(metadata));
@@ -107,7 +107,7 @@ fn send_all(
     channel: &mut Channel,
     transfer: &Transfer,
     source: &Arc<dyn ReadHandle>,
-    attend: &mut Attend<'_>,
+    observer: &mut Observer<'_, '_>,
     progress: &Progress,
 ) -> Result<(Checksum, bool), Failure> {
     let (offset, left) = transfer.window.map_or((0, u64::MAX), |window| (window.offset, window.length));
@@ -118,8 +118,8 @@ fn send_all(
         left: left.saturating_sub(skip),
     };
     let sent = match source.wait_descriptor() {
-        Some(descriptor) => channel.data.send_polled(&mut reader, descriptor, attend, progress),
-        None => channel.data.send_reader(&mut reader, attend, progress),
+        Some(descriptor) => channel.data.send_polled(&mut reader, descriptor, observer, progress),
+        None => channel.data.send_reader(&mut reader, observer, progress),
     };
     sent.map_err(transfer_failure)?;
     Ok((None, false))

@@ -13,17 +13,18 @@ use ropewalk_security::Access;
 use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions, journal_of_part, part_name};
 use rustix::io::Errno;
 
-use super::attend::{Attend, Markers};
 use super::buffers::Sight;
 use super::channel;
 use super::destination::{Destination, Plan};
 use super::files::system;
+use super::observer::{Markers, Observer};
 use super::transfer::Checksum;
 use crate::failure::{failure, transfer_failure};
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::parts::LETTING_GO;
 use crate::host::writers::{Others, Writing};
 use crate::session::data_channel::Channel;
+use crate::session::dialogue::EndOfInput;
 use crate::session::job::Job;
 
 pub(super) fn store(
@@ -31,7 +32,7 @@ pub(super) fn store(
     transfer: &Transfer,
     progress: &Progress,
 ) -> Result<Checksum, Failure> {
-    let mut channel = channel::take(job.context, Direction::Store)?;
+    let mut channel = channel::take(job, Direction::Store)?;
     // Until all of it has come.
     channel.out_of_step = true;
     let result = receive_file(job, &mut channel, transfer, progress);
@@ -60,9 +61,8 @@ fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) ->
             // It may have let go of the file meanwhile.
             _ => last = true,
         }
-        let mut attend = Attend::of(job);
-        if attend.check().is_break() {
-            return Err(attend.broken_off().unwrap_or(Failure::Aborted));
+        if job.dialogue.check().is_break() {
+            return Err(job.dialogue.broken_off().unwrap_or(Failure::Aborted));
         }
     }
 }
@@ -88,10 +88,9 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         storage.open_write(&place, write).map_err(failure)?;
     }
     let told = job.context.told.has(&transfer.path);
-    let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
-    let mut go_on = |_| attend.go_on(&place);
-    let plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut go_on)
-        .map_err(|error| attend.broken_off().unwrap_or(error))?;
+    let mut proceed = |_| job.dialogue.proceed(&place);
+    let plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut proceed)
+        .map_err(|error| job.dialogue.broken_off().unwrap_or(error))?;
     if transfer.expected.is_some() && plan.goes_on() && !login.allows(&place, Access::Read) {
         return Err(Failure::NotAllowed);
     }
@@ -102,10 +101,9 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         job.host.checksums.forget(metadata);
     }
     let parts = &job.host.parts;
-    let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
     let destination = plan
-        .open(&storage, &place, transfer, files, parts, &mut |_| attend.go_on(&place))
-        .map_err(|error| attend.broken_off().unwrap_or(error))?;
+        .open(&storage, &place, transfer, files, parts, &mut |_| job.dialogue.proceed(&place))
+        .map_err(|error| job.dialogue.broken_off().unwrap_or(error))?;
     drop(acting);
     Ok(Begun { place, plan, destination })
 }
@@ -128,12 +126,15 @@ fn receive_file(
     markers.secure = Some(&secure);
     markers.sight = Some(Sight::new(false));
     markers.storage = transfer.storage_info.then_some(Stage::Destination);
-    let attend = Attend::new(job.host, job.session, job.control, None, markers)
-        .sharing(job.permit)
-        .giving_way(writing.writer())
-        .vouching(!proves_its_end(transfer));
-    // In MODE E a client that has died is told by its control connection first.
-    let mut attend = attend.proving(transfer.mode == Mode::Stream && proves_its_end(transfer));
+    let end = match (proves_its_end(transfer), transfer.mode) {
+        (true, Mode::Stream) => EndOfInput::Nothing,
+        // In MODE E the control connection shows first that a client has died.
+        (true, Mode::ExtendedBlock) => EndOfInput::DiedUnlessQueued,
+        (false, _) => EndOfInput::DiedUnlessQuit,
+    };
+    job.dialogue.share(job.permit);
+    job.dialogue.reply_early(channel);
+    let mut observer = Observer::of_upload(&mut job.dialogue, markers, end, writing.writer());
     let receive = ReceiveJob {
         sink: destination.handle(),
         origin,
@@ -144,19 +145,19 @@ fn receive_file(
             destination.record(range, value.filter(|_| sum == Some(ChecksumAlgorithm::Crc32c)))
         },
     };
-    attend.reply_early(channel);
-    let result = channel.data.receive(&receive, &mut attend, progress).map_err(transfer_failure);
+    let result = channel.data.receive(&receive, &mut observer, progress).map_err(transfer_failure);
     channel.out_of_step = result.is_err();
     // Where so little has come, and the room is short, nothing is left to go on with; unless markers have told of it.
-    let short = result.as_ref().is_err_and(is_of_space) && !attend.has_told_ranges();
+    let short = result.as_ref().is_err_and(is_of_space) && !observer.has_reported_ranges();
     let few = short.then_some(files.journal_above).filter(|&few| destination.has_at_most(few));
-    attend.last_markers(progress, result.is_ok(), few.is_none());
+    observer.last_markers(progress, result.is_ok(), few.is_none());
     // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
     // has come.
     if result.is_err() || transfer.mode == Mode::Stream {
-        let _ = attend.hear_out();
+        let _ = observer.drain();
     }
-    let result = match attend.broken_off() {
+    job.dialogue.share(None);
+    let result = match job.dialogue.broken_off() {
         Some(failure) => Err(failure),
         None => result.and_then(|received| complete(transfer, &plan, &received).map(|()| received)),
     };
@@ -282,13 +283,12 @@ fn finish(
         let computed = match &whole {
             Some(value) if sum == Some(expected.algorithm) => value.clone(),
             _ => {
-                let mut attend = Attend::new(job.host, job.session, job.control, None, Markers::none());
-                let mut go_on = |_| attend.go_on(place);
-                match destination.checksum(&storage, place, length, expected.algorithm, &mut go_on) {
+                let mut proceed = |_| job.dialogue.proceed(place);
+                match destination.checksum(&storage, place, length, expected.algorithm, &mut proceed) {
                     Ok(value) => value,
                     Err(error) => {
                         destination.abandon(false, None);
-                        return Err(attend.broken_off().unwrap_or_else(|| failure(error)));
+                        return Err(job.dialogue.broken_off().unwrap_or_else(|| failure(error)));
                     }
                 }
             }

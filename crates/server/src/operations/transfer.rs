@@ -10,7 +10,6 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
 use ropewalk_storage::target_of_part;
 
-use super::attend::Attend;
 use super::{Answer, channel, retrieve, store};
 use crate::host::transfer_log::Record;
 use crate::session::job::Job;
@@ -44,9 +43,8 @@ pub(super) fn announce(job: &mut Job<'_>, delayed: Option<&Listen>) -> Result<()
         return Ok(());
     };
     let addresses = channel::listen(job, listen)?;
-    let mut attend = Attend::of(job);
-    if attend.event(Event::Listening(addresses)).is_break() {
-        return Err(attend.broken_off().unwrap_or(Failure::Aborted));
+    if job.dialogue.event(Event::Listening(addresses)).is_break() {
+        return Err(job.dialogue.broken_off().unwrap_or(Failure::Aborted));
     }
     Ok(())
 }

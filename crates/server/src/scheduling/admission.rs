@@ -11,8 +11,8 @@ use ropewalk_security::canonical;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::host::{Host, Phase};
+use crate::scheduling::connection::Connection;
 use crate::scheduling::scheduler::Scheduler;
-use crate::session::connection::Connection;
 use crate::session::control::Stream;
 
 /// A client that has gone without a word is noticed after two minutes and a bit.

@@ -7,7 +7,7 @@ use mio::{Registry, Token};
 use parking_lot::Mutex;
 
 use crate::host::{Host, Phase};
-use crate::session::connection::{Connection, Wait};
+use crate::scheduling::connection::{Connection, Wait};
 
 pub(crate) struct Entry {
     pub(crate) connection: Box<Connection>,

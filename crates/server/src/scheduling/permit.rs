@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::scheduling::semaphore::{FairSemaphore, LEAST, Slow, Yielded};
-use crate::session::job::Permit;
+use crate::session::dialogue::Permit;
 
 /// How long it is looked how much an operation moves.
 const SPAN: Duration = Duration::from_secs(2);

@@ -8,11 +8,11 @@ use mio::{Events, Poll, Registry, Token, Waker};
 
 use crate::error::{Error, Result};
 use crate::host::Phase;
+use crate::scheduling::connection::Wait;
 use crate::scheduling::listeners::{FIRST_LISTENER, Listeners};
 use crate::scheduling::parking::Entry;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::{admission, runner};
-use crate::session::connection::Wait;
 
 const WAKER: Token = Token(usize::MAX);
 /// How often it is looked whether the clients of sessions that wait for their turn are still there.

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
-use ropewalk_protocol::server::{Action, Direction, Failure, Operation, Outcome, ProfileRequest};
+use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts::log_in;
 use crate::host::{Host, Phase};
-use crate::operations;
+use crate::operations::{self, Data, Entry, Permits};
+use crate::scheduling::connection::{Connection, Wait};
 use crate::scheduling::permit::HeldPermit;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::semaphore::FairSemaphore;
 use crate::security::client::Client;
 use crate::security::gsi;
 use crate::security::tokens;
-use crate::session::connection::{Connection, Wait};
 use crate::session::control::{FEW, HIGH_WATER, Received};
 use crate::session::job::Job;
 use crate::session::login_audit;
@@ -182,12 +182,12 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
     if let Some(answer) = connection.answer.take() {
         connection.session.completed(answer);
     }
-    // Its turn has come.
-    if let Some(operation) = connection.waiting.take() {
-        perform_long(scheduler, connection, operation, true);
+    // It has its permit now.
+    if let Some(entry) = connection.waiting.take() {
+        perform_long(scheduler, connection, entry, true);
     }
     if let Some(operation) = connection.again.take()
-        && let Some(next) = perform_short(scheduler, connection, operation)
+        && let Some(next) = perform_short(scheduler, connection, Entry::of(operation))
     {
         return next;
     }
@@ -252,30 +252,31 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                 }
                 return Next::Handshake(operation);
             }
-            Some(Action::Perform(operation)) if takes_time(&operation) => {
-                // The client may need what was said so far to do its part of what comes now. A transfer over the
-                // connections of the last one says itself when it has to wait.
+            Some(Action::Perform(operation)) => {
+                let entry = Entry::of(operation);
+                operations += 1;
+                if entry.permit == Permits::None {
+                    match perform_short(scheduler, connection, entry) {
+                        Some(next) => return next,
+                        None => continue,
+                    }
+                }
+                // The client may need the replies until now to do its part of the operation. A
+                // transfer over the connections of the last one sends them itself before it waits.
                 let quiet = connection.control.pending() < FEW
-                    && matches!(operation, Operation::Transfer(_))
+                    && matches!(entry.data, Data::Download | Data::Upload)
                     && connection.context.channel.as_ref().is_some_and(|channel| channel.is_connected());
                 if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }
-                if !permits_for(scheduler, &operation).try_acquire(connection.context.peer.ip()) {
+                if !permits_for(scheduler, entry.permit).try_acquire(connection.context.peer.ip()) {
                     if connection.control.flush().is_err() {
                         return Next::Close;
                     }
-                    connection.waiting = Some(operation);
+                    connection.waiting = Some(entry);
                     return Next::Permit;
                 }
-                perform_long(scheduler, connection, operation, false);
-                operations += 1;
-            }
-            Some(Action::Perform(operation)) => {
-                if let Some(next) = perform_short(scheduler, connection, operation) {
-                    return next;
-                }
-                operations += 1;
+                perform_long(scheduler, connection, entry, false);
             }
             None if scheduler.host.phase() != Phase::Running => return goodbye(connection),
             None if operations >= TURN => {
@@ -303,71 +304,63 @@ fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
     }
 }
 
-/// Carries out what takes no time; what the session waits for, where it has to be tried again after a pause.
-fn perform_short(
-    scheduler: &Arc<Scheduler>,
-    connection: &mut Connection,
-    operation: Operation,
-) -> Option<Next> {
-    // These two can ask for it.
-    let again = match &operation {
-        Operation::Rename { from, to } => Some(Operation::Rename { from: from.clone(), to: to.clone() }),
-        Operation::RemoveDirectory(path) => Some(Operation::RemoveDirectory(path.clone())),
-        _ => None,
-    };
-    let answer = operations::perform(&mut connection.job(&scheduler.host), operation);
+/// Carries out an operation that takes no time. Returns what the session waits for if the operation
+/// has to be tried again after a pause.
+fn perform_short(scheduler: &Arc<Scheduler>, connection: &mut Connection, mut entry: Entry) -> Option<Next> {
+    let again = entry.again.take();
+    let answer = entry.perform(&mut connection.job(&scheduler.host));
     if let Some(operation) = again
         && let Some(until) = connection.context.retry.next(Instant::now())
     {
         connection.again = Some(operation);
-        let told = connection.control.flush().is_ok();
-        return Some(if told { Next::Park(Wait::Pause { until }) } else { Next::Close });
+        let flushed = connection.control.flush().is_ok();
+        return Some(if flushed { Next::Park(Wait::Pause { until }) } else { Next::Close });
     }
     connection.session.completed(answer);
     None
 }
 
-/// Carries out what a turn was taken for, unless the client has thought better of it while it `waited`.
-fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, operation: Operation, waited: bool) {
+/// Carries out an operation for which a permit was acquired, unless the client has aborted it while
+/// it `waited`.
+fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: Entry, waited: bool) {
     let start = |next| start(scheduler, next);
-    let permit = HeldPermit::new(permits_for(scheduler, &operation), connection.context.peer.ip(), &start);
-    let upload =
-        matches!(&operation, Operation::Transfer(transfer) if transfer.direction == Direction::Store);
-    let uses_channel =
-        matches!(operation, Operation::Transfer(_) | Operation::List(_) | Operation::FetchProfile(_));
+    let permits = permits_for(scheduler, entry.permit);
+    let permit = HeldPermit::new(permits, connection.context.peer.ip(), &start);
+    let data = entry.data;
     let answer = if scheduler.host.phase() != Phase::Running {
         Err(Failure::Busy("Service not available, closing control connection.".into()))
     } else if waited && let Some(broken_off) = operations::broken_off(&mut connection.job(&scheduler.host)) {
         Err(broken_off)
     } else {
-        operations::perform(&mut Job { permit: Some(&permit), ..connection.job(&scheduler.host) }, operation)
+        entry.perform(&mut Job { permit: Some(&permit), ..connection.job(&scheduler.host) })
     };
     let failed = answer.is_err();
-    // Uploads that wait would get no data either, and keep others from their files while they wait for it.
+    // Waiting uploads of the same client would get no data either, and would keep others from their
+    // files while they wait for it.
     let broken =
         matches!(&answer, Err(Failure::Aborted | Failure::DataBroken(_) | Failure::DataConnection(_)));
-    connection.deserted = upload && broken && connection.control.ended() && !connection.session.takes_leave();
+    connection.deserted =
+        data == Data::Upload && broken && connection.control.ended() && !connection.session.takes_leave();
     connection.session.completed(answer);
-    if failed && uses_channel {
+    if failed && data != Data::None {
         connection.leftovers.extend(connection.context.channel.as_mut().and_then(|channel| channel.tidy()));
     }
-    // In MODE S it is used up: its port is free for others.
+    // In MODE S the channel is used up: its port is free for others.
     if !connection.session.has_channel() {
         connection.context.channel = None;
     }
 }
 
-/// What the operation has to have a turn of. Listings wait for no transfers.
-fn permits_for<'a>(scheduler: &'a Scheduler, operation: &Operation) -> &'a FairSemaphore<Box<Connection>> {
-    match operation {
-        Operation::List(_) | Operation::ListHere { .. } | Operation::Ranges(_) => &scheduler.listings,
-        _ => &scheduler.transfers,
+fn permits_for(scheduler: &Scheduler, permit: Permits) -> &FairSemaphore<Box<Connection>> {
+    match permit {
+        Permits::Listing => &scheduler.listings,
+        Permits::Transfer | Permits::None => &scheduler.transfers,
     }
 }
 
-/// Those that the session waits for.
+/// The permits that the session waits for.
 fn permits_of<'a>(scheduler: &'a Scheduler, connection: &Connection) -> &'a FairSemaphore<Box<Connection>> {
-    connection.waiting.as_ref().map_or(&scheduler.transfers, |operation| permits_for(scheduler, operation))
+    permits_for(scheduler, connection.waiting.as_ref().map_or(Permits::Transfer, |entry| entry.permit))
 }
 
 /// Writes what there is; what the session has to wait for then.
@@ -383,21 +376,6 @@ fn wait(connection: &mut Connection) -> Next {
 fn goodbye(connection: &mut Connection) -> Next {
     connection.say(421, "Service not available, closing control connection.");
     Next::Close
-}
-
-fn takes_time(operation: &Operation) -> bool {
-    match operation {
-        // The time is wanted, not what it was a moment ago.
-        Operation::Profile(request) => !matches!(request, ProfileRequest::Clock),
-        Operation::Transfer(_)
-        | Operation::List(_)
-        | Operation::ListHere { .. }
-        | Operation::Checksum { .. }
-        | Operation::DeleteTree(_)
-        | Operation::Ranges(_)
-        | Operation::FetchProfile(_) => true,
-        _ => false,
-    }
 }
 
 /// The final reply to a transfer is known now.
@@ -444,7 +422,7 @@ fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
 
 /// Takes a token of the client, on a thread for log-ins: many at once leave CPU time to transfers. Then the session goes on.
 fn shake_hands(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, operation: Operation) {
-    let answer = operations::perform(&mut connection.job(&scheduler.host), operation);
+    let answer = Entry::of(operation).perform(&mut connection.job(&scheduler.host));
     let refused = answer.is_err();
     connection.answer = Some(answer);
     if refused { penalize(scheduler, connection) } else { start(scheduler, connection) }

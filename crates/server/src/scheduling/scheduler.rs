@@ -10,10 +10,10 @@ use mio::Registry;
 use ropewalk_engine::Pool;
 
 use crate::host::Host;
+use crate::scheduling::connection::Connection;
 use crate::scheduling::logins::Logins;
 use crate::scheduling::parking::Parking;
 use crate::scheduling::semaphore::FairSemaphore;
-use crate::session::connection::Connection;
 
 /// Threads for sessions beside those whose operation holds a permit.
 const QUICK: usize = 16;

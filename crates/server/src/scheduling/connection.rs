@@ -16,10 +16,12 @@ use crate::host::Host;
 use crate::host::limits::SessionPermit;
 use crate::host::parts::Arrived;
 use crate::host::transfer_log::Record;
+use crate::operations::Entry;
 use crate::security::client::Client;
 use crate::security::codec::ClearText;
 use crate::session::context::{Context, Retry, Told};
 use crate::session::control::{Control, Stream};
+use crate::session::dialogue::Dialogue;
 use crate::session::job::Job;
 use crate::settings::Settings;
 
@@ -29,8 +31,8 @@ pub(crate) struct Connection {
     pub(crate) context: Context,
     /// How the operation ended that the session waits for.
     pub(crate) answer: Option<Result<Outcome, Failure>>,
-    /// An operation that waits for its turn ([`crate::turns`]).
-    pub(crate) waiting: Option<Operation>,
+    /// An operation that waits for its permit.
+    pub(crate) waiting: Option<Entry>,
     /// An operation to be tried again after a pause ([`Retry`]).
     pub(crate) again: Option<Operation>,
     /// A transfer whose final reply is still to be made.
@@ -109,8 +111,7 @@ impl Connection {
     pub(crate) fn job<'a>(&'a mut self, host: &'a Arc<Host>) -> Job<'a> {
         Job {
             host,
-            session: &mut self.session,
-            control: &mut self.control,
+            dialogue: Dialogue::new(host, &mut self.session, &mut self.control, self.context.streams()),
             context: &mut self.context,
             record: &mut self.record,
             permit: None,
