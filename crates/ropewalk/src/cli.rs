@@ -164,7 +164,13 @@ impl Command {
             Self::Report(command) => command.run(),
             #[cfg(feature = "tools")]
             Self::Profile(command) => command.run(),
-            Self::Serve(command) => command.run(),
+            Self::Serve(command) => {
+                #[cfg(feature = "tools")]
+                let measurements = Some(std::sync::Arc::new(ropewalk_tools::measurements::Profiler) as _);
+                #[cfg(not(feature = "tools"))]
+                let measurements = None;
+                command.run(measurements)
+            }
             Self::Passwd(command) => command.run(),
             Self::Proxy(command) => command.run(),
             Self::KnownHosts(command) => command.run(),

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration on this host.
+//! The checks of a configuration on this host.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::security::gsi::Authority;
 use crate::security::tls;
 use crate::security::tokens::TokenAuthority;
 
-/// Times beyond this would not fit into a clock's some day.
+/// Longer times could overflow the clock.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 #[derive(Default)]
@@ -110,7 +110,7 @@ fn check_log_in(config: &Config, report: &mut Report) {
     if let Some(gsi) = &config.gsi {
         match Authority::load(gsi) {
             Ok(_) => {
-                crate::security::gsi::doubts(gsi).into_iter().for_each(|text| report.warning("gsi", text))
+                crate::security::gsi::doubts(gsi).into_iter().for_each(|text| report.warning("gsi", text));
             }
             Err(error) => report.error("gsi", error),
         }
@@ -127,7 +127,7 @@ fn check_log_in(config: &Config, report: &mut Report) {
     check_tokens(config, report);
 }
 
-/// Whether users can log in, other than anonymously.
+/// Whether users can log in by other means than anonymously.
 fn has_accounts(config: &Config) -> bool {
     config.password_file.is_some()
         || config.gsi.is_some()
@@ -277,7 +277,7 @@ fn check_rules(setting: &str, rules: Option<&str>, report: &mut Report) {
     }
 }
 
-/// Only one of the lists that hold for a user can say what places are called.
+/// Checks that only one of the lists of rules that apply to a user defines aliases.
 fn check_aliases(setting: &str, rules: Option<&str>, config: &Config, report: &mut Report) {
     let has = |rules: Option<&str>| {
         rules
@@ -289,7 +289,7 @@ fn check_aliases(setting: &str, rules: Option<&str>, config: &Config, report: &m
     }
 }
 
-/// What looks as if it allowed nothing, and allows everything.
+/// Warns of settings that look as if they allowed nothing, but allow everything.
 fn check_empty(setting: &str, rules: Option<&str>, sessions: Option<u32>, report: &mut Report) {
     if rules.is_some_and(|rules| rules.split(',').all(|rule| rule.trim().is_empty())) {
         report.warning(format!("{setting}.rules"), "no rules permit everything; `N/` permits nothing");
@@ -365,7 +365,7 @@ fn check_numbers(config: &Config, report: &mut Report) {
             report.error(setting, format!("{mode:#o} is more than permission bits"));
         }
     }
-    // Whether 0 would leave no time at all.
+    // Each setting with its value, and whether it must not be 0.
     let times = [
         ("timeouts.login", config.timeouts.login, true),
         ("timeouts.idle", config.timeouts.idle, true),
@@ -405,7 +405,7 @@ fn check_socket_memory(config: &Config, report: &mut Report) {
 }
 
 fn check_congestion(config: &Config, report: &mut Report) {
-    // What is loaded: a module may be loaded when it is asked for, by root.
+    // The algorithms that are loaded. root may have a module loaded by asking for it.
     let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok();
     let default = config.data.congestion.iter().map(|name| ("data.congestion", name));
     let choices = config.data.congestion_choices.iter().map(|name| ("data.congestion_choices", name));
@@ -420,7 +420,7 @@ fn check_congestion(config: &Config, report: &mut Report) {
     }
 }
 
-/// Whether it is a command that a session may know, whatever is turned on; upper case.
+/// Whether a session can know this command (in upper case), with any settings.
 fn is_command(name: &str) -> bool {
     const UNLISTED: [&str; 7] = ["ABOR", "AUTH", "ADAT", "CCC", "DCSC", "SITE FAULT", "SITE PROFILE"];
     match name.strip_prefix("SITE ") {
@@ -430,7 +430,7 @@ fn is_command(name: &str) -> bool {
 }
 
 fn check_places(config: &Config, report: &mut Report) {
-    // It may come later.
+    // The address may be added later.
     if let Some(address) = config.data.interface
         && let Err(error) = UdpSocket::bind((address, 0))
     {

@@ -1,11 +1,15 @@
 //! The GridFTP server: a host around the sessions of `ropewalk_protocol::server`.
 //!
-//! A [`Server`] is bound with a [`Config`] and runs until it is told to end through its [`ServerHandle`] or by a
-//! signal. Idle sessions cost no thread: they are parked in a reactor and run on a pool when their client says
-//! something.
+//! A [`Server`] is bound with a [`Config`] and runs until it is stopped through its
+//! [`ServerHandle`] or by a signal. Idle sessions need no thread: they are parked in a reactor, and
+//! run on a pool when input arrives.
+//!
+//! The modules are layers, and imports lead downwards only: `config` and `measurements`;
+//! `security`; `settings`; `host`; `accounts`; `session`; `operations`; `scheduling`; `server` and
+//! the modules that extend it.
 
 #![forbid(unsafe_code)]
-// What a peer sends must never end the program.
+// Input of a peer must never end the program.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 mod accounts;
@@ -15,6 +19,7 @@ mod error;
 mod failure;
 mod handle;
 mod host;
+pub mod measurements;
 mod operations;
 mod privileges;
 mod scheduling;
@@ -35,5 +40,6 @@ pub use handle::ServerHandle;
 pub use host::stores::StoreFactory;
 pub use privileges::confine_ssh;
 pub use ropewalk_tls::Fingerprint;
+pub use server::Backends;
 pub use server::Server;
 pub use ssh::{SshClient, check_ssh};

@@ -9,53 +9,65 @@ use crate::handle::ServerHandle;
 use crate::host::Host;
 use crate::host::socket_memory;
 use crate::host::stores::{StoreFactory, Stores};
+use crate::measurements::Measurements;
 use crate::scheduling::listeners::Listeners;
 use crate::scheduling::reactor::Reactor;
 use crate::scheduling::scheduler::Scheduler;
 use crate::security::tls;
 use crate::settings::Settings;
 
-/// A server that is listening; [`Server::run`] makes it serve.
+/// A server that listens; [`Server::run`] makes it serve.
 pub struct Server {
     scheduler: Arc<Scheduler>,
     reactor: Reactor,
     addresses: Vec<SocketAddr>,
 }
 
+/// Storage and measurements that the program around the server provides.
+#[derive(Clone, Default)]
+pub struct Backends {
+    /// Storage in place of directories of this host. It is asked once for each root directory that
+    /// accounts name.
+    pub stores: Option<StoreFactory>,
+    /// Measures this host; without it, the server does not know SITE PROFILE.
+    pub measurements: Option<Arc<dyn Measurements>>,
+}
+
 impl Server {
-    /// Checks the settings and listens on their addresses.
+    /// Checks the settings and listens on their addresses. The accounts use directories of this
+    /// host, and SITE PROFILE is not available.
     ///
     /// # Errors
-    /// The settings have errors, nobody could log in, or an address cannot be listened on.
+    /// The settings have errors, no user could log in, or an address cannot be listened on.
     pub fn bind(config: Config) -> Result<Self> {
-        Error::refuse(config.check())?;
-        Self::bind_stores(config, Stores::posix())
+        Self::bind_with(config, Backends::default())
     }
 
-    /// As [`Server::bind`], with storage of the caller's: `stores` is asked once for each root directory that
-    /// accounts name, which need not be a directory of this host.
+    /// As [`Server::bind`], with storage and measurements of the caller.
     ///
     /// # Errors
     /// As [`Server::bind`].
-    pub fn bind_with(config: Config, stores: StoreFactory) -> Result<Self> {
-        let problems = config.check().into_iter().filter(|p| !p.setting.ends_with("root"));
-        Error::refuse(problems.collect())?;
-        Self::bind_stores(config, Stores::new(stores))
+    pub fn bind_with(config: Config, backends: Backends) -> Result<Self> {
+        let mut problems = config.check();
+        if backends.stores.is_some() {
+            problems.retain(|problem| !problem.setting.ends_with("root"));
+        }
+        Error::refuse(problems)?;
+        Self::bind_prepared(config, backends)
     }
 
-    fn bind_stores(config: Config, stores: Stores) -> Result<Self> {
+    /// As [`Server::bind_with`], with settings that were checked.
+    pub(crate) fn bind_prepared(config: Config, backends: Backends) -> Result<Self> {
         raise_open_files();
-        let settings = Settings::prepare(config, &stores)?;
+        let Backends { stores, measurements } = backends;
+        let stores = stores.map_or_else(Stores::posix, Stores::new);
+        let settings = Settings::prepare(config, &stores, measurements.is_some())?;
         let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();
         let (reactor, registry, waker) = Reactor::new(listeners)?;
-        let scheduler = Scheduler::new(Host::new(settings, stores, waker)?, registry);
+        let host = Host::new(settings, stores, measurements, waker)?;
+        let scheduler = Scheduler::new(host, registry);
         Ok(Self { scheduler, reactor, addresses })
-    }
-
-    /// With settings that were checked.
-    pub(crate) fn bind_prepared(config: Config) -> Result<Self> {
-        Self::bind_stores(config, Stores::posix())
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -66,27 +78,28 @@ impl Server {
         &self.scheduler
     }
 
-    /// Where it listens, in the order of the settings, with the ports that the system chose.
+    /// The addresses on which it listens, in the order of the settings, with the ports that the
+    /// system chose.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Of the certificate for TLS, where AUTH TLS is offered.
+    /// The fingerprint of the certificate for TLS, if AUTH TLS is offered.
     pub fn tls_fingerprint(&self) -> Option<Fingerprint> {
         self.scheduler.host.settings().tls.as_ref().map(tls::Authority::fingerprint)
     }
 
-    /// To steer the server while it runs.
+    /// A handle to control the server while it runs.
     pub fn handle(&self) -> ServerHandle {
         ServerHandle(Arc::clone(&self.scheduler.host))
     }
 
-    /// Calls `f` at least every `interval` while the server is well.
+    /// Calls `f` at least every `interval` while the server works.
     pub(crate) fn sign_of_life(&mut self, interval: std::time::Duration, f: impl FnMut() + Send + 'static) {
         self.reactor.set_sign_of_life(interval, f);
     }
 
-    /// Serves until the server has been told to end and every session is closed.
+    /// Serves until the server is stopped and every session is closed.
     ///
     /// # Errors
     /// The system cannot wait for connections any more.
@@ -100,7 +113,8 @@ impl Server {
     }
 }
 
-/// Each session needs a descriptor, each transfer several; shells grant few, but let programs ask for more.
+/// Each session needs a descriptor, each transfer several. Shells set a low limit that programs may
+/// raise.
 fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

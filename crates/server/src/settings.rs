@@ -1,4 +1,6 @@
-//! A configuration made ready for use. A session keeps the settings with which it began.
+//! A configuration prepared for use: credentials are loaded, and the access list is compiled.
+//!
+//! The host replaces its settings at a reload. A session keeps those with which it began.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use crate::security::kerberos;
 use crate::security::tls;
 use crate::security::tokens::TokenAuthority;
 
-/// A command line with a credential in it, at most.
+/// The longest command line that contains a credential.
 const SECURITY_LINE: usize = 128 << 10;
 /// `PASS` with a bearer token.
 const TOKEN_LINE: usize = ropewalk_tokens::LONGEST_TOKEN + 64;
@@ -37,7 +39,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn prepare(config: Config, stores: &Stores) -> Result<Self> {
+    /// `measures`: the program can measure this host.
+    pub(crate) fn prepare(mut config: Config, stores: &Stores, measures: bool) -> Result<Self> {
+        if config.profiling.enabled && !measures {
+            tracing::warn!("this program cannot take profiles: profiling.enabled is ignored");
+            config.profiling.enabled = false;
+        }
         let problem = |setting: &str, text: String| {
             Error::Config(vec![Problem { severity: Severity::Error, setting: setting.into(), text }])
         };
@@ -69,12 +76,12 @@ impl Settings {
             },
         };
         let maps = config.identity.mapped && ropewalk_storage::Identity::can_act();
-        // Roots with a user's name in them are looked at when the user logs in.
+        // Roots that contain a user's name are checked when the user logs in.
         let roots =
             [&config.root, &config.defaults.root, &config.anonymous.as_ref().and_then(|a| a.root.clone())];
         for root in roots.into_iter().flatten().filter(|root| !names_user(root)) {
             match stores.open(root, None) {
-                // Its users have to get there, not the server.
+                // The users need access to it, not the server.
                 Err(error) if maps && error.kind() == ErrorKind::PermissionDenied => {}
                 result => {
                     result.map_err(|e| problem("root", format!("{}: {e}", root.display())))?;
@@ -94,17 +101,17 @@ impl Settings {
         })
     }
 
-    /// Bytes of a command line.
+    /// The longest command line in bytes.
     pub(crate) fn longest_line(&self) -> usize {
         self.sessions.max_line
     }
 
-    /// A new session of these settings.
+    /// A new session with these settings.
     pub(crate) fn session(&self) -> Session {
         Session::new(Arc::clone(&self.sessions))
     }
 
-    /// The password file as it is now on disk; `None` where there is none.
+    /// The password file as it is on disk now; `None` if the settings name none.
     pub(crate) fn passwords(&self) -> std::result::Result<Option<Arc<PasswordFile>>, PasswordError> {
         let Some(passwords) = &self.passwords else {
             return Ok(None);
@@ -124,7 +131,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         banner: config.banner.clone().map_or(Banner::Standard, Banner::Text),
         disabled: config.disabled_commands.iter().map(|name| name.to_ascii_uppercase()).collect(),
         faults: config.testing.faults,
-        // Tokens and credentials of GSI are long lines.
+        // Tokens and credentials of GSI need long lines.
         max_line: config
             .limits
             .line_length

@@ -1,5 +1,7 @@
-//! One session over ssh: sshd has said who the client is, and this process runs as that user. As GCT's server with `-ssh`,
-//! USER and PASS may say anything.
+//! One session over ssh. sshd has authenticated the client, and this process runs as that user.
+//!
+//! As with GCT's server and `-ssh`, the arguments of USER and PASS are ignored. The server ends
+//! with the session.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -13,31 +15,34 @@ use crate::config::{Config, Problem, Severity};
 use crate::error::{Error, Result};
 use crate::scheduling::admission;
 use crate::scheduling::runner;
-use crate::server::Server;
+use crate::server::{Backends, Server};
 use crate::signals::Watcher;
 
-/// The client that sshd has let in.
+/// The client that sshd has authenticated.
 #[derive(Debug)]
 pub struct SshClient {
     /// The control connection.
     pub control: UnixStream,
     /// The client's address, for data connections to it.
     pub peer: SocketAddr,
-    /// The address of this host that the client has reached.
+    /// The address of this host to which the client connected.
     pub local: SocketAddr,
-    /// The user that this process runs as, whose settings hold.
+    /// The user as whom this process runs, and whose settings apply.
     pub user: String,
-    /// The user is the one that was let in; otherwise the first of those that have this process's number.
+    /// Whether the user is known to be the one that was authenticated; otherwise it is the first
+    /// user with the number of this process.
     pub told: bool,
     pub home: PathBuf,
 }
 
 impl SshClient {
-    /// The client at the other end of `control`, by what sshd and the system say of this process.
+    /// The client at the other end of `control`, from what sshd and the system know of this
+    /// process.
     pub fn of_process(control: UnixStream) -> Self {
         let (peer, local) = Self::addresses(|name| std::env::var(name).ok());
         let uid = rustix::process::geteuid().as_raw();
-        // Several accounts may have one number, and what confines one of them is not for the others.
+        // Several accounts may have the same number, and the restrictions of one of them do not
+        // apply to the others.
         let told = ["LOGNAME", "USER"].into_iter().find_map(|variable| {
             let name = std::env::var_os(variable)?;
             let account = uzers::get_user_by_name(&name)?;
@@ -54,20 +59,21 @@ impl SshClient {
         Self { control, peer, local, user, told, home }
     }
 
-    /// The addresses that sshd tells: `SSH_CONNECTION` (client's address and port, server's address and port), or `SSH_CLIENT`
-    /// (the same without the server's address). Loopback where it tells none.
+    /// The addresses from the environment that sshd sets: `SSH_CONNECTION` (client's address and
+    /// port, server's address and port), or `SSH_CLIENT` (the same without the server's address).
+    /// Loopback if neither is set.
     pub fn addresses(variable: impl Fn(&str) -> Option<String>) -> (SocketAddr, SocketAddr) {
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let told = variable("SSH_CONNECTION").or_else(|| variable("SSH_CLIENT")).unwrap_or_default();
         let words: Vec<&str> = told.split_whitespace().collect();
         let address = |at: usize| {
-            // An address of one link has its link behind it.
+            // A link-local address is followed by the name of its link.
             let (ip, _) = words.get(at)?.split_once('%').unwrap_or((words.get(at)?, ""));
             let port = words.get(at + 1)?.parse().ok()?;
             Some(SocketAddr::new(canonical(ip.parse::<IpAddr>().ok()?), port))
         };
         let peer = address(0).unwrap_or(loopback);
-        // SSH_CLIENT has the server's port only.
+        // SSH_CLIENT only has the server's port.
         let here =
             || if peer.ip().is_loopback() { SocketAddr::new(peer.ip(), 0) } else { route(peer, loopback) };
         (peer, address(2).unwrap_or_else(here))
@@ -79,7 +85,8 @@ fn route(peer: SocketAddr, otherwise: SocketAddr) -> SocketAddr {
     ropewalk_transport::local_address(peer).map_or(otherwise, |local| SocketAddr::new(canonical(local), 0))
 }
 
-/// What is said of log-ins and addresses to listen on is for other servers; the process has no identity but its own.
+/// Removes the settings for log-ins and listening, which are for other servers. The process has no
+/// identity but its own.
 pub(crate) fn prepare(config: Config, client: &SshClient) -> Config {
     let mut config = Config {
         listen: Vec::new(),
@@ -104,7 +111,8 @@ pub(crate) fn prepare(config: Config, client: &SshClient) -> Config {
     config
 }
 
-/// A user in the settings who may be the one that was let in, and whose settings would not hold.
+/// A user in the settings who may be the one that was authenticated, and whose settings would not
+/// apply.
 fn doubtful<'a>(config: &'a Config, client: &SshClient, is_ours: impl Fn(&str) -> bool) -> Option<&'a str> {
     let mut names = config.users.keys().map(String::as_str);
     names.find(|name| !client.told && *name != client.user && is_ours(name))
@@ -112,7 +120,7 @@ fn doubtful<'a>(config: &'a Config, client: &SshClient, is_ours: impl Fn(&str) -
 
 /// Problems of `config` that matter to a session over ssh.
 ///
-/// Whether somebody could log in, and where to listen, is no question.
+/// Problems of log-ins and listening do not.
 pub fn check_ssh(config: &Config) -> Vec<Problem> {
     let elsewhere = [
         "listen",
@@ -135,12 +143,12 @@ pub fn check_ssh(config: &Config) -> Vec<Problem> {
 }
 
 impl Server {
-    /// A server of this one session. Settings for log-ins are not looked at; without a `root` the session sees all of the host's
-    /// directories, and begins in the user's home.
+    /// Makes a server for this one session. Settings for log-ins are ignored. Without a `root` the
+    /// session sees all directories of the host, and begins in the user's home.
     ///
     /// # Errors
-    /// The settings have errors, or the system denies what it should always give.
-    pub fn for_ssh(config: Config, client: SshClient) -> Result<Self> {
+    /// The settings have errors, or the system denies something that it always grants.
+    pub fn for_ssh(config: Config, client: SshClient, backends: Backends) -> Result<Self> {
         Error::refuse(check_ssh(&config))?;
         let uid = rustix::process::geteuid().as_raw();
         let ours = |name: &str| uzers::get_user_by_name(name).is_some_and(|account| account.uid() == uid);
@@ -152,10 +160,10 @@ impl Server {
             let setting = format!("users.{name}");
             Error::refuse(vec![Problem { severity: Severity::Error, setting, text }])?;
         }
-        let server = Self::bind_prepared(prepare(config, &client))?;
+        let server = Self::bind_prepared(prepare(config, &client), backends)?;
         let SshClient { control, peer, local, user, .. } = client;
         control.set_nonblocking(true).map_err(Error::system("cannot set up the control connection"))?;
-        // Set once, since there is no other session.
+        // This is the first call, since there is no other session.
         let _ = server.host().ssh_user.set(user);
         let addresses = (peer, local);
         match admission::admit_ssh(server.host(), Stream::from_std(control), addresses) {
@@ -165,8 +173,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Serves the session of [`Server::for_ssh`] until it ends. SIGTERM lets its transfer finish first; SIGHUP, SIGINT and a
-    /// second SIGTERM break it off.
+    /// Serves the session of [`Server::for_ssh`] until it ends. SIGTERM lets its transfer finish
+    /// first; SIGHUP, SIGINT and a second SIGTERM break it off.
     ///
     /// # Errors
     /// As [`Server::run`]; or signals cannot be handled.

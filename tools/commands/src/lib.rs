@@ -1,5 +1,5 @@
 //! The commands of `ropewalk` that measure, emulate and predict, beside transfers: `model`,
-//! `buffers`, `doctor`, `report`, `profile` and `lab`.
+//! `buffers`, `doctor`, `report`, `profile` and `lab`; and the measurements that `serve` offers.
 //!
 //! The program includes them with its feature `tools`. Flags, settings and output are those of
 //! `ropewalk-cli`.
@@ -10,6 +10,7 @@
 pub mod buffers;
 pub mod doctor;
 pub mod lab;
+pub mod measurements;
 pub mod model;
 mod picture;
 pub mod profile;

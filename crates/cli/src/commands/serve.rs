@@ -3,12 +3,14 @@ mod ssh;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ropewalk_server::measurements::Measurements;
 use ropewalk_server::{
-    AnonymousAccess, Config, ConfigError, Error, RunAs, Server, Severity, SshClient, Tls, check_ssh,
-    confine_ssh,
+    AnonymousAccess, Backends, Config, ConfigError, Error, RunAs, Server, Severity, SshClient, Tls,
+    check_ssh, confine_ssh,
 };
 
 use crate::exit::{Exit, usage};
@@ -101,7 +103,9 @@ fn address(given: &str) -> Result<Addresses, String> {
 }
 
 impl Serve {
-    pub fn run(self) -> anyhow::Result<Exit> {
+    /// `measurements` are those of SITE PROFILE, if the program includes them.
+    pub fn run(self, measurements: Option<Arc<dyn Measurements>>) -> anyhow::Result<Exit> {
+        let backends = Backends { measurements, ..Backends::default() };
         // What a session over ssh writes on standard error appears at the client.
         logging::init(self.log.as_deref(), if self.ssh { "warn" } else { "info" }, self.log_format)?;
         if let Some(whose) = self.install_ssh {
@@ -116,7 +120,7 @@ impl Serve {
             return Ok(Exit::Done);
         }
         if self.ssh && !self.check {
-            return Self::serve_ssh(config);
+            return Self::serve_ssh(config, backends);
         }
         let problems = if self.ssh { check_ssh(&config) } else { config.check() };
         let wrong = problems.iter().any(|problem| problem.severity == Severity::Error);
@@ -129,11 +133,11 @@ impl Serve {
         for problem in problems.iter().filter(|problem| problem.severity == Severity::Warning) {
             say(format_args!("ropewalk: {problem}"));
         }
-        self.serve(config)
+        self.serve(config, backends)
     }
 
-    fn serve(self, config: Config) -> anyhow::Result<Exit> {
-        let server = Server::bind(config).map_err(|error| match error {
+    fn serve(self, config: Config, backends: Backends) -> anyhow::Result<Exit> {
+        let server = Server::bind_with(config, backends).map_err(|error| match error {
             Error::Config(_) | Error::Load(_) => usage(error.to_string()),
             _ => error.into(),
         })?;
@@ -151,15 +155,17 @@ impl Serve {
         Ok(Exit::Done)
     }
 
-    fn serve_ssh(config: Config) -> anyhow::Result<Exit> {
+    fn serve_ssh(config: Config, backends: Backends) -> anyhow::Result<Exit> {
         // Threads keep what their maker had: first of all.
         confine_ssh(&config)?;
         let (control, written) = ssh::Standard::open().context("standard input and output")?.split();
         let server =
-            Server::for_ssh(config, SshClient::of_process(control)).map_err(|error| match error {
-                Error::Config(_) | Error::Load(_) => usage(error.to_string()),
-                _ => error.into(),
-            })?;
+            Server::for_ssh(config, SshClient::of_process(control), backends).map_err(
+                |error| match error {
+                    Error::Config(_) | Error::Load(_) => usage(error.to_string()),
+                    _ => error.into(),
+                },
+            )?;
         server.run_ssh()?;
         written.wait();
         Ok(Exit::Done)

@@ -1,4 +1,8 @@
-//! Logging in: from a name and a password to an account with its storage.
+//! Log-in: from a name and a proof to an account with its storage.
+//!
+//! These functions run on threads for log-ins, since they can take as long as a password check or a
+//! directory service. They return a [`Login`], which holds the user's permit, or the failure for
+//! the client.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,14 +24,15 @@ use crate::config::{AnonymousAccess, RequiredProtection, User, expand};
 use crate::host::Host;
 use crate::settings::Settings;
 
-/// An account with what the settings say of it beside.
+/// An account with the settings that belong to it.
 struct Found {
     account: Account,
     local: Option<LocalAccount>,
     protection: RequiredProtection,
 }
 
-/// Before somebody may say a password for `user`; the answer is the same whether it is right or not.
+/// Fails before the password for `user` is checked, with the same answer for right and wrong
+/// passwords.
 pub(crate) fn require_protected_for(settings: &Settings, user: &[u8], control: bool) -> Result<(), Failure> {
     require_protected(required_protection(settings, user), control)
 }
@@ -42,7 +47,7 @@ fn required_protection(settings: &Settings, user: &[u8]) -> RequiredProtection {
     own.or(config.defaults.protection).unwrap_or_default()
 }
 
-/// May take as long as a password's verification does.
+/// This takes as long as the verification of a password.
 pub(crate) fn by_password(
     host: &Host,
     settings: &Settings,
@@ -74,8 +79,9 @@ pub(crate) fn by_password(
     open(host, settings, found)
 }
 
-/// Somebody of whom it is known in another way (a principal, a token, a certificate) that he may be the user `name`: what the
-/// settings say of this user holds. A session that may do less narrows its scope afterwards ([`Login::set_scope`]).
+/// Logs in a client that has proved in another way (a principal, a token, a certificate) that it
+/// may be the user `name`. The settings of this user apply. The caller narrows the scope afterwards
+/// if the session may do less ([`Login::set_scope`]).
 pub(crate) fn as_user(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
     if !valid_user_name(name) {
         return Err(Failure::LoginDenied("This cannot be a user's name.".into()));
@@ -83,12 +89,13 @@ pub(crate) fn as_user(host: &Host, settings: &Settings, name: &str) -> Result<Lo
     open(host, settings, user_account(settings, name, false)?)
 }
 
-/// The user as whom the process runs, and whom ssh has let in: what the settings say of this user holds.
+/// Logs in the user as whom the process runs, and whom sshd has let in. The settings of this user
+/// apply.
 pub(crate) fn over_ssh(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
     open(host, settings, ssh_account(settings, name)?)
 }
 
-/// Somebody who has shown a certificate, as the gridmap has it.
+/// Logs in a client that has presented a certificate, as the gridmap maps it.
 pub(crate) fn by_certificate(
     host: &Host,
     settings: &Settings,
@@ -101,7 +108,7 @@ pub(crate) fn by_certificate(
     open(host, settings, user_account(settings, &name, allow_root)?)
 }
 
-/// Somebody who has shown a ticket.
+/// Logs in a client that has presented a ticket.
 pub(crate) fn by_ticket(
     host: &Host,
     settings: &Settings,
@@ -114,7 +121,8 @@ pub(crate) fn by_ticket(
     open(host, settings, user_account(settings, &name, allow_root)?)
 }
 
-/// May take as long as fetching an issuer's keys does.
+/// This takes as long as fetching the keys of an issuer. `session` is the number of the session and
+/// the address of its client.
 pub(crate) fn by_token(
     host: &Host,
     settings: &Settings,
@@ -124,7 +132,7 @@ pub(crate) fn by_token(
 ) -> Result<Login, Failure> {
     let (id, peer) = session;
     let denied = |text: String| Failure::LoginDenied(text);
-    // The session has said so at USER.
+    // The session has refused this at USER already.
     if !secured {
         return Err(denied("A bearer token is taken on a protected control connection only.".into()));
     }
@@ -133,7 +141,8 @@ pub(crate) fn by_token(
     let now = SystemTime::now();
     let (grant, issuer, base) = authority.verify(token.expose(), now)?;
     let capabilities = &grant.capabilities;
-    // What is said of other services is said: groups, and so the user's own rights, are for tokens that name no capability.
+    // Capabilities for other services count as capabilities: the groups, and thus the rights of the
+    // user, apply only to tokens that contain no capability at all.
     if capabilities.is_empty() && (issuer.scopes_required || capabilities.are_stated()) {
         return Err(denied(
             "The bearer token is refused: it has no scope of storage (storage.read:/path, read:/path), and so permits nothing \
@@ -163,7 +172,7 @@ pub(crate) fn by_token(
     Ok(login)
 }
 
-/// Whether who logs in by this name proves nothing by it.
+/// Whether a client that logs in by this name proves nothing by it.
 pub(crate) fn is_anonymous(settings: &Settings, user: &[u8]) -> bool {
     let passwords = settings.passwords().ok().flatten();
     let known = |name: &[u8]| {
@@ -172,7 +181,7 @@ pub(crate) fn is_anonymous(settings: &Settings, user: &[u8]) -> bool {
     anonymous(settings, user, known).is_some()
 }
 
-/// The anonymous access that the name stands for. `*` stands for the names that nobody else has.
+/// The anonymous access that the name selects. `*` stands for all names that no user has.
 fn anonymous<'a>(
     settings: &'a Settings,
     user: &[u8],
@@ -204,7 +213,8 @@ fn user_account(settings: &Settings, name: &str, allow_root: bool) -> Result<Fou
     account(settings, &user, name, name, local)
 }
 
-/// Systems have names that would be none here (`DOMAIN\ada`). They do no harm but as a part of a path.
+/// Some systems have user names that are not valid here (`DOMAIN\ada`). They are harmless except as
+/// part of a path.
 fn ssh_account(settings: &Settings, name: &str) -> Result<Found, Failure> {
     let user = settings_of(settings, name);
     let root = user.root.as_ref().or(settings.config.root.as_ref());
@@ -222,7 +232,7 @@ fn settings_of(settings: &Settings, name: &str) -> User {
     config.users.get(name).map_or_else(|| config.defaults.clone(), |user| user.or(&config.defaults))
 }
 
-/// `counted_as` is a name in the limits.
+/// `counted_as` is the name for the limits.
 fn account(
     settings: &Settings,
     user: &User,
@@ -241,7 +251,7 @@ fn account(
             Some(root) => PathBuf::from(expand(root, name, own_home)),
             None => root.clone(),
         },
-        // The system says what such a user may do.
+        // The permissions of the system determine what such a user may do.
         None if local.is_some() => PathBuf::from("/"),
         None => return Err(wrong("root")),
     };
@@ -252,7 +262,7 @@ fn account(
     let home = VirtualPath::parse(&home).map_err(|_| wrong("home"))?;
     let mut rules = Vec::new();
     for list in [settings.config.rules.as_deref(), user.rules.as_deref()].into_iter().flatten() {
-        // A user's name has none of the characters that mean something in rules.
+        // User names contain no character with a meaning in rules.
         let list = expand(list, name, None);
         rules.push(Rules::parse(list.as_bytes(), &home).map_err(|_| wrong("rules"))?);
     }
@@ -274,7 +284,7 @@ fn account(
 
 fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure> {
     let Found { mut account, local, protection } = found;
-    // Storage of another kind knows its users by itself.
+    // Other stores take care of identities themselves.
     let identity = local.map(|local| local.identity).filter(|_| host.stores.have_identities());
     let limit = account.sessions.unwrap_or(settings.config.limits.sessions_per_user);
     let Some(permit) = host.limits.admit_user(&account.counted_as, limit) else {
@@ -333,13 +343,13 @@ mod tests {
     use crate::host::stores::Stores;
     use crate::ssh::{self, SshClient};
 
-    /// What a session over ssh of `user` with this home gets.
+    /// The account of a session over ssh of `user` with this home directory.
     fn over_ssh(config: &str, user: &str, home: &Path) -> Result<Account, Failure> {
         let (control, _) = UnixStream::pair().unwrap();
         let (peer, local) = SshClient::addresses(|_| None);
         let client = SshClient { control, peer, local, user: user.into(), told: true, home: home.to_owned() };
         let config = ssh::prepare(Config::parse(config).unwrap(), &client);
-        let settings = Settings::prepare(config, &Stores::posix()).unwrap();
+        let settings = Settings::prepare(config, &Stores::posix(), false).unwrap();
         ssh_account(&settings, user).map(|found| found.account)
     }
 
@@ -359,7 +369,7 @@ mod tests {
         let account = over_ssh(&text, "ada", &home).unwrap();
         let may = |at: &str| account.rules.iter().all(|rules| rules.allow(&path(at), Access::Write));
         assert!(may("/ada/own/f") && !may("/{user}/own/f") && !may("/ada/f"));
-        // In their own settings too, and as a name of the root.
+        // The same for settings of the user, and for the home directory as root.
         let text = format!("[users.ada]\nroot = {root:?}\n");
         assert_eq!(over_ssh(&text, "ada", &home).unwrap().home, path("/ada"));
         let account = over_ssh("[defaults]\nroot = \"{home}\"\n", "ada", &home).unwrap();
@@ -373,7 +383,7 @@ mod tests {
         let home = Path::new("/home/ada");
         for name in [r"DOMAIN\ada", "host$", "ada of example", ".ada"] {
             assert_eq!(over_ssh("", name, home).unwrap().name, name);
-            // A path does not take everything.
+            // A path cannot contain every name.
             for setting in ["root = \"/srv/{user}\"", "home = \"/{user}\"", "rules = \"RW/{user}\""] {
                 let refused = over_ssh(&format!("[defaults]\n{setting}\n"), name, home);
                 assert!(matches!(refused, Err(Failure::LoginDenied(_))), "{name} {setting}");

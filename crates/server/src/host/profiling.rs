@@ -1,4 +1,7 @@
-//! Measuring this host for SITE PROFILE: who may have it, and what transfers of his tell meanwhile.
+//! Profiles of this host for SITE PROFILE, and the transfers that they cover.
+//!
+//! The host owns the list of transfers and the counts. A profile is measured on a thread of its
+//! own, which ends after the requested time, at [`Running::finish`], or when the session drops it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -11,26 +14,27 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ropewalk_engine::{Progress, Stage};
-use ropewalk_profiler::collect::{Chosen, Collection, Options, Sockets};
-use ropewalk_profiler::profile::{HostProfile, RawFile, StageTime, Stages};
 use ropewalk_security::canonical;
 
 use crate::config;
+use crate::measurements::{Measured, Measurements, RawFile, Request, StreamTimes};
 
-/// So long may collectors take to begin.
+/// The longest time that collectors may take to start.
 const BEGINNING: Duration = Duration::from_secs(60);
-/// So long may they take to end: `perf` and `sadf` go through what they have written.
+/// The longest time that collectors may take to end: `perf` and `sadf` evaluate what they have
+/// written.
 const ENDING: Duration = Duration::from_secs(300);
 
-/// What the sessions of a server share.
+/// The transfers and the counts that the sessions of a server share.
 #[derive(Default)]
 pub(crate) struct Profiling {
-    /// Transfers under way, with their users; kept only where profiling is allowed at all.
+    /// Running transfers with their users; only filled if profiling is enabled.
     live: Mutex<HashMap<u64, (String, Arc<Progress>)>>,
     recorders: Mutex<Vec<Arc<Recorder>>>,
     next: AtomicU64,
     taken: Arc<AtomicU32>,
-    /// Not among the former: a profile is begun as soon as the client has tested the path, and has not to wait for its end.
+    /// Counted separately: the client starts a profile as soon as it has tested the path, before
+    /// iperf3 has ended.
     iperfs: Arc<AtomicU32>,
 }
 
@@ -40,16 +44,17 @@ pub(crate) struct Recorded {
     number: u64,
 }
 
-/// What a user's transfers tell while his profile is taken.
+/// Collects the times of a user's transfers while a profile is taken.
 struct Recorder {
     profiling: Arc<Profiling>,
     user: String,
-    /// What each transfer under way had before, by its number.
+    /// The times of each running transfer at the start of the profile, by its number.
     before: Mutex<HashMap<u64, Times>>,
     ended: Mutex<Times>,
 }
 
-/// Times of a transfer's streams in seconds, in the order of [`STAGES`]; how long there were streams comes last.
+/// Times of the streams of a transfer in seconds, in the order of [`STAGES`]. The duration of the
+/// streams comes last.
 #[derive(Clone, Copy, Default)]
 struct Times([f64; 6]);
 
@@ -72,34 +77,26 @@ impl Times {
         }
     }
 
-    fn stages(self) -> Stages {
-        let [source, checksum, encryption, socket, destination, stream_seconds] = self.0;
-        let busy = |busy| StageTime { busy, waited: 0.0 };
-        Stages {
-            stream_seconds,
-            source: busy(source),
-            checksum: busy(checksum),
-            encryption: busy(encryption),
-            socket: StageTime { busy: 0.0, waited: socket },
-            destination: busy(destination),
-        }
+    fn stream_times(self) -> StreamTimes {
+        let [source, checksum, encryption, network, destination, total] = self.0;
+        StreamTimes { total, source, checksum, encryption, network, destination }
     }
 }
 
 impl Profiling {
-    /// A transfer of `user` begins.
+    /// Lists a transfer of `user`.
     pub(crate) fn transfer(self: &Arc<Self>, user: &str, progress: &Arc<Progress>) -> Recorded {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.live.lock().insert(number, (user.to_owned(), Arc::clone(progress)));
         Recorded { profiling: Arc::clone(self), number }
     }
 
-    /// One of so many profiles; `None` where there are as many already.
+    /// The permit for one profile, of which there may be `most`; `None` if they are taken.
     pub(crate) fn slot(&self, most: u32) -> Option<Slot> {
         Slot::of(&self.taken, most)
     }
 
-    /// Likewise of iperf3.
+    /// The permit for one iperf3.
     pub(crate) fn iperf_slot(&self, most: u32) -> Option<Slot> {
         Slot::of(&self.iperfs, most)
     }
@@ -122,7 +119,8 @@ impl Drop for Recorded {
 
 impl Recorder {
     fn start(profiling: &Arc<Profiling>, user: &str) -> Arc<Self> {
-        // Listed before it looks: a transfer that ends meanwhile is not lost.
+        // The recorder is listed before it looks at the transfers, so that one that ends meanwhile
+        // is not lost.
         let recorder = Arc::new(Self {
             profiling: Arc::clone(profiling),
             user: user.to_owned(),
@@ -143,17 +141,17 @@ impl Recorder {
         self.ended.lock().add(Times::of(progress), before);
     }
 
-    /// Until now.
-    fn stages(&self) -> Stages {
+    /// The times from the start of the profile until now.
+    fn stream_times(&self) -> StreamTimes {
         let before = self.before.lock();
         let mut times = *self.ended.lock();
         for (number, progress) in self.profiling.of_user(&self.user) {
             times.add(Times::of(&progress), before.get(&number).copied().unwrap_or_default());
         }
-        times.stages()
+        times.stream_times()
     }
 
-    /// The other ends of the user's data connections.
+    /// The remote ends of the user's data connections.
     fn peers(&self) -> HashSet<SocketAddr> {
         let transfers = self.profiling.of_user(&self.user);
         let peers = transfers.iter().flat_map(|(_, progress)| progress.peers());
@@ -165,7 +163,7 @@ impl Recorder {
     }
 }
 
-/// The right to one profile, or to one iperf3.
+/// The permit for one profile, or for one iperf3.
 pub(crate) struct Slot(Arc<AtomicU32>);
 
 impl Slot {
@@ -182,7 +180,7 @@ impl Drop for Slot {
     }
 }
 
-/// Why no profile is taken.
+/// The reason why no profile is taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("{0} profiles are taken already, or were not fetched: try again later.")]
@@ -193,7 +191,7 @@ pub(crate) enum StartError {
     TooSlow,
 }
 
-/// A session's profile.
+/// The profile of a session.
 pub(crate) enum Profile {
     Running(Running),
     /// As JSON.
@@ -205,18 +203,16 @@ pub(crate) enum Profile {
     },
 }
 
-/// The host as JSON, and files of tools.
-type Found = (Result<Vec<u8>, serde_json::Error>, Vec<RawFile>);
-
-/// Dropping it ends the measuring.
+/// A profile that is being measured. Dropping it ends the measurement.
 pub(crate) struct Running {
     stop: Sender<()>,
-    found: Receiver<Found>,
+    found: Receiver<Result<Measured, String>>,
     slot: Slot,
 }
 
-/// Begins to measure for `user`, for `seconds` at most.
+/// Starts to measure for `user`, for at most `seconds`.
 pub(crate) fn start(
+    measurements: &Arc<dyn Measurements>,
     profiling: &Arc<Profiling>,
     config: &config::Profiling,
     user: &str,
@@ -226,39 +222,35 @@ pub(crate) fn start(
 ) -> Result<Running, StartError> {
     let slot = profiling.slot(config.at_once).ok_or(StartError::TooMany(config.at_once))?;
     let recorder = Recorder::start(profiling, user);
-    let choose = {
+    let peers = {
         let recorder = Arc::clone(&recorder);
-        Chosen::new(move || recorder.peers())
+        Arc::new(move || recorder.peers())
     };
     let longest = Duration::from_secs(seconds.into());
-    let options = Options {
-        // With time to spare: what ends before it is told to has failed.
+    let request = Request {
+        // With time to spare: a tool that ends before it is stopped has failed.
         longest: longest + ENDING,
         perf: config.perf,
         raw,
-        sockets: Sockets { chosen: Some(choose), ..Sockets::default() },
-        programs: vec![std::process::id()],
+        peers,
         paths: root.map(Path::to_owned).into_iter().collect(),
-        ..Options::default()
     };
+    let measurements = Arc::clone(measurements);
     let (stop, stopped) = mpsc::channel();
     let (tell, found) = mpsc::sync_channel(1);
     let (begin, begun) = mpsc::sync_channel(1);
     let recorder = Stopping(recorder);
     let run = move || {
-        // Whom the session acts for is no matter of collectors, and of the programs that they start.
+        // Collectors, and the programs that they start, do not act for the user of the session.
         ropewalk_storage::thread_starts();
-        let collection = Collection::start(&options);
-        // Nobody may wait any more.
+        let measurement = measurements.start(request);
+        // The session may have stopped waiting.
         let _ = begin.send(());
         match stopped.recv_timeout(longest) {
-            // The session has gone.
+            // The session is gone.
             Err(RecvTimeoutError::Disconnected) => {}
             Ok(()) | Err(RecvTimeoutError::Timeout) => {
-                let stages = recorder.0.stages();
-                let mut host = HostProfile { stages: Some(stages), ..collection.finish() };
-                let raw = std::mem::take(&mut host.raw);
-                let _ = tell.send((host.to_json(HostProfile::LARGEST), raw));
+                let _ = tell.send(measurement.finish(recorder.0.stream_times()));
             }
         }
     };
@@ -267,7 +259,7 @@ pub(crate) fn start(
     Ok(Running { stop, found, slot })
 }
 
-/// Takes the recorder off the list, however the measuring ends.
+/// Removes the recorder from the list, however the measurement ends.
 struct Stopping(Arc<Recorder>);
 
 impl Drop for Stopping {
@@ -277,12 +269,13 @@ impl Drop for Stopping {
 }
 
 impl Running {
-    /// Ends; what was found. `None` where collectors do not end, or broke.
+    /// Ends the measurement and returns the profile; `None` if collectors do not end or have
+    /// failed.
     pub(crate) fn finish(self) -> Option<Profile> {
-        // It may have ended by itself.
+        // The measurement may have ended by itself.
         let _ = self.stop.send(());
-        let (bytes, raw) = self.found.recv_timeout(ENDING).ok()?;
-        Some(Profile::Taken { bytes: bytes.ok()?, raw, slot: self.slot })
+        let Measured { profile, raw } = self.found.recv_timeout(ENDING).ok()?.ok()?;
+        Some(Profile::Taken { bytes: profile, raw, slot: self.slot })
     }
 }
 
@@ -315,9 +308,9 @@ mod tests {
     fn what_was_before_does_not_count() {
         let mut times = Times::default();
         times.add(Times([5.0, 1.0, 0.0, 0.0, 2.0, 9.0]), Times([4.0, 1.0, 0.0, 0.5, 0.0, 3.0]));
-        let stages = times.stages();
-        assert_eq!((stages.source.busy, stages.checksum.busy, stages.socket.waited), (1.0, 0.0, 0.0));
-        assert_eq!((stages.destination.busy, stages.stream_seconds), (2.0, 6.0));
+        let times = times.stream_times();
+        assert_eq!((times.source, times.checksum, times.network), (1.0, 0.0, 0.0));
+        assert_eq!((times.destination, times.total), (2.0, 6.0));
     }
 
     #[test]

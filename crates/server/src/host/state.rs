@@ -1,4 +1,7 @@
-//! What all sessions share.
+//! The values that all sessions of a server share.
+//!
+//! [`Host`] is made once when the server is bound and lives as long as its sessions. Sessions keep
+//! the settings with which they began; a reload replaces those for new ones.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,17 +26,18 @@ use crate::host::stores::Stores;
 use crate::host::throttle::Throttle;
 use crate::host::transfer_log::TransferLog;
 use crate::host::writers::Writers;
+use crate::measurements::Measurements;
 use crate::settings::Settings;
 
-/// What the operations under way get to end after the server was told to stop at once.
+/// The time that running operations get to end after the server was stopped at once.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How far the server's end has come.
+/// The phases of the server's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
     Running,
-    /// No new connections and commands; transfers may finish until the deadline.
+    /// No new connections and commands are accepted; transfers may finish until the deadline.
     Draining,
     Stopping,
 }
@@ -41,7 +45,7 @@ pub(crate) enum Phase {
 pub(crate) struct Host {
     settings: RwLock<Arc<Settings>>,
     phase: AtomicU8,
-    /// When transfers have to end.
+    /// The time at which transfers have to end.
     deadline: Mutex<Option<Instant>>,
     next_session: AtomicU64,
     /// Settings that reloads do not change.
@@ -52,7 +56,7 @@ pub(crate) struct Host {
     pub(crate) limits: Arc<SessionCounts>,
     pub(crate) throttle: Throttle,
     pub(crate) verifier: Verifier,
-    /// Further streams of transfers.
+    /// Threads for further streams of transfers.
     pub(crate) streams: Arc<Pool>,
     pub(crate) budget: Arc<BufferBudget>,
     pub(crate) driver: Arc<dyn Driver>,
@@ -62,16 +66,23 @@ pub(crate) struct Host {
     pub(crate) appends: Appends,
     pub(crate) writers: Writers,
     pub(crate) routes: Routes,
-    /// What is measured for SITE PROFILE.
+    /// Measures the host for SITE PROFILE.
+    pub(crate) measurements: Option<Arc<dyn Measurements>>,
+    /// The transfers and the profiles of users that may take profiles.
     pub(crate) profiling: Arc<Profiling>,
     pub(crate) transfer_log: TransferLog,
     pub(crate) audit: Audit,
-    /// The only session comes through ssh, as this user.
+    /// The user of the only session, if it came through ssh.
     pub(crate) ssh_user: OnceLock<String>,
 }
 
 impl Host {
-    pub(crate) fn new(settings: Settings, stores: Stores, waker: Waker) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        settings: Settings,
+        stores: Stores,
+        measurements: Option<Arc<dyn Measurements>>,
+        waker: Waker,
+    ) -> Result<Arc<Self>> {
         let config = &settings.config;
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
         let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
@@ -98,6 +109,7 @@ impl Host {
             appends: Appends::default(),
             writers: Writers::default(),
             routes: Routes::default(),
+            measurements,
             profiling: Arc::default(),
             transfer_log,
             audit,
@@ -106,13 +118,13 @@ impl Host {
         }))
     }
 
-    /// The settings for whatever begins now.
+    /// The settings for sessions that begin now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
     }
 
     pub(crate) fn reopen_logs(&self, log: &Log) -> Result<()> {
-        // Both are there, or nothing changes.
+        // Both files are opened, or nothing changes.
         let audit = audit::open(log)?;
         self.transfer_log.reopen(log)?;
         self.audit.replace(audit);
@@ -137,7 +149,7 @@ impl Host {
         }
     }
 
-    /// Begins the server's end, or brings it forward.
+    /// Starts the end of the server, or brings it forward.
     pub(crate) fn end(&self, phase: Phase, grace: Duration) {
         let mut deadline = self.deadline.lock();
         let at = Instant::now() + grace;
@@ -147,13 +159,13 @@ impl Host {
         self.wake();
     }
 
-    /// Transfers have to end now.
+    /// Whether transfers have to end now.
     pub(crate) fn must_end(&self) -> bool {
         self.phase() != Phase::Running && self.deadline.lock().is_some_and(|at| at <= Instant::now())
     }
 
-    /// When the server that has been told to stop does not wait any more for sessions that hang, in a store that does
-    /// not answer for instance.
+    /// The time from which a server that was stopped no longer waits for hanging sessions, for
+    /// instance in a store that does not answer.
     pub(crate) fn given_up(&self) -> Option<Instant> {
         if self.phase() != Phase::Stopping {
             return None;
@@ -161,7 +173,7 @@ impl Host {
         self.deadline.lock().map(|at| at + STOP_PATIENCE)
     }
 
-    /// A session is gone, perhaps the last one.
+    /// A session has ended, perhaps the last one.
     pub(crate) fn session_ended(&self) {
         if self.phase() != Phase::Running {
             self.wake();

@@ -2,9 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 
-use ropewalk_profiler::baseline::iperf::Server;
-use ropewalk_profiler::baseline::{self, BaselineError, DiskRate, Limits};
-use ropewalk_profiler::collect::Unavailable;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::profiling::ProfileAnswer;
 use ropewalk_protocol::server::Failure;
@@ -13,9 +10,11 @@ use ropewalk_storage::{Kind, WriteOptions};
 use rustix::io::Errno;
 
 use super::files::system;
+use super::profile::measurements;
 use crate::accounts::virtual_devices;
 use crate::failure::failure;
 use crate::host::profiling::{Slot, StartError};
+use crate::measurements::{DiskRate, IperfError};
 use crate::session::job::Job;
 
 /// What is left of a disk's free space, as a part of it: nobody is to run out of it meanwhile.
@@ -31,7 +30,7 @@ fn no_disk() -> Failure {
     Failure::Refused { code: 550, text: "There is no disk behind this path.".into() }
 }
 
-fn answer(rate: Result<DiskRate, BaselineError>) -> Result<ProfileAnswer, Failure> {
+fn answer(rate: Result<DiskRate, String>) -> Result<ProfileAnswer, Failure> {
     match rate {
         Ok(DiskRate { bytes_per_second, direct }) => Ok(ProfileAnswer::Disk { bytes_per_second, direct }),
         Err(error) => Err(Failure::Refused { code: 550, text: format!("No rate of the disk: {error}.") }),
@@ -53,7 +52,7 @@ pub(super) fn read(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswe
     if virtual_devices::is_name(path) {
         return Err(no_disk());
     }
-    answer(baseline::read_disk(descriptor, Limits::default()))
+    answer(measurements(job)?.read_disk(descriptor))
 }
 
 /// Writes a file beside the one that is named, which need not exist, as the session's user may. It has lost its name before
@@ -77,21 +76,18 @@ pub(super) fn write(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnsw
     let place = login.entry(&path, Access::Create)?;
     login.entry(&path, Access::Write)?;
     let parent = place.parent().unwrap_or_else(VirtualPath::root);
-    let mut limits = Limits::default();
-    if let Some(free) = login.store.free_space(&parent).map_err(failure)? {
-        limits.file = limits.file.min(free / SPARED);
-    }
+    let most = login.store.free_space(&parent).map_err(failure)?.map(|free| free / SPARED);
     let options = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o600 };
     let file = login.store.open_write(&place, options).map_err(failure)?;
     login.store.remove_file(&place).map_err(failure)?;
     drop(acting);
     let descriptor = file.descriptor().ok_or_else(no_disk)?;
-    answer(baseline::write_disk(descriptor, limits))
+    answer(measurements(job)?.write_disk(descriptor, most))
 }
 
 pub(super) fn processor(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
     let _slot = slot(job)?;
-    let rates = baseline::processor().map_err(|error| Failure::Busy(error.to_string()))?;
+    let rates = measurements(job)?.processor().map_err(Failure::Busy)?;
     Ok(ProfileAnswer::Processor { checksum: rates.checksum, encryption: rates.encryption })
 }
 
@@ -109,7 +105,7 @@ pub(super) fn iperf(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
     let Some(slot) = job.host.profiling.iperf_slot(most) else {
         return Err(Failure::Busy(format!("{most} iperf3 run already: try again later.")));
     };
-    match Server::start(Some(address), ports, slot) {
+    match measurements(job)?.iperf(address, ports, Box::new(slot)) {
         Ok(server) => {
             let port = server.port();
             tracing::info!(
@@ -121,7 +117,7 @@ pub(super) fn iperf(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
             job.context.iperf = Some(server);
             Ok(ProfileAnswer::Iperf { port })
         }
-        Err(error @ (Unavailable::Missing(_) | Unavailable::Denied(_))) => refused(format!("{error}.")),
-        Err(error) => Err(Failure::Busy(error.to_string())),
+        Err(IperfError::Unavailable(text)) => refused(format!("{text}.")),
+        Err(IperfError::Failed(text)) => Err(Failure::Busy(text)),
     }
 }

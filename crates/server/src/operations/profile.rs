@@ -1,6 +1,7 @@
 //! SITE PROFILE.
 
 use std::io::Cursor;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropewalk_engine::Progress;
@@ -13,6 +14,7 @@ use super::transfer::announce;
 use super::{Answer, channel};
 use crate::failure::transfer_failure;
 use crate::host::profiling::{self, Profile, Slot, StartError};
+use crate::measurements::Measurements;
 use crate::session::context::Context;
 use crate::session::job::Job;
 
@@ -46,7 +48,13 @@ fn permitted(context: &Context) -> Result<(), Failure> {
     Err(refused(550, "This account may not take profiles (profiling.users in the server's settings)."))
 }
 
+/// A session without measurements does not know SITE PROFILE.
+pub(super) fn measurements<'a>(job: &Job<'a>) -> Result<&'a Arc<dyn Measurements>, Failure> {
+    job.host.measurements.as_ref().ok_or_else(|| refused(502, "This server takes no profiles."))
+}
+
 fn start(job: &mut Job<'_>, wanted: Option<u32>, raw: bool) -> Result<ProfileAnswer, Failure> {
+    let measurements = measurements(job)?;
     let context = &mut *job.context;
     if matches!(context.profile, Some(Profile::Running(_))) {
         return Err(refused(503, "A profile is being taken: send SITE PROFILE STOP first."));
@@ -60,7 +68,15 @@ fn start(job: &mut Job<'_>, wanted: Option<u32>, raw: bool) -> Result<ProfileAns
     context.profile = None;
     let root = context.login.as_ref().map(|login| login.account.root.as_path());
     let config = &context.settings.config.profiling;
-    match profiling::start(&job.host.profiling, config, context.counted_as(), root, seconds, raw) {
+    match profiling::start(
+        measurements,
+        &job.host.profiling,
+        config,
+        context.counted_as(),
+        root,
+        seconds,
+        raw,
+    ) {
         Ok(running) => {
             tracing::info!(session = context.id, user = context.user(), seconds, "a profile is taken");
             context.profile = Some(Profile::Running(running));

@@ -1,6 +1,6 @@
 //! The security mechanism of the control connection: AUTH, ADAT, DCSC.
 
-use ropewalk_protocol::server::{Mechanism, Outcome};
+use ropewalk_protocol::server::Mechanism;
 
 use super::Answer;
 use crate::session::context::Context;

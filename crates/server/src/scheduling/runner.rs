@@ -1,4 +1,9 @@
-//! Running sessions: from input to replies, until they would have to wait.
+//! Runs sessions, from input to replies, until they would have to wait.
+//!
+//! A session runs on a thread of the pool, or on one for log-ins. [`advance`] returns what the
+//! session needs next, and [`follow`] hands it over: to the parking lot, to the queue for a permit,
+//! to another thread. Failures of an operation go to the session, which makes the reply; a broken
+//! control connection closes the session.
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -23,30 +28,30 @@ use crate::session::control::{FEW, HIGH_WATER, Received};
 use crate::session::job::Job;
 use crate::session::login_audit;
 
-/// Operations that a session may carry out before others get their turn.
+/// The number of operations that a session may carry out before other sessions run.
 const TURN: u32 = 64;
-/// Bytes that are read from a client at a time.
+/// The most bytes that are read from a client at a time.
 const INPUT: usize = 4096;
 
-/// What becomes of a session that cannot go on at once.
+/// The next step of a session that cannot continue at once.
 enum Next {
     Park(Wait),
-    /// Others first.
+    /// Let other sessions run first.
     Again,
-    /// Until fewer sessions do what takes its time.
+    /// Wait for a permit.
     Permit,
     Login {
         user: Vec<u8>,
         password: Password,
     },
-    /// A step of a handshake, which takes CPU time.
+    /// Process a token of a handshake, which takes CPU time.
     Handshake(Operation),
-    /// As `Handshake`, where the connection itself has it (TLS).
+    /// As `Handshake`, for the TLS handshake of the connection itself.
     Shake,
     Close,
 }
 
-/// Has the session go on, on a thread of the pool.
+/// Continues the session on a thread of the pool.
 pub(crate) fn start(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     let job = {
         let scheduler = Arc::clone(scheduler);
@@ -57,8 +62,8 @@ pub(crate) fn start(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     }
 }
 
-/// Sends the greeting of a new session, and waits for its client.
-/// With implicit TLS it leaves when the handshake is through.
+/// Sends the greeting of a new session, and waits for its client. With implicit TLS the greeting
+/// leaves when the handshake is complete.
 pub(crate) fn greet(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     connection.control.push(&connection.session.banner());
     let next = wait(&mut connection);
@@ -79,7 +84,7 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
             let address = connection.context.peer.ip();
             match permits_of(scheduler, &connection).wait(address, connection) {
                 Some(connection) => start(scheduler, connection),
-                // It looks after those who wait.
+                // The reactor checks sessions that wait for a permit.
                 None => scheduler.host.wake(),
             }
         }
@@ -89,19 +94,19 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
         }
         Next::Handshake(operation) => {
             see_to(scheduler, connection, move |scheduler, connection| {
-                shake_hands(scheduler, connection, operation)
+                shake_hands(scheduler, connection, operation);
             });
         }
         Next::Shake => see_to(scheduler, connection, shake),
         Next::Login { user, password } => {
             see_to(scheduler, connection, move |scheduler, connection| {
-                authenticate(scheduler, connection, &user, &password)
+                authenticate(scheduler, connection, &user, &password);
             });
         }
     }
 }
 
-/// Has a step of a log-in done on a thread for that, when it is the turn of its client's address.
+/// Runs a step of a log-in on a thread for log-ins, when it is the turn of the client's address.
 fn see_to(
     scheduler: &Arc<Scheduler>,
     connection: Box<Connection>,
@@ -123,7 +128,8 @@ fn see_to(
     }
 }
 
-/// Looks after sessions that wait for their turn: those whose clients have gone, or want it no more, go as well.
+/// Checks sessions that wait for a permit. Those whose clients are gone, or have aborted the
+/// operation, stop waiting.
 pub(crate) fn look_after_waiting(scheduler: &Arc<Scheduler>) {
     let waiting = [&scheduler.transfers, &scheduler.listings]
         .map(|permits| permits.remove_waiting(|connection| connection.control.has_news()));
@@ -138,10 +144,11 @@ pub(crate) fn look_after_waiting(scheduler: &Arc<Scheduler>) {
     }
 }
 
-/// How often a session that waits for its turn is read from before others are looked after.
+/// How often a waiting session is read from before others are checked.
 const READS: usize = 64;
 
-/// Whether a client that has said something, or has closed its side, still wants what it waits for.
+/// Reads from a client whose session waits for a permit, and decides whether it still wants the
+/// operation.
 fn hear_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let mut reads = 0;
     let next = loop {
@@ -224,7 +231,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
             }
             Some(Action::Close) => connection.control.close_after_output(),
             Some(Action::Protect) => connection.protect(),
-            // Nothing is under way any more.
+            // No operation is running any more.
             Some(Action::Abort) => {}
             Some(Action::Streams(n)) => {
                 if let Some(channel) = &mut connection.context.channel {
@@ -296,7 +303,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
     }
 }
 
-/// Gives the session what came. There may be a password in it, which is not left in memory.
+/// Passes input to the session. Owned bytes may contain a password, which is not left in memory.
 fn input(connection: &mut Connection, mut bytes: Cow<'_, [u8]>) {
     connection.session.input(&bytes);
     if let Cow::Owned(bytes) = &mut bytes {
@@ -363,7 +370,7 @@ fn permits_of<'a>(scheduler: &'a Scheduler, connection: &Connection) -> &'a Fair
     permits_for(scheduler, connection.waiting.as_ref().map_or(Permits::Transfer, |entry| entry.permit))
 }
 
-/// Writes what there is; what the session has to wait for then.
+/// Writes the replies, and returns the next event for which the session waits.
 fn wait(connection: &mut Connection) -> Next {
     match connection.control.flush() {
         Err(_) => Next::Close,
@@ -378,7 +385,7 @@ fn goodbye(connection: &mut Connection) -> Next {
     Next::Close
 }
 
-/// The final reply to a transfer is known now.
+/// Logs a transfer whose final reply is known now.
 fn log_transfer(host: &Host, connection: &mut Connection, code: u16) {
     if code >= 200
         && let Some(mut record) = connection.record.take()
@@ -388,12 +395,12 @@ fn log_transfer(host: &Host, connection: &mut Connection, code: u16) {
     }
 }
 
-/// A transfer whose end the client is not told any more.
+/// Logs a transfer whose result the client no longer receives.
 fn log_unanswered(host: &Host, connection: &mut Connection) {
     log_transfer(host, connection, 426);
 }
 
-/// Takes what came of a TLS handshake, on a thread for log-ins; then the session goes on.
+/// Reads bytes of a TLS handshake, on a thread for log-ins. Then the session continues.
 fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let next = loop {
         if scheduler.host.phase() != Phase::Running {
@@ -409,7 +416,7 @@ fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
                 }
             }
             Ok(Received::Nothing) => break wait(&mut connection),
-            // There may be an alert that tells the client why.
+            // An alert with the reason may be waiting for the client.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 login_audit::certificate_refused(&scheduler.host, &connection.context, &error.to_string());
                 break Next::Close;
@@ -420,7 +427,8 @@ fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     follow(scheduler, connection, next);
 }
 
-/// Takes a token of the client, on a thread for log-ins: many at once leave CPU time to transfers. Then the session goes on.
+/// Processes a token of the client, on a thread for log-ins: many at once leave CPU time to
+/// transfers. Then the session continues.
 fn shake_hands(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, operation: Operation) {
     let answer = Entry::of(operation).perform(&mut connection.job(&scheduler.host));
     let refused = answer.is_err();
@@ -428,7 +436,8 @@ fn shake_hands(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, oper
     if refused { penalize(scheduler, connection) } else { start(scheduler, connection) }
 }
 
-/// Has a client wait for the answer that it is not let in, the longer the more often its address comes with what is wrong.
+/// Holds back the answer to a client that is not let in; the more failures its address has, the
+/// longer.
 fn penalize(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     let (ip, base) =
         (connection.context.peer.ip(), connection.context.settings.config.timeouts.login_failure);
@@ -437,7 +446,7 @@ fn penalize(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
     scheduler.parking.park(&scheduler.host, connection, Wait::Pause { until });
 }
 
-/// Checks the password, on a thread for that; then the session goes on.
+/// Authenticates the user, on a thread for log-ins. Then the session continues.
 fn authenticate(
     scheduler: &Arc<Scheduler>,
     mut connection: Box<Connection>,
@@ -446,7 +455,7 @@ fn authenticate(
 ) {
     let settings = Arc::clone(&connection.context.settings);
     let peer = connection.context.peer;
-    // Nobody can listen to what goes through ssh.
+    // A connection through ssh is protected.
     let secured = connection.session.is_secured() || scheduler.host.ssh_user.get().is_some();
     let mut nobody = false;
     let login = match connection.context.client.subject() {
@@ -477,7 +486,7 @@ fn authenticate(
     let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
     match login {
         Ok(login) => {
-            // Who guesses passwords may log in as nobody in between.
+            // An anonymous log-in does not forgive failed guesses of passwords.
             if !nobody {
                 scheduler.host.throttle.succeeded(peer.ip());
             }

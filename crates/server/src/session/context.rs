@@ -1,4 +1,4 @@
-//! What the host knows of a session.
+//! The state of a session that operations use: its client, its account, its data channel.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,34 +16,36 @@ use crate::accounts::login::Login;
 use crate::host::audit::{Decision, Line, Party};
 use crate::host::parts::{Arrived, LETTING_GO};
 use crate::host::profiling::Profile;
+use crate::measurements::IperfServer;
 use crate::security::client::Client;
 use crate::session::data_channel::Channel;
 use crate::settings::Settings;
 
 pub(crate) struct Context {
     pub(crate) id: u64,
-    /// The client's end of the control connection; IPv4 as IPv4 even through an IPv6 socket.
+    /// The client's address and port on the control connection; IPv4 addresses have their IPv4 form
+    /// even on an IPv6 socket.
     pub(crate) peer: SocketAddr,
-    /// Our end of it.
+    /// The address and port of this host on the control connection.
     pub(crate) local: SocketAddr,
     pub(crate) settings: Arc<Settings>,
     pub(crate) login: Option<Box<Login>>,
     pub(crate) channel: Option<Box<Channel>>,
-    /// SITE PROFILE: what is being measured, or waits to be fetched.
+    /// SITE PROFILE: the profile that is being measured, or that waits to be fetched.
     pub(crate) profile: Option<Profile>,
-    /// SITE PROFILE BASELINE IPERF: what the client asked for last.
-    pub(crate) iperf: Option<ropewalk_profiler::baseline::iperf::Server>,
+    /// SITE PROFILE BASELINE IPERF: the server that the client started last.
+    pub(crate) iperf: Option<Box<dyn IperfServer>>,
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
-    /// What is known of the client by how it has secured the control connection.
+    /// The client, by the mechanism that protects the control connection.
     pub(crate) client: Client,
     pub(crate) told: Told,
     pub(crate) arrived: Arrived,
     pub(crate) retry: Retry,
 }
 
-/// For operations that fail only because somebody is about to let go of what they need: they are tried again, for a moment, and no
-/// thread waits meanwhile.
+/// Retries of an operation that only fails because another session is about to release what it
+/// needs. The operation is repeated for a moment, and no thread waits meanwhile.
 #[derive(Default)]
 pub(crate) struct Retry {
     asked: bool,
@@ -51,12 +53,12 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// The operation fails, but may succeed soon.
+    /// Asks for a retry: the operation fails, but may succeed soon.
     pub(crate) fn ask(&mut self) {
         self.asked = true;
     }
 
-    /// When to try the operation again that has just ended; `None` where its end is final.
+    /// The time at which to retry the operation that has just ended; `None` if its result is final.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Instant> {
         let until = self.until.take().unwrap_or(now + LETTING_GO);
         let again = mem::take(&mut self.asked) && now < until;
@@ -65,11 +67,11 @@ impl Retry {
     }
 }
 
-/// The files whose size or facts the client has been told.
+/// The files whose size or facts were reported to the client.
 #[derive(Default)]
 pub(crate) struct Told {
     asked: VecDeque<u64>,
-    /// Nobody knows of which all: there were listings, or very many questions.
+    /// There were listings, or too many files to remember.
     many: bool,
 }
 
@@ -90,7 +92,7 @@ impl Told {
         *self = Self { asked: VecDeque::new(), many: true };
     }
 
-    /// Never false of one that was told.
+    /// Never false for a file that was reported.
     pub(crate) fn has(&self, path: &VirtualPath) -> bool {
         self.many || self.asked.contains(&Self::hash(path))
     }
@@ -133,12 +135,12 @@ impl Context {
         self.channel.as_ref().and_then(|channel| channel.streams())
     }
 
-    /// The user that the session works on files as, where that is not the server's own.
+    /// The user as whom the session works on files, if that is not the server's own user.
     pub(crate) fn acting_uid(&self) -> Option<u32> {
         self.login.as_ref().and_then(|login| login.whole.acting_uid())
     }
 
-    /// The bearer token of the log-in is no longer valid.
+    /// Whether the bearer token of the log-in has expired.
     pub(crate) fn has_expired(&self) -> bool {
         self.login.as_ref().and_then(|login| login.expires).is_some_and(|at| at <= Instant::now())
     }

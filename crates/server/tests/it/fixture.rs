@@ -7,11 +7,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ropewalk_security::PasswordFile;
-use ropewalk_server::{AnonymousAccess, Config, Server, ServerHandle};
+use ropewalk_server::{AnonymousAccess, Backends, Config, Server, ServerHandle, StoreFactory};
 use ropewalk_storage::Store;
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::measurements::Profiler;
 
 pub(crate) struct Fixture {
     pub(crate) directory: TempDir,
@@ -39,13 +40,17 @@ impl Fixture {
 
     /// `change` gets the settings and a directory for what is not served.
     pub(crate) fn with(change: impl FnOnce(&mut Config, &Path)) -> Self {
-        Self::start(change, Server::bind)
+        Self::start(change, |config| {
+            let backends = Backends { measurements: Some(Arc::new(Profiler)), ..Backends::default() };
+            Server::bind_with(config, backends)
+        })
     }
 
     /// All roots are this store.
     pub(crate) fn with_store(store: Arc<dyn Store>, change: impl FnOnce(&mut Config, &Path)) -> Self {
         Self::start(change, move |config| {
-            Server::bind_with(config, Arc::new(move |_| Ok(Arc::clone(&store))))
+            let stores: StoreFactory = Arc::new(move |_| Ok(Arc::clone(&store)));
+            Server::bind_with(config, Backends { stores: Some(stores), ..Backends::default() })
         })
     }
 

@@ -14,6 +14,10 @@ mod in_place;
 mod limits;
 mod listings;
 mod logs;
+// Those of the program.
+#[allow(unreachable_pub)]
+#[path = "../../../../tools/commands/src/measurements.rs"]
+mod measurements;
 mod passive;
 mod pipes;
 mod profile;
