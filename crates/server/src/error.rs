@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::config::{ConfigError, Problem, Severity};
 
-/// A server cannot start, go on or take new settings.
+/// A server cannot start, continue or take new settings.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Every error that [`Config::check`](crate::Config::check) found.
@@ -16,7 +16,7 @@ pub enum Error {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot open the log {path}: {source}")]
     Log { path: PathBuf, source: io::Error },
-    /// Something that the system should always give: a poller, a thread, a signal handler.
+    /// The system denies something that it always grants: a poller, a thread, a signal handler.
     #[error("{action}: {source}")]
     System { action: &'static str, source: io::Error },
 }
@@ -28,7 +28,7 @@ impl Error {
         move |source| Self::System { action, source }
     }
 
-    /// `problems` as an error where one of them is an error.
+    /// Fails with the errors among the `problems`.
     pub(crate) fn refuse(problems: Vec<Problem>) -> Result<()> {
         let errors: Vec<_> = problems.into_iter().filter(|p| p.severity == Severity::Error).collect();
         if errors.is_empty() { Ok(()) } else { Err(Self::Config(errors)) }

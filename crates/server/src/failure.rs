@@ -1,4 +1,4 @@
-//! Errors of storage and engine as the session's failures.
+//! Errors of storage and engine as failures of the session.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::server::Failure;
 use ropewalk_storage::{Error, ErrorKind};
 
-/// Of a file operation.
+/// The failure for an error of a file operation.
 pub(crate) fn failure(error: Error) -> Failure {
     match (error.kind(), error.errno(), error.detail()) {
         (ErrorKind::Outside | ErrorKind::NotAllowed, ..) => Failure::NotAllowed,
@@ -16,7 +16,7 @@ pub(crate) fn failure(error: Error) -> Failure {
             class: ErrorClass::TooBusy,
             lines: vec![format!("GridFTP-Reason: {}", detail.unwrap_or("The file is in use."))],
         },
-        // Its number would say neither what stands in the way nor that it stays there.
+        // The error number would neither name the obstacle nor say that it is permanent.
         (ErrorKind::Unsupported, _, Some(detail)) => Failure::Class {
             class: ErrorClass::NotImplemented,
             lines: vec![format!("GridFTP-Reason: {detail}")],
@@ -29,7 +29,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-/// Of a transfer.
+/// The failure for an error of a transfer.
 pub(crate) fn transfer_failure(error: EngineError) -> Failure {
     match error {
         EngineError::Store(error) => failure(error),

@@ -1,4 +1,4 @@
-//! What the process may do once it has started.
+//! The privileges of the process after it has started.
 
 use ropewalk_storage::Identity;
 use rustix::io::Errno;
@@ -12,27 +12,28 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::server::Server;
 
-/// What root's way with files is made of.
+/// The capabilities with which root accesses files of all users.
 const FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
-/// For the identities of sessions.
+/// The capabilities to take on the identities of sessions.
 const IDENTITIES: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
 impl Server {
-    /// Gives up, for good, what the process does not need any more once it listens: all capabilities but CAP_SETUID and
-    /// CAP_SETGID (where sessions work as local accounts) and CAP_NET_BIND_SERVICE (where data connections use ports
-    /// below 1024), programs with more rights than its own, and memory dumps; debuggers of other users cannot look
-    /// into it. Sets the umask of the settings.
+    /// Gives up all privileges, for good, that the process does not need once it listens. It keeps
+    /// CAP_SETUID and CAP_SETGID if sessions work as local accounts, and CAP_NET_BIND_SERVICE if
+    /// data connections use ports below 1024. It can no longer execute programs with more rights
+    /// than its own, makes no memory dumps, and debuggers of other users cannot attach. This also
+    /// sets the umask of the settings.
     ///
-    /// For programs that do nothing but serve, to be called by the main thread before others are made: threads that
-    /// exist keep their capabilities.
+    /// It is for programs that do nothing but serve. The main thread has to call it before other
+    /// threads are made, since existing threads keep their capabilities.
     ///
     /// # Errors
-    /// The system denies what anybody may do.
+    /// The system denies a change that every process may make.
     pub fn confine(&self) -> Result<()> {
         let settings = self.host().settings();
         let config = &settings.config;
@@ -43,11 +44,12 @@ impl Server {
     }
 }
 
-/// As [`Server::confine`], for the process of [`Server::for_ssh`], to be called before it makes its first thread. It works
-/// for the user that it runs as: where that is root, what makes root the owner of all files stays.
+/// As [`Server::confine`], for the process of [`Server::for_ssh`], which has to call it before it
+/// makes its first thread. The process works for the user as whom it runs: for root, the
+/// capabilities to access files of all users stay.
 ///
 /// # Errors
-/// The system denies what anybody may do.
+/// The system denies a change that every process may make.
 pub fn confine_ssh(config: &Config) -> Result<()> {
     confine(config, FILES | for_ports(config))
         .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))
@@ -57,10 +59,10 @@ fn confine(config: &Config, needed: CapabilitySet) -> std::result::Result<(), Er
     if let Some(umask) = config.identity.umask {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));
     }
-    // One byte is too little for a file, and means "none" to programs that take dumps through a pipe, which look past 0
-    // (core(5), kernel/coredump.c).
+    // One byte is too little for a file, and means "none" to programs that receive dumps through a
+    // pipe, which look past 0 (core(5), kernel/coredump.c).
     let core = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
-    // Who starts the server may have set it to 0 for good.
+    // The parent process may have set the limit to 0 for good.
     core.or_else(|errno| if getrlimit(Resource::Core).maximum == Some(0) { Ok(()) } else { Err(errno) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_no_new_privs(true)?;
@@ -90,7 +92,7 @@ fn for_ports(config: &Config) -> CapabilitySet {
     CapabilitySet::empty()
 }
 
-/// Nothing that is executed gets more than `kept`.
+/// Limits the rights of executed programs to `kept`.
 fn limit(kept: CapabilitySet) -> std::result::Result<(), Errno> {
     for capability in (0..64).map(|number| CapabilitySet::from_bits_retain(1 << number)) {
         if kept.contains(capability) {
@@ -98,7 +100,7 @@ fn limit(kept: CapabilitySet) -> std::result::Result<(), Errno> {
         }
         match remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // The kernel knows no more of them.
+            // The kernel knows no further capabilities.
             Err(Errno::INVAL) => break,
             Err(errno) => return Err(errno),
         }

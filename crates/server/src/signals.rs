@@ -1,4 +1,4 @@
-//! The server as a service: signals, and what systemd wants to know.
+//! The server as a service: signals, and notifications for systemd.
 
 use std::ffi::c_int;
 use std::thread::{self, JoinHandle};
@@ -13,9 +13,10 @@ use crate::handle::ServerHandle;
 use crate::server::Server;
 
 impl Server {
-    /// As [`Server::run`], and obeys signals: SIGHUP takes the settings that `load` gives, SIGTERM drains, SIGINT and
-    /// a second SIGTERM stop at once. systemd is told when the server is ready, reloading and stopping, and is given
-    /// signs of life where it asked for them.
+    /// As [`Server::run`], and obeys signals: SIGHUP reloads the settings that `load` returns,
+    /// SIGTERM drains, SIGINT and a second SIGTERM stop at once. systemd is notified when the
+    /// server is ready, reloading and stopping, and receives signs of life if its watchdog is
+    /// enabled.
     ///
     /// # Errors
     /// As [`Server::run`]; or signals cannot be handled.
@@ -42,7 +43,7 @@ impl Server {
         })?;
         tell(&[NotifyState::Ready]);
         if let Some(interval) = sd_notify::watchdog_enabled() {
-            // The reactor itself gives the signs of life, so that they stop when it hangs.
+            // The reactor itself sends the signs of life, so that they stop if it hangs.
             self.sign_of_life(interval / 2, || tell(&[NotifyState::Watchdog]));
         }
         let result = self.run();
@@ -51,12 +52,12 @@ impl Server {
     }
 }
 
-/// What a signal asks for.
+/// The reaction to a signal.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     /// SIGHUP.
     Hangup,
-    /// The first SIGTERM: transfers may end first.
+    /// The first SIGTERM: transfers may finish.
     Drain,
     /// SIGINT, or SIGTERM again.
     Stop,
@@ -69,8 +70,8 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Hands signals to `server` from now on. `told` is told of each first, with what it asks for, and says whether the server is to
-    /// obey; a hangup then stops it.
+    /// Passes signals to `server` from now on. `told` is called first with each signal and the
+    /// reaction to it, and returns whether the server should react; a hangup then stops it.
     pub(crate) fn start(
         server: ServerHandle,
         mut told: impl FnMut(c_int, Step) -> bool + Send + 'static,
@@ -100,7 +101,7 @@ impl Watcher {
         Ok(Self { signals: handle, thread: thread.map_err(Error::system("cannot start a thread"))? })
     }
 
-    /// Signals do what they did before.
+    /// Restores the default reaction to signals.
     pub(crate) fn end(self) {
         self.signals.close();
         if self.thread.join().is_err() {
@@ -116,7 +117,7 @@ fn reload(handle: &ServerHandle, load: &mut impl FnMut() -> std::result::Result<
     }
     if let Err(error) = load().map_err(Error::from).and_then(|config| handle.reload(config)) {
         tracing::error!(%error, "reload failed; the old settings stay");
-        // They may have been moved away.
+        // The logs may have been moved away.
         if let Err(error) = handle.reopen_logs() {
             tracing::error!(%error, "logs cannot be opened anew");
         }

@@ -11,7 +11,7 @@ use uzers::os::unix::UserExt as _;
 
 use crate::config::{self, AnonymousAccess, RunAs, User};
 
-/// As whom strangers work on files where root would have to do it otherwise.
+/// The account for anonymous sessions that would otherwise work as root.
 const NOBODY: &str = "nobody";
 
 /// A local account that a session may work as.
@@ -21,9 +21,9 @@ pub(crate) struct LocalAccount {
     pub(crate) home: PathBuf,
 }
 
-/// The account as which the user works; `None`: the server's own.
+/// The account as which the user works; `None` stands for the server's own user.
 ///
-/// `allow_root` is what the way of the log-in permits besides the settings.
+/// `allow_root` is set if the mechanism of the log-in permits root in addition to the settings.
 pub(crate) fn of_user(
     config: &config::Identity,
     user: &User,
@@ -34,7 +34,8 @@ pub(crate) fn of_user(
         return Ok(None);
     }
     if !Identity::can_act() {
-        // After a reload, say: never as root because nothing else can be had.
+        // For instance after a reload: a session never works as root because the identity is not
+        // available.
         if rustix::process::geteuid().is_root() {
             tracing::error!("the server may not take on identities (CAP_SETUID, CAP_SETGID); restart it");
             return Err(Failure::LoginDenied("The server cannot take on your identity.".into()));
@@ -62,14 +63,14 @@ pub(crate) fn of_user(
     }
 }
 
-/// The account as which anonymous sessions work; `None`: the server's own.
+/// The account as which anonymous sessions work; `None` stands for the server's own user.
 pub(crate) fn of_anonymous(
     config: &config::Identity,
     access: &AnonymousAccess,
 ) -> Result<Option<LocalAccount>, Failure> {
     match anonymous_account(config, access) {
         Some(name) if Identity::can_act() => named(name).map(Some),
-        // After a reload, say.
+        // For instance after a reload.
         Some(_) if rustix::process::geteuid().is_root() => {
             tracing::error!("the server may not take on identities (CAP_SETUID, CAP_SETGID); restart it");
             Err(Failure::LoginDenied("The server cannot take on the identity for anonymous access.".into()))
@@ -78,7 +79,8 @@ pub(crate) fn of_anonymous(
     }
 }
 
-/// The account that anonymous sessions are to work as; `None`: the server's own.
+/// The name of the account as which anonymous sessions should work; `None` stands for the server's
+/// own user.
 pub(crate) fn anonymous_account<'a>(
     config: &'a config::Identity,
     access: &'a AnonymousAccess,
@@ -90,7 +92,8 @@ pub(crate) fn anonymous_account<'a>(
     access.user.as_deref().or(config.unprivileged_user.as_deref()).or(nobody)
 }
 
-/// Why an account cannot be worked as, in the words of GCT where it says the same.
+/// Checks whether sessions may work as an account. The messages are those of GCT where it has the
+/// same check.
 fn permitted(
     config: &config::Identity,
     account: &uzers::User,
@@ -119,19 +122,20 @@ fn permitted(
     Ok(())
 }
 
-/// Databases of accounts may find one by another name than its own (`ADA` for `ada`), which settings and maps do not know.
+/// Account databases may find an account by another name than its own (`ADA` for `ada`), which
+/// settings and maps do not contain.
 fn is_called(account: &uzers::User, name: &str) -> bool {
     account.name() == name
 }
 
-/// Whether a shell is there to be run; no name at all means `/bin/sh` (passwd(5)).
+/// Whether the shell exists and can be executed; an empty name means `/bin/sh` (passwd(5)).
 fn can_run(shell: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     let shell = if shell.as_os_str().is_empty() { Path::new("/bin/sh") } else { shell };
     std::fs::metadata(shell).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// An account that the settings name; root is never one.
+/// The account for a name in the settings, which is never root.
 fn named(name: &str) -> Result<LocalAccount, Failure> {
     let wrong = |what: &str| {
         tracing::error!(user = name, what, "the account for users without one cannot be used");
@@ -161,7 +165,7 @@ fn local(account: &uzers::User) -> Result<LocalAccount, Failure> {
     })
 }
 
-/// What is wrong with a name in the settings.
+/// Checks an account name in the settings.
 pub(crate) fn check(name: &str) -> Result<(), String> {
     match uzers::get_user_by_name(name) {
         None => Err(format!("there is no local account {name}")),
@@ -173,7 +177,7 @@ pub(crate) fn check(name: &str) -> Result<(), String> {
     }
 }
 
-/// Where a home directory is within a root.
+/// The path of a home directory within a root.
 pub(crate) fn home_within(root: &Path, home: &Path) -> Option<Vec<u8>> {
     let within = |root: &Path, home: &Path| {
         let rest = home.strip_prefix(root).ok()?;

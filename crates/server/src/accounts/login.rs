@@ -1,4 +1,4 @@
-//! The account of a session and what the session may use of its storage.
+//! The account of a session and its access to storage.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,37 +12,39 @@ use crate::config::RequiredProtection;
 use crate::failure::failure;
 use crate::host::limits::UserPermit;
 
-/// Somebody who has logged in.
+/// The account of a session that is logged in.
 pub(crate) struct Login {
     pub(crate) account: Account,
-    /// As far as the session may use it.
+    /// The storage as far as the session may use it.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) whole: Arc<dyn Store>,
     pub(crate) scope: Arc<Scope>,
-    /// What a token's issuer says of its bearer, and the issuer.
+    /// The subject and the issuer of the bearer token.
     pub(crate) vouched: Option<(String, String)>,
-    /// Who the session works as; `None`: the server's own user.
+    /// The identity that the session works as; `None` stands for the server's own user.
     pub(crate) identity: Option<Identity>,
     pub(crate) protection: RequiredProtection,
-    /// When a bearer token ends, and with it what may be begun.
+    /// The time at which the bearer token expires. No operation starts after it.
     pub(crate) expires: Option<Instant>,
     /// Counts the session in the limits of the user.
     pub(crate) _permit: UserPermit,
 }
 
 impl Login {
-    /// Has the calling thread act for the session's user until the guard is dropped. Every call of the store does so by
-    /// itself; this saves changing back and forth. Not to be held while data is moved or the client waited for.
+    /// Lets the calling thread act for the session's user until the guard is dropped. Each call of
+    /// the store does that by itself; the guard avoids the changes between calls. It must not be
+    /// held while data is moved or while the thread waits for the client.
     pub(crate) fn acting(&self) -> Result<Acting, Failure> {
         self.whole.acting().map_err(failure)
     }
 
-    /// As whom the session works on files.
+    /// The user as whom the session works on files.
     pub(crate) fn uid(&self) -> u32 {
         self.identity.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), |identity| identity.uid)
     }
 
-    /// Whether what the account requires to be protected is so. `control`: the control connection is.
+    /// Fails if the account requires protection that the session does not have. `control`: the
+    /// control connection is protected.
     pub(crate) fn require_protected(&self, control: bool) -> Result<(), Failure> {
         require_protected(self.protection, control)
     }

@@ -1,6 +1,8 @@
-//! Which paths a session may use. Rules are checked on a path as it is written, and again with its symbolic links
-//! resolved, so that no link leads out of what is open; and once more by the store on what it really has opened, since
-//! another session may have put a link in the place of a directory meanwhile.
+//! The paths that a session may use.
+//!
+//! Rules are checked on a path as it is written, and again with its symbolic links resolved, so
+//! that no link leads out of the permitted places. The store checks them once more on the file that
+//! it has opened, since another session may have replaced a directory with a link meanwhile.
 
 use std::sync::Arc;
 
@@ -19,26 +21,27 @@ use crate::accounts::scope::Scope;
 use crate::failure::failure;
 
 impl Login {
-    /// Changes what the session may use.
+    /// Changes the permissions of the session.
     pub(crate) fn set_scope(&mut self, scope: Scope) {
         self.scope = Arc::new(scope);
         self.store = guarded(&self.whole, &self.scope, Exempt::default());
     }
 
-    /// The store for something new at `place`, which has been checked. The unfinished file of an upload stands beside it,
-    /// under names that rules need not know.
+    /// The store for something new at `place`, which has been checked. The part file of an upload
+    /// is beside it, under names that rules do not have to know.
     pub(crate) fn store_for(&self, place: &VirtualPath) -> Arc<dyn Store> {
         let mut also = vec![place.clone(), part_name(place), journal_name(place)];
         also.extend(journal_of_part(place));
         guarded(&self.whole, &self.scope, Exempt { also, unreplaced: self.unreplaced(place), hidden: false })
     }
 
-    /// The place where it may be written, but nothing that is there already may be replaced.
+    /// The place, if it may be written but an existing file there must not be replaced.
     fn unreplaced(&self, place: &VirtualPath) -> Option<VirtualPath> {
         (!self.scope.replaces(place)).then(|| place.clone())
     }
 
-    /// Fails where there is something at the place that may not be replaced. Unfinished uploads are gone on with.
+    /// Fails if there is a file at the place that must not be replaced. A part file does not count,
+    /// since its upload is resumed.
     pub(crate) fn is_free(&self, place: &VirtualPath) -> Result<(), Failure> {
         if self.scope.replaces(place) || journal_of_part(place).is_some() {
             return Ok(());
@@ -55,8 +58,9 @@ impl Login {
         }
     }
 
-    /// The store in which `from` may be renamed to `to`, both of them [renamable](Self::renamable) places, and whether that is so
-    /// of files only: rules close what could be beneath a directory.
+    /// Returns the store in which `from` may be renamed to `to`, both of them
+    /// [renamable](Self::renamable) places, and whether this only holds for files: rules may close
+    /// what could be beneath a directory.
     pub(crate) fn store_to_rename(
         &self,
         from: &VirtualPath,
@@ -91,19 +95,20 @@ impl Login {
         Ok((guarded(&self.whole, &self.scope, exempt), !tree))
     }
 
-    /// Whether what may only have been created could be replaced or removed once it is called `to`: as an unfinished upload, which
-    /// may be begun anew, or where the session may do more.
+    /// Whether a file that the session may only create could be replaced or removed once it is
+    /// named `to`: as the part file of an upload, which may be restarted, or in a place where the
+    /// session has more rights.
     fn ends_by(&self, from: &VirtualPath, to: &VirtualPath) -> bool {
         let unfinished = |place: &VirtualPath| place.file_name().is_some_and(is_temporary_name);
         self.scope.replaces(to) || unfinished(to) && !unfinished(from)
     }
 
-    /// The place in the store of a path of the session.
+    /// The place in the store for a path of the session.
     pub(crate) fn locate(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
         self.scope.place(path).ok_or(Failure::NotAllowed)
     }
 
-    /// Where the session begins.
+    /// The directory in which the session begins.
     pub(crate) fn home(&self) -> VirtualPath {
         self.scope.seen(&self.account.home).unwrap_or_else(VirtualPath::root)
     }
@@ -116,7 +121,7 @@ impl Login {
         self.scope.unrestricted()
     }
 
-    /// The place of something that exists; symbolic links are followed.
+    /// The place of something that exists. Symbolic links are followed.
     pub(crate) fn existing(&self, path: &VirtualPath, access: Access) -> Result<VirtualPath, Failure> {
         let place = self.written(path, access)?;
         if self.unrestricted() {
@@ -126,8 +131,9 @@ impl Login {
         self.permit(real, access)
     }
 
-    /// The place of a file whose checksum is asked for, and the store that opens it. That of a whole file is an attribute,
-    /// which tokens permit that do not permit to read; those of parts would tell the content.
+    /// The place of a file whose checksum is requested, and the store that opens it. The sum of a
+    /// whole file is an attribute, which some tokens permit that do not permit reading. Sums of
+    /// ranges would reveal the content.
     pub(crate) fn summed(
         &self,
         path: &VirtualPath,
@@ -144,8 +150,8 @@ impl Login {
         Ok((self.existing(path, Access::Read)?, Arc::clone(&self.store)))
     }
 
-    /// The place of an entry itself, which need not exist and is not followed where it is a link; its directory must
-    /// exist.
+    /// The place of an entry itself, which need not exist. A symbolic link is not followed. The
+    /// directory must exist.
     pub(crate) fn entry(&self, path: &VirtualPath, access: Access) -> Result<VirtualPath, Failure> {
         let place = self.written(path, access)?;
         if self.unrestricted() {
@@ -159,8 +165,8 @@ impl Login {
         self.permit(real, access)
     }
 
-    /// The place of a file to be written, and what is there: `None` where nothing is. What exists is followed, unless it is a
-    /// symbolic link that the file `replaces`.
+    /// The place of a file to be written, and what exists there. Existing files are followed,
+    /// unless the upload `replaces` a symbolic link.
     pub(crate) fn target(
         &self,
         path: &VirtualPath,
@@ -171,14 +177,14 @@ impl Login {
             Ok(metadata) if metadata.kind == Kind::Symlink && replaces => return Ok((entry, None)),
             Ok(metadata) if metadata.kind == Kind::Symlink => match self.store.real_path(&entry) {
                 Ok(real) => self.permit(real, Access::Create)?,
-                // Through a link that leads nowhere a file would appear in a place that nobody has checked.
+                // Through a dangling link a file would be created in a place that was not checked.
                 Err(error) if error.is_not_found() && self.unrestricted() => entry,
                 Err(error) if error.is_not_found() => return Err(Failure::NotAllowed),
                 Err(error) => return Err(failure(error)),
             },
             Ok(metadata) => return Ok((entry, Some(metadata))),
             Err(error) if error.is_not_found() => return Ok((entry, None)),
-            // Who may write here need not be shown what is here.
+            // A user who may write here is not necessarily allowed to see what is here.
             Err(_) => entry,
         };
         match self.store.stat(&place, true) {
@@ -188,8 +194,8 @@ impl Login {
         }
     }
 
-    /// The place of an entry that is moved or removed: never the session's own root, which the store would let go where it
-    /// is not that of the store.
+    /// The place of an entry to be moved or removed. It is never the session's own root, which the
+    /// store would remove if it is not the root of the store.
     pub(crate) fn removable(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
         let entry = self.entry(path, Access::Write)?;
         if path.is_root() {
@@ -198,13 +204,14 @@ impl Login {
         Ok(entry)
     }
 
-    /// The place of an entry that is moved or removed with all that is beneath.
+    /// The place of an entry to be moved or removed with everything beneath.
     pub(crate) fn tree(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
         let entry = self.removable(path)?;
         if self.scope.allows_tree(&entry) { Ok(entry) } else { Err(Failure::NotAllowed) }
     }
 
-    /// The place of an entry that gets another name, or of that name; what is beneath is another question.
+    /// The place of an entry to be renamed, or its new name. Entries beneath it are checked
+    /// separately.
     pub(crate) fn renamable(&self, path: &VirtualPath) -> Result<VirtualPath, Failure> {
         let entry = self.entry(path, Access::Create)?;
         if path.is_root() {
@@ -220,9 +227,9 @@ impl Login {
             && self.scope.token.as_ref().is_none_or(|token| token.shows(place))
     }
 
-    /// Where a symbolic link in `directory` (a place) would lead, as far as rules go: `None` where they forbid it.
+    /// The target of a symbolic link in `directory` (a place); `None` if rules forbid it.
     pub(crate) fn link_target(&self, directory: &VirtualPath, target: &[u8]) -> Option<VirtualPath> {
-        // An absolute link counts from the root of the store, as the store resolves it.
+        // An absolute link counts from the root of the store, since the store resolves it so.
         let place = directory.join(target).ok()?;
         let real = self.store.real_path(&place).unwrap_or(place);
         self.allows(&real, Access::List).then_some(real)
@@ -247,12 +254,12 @@ impl Login {
     }
 }
 
-/// What holds for one operation, beside the scope.
+/// Exemptions from the scope for one operation.
 #[derive(Default)]
 struct Exempt {
-    /// May be used in any way: they have been checked.
+    /// Places that were checked and may be used in any way.
     also: Vec<VirtualPath>,
-    /// Nothing may be put in the place of what is there.
+    /// A place where an existing file must not be replaced.
     unreplaced: Option<VirtualPath>,
     /// As in [`Scope::permits`].
     hidden: bool,
@@ -277,6 +284,6 @@ fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, exempt: Exempt) -> Arc<dy
         permitted
     });
     let store = whole.guarded(guard).unwrap_or_else(|| Arc::clone(whole));
-    // Between the guard's answer and the renaming others may make the name.
+    // Between the check and the rename another session may create the name.
     if keeps { store.without_replacing().unwrap_or(store) } else { store }
 }

@@ -1,4 +1,7 @@
-//! What a session may use of its store: rules, a restriction, a token's capabilities.
+//! The permissions of a session in its store: rules, a restriction, the capabilities of a token.
+//!
+//! A *place* is a path in the store; a *path* is what the session calls it. Aliases in rules, SITE
+//! CHROOT and SITE RESTRICT make the difference.
 
 use std::sync::Arc;
 
@@ -7,58 +10,60 @@ use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{Purpose, target_of_temporary};
 use ropewalk_tokens::Capabilities;
 
-/// What a session may use of its store.
+/// The part of its store that a session may use.
 #[derive(Clone)]
 pub(crate) struct Scope {
-    /// What the session sees as `/` (SITE CHROOT): a name of what `restriction` is about.
+    /// The root of the session (SITE CHROOT), as a path of the `restriction`.
     pub(crate) root: VirtualPath,
-    /// What was `/` when the session restricted itself: a name of what `rules` are about.
+    /// The root of the session at the time of SITE RESTRICT, as a path of the `rules`.
     pub(crate) base: VirtualPath,
-    /// All of which have to permit what is done.
+    /// Rules that all have to permit an operation.
     pub(crate) rules: Vec<Rules>,
-    /// SITE RESTRICT: paths as the session saw them then.
+    /// SITE RESTRICT, with the paths of the session at that time.
     pub(crate) restriction: Rules,
     pub(crate) read_only: bool,
-    /// What the bearer token permits, of places in the store; `None`: nobody came with one that says.
+    /// The capabilities of the bearer token, for places in the store; `None` if there was no token,
+    /// or one without capabilities.
     pub(crate) token: Option<Arc<Capabilities>>,
 }
 
 impl Scope {
-    /// What a place is called, seen from the root of the store; `None` where it has no name.
+    /// The name of a place, seen from the root of the store; `None` if it has no name.
     fn name(&self, place: &VirtualPath) -> Option<VirtualPath> {
         self.rules.iter().try_fold(place.clone(), |name, rules| rules.name(&name))
     }
 
-    /// What a place was called when the session restricted itself.
+    /// The path of a place when the session restricted itself.
     fn within(&self, place: &VirtualPath) -> Option<VirtualPath> {
         self.name(place)?.relative_to(&self.base)
     }
 
-    /// What the session calls a place; `None` where it cannot name it.
+    /// The session's path for a place; `None` if it cannot name the place.
     pub(crate) fn seen(&self, place: &VirtualPath) -> Option<VirtualPath> {
         self.restriction.name(&self.within(place)?)?.relative_to(&self.root)
     }
 
-    /// The place that the session calls so.
+    /// The place for a path of the session.
     pub(crate) fn place(&self, path: &VirtualPath) -> Option<VirtualPath> {
         let name = self.restriction.place(&path.beneath(&self.root))?.beneath(&self.base);
         self.rules.iter().rev().try_fold(name, |place, rules| rules.place(&place))
     }
 
-    /// With `place` as `/`; `None` where the session cannot name it.
+    /// This scope with `place` as root; `None` if the session cannot name it.
     pub(crate) fn rooted(&self, place: &VirtualPath) -> Option<Self> {
         let root = self.seen(place)?.beneath(&self.root);
         Some(Self { root, ..self.clone() })
     }
 
-    /// With a restriction of paths as the session sees them now.
+    /// This scope with a restriction of the session's current paths.
     pub(crate) fn restricted(&self, restriction: Rules) -> Self {
-        // There is none yet: names are those of the account's rules.
+        // There is no restriction yet: paths are those of the account's rules.
         let base = self.root.beneath(&self.base);
         Self { restriction, base, root: VirtualPath::root(), ..self.clone() }
     }
 
-    /// Whether an entry is called as its directory says: otherwise it is shown elsewhere, or nowhere.
+    /// Whether the session sees an entry under the name that its directory has for it. Otherwise
+    /// the entry is shown in another place, or nowhere.
     pub(crate) fn is_named(&self, place: &VirtualPath) -> bool {
         if !self.restriction.has_aliases() && !self.rules.iter().any(Rules::has_aliases) {
             return true;
@@ -68,8 +73,8 @@ impl Scope {
         there.is_some() && self.seen(place) == there
     }
 
-    /// Whether rules permit this place in the store, symbolic links aside. What an upload has left is as open as the file that
-    /// it is to be.
+    /// Whether rules permit this place, apart from symbolic links. A part file has the permissions
+    /// of the file that it will become.
     pub(crate) fn allows(&self, place: &VirtualPath, access: Access) -> bool {
         with_target(place, &|place| self.allows_itself(place, access))
     }
@@ -93,7 +98,7 @@ impl Scope {
         })
     }
 
-    /// Whether the checksum of the whole file may be asked for where it may not be read.
+    /// Whether the checksum of the whole file may be requested although the file may not be read.
     pub(crate) fn sums(&self, place: &VirtualPath) -> bool {
         with_target(place, &|place| {
             self.rules.iter().all(|rules| rules.allow(place, Access::Read))
@@ -102,7 +107,8 @@ impl Scope {
         })
     }
 
-    /// What SITE RESTRICT says of a place; of what the session cannot name nothing is true.
+    /// Evaluates SITE RESTRICT for a place. The result is false for places that the session cannot
+    /// name.
     fn restricts(&self, place: &VirtualPath, says: impl Fn(&Rules, &VirtualPath) -> bool) -> bool {
         self.within(place).is_some_and(|path| {
             self.restriction.name(&path).is_some_and(|name| name.starts_with(&self.root))
@@ -110,17 +116,17 @@ impl Scope {
         })
     }
 
-    /// Whether what is at the place already may be replaced or removed by whoever may write there.
+    /// Whether a file that exists at the place may be replaced or removed.
     pub(crate) fn replaces(&self, place: &VirtualPath) -> bool {
         self.token_allows(place, Access::Write)
     }
 
-    /// Whether the place may be moved or removed with all that is beneath.
+    /// Whether the place may be moved or removed with everything beneath.
     pub(crate) fn allows_tree(&self, place: &VirtualPath) -> bool {
         self.replaces(place) && self.may_rename(place)
     }
 
-    /// Whether the place may get another name, or be one, where nothing is removed by it.
+    /// Whether the place may be renamed, or be the new name, if nothing is removed by it.
     pub(crate) fn may_rename(&self, place: &VirtualPath) -> bool {
         self.may_rename_file(place)
             && with_target(place, &|place| {
@@ -129,13 +135,13 @@ impl Scope {
             })
     }
 
-    /// The same of what has nothing beneath it.
+    /// As [`Self::may_rename`], for an entry with nothing beneath it.
     pub(crate) fn may_rename_file(&self, place: &VirtualPath) -> bool {
-        // The session's own root is as fixed as that of the store.
+        // The root of the session cannot be renamed, nor can that of the store.
         self.seen(place).is_some_and(|seen| !seen.is_root()) && self.allows(place, Access::Create)
     }
 
-    /// Whether the place may be read with all that is beneath.
+    /// Whether the place may be read with everything beneath.
     pub(crate) fn allows_reading_tree(&self, place: &VirtualPath) -> bool {
         with_target(place, &|place| {
             self.token_allows(place, Access::Read)
@@ -144,7 +150,7 @@ impl Scope {
         })
     }
 
-    /// Whether neither the place nor anything beneath may be read.
+    /// Whether the session may read neither the place nor anything beneath.
     pub(crate) fn hides_tree(&self, place: &VirtualPath) -> bool {
         !with_target(place, &|place| {
             let hidden = self.seen(place).is_none()
@@ -155,8 +161,9 @@ impl Scope {
         })
     }
 
-    /// What may not be read (in a drop box, say) must not become readable by another name: with `hidden` it may be
-    /// moved, but only to where nothing may be read either.
+    /// Whether the store may use the place for this purpose. A file that may not be read (in a drop
+    /// box, for instance) must not become readable under another name: with `hidden` it may be
+    /// moved, but only to places where nothing may be read either.
     pub(crate) fn permits(&self, place: &VirtualPath, purpose: Purpose, hidden: bool) -> bool {
         match purpose {
             Purpose::WriteTree if hidden => self.allows_tree(place) && self.hides_tree(place),
@@ -168,8 +175,8 @@ impl Scope {
         }
     }
 
-    /// Nothing within the store is closed to the session, so links need not be looked at: the store itself keeps
-    /// them inside.
+    /// Whether the session may use everything in the store. Then links need no checks: the store
+    /// itself keeps them inside.
     pub(crate) fn unrestricted(&self) -> bool {
         self.root.is_root()
             && self.base.is_root()
@@ -179,7 +186,8 @@ impl Scope {
     }
 }
 
-/// Whether something is so of a place, and, where that is what an upload has left, of the file that it is to be.
+/// Whether a condition holds for a place and, if it is that of a part file or journal, for the file
+/// of the upload.
 fn with_target(place: &VirtualPath, is_so: &dyn Fn(&VirtualPath) -> bool) -> bool {
     is_so(place) && target_of_temporary(place).is_none_or(|whole| with_target(&whole, is_so))
 }

@@ -1,6 +1,8 @@
-//! Files that are not there, for those who may take profiles: `/dev/ropewalk-zero-SIZE` has so many bytes of zeros, and
-//! `/dev/ropewalk-null` takes everything and keeps nothing. With them a transfer shows what the path carries without
-//! disks. Everything else is the store's; rules hold for these names as for all.
+//! Virtual files for measurements, visible to accounts that may take profiles.
+//!
+//! `/dev/ropewalk-zero-SIZE` is a file of SIZE zero bytes, and `/dev/ropewalk-null` discards what
+//! is written. With them a transfer shows what the path carries without disks. All other names are
+//! those of the store beneath. Rules apply to these names as to all others.
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ pub(crate) struct VirtualDevices {
     inner: Arc<dyn Store>,
 }
 
-/// One of the names.
+/// A virtual file.
 enum Name {
     Zeros(u64),
     Null,
@@ -38,7 +40,7 @@ impl Name {
     }
 }
 
-/// Whether this is no file of a disk.
+/// Whether the path is that of a virtual file.
 pub(crate) fn is_name(path: &VirtualPath) -> bool {
     Name::of(path).is_some()
 }
@@ -48,7 +50,7 @@ impl VirtualDevices {
         Arc::new(Self { inner })
     }
 
-    /// What changes names or attributes: of these there is nothing to change.
+    /// The store for operations that change names or attributes, which virtual files do not permit.
     fn real<'a>(&'a self, action: &'static str, path: &VirtualPath) -> Result<&'a dyn Store> {
         match Name::of(path) {
             None => Ok(&*self.inner),
@@ -67,7 +69,7 @@ impl Store for VirtualDevices {
     }
 
     fn guarded(&self, guard: Guard) -> Option<Arc<dyn Store>> {
-        // Who asks for one of the names has had it checked as it is written: no link leads there.
+        // The path of a virtual file was checked as it is written: no link leads there.
         self.inner.guarded(guard).map(Self::over)
     }
 
@@ -91,7 +93,7 @@ impl Store for VirtualDevices {
         match Name::of(path) {
             None => self.inner.stat(path, follow),
             Some(Name::Zeros(size)) => NullStore::new(size).stat(path, follow),
-            // In place of which no file is put.
+            // As a device, it is not replaced by a part file.
             Some(Name::Null) => {
                 Ok(Metadata { kind: Kind::CharacterDevice, ..NullStore::new(0).stat(path, follow)? })
             }

@@ -59,7 +59,7 @@ fn logs_are_files_and_rules_are_about_what_users_see() {
     }
 }
 
-/// However users log in, there has to be something for them to see.
+/// Whichever way users log in, there has to be a directory for them.
 #[test]
 fn accounts_are_checked_whatever_leads_to_them() {
     let tokens = "[[tokens.issuers]]\nurl = \"https://issuer.example/\"\nuser = \"ada\"\n";

@@ -9,28 +9,32 @@ use super::{RequiredProtection, RunAs};
 #[serde(default, deny_unknown_fields)]
 pub struct AnonymousAccess {
     /// Names that log in without a password; `"*"` is any name that the password file does not
-    /// have. Default `["anonymous", "ftp", ":globus-mapping:"]`, of which GridFTP clients send the last to leave
-    /// the user to the server.
+    /// have. Default `["anonymous", "ftp", ":globus-mapping:"]`. GridFTP clients send the last of
+    /// these to leave the choice of the user to the server.
     pub names: Vec<String>,
-    /// May change files. Default `false`.
+    /// These sessions may change files. Default `false`.
     pub write: bool,
     /// Directory of the host that anonymous sessions see as `/`. Default: the server's `root`.
     pub root: Option<PathBuf>,
     /// Path in which sessions begin. Default `/`.
     pub home: String,
-    /// Path rules. Default, and where they are empty: everything beneath the root.
+    /// Path rules. Default, and if they are empty: everything beneath the root.
     pub rules: Option<String>,
-    /// May have data sent to, or accepted from, hosts other than the client's own: third-party transfers. Default
-    /// `false`, since anybody could then aim the server at others.
+    /// The server may send data to, and accept data from, hosts other than the client: third-party
+    /// transfers. Default `false`, since otherwise anyone could aim the server at other hosts.
     pub third_party: bool,
-    /// Most anonymous sessions at a time, 0 is no limit. Default: none beyond those of all sessions.
+    /// The most anonymous sessions at a time; 0 is no limit. Default: none beyond the limit for all
+    /// sessions.
     pub sessions: Option<u32>,
-    /// The local account as which these sessions work on files, where the server may take on identities. Default:
-    /// `identity.unprivileged_user`; without that, `nobody` where the server runs as root, and otherwise its own user.
+    /// The local account as which these sessions work on files, if the server may take on
+    /// identities. Default: `identity.unprivileged_user`; without that, `nobody` if the server runs
+    /// as root, and otherwise its own user.
     pub user: Option<String>,
-    /// `"server"`: they work as the server's own user, even where that is root. Default `"user"`.
+    /// `"server"`: the sessions work as the server's own user, even if that is root. Default
+    /// `"user"`.
     pub run_as: Option<RunAs>,
-    /// What must be protected: `"none"`, `"control"` or `"data"` (both connections). Default `"none"`.
+    /// The required protection: `"none"`, `"control"` or `"data"` (both connections). Default
+    /// `"none"`.
     pub protection: RequiredProtection,
 }
 
@@ -51,37 +55,43 @@ impl Default for AnonymousAccess {
     }
 }
 
-/// What a user who has logged in, in whatever way, may do. What is left out comes from `defaults`, then from what is said here.
+/// The rights of a logged-in user, whichever way the log-in was made. Settings that are left out
+/// come from `defaults`, and then from the defaults given here.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct User {
-    /// Directory of the host that the user sees as `/`; `{user}` stands for the name, `{home}` for the home directory of the
-    /// local account that the session works as (over ssh, of the user). Default: the server's `root`; where there is none either, `/` for users
-    /// whose sessions work as a local account.
+    /// Directory of the host that the user sees as `/`; `{user}` stands for the name, `{home}` for
+    /// the home directory of the local account that the session works as (over ssh, of the user).
+    /// Default: the server's `root`; without that, `/` for users whose sessions work as a local
+    /// account.
     pub root: Option<PathBuf>,
-    /// Path in which sessions begin, as the user sees it; `{user}` stands for the name. Default: the home directory of
-    /// the local account that the session works as (over ssh, of the user), where that is within the root; otherwise `/`.
+    /// Path in which sessions begin, as the user sees it; `{user}` stands for the name. Default:
+    /// the home directory of the local account that the session works as (over ssh, of the user) if
+    /// it is within the root; otherwise `/`.
     pub home: Option<String>,
-    /// Path rules (`RW~,R/data`), of paths as the user sees them; `{user}` stands for the name. Default: everything beneath
-    /// the root.
+    /// Path rules (`RW~,R/data`), of paths as the user sees them; `{user}` stands for the name.
+    /// Default: everything beneath the root.
     pub rules: Option<String>,
-    /// May not change files. Default `false`.
+    /// The user may not change files. Default `false`.
     pub read_only: Option<bool>,
-    /// May have data sent to, or accepted from, hosts other than the client's own: third-party transfers. Default
-    /// `true`.
+    /// The server may send data to, and accept data from, hosts other than the client: third-party
+    /// transfers. Default `true`.
     pub third_party: Option<bool>,
-    /// Most sessions of this user at a time, 0 is no limit. Default: none beyond those of all sessions.
+    /// The most sessions of this user at a time; 0 is no limit. Default: none beyond the limit for
+    /// all sessions.
     pub sessions: Option<u32>,
-    /// With whose rights sessions work on files, where the server may take on identities: `"user"`, those of the local
-    /// account of the user's name, or `"server"`, those of the server's own user. Default `"user"`.
+    /// The rights with which sessions work on files, if the server may take on identities:
+    /// `"user"`, those of the local account with the name of the user, or `"server"`, those of the
+    /// server's own user. Default `"user"`.
     pub run_as: Option<RunAs>,
-    /// What must be protected: `"none"`; `"control"`, the connection for commands, by TLS, GSI, Kerberos or SSH; or
-    /// `"data"`, those for data as well (PROT S or P; with Kerberos PROT S counts only with a data key). Default `"none"`.
+    /// The required protection: `"none"`; `"control"`, for the connection for commands, by TLS,
+    /// GSI, Kerberos or SSH; or `"data"`, for the data connections as well (PROT S or P; with
+    /// Kerberos, PROT S counts only with a data key). Default `"none"`.
     pub protection: Option<RequiredProtection>,
 }
 
 impl User {
-    /// These settings, and those of `defaults` where there are none.
+    /// These settings, completed by those of `defaults`.
     pub fn or(&self, defaults: &Self) -> Self {
         Self {
             root: self.root.clone().or_else(|| defaults.root.clone()),

@@ -6,24 +6,24 @@ use super::units;
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fsync {
-    /// When the system likes.
+    /// Whenever the system chooses.
     #[default]
     None,
-    /// Before a file gets its name and the client its 226.
+    /// Before a file gets its name and the client receives 226.
     AtEnd,
     /// Also before each restart marker.
     EachMarker,
 }
 
-/// When uploads are written past the page cache.
+/// When uploads bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DirectIo {
-    /// Where a file is larger than what the kernel keeps unwritten before writers wait long, and the file system is ext4 or
-    /// XFS.
+    /// If a file is larger than the amount that the kernel keeps unwritten before writers wait
+    /// long, and the file system is ext4 or XFS.
     #[default]
     Auto,
-    /// Wherever it can be done.
+    /// Whenever it is possible.
     Always,
     Never,
 }
@@ -48,24 +48,27 @@ pub struct Files {
     /// Permission bits of new directories, before the process's umask. Default 0o755.
     #[serde(with = "units::mode")]
     pub directory_mode: u32,
-    /// When uploads are forced to stable storage: `"none"`, when the system likes; `"at_end"`, before a file gets its name and
-    /// the client its 226; `"each_marker"`, also before each restart marker. Default `"none"`.
+    /// When uploads are forced to stable storage: `"none"`, whenever the system chooses;
+    /// `"at_end"`, before a file gets its name and the client receives 226; `"each_marker"`, also
+    /// before each restart marker. Default `"none"`.
     pub fsync: Fsync,
-    /// When uploads are written past the page cache, in MODE E, where the client announced the size: `"auto"`, where a file has
-    /// more than 64 MiB and is larger than `vm.dirty_ratio` and `vm.dirty_background_ratio` together, less what is unwritten
-    /// already (with `fsync`: than the latter alone), or than half of the memory that programs can have, on ext4 and XFS;
+    /// When uploads bypass the page cache, in MODE E, if the client announced the size: `"auto"`,
+    /// on ext4 and XFS, if a file has more than 64 MiB and is larger than half of the memory
+    /// available to programs, or larger than `vm.dirty_ratio` and `vm.dirty_background_ratio`
+    /// together, less the amount that is unwritten already (with `fsync`: than the latter alone);
     /// `"always"`; `"never"`. Default `"auto"`.
     pub direct_io: DirectIo,
-    /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are complete. `false`:
-    /// they are written under their name at once. Default `true`.
+    /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are
+    /// complete. `false`: uploads are written under their name from the start. Default `true`.
     pub part_files: bool,
-    /// Uploads at least this large (in bytes, where the client announced the size) or of unknown size keep a journal
-    /// of what is on disk, so that they can be continued after a crash. Default 4 MiB.
+    /// Uploads keep a journal of the data on disk if they have at least this size (in bytes, if the
+    /// client announced it) or an unknown size, so that they can be resumed after a crash. Default
+    /// 4 MiB.
     #[serde(with = "units::bytes")]
     pub journal_above: u64,
     /// Runs of zeros in uploads become holes. Default `false`.
     pub sparse: bool,
-    /// Refuse an upload whose announced size (ALLO) is more than what is free. Default `true`.
+    /// Refuse an upload whose announced size (ALLO) exceeds the free space. Default `true`.
     pub check_free_space: bool,
 }
 

@@ -3,24 +3,29 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Log-in with Kerberos tickets (AUTH GSSAPI, RFC 2228). Needs `libgssapi_krb5.so.2` on the host.
+/// Log-in with Kerberos tickets (AUTH GSSAPI, RFC 2228). It needs `libgssapi_krb5.so.2` on the
+/// host.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kerberos {
-    /// The server's keys, which others may not read. Default: `KRB5_KTNAME`, or what krb5.conf says (`/etc/krb5.keytab`).
+    /// The server's keys, which other users must not be able to read. Default: `KRB5_KTNAME`, or
+    /// the keytab that krb5.conf names (`/etc/krb5.keytab`).
     pub keytab: Option<PathBuf>,
-    /// The server's principal (`host/data.example@EXAMPLE`). Default: any in the keytab of one of the `services`.
+    /// The server's principal (`host/data.example@EXAMPLE`). Default: any principal in the keytab
+    /// that belongs to one of the `services`.
     pub principal: Option<String>,
     /// Services for which clients may have tickets. Default `["host", "ftp"]`.
     pub services: Vec<String>,
     /// Realms whose principals `name@REALM` are the users `name`. Default: none.
     pub realms: Vec<String>,
-    /// Users of single principals: `"ada/admin@EXAMPLE" = "ada"`. What is said here holds, whatever `map` and `realms` say.
+    /// Users of single principals: `"ada/admin@EXAMPLE" = "ada"`. An entry here takes precedence
+    /// over `map` and `realms`.
     pub users: BTreeMap<String, String>,
-    /// A file with a principal and its users (`ada@OTHER ada,project`, the first is the usual one) in each line; it is
-    /// read at each log-in, and what it says holds before `realms`: a principal without users is nobody. Default: none.
+    /// A file with a principal and its users in each line (`ada@OTHER ada,project`; the first is
+    /// the usual one). It is read at each log-in and takes precedence over `realms`: a principal
+    /// without users cannot log in. Default: none.
     pub map: Option<PathBuf>,
-    /// Nobody logs in without a ticket (or a certificate, where `gsi` is set up). Default `false`.
+    /// Refuse log-ins without a ticket (or a certificate, if `gsi` is set up). Default `false`.
     pub required: bool,
     /// A principal may be the user `root`. Default `false`.
     pub allow_root: bool,

@@ -8,27 +8,30 @@ use super::units;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Most sessions; 0 is no limit. Default 10000.
+    /// The most sessions; 0 is no limit. Default 10000.
     pub sessions: u32,
-    /// Most sessions from one address (of IPv6: from one network, /64); 0 is three quarters of `sessions`, and no limit for this machine's own. Default 0.
+    /// The most sessions from one address (for IPv6: from one network, /64); 0 is three quarters of
+    /// `sessions`, and no limit for connections from this host. Default 0.
     pub sessions_per_address: u32,
-    /// Most sessions of one user, unless the account says otherwise; 0 is no limit. Default 0.
+    /// The most sessions of one user, unless the account has its own limit; 0 is no limit. Default
+    /// 0.
     pub sessions_per_user: u32,
-    /// Most transfers, checksums and removals of trees at the same time, three quarters of them for one address; others wait
-    /// for their turn. A quarter as many listings have turns of their own. While others wait, a client that takes or sends less
-    /// than 64 KiB a second loses its turn and goes on beside; beyond as many as there are turns the slowest are ended. Default
-    /// 256.
+    /// The most transfers, checksums and removals of trees at the same time, up to three quarters
+    /// of them for one address; others wait for a permit. Listings have permits of their own, a
+    /// quarter as many. While others wait, a client that takes or sends less than 64 KiB a second
+    /// loses its permit and continues without one; if more operations continue without a permit
+    /// than there are permits, the slowest are ended. Default 256.
     pub active: u32,
-    /// Most passwords that are verified at the same time, about 19 MiB of memory each, which is kept for the next ones; also most
-    /// handshakes. Default 2.
+    /// The most passwords that are verified at the same time. Each takes about 19 MiB of memory,
+    /// which is kept for the next ones. Also the most handshakes at the same time. Default 2.
     pub password_checks: u32,
-    /// Steps of log-ins that wait for that. When there are so many, addresses that have their share of them are told to
-    /// try again later (421); 0 is no limit. Default 1000.
+    /// The number of waiting steps of log-ins from which addresses that have their share of them
+    /// are turned away with 421; 0 is no limit. Default 1000.
     pub waiting_logins: u32,
-    /// Longest line of the control connection, in bytes; a client that sends a longer one is told so and dropped.
-    /// Default 16384.
+    /// The longest line of the control connection, in bytes. A client that sends a longer one gets
+    /// an error and is disconnected. Default 16384.
     pub line_length: usize,
-    /// Most commands of a session that wait for their turn. Default 1000.
+    /// The most commands of a session that wait to be carried out. Default 1000.
     pub queue: usize,
 }
 
@@ -51,21 +54,24 @@ impl Default for Limits {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// A client must have logged in after so many seconds, more than 0. Default 120.
+    /// A client must have logged in after this time, in seconds; more than 0. Default 120.
     #[serde(with = "units::seconds")]
     pub login: Duration,
-    /// A session without a command for so many seconds (more than 0; ten years at most, as for all times) is closed; transfers do not count as idle. Default 600.
+    /// A session without a command for this time, in seconds, is closed; more than 0, and ten years
+    /// at most, as for all times. Transfers do not count as idle. Default 600.
     #[serde(with = "units::seconds")]
     pub idle: Duration,
-    /// A client that does not read its replies for so many seconds, more than 0, is dropped. Default 60.
+    /// A client that does not read its replies for this time, in seconds, is disconnected; more
+    /// than 0. Default 60.
     #[serde(with = "units::seconds")]
     pub write: Duration,
-    /// When the server is told to end, transfers get so many seconds to finish; then they are broken off with a
-    /// restart marker. Default 30.
+    /// When the server ends, transfers may finish for this time, in seconds; then they are broken
+    /// off with a restart marker. Default 30.
     #[serde(with = "units::seconds")]
     pub drain: Duration,
-    /// Pause before a log-in that failed, or a certificate or ticket that is not believed, is answered, in seconds;
-    /// doubles with each failure from the same address up to 16 times as long. Default 1.
+    /// Pause in seconds before a failed log-in, or a certificate or ticket that is not trusted, is
+    /// answered. It doubles with each failure from the same address, up to 16 times the value.
+    /// Default 1.
     #[serde(with = "units::seconds")]
     pub login_failure: Duration,
 }

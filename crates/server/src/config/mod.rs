@@ -1,4 +1,7 @@
-//! What the server is told: a TOML file, or values made in code.
+//! The configuration of a server: a TOML file, or values made in code.
+//!
+//! The types here are plain values. [`Config::check`] looks up whether they make sense on this
+//! host; [`crate::settings`] prepares them for use.
 
 mod access;
 mod accounts;
@@ -40,31 +43,32 @@ pub use tokens::{TokenIssuer, TokenMapping, Tokens};
 
 /// All settings of a server. Every field may be left out; unknown ones are errors.
 ///
-/// Times are in seconds (whole or with a fraction), sizes in bytes (a number, or a string with the suffix
-/// K, M, G or T for powers of 1024).
+/// Times are in seconds (whole or with a fraction), sizes in bytes (a number, or a string with the
+/// suffix K, M, G or T for powers of 1024).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Addresses and ports on which control connections are accepted. Default `["[::]:2811"]`: every address of
-    /// the host, IPv6 and IPv4.
+    /// Addresses and ports on which control connections are accepted. Default `["[::]:2811"]`:
+    /// every address of the host, IPv6 and IPv4.
     pub listen: Vec<SocketAddr>,
-    /// Directory of the host that sessions see as `/`, unless their account has another one; `{user}` stands for
-    /// the user's name. Default: none; each account must then have its own.
+    /// Directory of the host that sessions see as `/`, unless their account has another one;
+    /// `{user}` stands for the user's name. Default: none; each account must then have its own.
     pub root: Option<PathBuf>,
     /// Host name in the greeting and in logs. Default: the system's.
     pub hostname: Option<String>,
-    /// Greeting in place of the usual one; may have several lines. Default: none.
+    /// Greeting in place of the standard one; it may have several lines. Default: none.
     pub banner: Option<String>,
     /// Lines shown after log-in. Default: none.
     pub login_message: Option<String>,
-    /// Path rules for everyone, beside those of the account (`RW/data,N/data/private`). Default: none, everything
-    /// beneath the root.
+    /// Path rules for all users, in addition to those of the account (`RW/data,N/data/private`).
+    /// Default: none, everything beneath the root.
     pub rules: Option<String>,
     /// Commands that are answered as unknown, for instance `["DELE", "SITE RDEL"]`. Default: none.
     pub disabled_commands: Vec<String>,
-    /// Turn everybody away with `422` and this text, as while the service is being repaired. Default: none.
+    /// Turn all clients away with `422` and this text, for instance during maintenance. Default:
+    /// none.
     pub offline: Option<String>,
-    /// File of users and password hashes, made with `ropewalk passwd`. Default: none, nobody can log in by
+    /// File of users and password hashes, made with `ropewalk passwd`. Default: none, no log-in by
     /// password.
     pub password_file: Option<PathBuf>,
     /// Access without a password. Default: none, refused.
@@ -73,17 +77,17 @@ pub struct Config {
     pub gsi: Option<Gsi>,
     /// Log-in with Kerberos tickets. Default: none.
     pub kerberos: Option<Kerberos>,
-    /// TLS. Default: none (`ropewalk serve` has it without being told).
+    /// TLS. Default: none (`ropewalk serve` turns it on by itself).
     pub tls: Option<Tls>,
     /// Log-in with bearer tokens. Default: none.
     pub tokens: Option<Tokens>,
-    /// What holds for each user of the password file or the gridmap where `users` says nothing else.
+    /// Settings for each user of the password file or the gridmap that `users` does not override.
     pub defaults: User,
     /// Single users of the password file or the gridmap, by name.
     pub users: BTreeMap<String, User>,
-    /// With whose rights files are worked on.
+    /// The rights with which the server works on files.
     pub identity: Identity,
-    /// From where clients may connect.
+    /// The addresses from which clients may connect.
     pub access: Access,
     /// Data connections.
     pub data: Data,
@@ -128,7 +132,7 @@ impl Default for Config {
     }
 }
 
-/// A configuration could not be had.
+/// A configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {path}: {source}")]
@@ -148,8 +152,8 @@ impl Config {
     /// Reads a TOML file. Relative paths in it count from the file's directory.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, or has a setting that does not exist or has a wrong value. Whether the
-    /// settings make sense together is told by [`Config::check`].
+    /// The file cannot be read, is not TOML, or has a setting that does not exist or has a wrong
+    /// value. [`Config::check`] finds settings that do not make sense together.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path)
@@ -183,18 +187,18 @@ impl Config {
         toml::to_string_pretty(self)
     }
 
-    /// What a start without a file needs: one address, one directory, and anonymous access where wanted. Without
-    /// it, set `password_file` before starting.
+    /// The settings for a start without a file: one address, one directory, and anonymous access if
+    /// it is wanted. Without it, set `password_file` before starting.
     pub fn quick(listen: SocketAddr, anonymous: Option<AnonymousAccess>, root: impl Into<PathBuf>) -> Self {
         Self { listen: vec![listen], anonymous, root: Some(root.into()), ..Self::default() }
     }
 
-    /// TLS, where it is not switched off.
+    /// The settings of TLS, unless it is switched off.
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref().filter(|tls| tls.enabled)
     }
 
-    /// Nobody asked for TLS, and no password needs it.
+    /// TLS was not requested, and no password needs it.
     pub(crate) fn may_do_without_tls(&self) -> bool {
         self.password_file.is_none() && self.tls().is_none_or(|tls| tls.optional)
     }
@@ -210,7 +214,7 @@ impl Config {
         )
     }
 
-    /// Settings that hold as long as the server runs, and their values.
+    /// Settings that cannot change while the server runs, and their values.
     pub(crate) fn fixed(&self) -> Fixed {
         let implicit = self.tls.as_ref().map(|tls| &tls.implicit);
         [
@@ -225,12 +229,13 @@ impl Config {
         ]
     }
 
-    /// What is refused in clear. TLS that is switched off takes nothing from it: there are other ways to be protected.
+    /// The operations that are refused on a clear connection. This holds even if TLS is switched
+    /// off: there are other ways to protect connections.
     pub(crate) fn required_protection(&self) -> RequiredProtection {
         self.tls.as_ref().map(|tls| tls.required).unwrap_or_default()
     }
 
-    /// Where TLS begins at once.
+    /// The addresses with implicit TLS.
     pub(crate) fn tls_implicit(&self) -> &[SocketAddr] {
         self.tls().map_or(&[], |tls| &tls.implicit)
     }
@@ -291,7 +296,7 @@ mod tests {
             "create_mode = \"rw\"",
             "create_mode = -1",
             "create_mode = \"9\"",
-            // In decimal others could write to the files.
+            // In decimal, other users could write to the files.
             "create_mode = 640",
             "create_mode = 640 # bits",
             "directory_mode = 7640",

@@ -5,7 +5,7 @@ use std::fmt;
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The server starts, but perhaps not as it was meant.
+    /// The server starts, but perhaps not as intended.
     Warning,
     /// The server does not start.
     Error,

@@ -1,10 +1,10 @@
 use serde::{Deserialize, Serialize};
 
-/// Aids for those who test clients. Not for servers that others use.
+/// Aids for testing clients. Not for production servers.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Testing {
-    /// `SITE FAULT COMMAND` makes that command fail for the rest of the session, as in GCT. Default `false`: the server
-    /// does not know it.
+    /// `SITE FAULT COMMAND` makes that command fail for the rest of the session, as in GCT. Default
+    /// `false`: the server does not know the command.
     pub faults: bool,
 }

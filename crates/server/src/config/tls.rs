@@ -12,33 +12,41 @@ use super::RequiredProtection;
 pub struct Tls {
     /// AUTH TLS is offered. Default `true`.
     pub enabled: bool,
-    /// The server's certificate with its chain, PEM. Default: one that the server makes for itself on its first start, and
-    /// whose fingerprint it prints; clients remember it.
+    /// The server's certificate with its chain, PEM. Default: one that the server makes for itself
+    /// at its first start. The server prints its fingerprint, and clients remember it.
     pub certificate: Option<PathBuf>,
-    /// Its key, PEM, which nobody else may read. Default: in the certificate's file.
+    /// Its key, PEM, which no other user may be able to read. Default: in the certificate's file.
     pub key: Option<PathBuf>,
-    /// Where the certificate is kept that the server makes for itself. Default: `$STATE_DIRECTORY`,
-    /// `$XDG_STATE_HOME/ropewalk`, `/var/lib/ropewalk` for root, `~/.local/state/ropewalk`.
+    /// The directory for the certificate that the server makes for itself. Default:
+    /// `$STATE_DIRECTORY`, `$XDG_STATE_HOME/ropewalk`, `/var/lib/ropewalk` for root,
+    /// `~/.local/state/ropewalk`.
     pub state_directory: Option<PathBuf>,
-    /// PEM file with the authorities of clients' certificates. Default: none, clients have passwords.
+    /// PEM file with the authorities of clients' certificates. Default: none, clients have
+    /// passwords.
     pub client_authorities: Option<PathBuf>,
-    /// Lists of clients' certificates that were revoked (CRLs): a file, or a directory where they are called `HASH.r0`
-    /// (`openssl rehash`). They are read again when they change; an authority without one is not asked, and one whose list
-    /// has ended is not believed. Default: none.
+    /// Lists of revoked client certificates (CRLs): a file, or a directory with files named
+    /// `HASH.r0` (`openssl rehash`). They are read again when they change. Certificates of an
+    /// authority without a list are accepted; those of an authority whose list has expired are
+    /// refused. Default: none.
     pub client_revocations: Option<PathBuf>,
-    /// Users of clients' certificates, by one-line subject: `"/O=Example/CN=Ada" = "ada"`. They need no password.
+    /// Users of clients' certificates, by one-line subject: `"/O=Example/CN=Ada" = "ada"`. These
+    /// users need no password.
     pub users: BTreeMap<String, String>,
-    /// What is refused in clear: `none`, log-ins (`control`), or transfers and listings too (`data`). It holds where TLS is
-    /// switched off, too: GSI and Kerberos protect as well. Default `none`.
+    /// The operations that are refused on a clear connection: `none`, log-ins (`control`), or
+    /// transfers and listings as well (`data`). This also holds if TLS is switched off, since GSI
+    /// and Kerberos protect connections too. Default `none`.
     pub required: RequiredProtection,
-    /// Whether data connections have to resume the control connection's TLS session (or show its client's certificate):
-    /// `require`; `prefer`, where those that do not are taken from the client's address; `off`. Default `require`.
+    /// Whether data connections have to resume the control connection's TLS session (or present its
+    /// client's certificate): `require`; `prefer`, which also accepts other connections from the
+    /// client's address; `off`. Default `require`.
     pub session_reuse: SessionReuse,
     /// Oldest version: `1.2` or `1.3`. Default `1.2`.
     pub min_version: TlsVersion,
-    /// Further addresses, where TLS begins at once (implicit TLS, port 990 by custom). Default: none.
+    /// Further addresses with implicit TLS, where TLS starts at once (port 990 by custom). Default:
+    /// none.
     pub implicit: Vec<SocketAddr>,
-    /// If it cannot be had, a server without passwords goes on without it. For servers that were not asked for it.
+    /// If TLS is not available, a server without passwords runs without it. This is for servers
+    /// whose configuration does not mention TLS.
     #[serde(skip)]
     pub optional: bool,
 }

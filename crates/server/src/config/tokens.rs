@@ -5,54 +5,57 @@ use ropewalk_security::valid_user_name;
 use ropewalk_tokens::{Issuer, KeyPlace};
 use serde::{Deserialize, Serialize};
 
-/// Log-in with bearer tokens: WLCG profile 1.x and SciTokens 2.0. A client sends them as the password of the user
-/// `:token:`, on a protected control connection only.
+/// Log-in with bearer tokens: WLCG profile 1.x and SciTokens 2.0. A client sends them as the
+/// password of the user `:token:`, on a protected control connection only.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tokens {
-    /// Whose tokens are accepted.
+    /// The issuers whose tokens are accepted.
     pub issuers: Vec<TokenIssuer>,
 }
 
-/// Somebody whose tokens are accepted, and for what.
+/// An issuer whose tokens are accepted, and the rights that they grant.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenIssuer {
-    /// Exactly as tokens have it (`iss`), with or without a slash at the end.
+    /// The issuer exactly as in its tokens (`iss`), with or without a slash at the end.
     pub url: String,
-    /// Names of this service, one of which a token has to be for (`aud`). Default: none.
+    /// Names of this service; the audience of a token (`aud`) has to be one of them. Default: none.
     #[serde(default)]
     pub audiences: Vec<String>,
-    /// Also accept tokens for any service: `https://wlcg.cern.ch/jwt/v1/any`, or `ANY` in SciTokens. Default `true`.
+    /// Also accept tokens for any service: `https://wlcg.cern.ch/jwt/v1/any`, or `ANY` in
+    /// SciTokens. Default `true`.
     #[serde(default = "yes")]
     pub any_audience: bool,
-    /// File with the issuer's public keys (JWKS); it is read again when it changes. Default: none, they are fetched from
-    /// the issuer by HTTPS (discovery).
+    /// File with the issuer's public keys (JWKS); it is read again when it changes. Default: none,
+    /// the keys are fetched from the issuer by HTTPS (discovery).
     #[serde(default)]
     pub keys: Option<PathBuf>,
-    /// Certificates (PEM) that vouch for the issuer's HTTPS server. Default: those that the system trusts.
+    /// Certificates (PEM) that vouch for the issuer's HTTPS server. Default: those that the system
+    /// trusts.
     #[serde(default)]
     pub authorities: Option<PathBuf>,
     /// The directory from which paths in scopes count, as the user sees it. Default `/`.
     #[serde(default = "root")]
     pub base_path: String,
-    /// The user that sessions are, where `map` names none: the settings of `users` and `defaults` hold. Default: none, only
-    /// those in `map` may log in.
+    /// The user of sessions for which `map` has no entry; the settings of `users` and `defaults`
+    /// apply. Default: none, only subjects in `map` may log in.
     #[serde(default)]
     pub user: Option<String>,
-    /// Users for subjects and groups; the first that fits counts.
+    /// Users for subjects and groups; the first entry that matches counts.
     #[serde(default)]
     pub map: Vec<TokenMapping>,
-    /// Refuse tokens without a scope of storage. Otherwise such a token permits all that its user may do, which is for
-    /// issuers that tell groups only. Default `true`.
+    /// Refuse tokens without a scope of storage. Otherwise such a token permits everything that its
+    /// user may do, which is meant for issuers that only state groups. Default `true`.
     #[serde(default = "yes")]
     pub scopes_required: bool,
-    /// May have data sent to, or accepted from, hosts other than the client's own, where the user may. Default `true`.
+    /// The server may send data to, and accept data from, hosts other than the client, if the user
+    /// may. Default `true`.
     #[serde(default = "yes")]
     pub third_party: bool,
 }
 
-/// Which user a token stands for. All that is said here has to fit.
+/// The user that a token stands for. All conditions have to match.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenMapping {
@@ -62,7 +65,7 @@ pub struct TokenMapping {
     /// One of `wlcg.groups`, such as `/vo/admins`.
     #[serde(default)]
     pub group: Option<String>,
-    /// Who the session then is.
+    /// The user of the session.
     pub user: String,
 }
 
@@ -97,7 +100,7 @@ impl TokenIssuer {
         VirtualPath::parse(self.base_path.as_bytes()).map_err(|_| wrong())
     }
 
-    /// What is wrong with the settings themselves.
+    /// Checks the settings of one issuer.
     fn check(&self) -> Result<(), String> {
         self.base().map_err(|text| format!("base_path: {text}"))?;
         if self.keys.is_some() && self.authorities.is_some() {
@@ -120,7 +123,7 @@ impl TokenIssuer {
 }
 
 impl Tokens {
-    /// What is wrong with the settings themselves.
+    /// Checks the settings of all issuers.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.issuers.is_empty() {
             return Err("there is no issuer".into());

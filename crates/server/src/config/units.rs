@@ -1,4 +1,4 @@
-//! Seconds and sizes as one writes them.
+//! How durations, sizes, modes and ports are written in the configuration.
 
 /// A duration as seconds, whole or with a fraction.
 pub(super) mod seconds {
@@ -29,8 +29,8 @@ pub(super) mod seconds {
     }
 }
 
-/// Permission bits: a number (`0o640`), or its octal digits as a string (`"0640"`, `"0o640"`), as which they are printed:
-/// TOML's numbers come out decimal.
+/// Permission bits: a number (`0o640`), or its octal digits as a string (`"0640"`, `"0o640"`). They
+/// are printed as a string, since TOML prints numbers in decimal.
 pub(super) mod mode {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
@@ -56,7 +56,8 @@ pub(super) mod mode {
     }
 }
 
-/// What is wrong with the first of these settings (table, key) that is a decimal number other than 0: nobody means that.
+/// The message about the first of these settings (table, key) that is a decimal number other than
+/// 0, which is always a mistake.
 pub(super) fn decimal_mode(text: &str, settings: &[(&str, &str)]) -> Option<String> {
     let whole = toml::de::DeTable::parse(text).ok()?;
     settings.iter().find_map(|(table, key)| {
@@ -70,7 +71,7 @@ pub(super) fn decimal_mode(text: &str, settings: &[(&str, &str)]) -> Option<Stri
     })
 }
 
-/// As [`mode`], where there may be none.
+/// As [`mode`], but optional.
 pub(super) mod optional_mode {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -119,7 +120,7 @@ pub(super) mod ports {
     }
 }
 
-/// As [`bytes`], where there may be none.
+/// As [`bytes`], but optional.
 pub(super) mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serializer};
 

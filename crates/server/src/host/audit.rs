@@ -1,8 +1,9 @@
-//! The audit trail: one line for each decision about who may do what, in the log (target `audit`) and, where the settings
-//! name one, in a file of JSON objects.
+//! The audit trail: one line for each decision about permissions, in the log (target `audit`) and,
+//! if the settings name one, in a file of JSON objects.
 //!
-//! Much of it is what strangers say. Both forms escape whatever could end a line, or steer the terminal on which it is
-//! read. Secrets are never part of it.
+//! Many values come from unknown clients. Both forms escape every character that could end a line
+//! or control the terminal on which the line is read. Secrets are never part of a line. A line that
+//! cannot be written is reported in the log, and the session continues.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,10 +20,10 @@ use crate::config;
 use crate::error::Result;
 use crate::host::transfer_log;
 
-/// Bytes of one value; the rest is cut off.
+/// The longest value in bytes; the rest is cut off.
 const LONGEST: usize = 4096;
 
-/// What was decided.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Decision {
@@ -47,16 +48,16 @@ pub(crate) struct Line {
     /// A certificate's subject, a principal, a token's subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
-    /// Who vouches for the subject.
+    /// The party that vouches for the subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) issuer: Option<String>,
     /// The user that the client asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wanted: Option<String>,
-    /// The user that the session has.
+    /// The user of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
-    /// As whom it works on files.
+    /// The user as whom the session works on files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +107,7 @@ impl Line {
         self
     }
 
-    /// What clients say may be anything.
+    /// The user name that the client sent, which can contain any bytes.
     pub(crate) fn wanted(mut self, user: &[u8]) -> Self {
         self.wanted = Some(cut(&String::from_utf8_lossy(user)));
         self
@@ -140,7 +141,7 @@ impl Line {
 
     fn log(&self) {
         let Self { event, session, peer, mechanism, uid, command, .. } = self;
-        // `Debug` escapes.
+        // `Debug` escapes the texts.
         let decision = match self.decision {
             Decision::Accepted => "accepted",
             Decision::Refused => "refused",
@@ -163,7 +164,8 @@ impl Audit {
         Ok(Self(RwLock::new(open(log)?)))
     }
 
-    /// The file may have been moved away, or be another one now: `file` comes from [`open`].
+    /// Replaces the file, which may have been moved away, or have another name now. `file` comes
+    /// from [`open`].
     pub(crate) fn replace(&self, file: Option<File>) {
         *self.0.write() = file;
     }
@@ -173,7 +175,7 @@ impl Audit {
         let file = self.0.read();
         let Some(mut file) = file.as_ref() else { return };
         let written = line.json().map_err(std::io::Error::from).and_then(|text| {
-            // One write to a file that is open for appending, so that lines never mix.
+            // Each line is one write to a file that is open for appending, so that lines never mix.
             file.write_all(text.as_bytes())
         });
         if let Err(error) = written {
@@ -186,7 +188,7 @@ pub(crate) fn open(log: &config::Log) -> Result<Option<File>> {
     log.audit.as_deref().map(transfer_log::open).transpose()
 }
 
-/// A failure in words.
+/// The text for a failure.
 fn reason(failure: &Failure) -> String {
     match failure {
         Failure::LoginDenied(text) | Failure::Busy(text) | Failure::Refused { text, .. } => text.clone(),
@@ -203,15 +205,16 @@ fn cut(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// JSON in which no character can do anything to a terminal.
+/// Returns the JSON without characters that affect a terminal.
 fn harmless(json: &str) -> String {
-    // What JSON has escaped is none of them. A log is searched as well: what is not seen would hide a name.
+    // Characters that JSON has escaped are not among them. Invisible characters are escaped as
+    // well, since they would hide a name from a search in the log.
     let unseen = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{feff}');
     let harmful = |c: char| c >= ' ' && is_harmful(c) || unseen(c);
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if harmful(c) {
-            // All of them are of the first plane.
+            // All of these characters are in the basic multilingual plane.
             out.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             out.push(c);

@@ -1,4 +1,8 @@
 //! Checksums of whole files that were computed while their data passed.
+//!
+//! The cache belongs to the host and is used by the threads of all sessions. A sum is only returned
+//! for a file whose size and times have not changed, and only to sessions that work as the same
+//! user.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,9 +11,9 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::Metadata;
 
-/// Sums of smaller files, in bytes, are computed anew as fast as they are looked up.
+/// Sums of smaller files, in bytes, are computed as fast as they are looked up.
 const WORTH_KEEPING: u64 = 64 << 10;
-/// Files that are remembered.
+/// The most files in the cache.
 const MOST: usize = 4096;
 
 #[derive(Default)]
@@ -25,25 +29,27 @@ struct Known {
 type Identity = (u64, u64);
 
 struct Sum {
-    /// Who worked with the file when the sum was computed; others do not have to believe it.
+    /// The user who worked with the file when the sum was computed. Other users do not have to
+    /// trust it.
     who: Option<u32>,
     path: VirtualPath,
     size: u64,
     modified: (i64, u32),
-    /// Restoring programs set the other time to what it was.
+    /// The time of the last change of the inode. Programs that restore files set the modification
+    /// time to its old value, but cannot set this one.
     changed: (i64, u32),
     algorithm: ChecksumAlgorithm,
     value: String,
 }
 
 impl ChecksumCache {
-    /// Whether the sum of a file of so many bytes is to be remembered.
+    /// Whether the sum of a file of `size` bytes is worth remembering.
     pub(crate) fn is_worth_keeping(size: u64) -> bool {
         size >= WORTH_KEEPING
     }
 
-    /// `value` is the sum of all of the file, which is as `metadata` says. `who`: the user that the session works as,
-    /// where that is not the server's.
+    /// Remembers `value` as the sum of all of the file, which is in the state of `metadata`. `who`
+    /// is the user that the session works as, if that is not the server's user.
     pub(crate) fn remember(
         &self,
         who: Option<u32>,
@@ -72,7 +78,7 @@ impl ChecksumCache {
         }
     }
 
-    /// The sum, where the file is still the same.
+    /// Returns the sum if the file has not changed.
     pub(crate) fn recall(
         &self,
         who: Option<u32>,
@@ -91,11 +97,12 @@ impl ChecksumCache {
         same.then(|| sum.value.clone())
     }
 
-    /// The file is about to be written in place; its times may not show that.
+    /// Forgets the sum of a file that is about to be written in place, which its times may not
+    /// show.
     pub(crate) fn forget(&self, metadata: &Metadata) {
         let mut known = self.0.lock();
         if known.files.remove(&identity(metadata)).is_some() {
-            // Else it would be the older one of two when it is known again.
+            // Otherwise the file would be in the order twice once its sum is known again.
             known.order.retain(|other| *other != identity(metadata));
         }
     }

@@ -1,4 +1,6 @@
 //! How many sessions there are: in all, by address, by user.
+//!
+//! A session holds its permits until it is dropped. The counts may be used from every thread.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,14 +22,14 @@ struct Counts {
     users: HashMap<String, u32>,
 }
 
-/// The right to one session, until dropped.
+/// The permit for one session, held until it is dropped.
 pub(crate) struct SessionPermit {
     counts: Arc<SessionCounts>,
     address: IpAddr,
     ended: Box<dyn Fn() + Send + Sync>,
 }
 
-/// The right to one session of a user, until dropped.
+/// The permit for one session of a user, held until it is dropped.
 pub(crate) struct UserPermit {
     counts: Arc<SessionCounts>,
     user: String,
@@ -38,7 +40,8 @@ impl SessionCounts {
         self.counts().all as usize
     }
 
-    /// One more session from `address`; `None` where there are too many. `ended` is called after its end.
+    /// Admits one more session from `address`; `None` if there are too many. `ended` is called
+    /// after the session has ended.
     pub(crate) fn admit(
         self: &Arc<Self>,
         address: IpAddr,
@@ -51,7 +54,8 @@ impl SessionCounts {
         if limits.sessions > 0 && counts.all >= limits.sessions {
             return None;
         }
-        // Whoever has none of his own to keep to leaves some to others; what is on this machine may be a gateway.
+        // Without a limit for each address, one address leaves some sessions to others. A client on
+        // this host may be a gateway for many.
         let most = match limits.sessions_per_address {
             0 if !here => limits.sessions - limits.sessions / 4,
             most => most,
@@ -63,7 +67,7 @@ impl SessionCounts {
         Some(SessionPermit { counts: Arc::clone(self), address, ended: Box::new(ended) })
     }
 
-    /// One more session of `user`, of whom there may be `limit`, or any number where that is 0.
+    /// Admits one more session of `user`, who may have up to `limit`; 0 is no limit.
     pub(crate) fn admit_user(self: &Arc<Self>, user: &str, limit: u32) -> Option<UserPermit> {
         let admitted = take(&mut self.counts().users, user.to_owned(), limit);
         admitted.then(|| UserPermit { counts: Arc::clone(self), user: user.to_owned() })
@@ -137,7 +141,7 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert!(admit([10, 0, 0, 2]).is_some());
         drop(all);
-        // Such as a gateway.
+        // A gateway may connect from there.
         assert_eq!((0..4).map_while(|_| admit([127, 0, 0, 1])).collect::<Vec<_>>().len(), 4);
     }
 

@@ -1,4 +1,4 @@
-//! Names of users and groups, asked of the system once in a while.
+//! Names of users and groups. The system is asked for each at most once in [`FRESH`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The system is asked again after so long.
+/// After this time the system is asked again.
 const FRESH: Duration = Duration::from_secs(300);
-/// Ids that are remembered of each kind.
+/// The most users, and the most groups, that are remembered.
 const MOST: usize = 4096;
 
 #[derive(Default)]
@@ -20,14 +20,14 @@ pub(crate) struct Names {
 type Known = HashMap<u32, (Arc<str>, Instant)>;
 
 impl Names {
-    /// The user's name, or the number where there is none.
+    /// The name of the user, or the number if there is no name.
     pub(crate) fn user(&self, uid: u32) -> Arc<str> {
         look_up(&self.users, uid, || {
             uzers::get_user_by_uid(uid).map(|user| user.name().to_string_lossy().into_owned())
         })
     }
 
-    /// The group's name, or the number where there is none.
+    /// The name of the group, or the number if there is no name.
     pub(crate) fn group(&self, gid: u32) -> Arc<str> {
         look_up(&self.groups, gid, || {
             uzers::get_group_by_gid(gid).map(|group| group.name().to_string_lossy().into_owned())
@@ -35,7 +35,7 @@ impl Names {
     }
 }
 
-/// The number of a group that is given by name or number.
+/// The number of a group, from its name or number.
 pub(crate) fn gid(group: &[u8]) -> Option<u32> {
     let group = std::str::from_utf8(group).ok()?;
     group.parse().ok().or_else(|| uzers::get_group_by_name(group).map(|group| group.gid()))
@@ -49,7 +49,7 @@ fn look_up(known: &Mutex<Known>, id: u32, ask: impl FnOnce() -> Option<String>) 
     {
         return Arc::clone(name);
     }
-    // Not under the lock: a directory service may take its time.
+    // Not under the lock: a directory service can be slow.
     let name: Arc<str> = ask().unwrap_or_else(|| id.to_string()).into();
     let mut known = lock();
     if known.len() >= MOST {

@@ -1,5 +1,8 @@
-//! Part files that several sessions fill at the same time: a client may send the ranges of one file over several
-//! control connections (ESTO), and one journal has to know of them all.
+//! Part files that several sessions write at the same time.
+//!
+//! A client may send the ranges of one file over several control connections (ESTO), and one
+//! journal has to record them all. The registry belongs to the host. A lock for each part file
+//! makes sure that two sessions that arrive at once share it.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -10,28 +13,31 @@ use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, Metadata, PartFile, Result, Store, WriteOptions};
 
-/// The last one who has a part brings its journal up to date before others may lock it.
+/// The time that the last holder of a part file may need to bring its journal up to date before
+/// others can lock the file.
 pub(crate) const LETTING_GO: Duration = Duration::from_secs(1);
 
-/// A place for a file: device and inode of its directory, and its name. It stays the same when the file is made anew.
+/// A place for a file: device and inode of its directory, and its name. It stays the same if the
+/// file is removed and created again.
 type Place = (u64, u64, Vec<u8>);
 
-/// Locked while a part is opened: the second of two that come at once has to find it.
+/// Locked while a part file is opened, so that the second of two sessions finds it.
 type Slot = Mutex<Open>;
 
 #[derive(Default)]
 struct Open {
     part: Weak<PartFile>,
-    /// When the source was modified of which it is, as far as somebody has told.
+    /// The modification time of the source, if a client has reported it.
     version: Option<i64>,
 }
 
-/// Parts that a session has uploaded to their ends, and that have no names yet: by the session's path, with what was there then.
+/// Part files that this session has uploaded completely and that have not been renamed yet: the
+/// session's path, and the metadata after the upload.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived(HashMap<VirtualPath, Metadata>);
 
 impl Arrived {
-    /// More than a client is ahead of the names that it gives.
+    /// More than a client has uploads whose names are still to come.
     const MOST: usize = 1024;
 
     pub(crate) fn insert(&mut self, part: VirtualPath, whole: Metadata) {
@@ -54,11 +60,11 @@ impl Arrived {
 #[derive(Default)]
 pub(crate) struct Appends(Mutex<HashSet<(u64, u64)>>);
 
-/// Nobody else appends to a file until it is dropped.
+/// No other session appends to the file until this is dropped.
 pub(crate) struct Appending<'a>(&'a Appends, (u64, u64));
 
 impl Appends {
-    /// `None` where another session appends to it.
+    /// `None` if another session appends to the file.
     pub(crate) fn begin(&self, file: (u64, u64)) -> Option<Appending<'_>> {
         let first = self.0.lock().insert(file);
         first.then(|| Appending(self, file))
@@ -75,11 +81,12 @@ impl Drop for Appending<'_> {
 pub(crate) struct SharedParts(Mutex<HashMap<Place, Arc<Slot>>>);
 
 impl SharedParts {
-    /// The part file at `place`, which others may have open already; `begin` opens it where nobody has. That may read the
-    /// whole part (after a crash of the machine): only those who want the same one wait for it.
+    /// Returns the part file at `place`, which other sessions may have open already. If none has,
+    /// `begin` opens it. After a crash of the machine that may read the whole file; only sessions
+    /// that want the same file wait for it.
     ///
-    /// `version` is when the source of whoever comes was modified; then it is that of the part's, where it is known. `begin`
-    /// sets it to what it finds.
+    /// `version` is the modification time of the caller's source, and on return that of the part
+    /// file's source if it is known. `begin` sets it to what it finds.
     pub(crate) fn open(
         &self,
         store: &Arc<dyn Store>,
@@ -89,7 +96,7 @@ impl SharedParts {
     ) -> Result<Arc<PartFile>> {
         let slot = self.slot(place_of(&**store, place));
         let mut slot = slot.lock();
-        // Opened here, since who comes second may have other rights than who came first.
+        // Opened here, since the second session may have other rights than the first.
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
         match store.open_write(place, write) {
             Ok(handle) => {
@@ -106,7 +113,7 @@ impl SharedParts {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        // Whoever had it may be about to let go of it, and can no longer be joined.
+        // The last holder may be about to release the part file, and can no longer be joined.
         let until = (!Weak::ptr_eq(&slot.part, &Weak::new())).then(|| Instant::now() + LETTING_GO);
         let part = loop {
             match begin() {
@@ -124,7 +131,8 @@ impl SharedParts {
 
     fn slot(&self, place: Place) -> Arc<Slot> {
         let mut slots = self.0.lock();
-        // Those that somebody holds are just being opened; that this one was held not long ago has to be known.
+        // Entries that other threads hold are being opened. The last holder of this one has to be
+        // known, even if it has released the file.
         slots.retain(|other, slot| {
             *other == place || Arc::strong_count(slot) > 1 || slot.lock().part.strong_count() > 0
         });
@@ -135,7 +143,7 @@ impl SharedParts {
 fn place_of(store: &dyn Store, path: &VirtualPath) -> Place {
     match (store.stat(&path.parent().unwrap_or_else(VirtualPath::root), true), path.file_name()) {
         (Ok(directory), Some(name)) => (directory.device, directory.inode, name.to_vec()),
-        // Who may write a file need not be allowed to look at its directory.
+        // A user who may write a file is not necessarily allowed to look at its directory.
         _ => (0, 0, path.as_bytes().to_vec()),
     }
 }
@@ -171,7 +179,7 @@ mod tests {
         let other = open(&parts, &store, "/.g.ropewalk-part");
         assert!(!Arc::ptr_eq(&first, &other));
         first.discard().unwrap();
-        // Another file of that name: what was opened before is not it.
+        // Another file has this name now.
         let anew = open(&parts, &store, "/.f.ropewalk-part");
         assert!(!Arc::ptr_eq(&first, &anew));
         drop((first, anew));
@@ -187,7 +195,7 @@ mod tests {
         let first = open(&parts, &store, "/.f.ropewalk-part");
         first.handle().write_at(b"abc", 0).unwrap();
         first.record(0..3, None).unwrap();
-        // What keeps the lock, as the journal's last entry does on its way to the disk.
+        // The handle keeps the lock, as the journal's last entry does on its way to the disk.
         let held = first.handle();
         drop(first);
         let tries = AtomicU32::new(0);
@@ -224,7 +232,7 @@ mod tests {
                 parts.open(&store, &path("/.f.ropewalk-part"), &Cell::default(), begin).unwrap();
             });
             waits.recv().unwrap();
-            // Would never come back if it waited for the first one.
+            // This would never return if it waited for the first one.
             open(&parts, &store, "/.g.ropewalk-part");
             both.wait();
         });

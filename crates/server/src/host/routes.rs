@@ -1,4 +1,6 @@
-//! What earlier transfers have told of the paths to peers, for ABUF.
+//! The paths to peers, as earlier transfers have shown them, for ABUF.
+//!
+//! The table belongs to the host and may be used from every thread.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,11 +9,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ropewalk_tuning::buffers::Path;
 
-/// Peers that are remembered.
+/// The most peers that are remembered.
 const MOST: usize = 4096;
-/// What is older says nothing any more: routes change.
+/// Older observations are ignored: routes change.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
-/// A round trip that takes longer than the least by no more than this part of it confirms it.
+/// A round trip confirms the least one if it takes longer by at most this fraction of it.
 const ABOUT: u32 = 8;
 
 #[derive(Default)]
@@ -20,12 +22,12 @@ pub(crate) struct Routes(Mutex<HashMap<IpAddr, Seen>>);
 struct Seen {
     path: Path,
     last: Instant,
-    /// When a round trip was seen that took about as little as the least.
+    /// The time of the last round trip that took about as little as the least one.
     least: Instant,
 }
 
 impl Routes {
-    /// What is known of the path to a peer.
+    /// The path to a peer as far as it is known.
     pub(crate) fn path(&self, peer: IpAddr, now: Instant) -> Path {
         let seen = self.0.lock();
         match seen.get(&peer) {
@@ -34,7 +36,7 @@ impl Routes {
         }
     }
 
-    /// A transfer has seen the path to a peer.
+    /// Adds what a transfer has seen of the path to a peer.
     pub(crate) fn learn(&self, peer: IpAddr, path: Path, now: Instant) {
         let mut all = self.0.lock();
         if all.len() >= MOST && !all.contains_key(&peer) {
@@ -47,7 +49,8 @@ impl Routes {
         }
         seen.last = now;
         if let Some(rtt) = path.rtt {
-            // A longer route shows only in what is no longer seen, however often the peer comes.
+            // A longer route shows only in the absence of short round trips, however often the peer
+            // comes.
             let before = seen.path.rtt.filter(|_| now.duration_since(seen.least) < MEMORY);
             if before.is_none_or(|before| rtt <= before + before / ABOUT) {
                 seen.least = now;
@@ -55,7 +58,7 @@ impl Routes {
             seen.path.rtt = before.into_iter().chain([rtt]).min();
         }
         seen.path.rate = match (seen.path.rate, path.rate) {
-            // A slow transfer may have had other reasons than the path: it counts, but little.
+            // A slow transfer may have other reasons than the path: it counts with a small weight.
             (Some(before), Some(now)) if now < before => Some(before - (before - now) / 8),
             (before, now) => now.or(before),
         };
@@ -79,14 +82,14 @@ mod tests {
         routes.learn(peer, path(50, 800), now);
         assert_eq!(routes.path(peer, now), path(40, 1500));
         assert_eq!(routes.path(IpAddr::from([192, 0, 2, 2]), now), Path::default());
-        // Long ago.
+        // Much later.
         let later = now + MEMORY;
         assert_eq!(routes.path(peer, later), Path::default());
         routes.learn(peer, path(70, 5), later);
         assert_eq!(routes.path(peer, later), path(70, 5));
     }
 
-    /// Though there is a transfer every hour: the route has become longer.
+    /// A transfer every hour does not keep it alive: the route has become longer.
     #[test]
     fn a_least_time_that_is_not_seen_for_a_day_is_forgotten() {
         let (routes, peer, start) = (Routes::default(), IpAddr::from([192, 0, 2, 1]), Instant::now());
@@ -100,7 +103,7 @@ mod tests {
         routes.learn(peer, path(110, 800), hour(24));
         assert_eq!(rtt(hour(24)), Some(110));
         assert_eq!(routes.path(peer, hour(24)).rate, Some(800));
-        // About the least is as good as it: queues come and go.
+        // A round trip close to the least one confirms it: queues come and go.
         for n in 25..100 {
             let now = match n % 20 {
                 5 => 100,
@@ -110,7 +113,7 @@ mod tests {
             routes.learn(peer, path(now, 800), hour(n));
             assert_eq!(rtt(hour(n)), Some(100), "{n}");
         }
-        // Who only told of rates keeps nothing alive.
+        // A transfer that only shows a rate does not keep the round trip alive.
         for n in 100..123 {
             routes.learn(peer, Path { rtt: None, rate: Some(800) }, hour(n));
         }

@@ -1,4 +1,4 @@
-//! `data.socket_memory`: what all socket buffers of the server may hold together.
+//! `data.socket_memory`: the memory that all socket buffers of the server may hold together.
 
 use std::sync::{Arc, Weak};
 
@@ -7,9 +7,10 @@ use ropewalk_buffers::{Action, Division, Keeper, Kept, Round};
 use crate::config::Data;
 use crate::host::Host;
 
-/// Divides what the settings grant, as they are at the moment, among the server's connections while it is held.
+/// Divides the memory of the current settings among the server's connections until the result is
+/// dropped.
 pub(crate) fn keep(host: &Arc<Host>) -> Option<Keeper> {
-    // The thread does not keep the host.
+    // The thread does not keep the host alive.
     let host: Weak<Host> = Arc::downgrade(host);
     let wanted = move || host.upgrade().and_then(|host| division(&host.settings().config.data));
     let keeper = Keeper::start(wanted, tell);
@@ -17,7 +18,7 @@ pub(crate) fn keep(host: &Arc<Host>) -> Option<Keeper> {
 }
 
 fn division(data: &Data) -> Option<Division> {
-    // What was checked.
+    // The settings have been checked.
     Some(Division { budget: data.socket_memory?, rule: data.socket_policy.parse().ok()? })
 }
 

@@ -1,4 +1,5 @@
-//! The storage of accounts: one store for each root directory and identity, shared by the sessions that use it.
+//! The stores of accounts: one for each root directory and identity, shared by the sessions that
+//! use it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,13 @@ use ropewalk_storage::{Identity, PosixOptions, PosixStore, Store};
 pub type StoreFactory = Arc<dyn Fn(&Path) -> ropewalk_storage::Result<Arc<dyn Store>> + Send + Sync>;
 
 enum Maker {
-    /// Directories of this host, worked on as who is named.
+    /// Directories of this host, worked on as the given identity.
     Posix,
-    /// Who works there is not our concern.
+    /// Stores of the caller, which take care of identities themselves.
     Other(StoreFactory),
 }
 
-/// Two users never share a store: it works as the one for whom it was made.
+/// Two users never share a store: a store works as the user for whom it was made.
 type Key = (PathBuf, Option<Identity>);
 
 pub(crate) struct Stores {
@@ -34,7 +35,7 @@ impl Stores {
         Self { maker: Maker::Posix, open: Mutex::default() }
     }
 
-    /// Whether stores work as the identities that they are opened for.
+    /// Whether stores work as the identities for which they are opened.
     pub(crate) fn have_identities(&self) -> bool {
         matches!(self.maker, Maker::Posix)
     }
@@ -50,7 +51,8 @@ impl Stores {
         if let Some(store) = find(&self.open.lock()) {
             return Ok(store);
         }
-        // Not under the lock: one user's directory may be on a server that does not answer.
+        // Not under the lock: the directory of one user may be on a file server that does not
+        // answer.
         let store: Arc<dyn Store> = match &self.maker {
             Maker::Posix => {
                 let (identity, act) = (identity.cloned(), identity.is_some());
@@ -99,7 +101,7 @@ mod tests {
         let store = stores.open(root, Some(&ada)).unwrap();
         assert!(!Arc::ptr_eq(&own, &store));
         assert!(Arc::ptr_eq(&store, &stores.open(root, Some(&ada)).unwrap()));
-        // Groups are part of who somebody is.
+        // Groups are part of an identity.
         let more = Identity { groups: vec![4001, 5], ..ada };
         assert!(!Arc::ptr_eq(&store, &stores.open(root, Some(&more)).unwrap()));
     }

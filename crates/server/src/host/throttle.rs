@@ -1,4 +1,4 @@
-//! Failed log-ins are answered late, and later each time.
+//! Delays for the answers to failed log-ins, which grow with each failure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// An address is forgiven after so long without a failure.
+/// The failures of an address are forgotten after this time without another one.
 const MEMORY: Duration = Duration::from_secs(600);
-/// Addresses that are remembered.
+/// The most addresses that are remembered.
 const MOST: usize = 10_000;
-/// The pause doubles so many times.
+/// The number of times that the pause doubles.
 const DOUBLINGS: u32 = 4;
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Failures {
 }
 
 impl Throttle {
-    /// How long the answer to a log-in that failed now is held back; `base` for the first one.
+    /// How long the answer to a log-in that failed now is held back; `base` for the first failure.
     pub(crate) fn failed(&self, address: IpAddr, base: Duration, now: Instant) -> Duration {
         let mut addresses = self.0.lock();
         if addresses.len() >= MOST {
@@ -30,7 +30,8 @@ impl Throttle {
         }
         let key = network(address);
         if addresses.len() >= MOST && !addresses.contains_key(&key) {
-            // Too many to remember them all: nobody gets away cheaper than those who are remembered.
+            // There are too many to remember them all: an unknown address waits no less than a
+            // known one.
             return base * (1 << DOUBLINGS);
         }
         let failures = addresses.entry(key).or_insert(Failures { count: 0, last: now });
@@ -48,7 +49,7 @@ impl Throttle {
     }
 }
 
-/// One host usually has a whole /64 of IPv6.
+/// The network of an address: one host usually has a whole /64 of IPv6.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & (u128::MAX << 64)).into(),

@@ -1,4 +1,7 @@
-//! The log of transfers: one line each, as GCT writes it, or as JSON.
+//! The transfer log: one line for each transfer, in the format of GCT or as JSON.
+//!
+//! The host owns the files. Every thread may write; a line that cannot be written is reported in
+//! the log.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -24,17 +27,17 @@ pub(crate) struct Record {
     pub(crate) end: SystemTime,
     pub(crate) user: String,
     pub(crate) path: BString,
-    /// Socket buffer in bytes, 0 where the system chooses.
+    /// Socket buffer in bytes, 0 if the system chooses.
     pub(crate) buffer: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(crate) block: u64,
     pub(crate) bytes: u64,
     pub(crate) streams: u32,
-    /// The other end of the data connections, or of the control connection where there were none.
+    /// The remote end of the data connections, or of the control connection if there were none.
     pub(crate) peer: IpAddr,
     /// The command.
     pub(crate) kind: &'static str,
-    /// The reply that the client got.
+    /// The code of the reply that the client received.
     pub(crate) code: u16,
     pub(crate) task: Option<BString>,
 }
@@ -53,7 +56,7 @@ impl TransferLog {
         Ok(Self(RwLock::new(Files::open(log)?)))
     }
 
-    /// The files may have been moved away, or be others now.
+    /// Opens the files again, which may have been moved away or have other names now.
     pub(crate) fn reopen(&self, log: &config::Log) -> Result<()> {
         let files = Files::open(log)?;
         *self.0.write() = files;
@@ -62,7 +65,8 @@ impl TransferLog {
 
     pub(crate) fn write(&self, host: &str, record: &Record) {
         let files = self.0.read();
-        // Each line is one write to a file that is open for appending, so that lines never mix, whoever else writes.
+        // Each line is one write to a file that is open for appending, so that lines of several
+        // writers never mix.
         if let Some(mut file) = files.text.as_ref()
             && let Err(error) = file.write_all(line(host, record).as_bytes())
         {
@@ -78,7 +82,8 @@ impl TransferLog {
     }
 }
 
-/// Opens a log to append to it, and makes it if it is not there. It says who moved what: not everybody may read it.
+/// Opens a log for appending, and creates it if it does not exist. It shows which user moved which
+/// file, so others cannot read it.
 pub(crate) fn open(path: &Path) -> Result<File> {
     let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
     file.map_err(|source| Error::Log { path: path.to_owned(), source })
@@ -93,7 +98,7 @@ impl Files {
     }
 }
 
-/// GCT's format; programs that account for use read it.
+/// The format of GCT, which accounting programs read.
 fn line(host: &str, record: &Record) -> String {
     let mut line = String::new();
     // Writing to a string cannot fail.
@@ -156,12 +161,12 @@ fn json(host: &str, record: &Record) -> String {
     serde_json::to_string(&line).unwrap_or_else(|error| format!("{{\"schema\":1,\"error\":\"{error}\"}}"))
 }
 
-/// The value of one field: names have blanks, and the fields of the line must not.
+/// The value of one field: names may contain blanks, and fields must not.
 fn field(text: &[u8]) -> String {
     printable(text).replace(char::is_whitespace, "?")
 }
 
-/// A client chooses names; it must not be able to write lines of its own.
+/// Clients choose names, and must not be able to add lines of their own.
 fn printable(text: &[u8]) -> String {
     text.to_str_lossy().chars().map(|c| if is_harmful(c) { '?' } else { c }).collect()
 }

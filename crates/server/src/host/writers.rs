@@ -1,5 +1,8 @@
-//! Uploads under way, by whose they are and where they go: one that is begun again need not be refused because of one whose client has
-//! gone.
+//! Running uploads by user and file.
+//!
+//! When a client repeats an upload, it is not refused because of an earlier one whose client is
+//! gone: the new upload asks the others whether they still have a client. The table belongs to the
+//! host; questions and answers are counters, so that no thread waits for another.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,32 +12,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 
-/// The user, and the file.
+/// The user and the file.
 type Key = (String, VirtualPath);
 
 #[derive(Default)]
 pub(crate) struct Writers(Mutex<HashMap<Key, Vec<Arc<Writer>>>>);
 
-/// What an upload is asked by others, and has answered.
+/// The questions to an upload, and its answers.
 #[derive(Default)]
 pub(crate) struct Writer {
     asked: AtomicU64,
     answered: AtomicU64,
 }
 
-/// An upload that writes, or waits for its file, until dropped.
+/// An upload that writes its file or waits for it, until it is dropped.
 pub(crate) struct Writing<'a> {
     writers: &'a Writers,
     key: Key,
     writer: Arc<Writer>,
-    /// The other uploads that were asked, and which of their questions that was.
+    /// The other uploads that were asked, and the number of the question.
     asked: RefCell<Vec<(Arc<Writer>, u64)>>,
 }
 
 /// The other uploads to the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// One of them has a client.
+    /// At least one of them has a client.
     Stay,
     /// They have not answered yet.
     Asked,
@@ -56,7 +59,7 @@ impl Writing<'_> {
         &self.writer
     }
 
-    /// Asks the other uploads, each of them once, whether they still have a client.
+    /// Asks each of the other uploads once whether it still has a client.
     pub(crate) fn ask(&self) -> Others {
         let all = self.writers.0.lock();
         let mut asked = self.asked.borrow_mut();
@@ -96,12 +99,12 @@ impl Writer {
         self.asked.load(Ordering::Acquire) > self.answered.load(Ordering::Acquire)
     }
 
-    /// Answers all who have asked: this upload has a client, and goes on.
+    /// Answers all questions up to `asked`: this upload has a client, and continues.
     pub(crate) fn stay(&self, asked: u64) {
         self.answered.fetch_max(asked, Ordering::AcqRel);
     }
 
-    /// How often it was asked.
+    /// The number of questions until now.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Acquire)
     }
@@ -127,7 +130,7 @@ mod tests {
         first.writer().stay(first.writer().asked());
         assert_eq!(second.ask(), Others::Stay);
         drop(second);
-        // What was answered once says nothing of later.
+        // An answer holds for one question only.
         let third = writers.begin("ann", &place);
         assert_eq!(third.ask(), Others::Asked);
         assert!(first.writer().is_asked());

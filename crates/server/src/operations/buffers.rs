@@ -79,7 +79,8 @@ fn advice(job: &Job<'_>, peer: IpAddr, ceiling: u64) -> Result<[Advice; 2], Stri
     })?;
     let mut path = job.host.routes.path(peer, Instant::now());
     if peer == job.context.peer.ip() {
-        let control = TcpInfo::of(job.dialogue.control.as_fd()).and_then(|info| least_rtt(&PathStats::from(&info)));
+        let control =
+            TcpInfo::of(job.dialogue.control.as_fd()).and_then(|info| least_rtt(&PathStats::from(&info)));
         path.rtt = path.rtt.into_iter().chain(control).min();
     }
     // Where no socket can be made there will be no connection either.

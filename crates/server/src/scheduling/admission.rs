@@ -1,4 +1,7 @@
-//! Who gets in: what is done with a connection that has just been accepted.
+//! The admission of connections that have just been accepted.
+//!
+//! The reactor calls [`admit`] on its own thread, so nothing here waits. A client that is not
+//! admitted gets one line with the reason.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -15,14 +18,15 @@ use crate::scheduling::connection::Connection;
 use crate::scheduling::scheduler::Scheduler;
 use crate::session::control::Stream;
 
-/// A client that has gone without a word is noticed after two minutes and a bit.
+/// A client that is gone without closing its connection is noticed after a little more than two
+/// minutes.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(20));
 
 const OFFLINE: &str = "Service temporarily offline. Closing control connection.";
 
-/// A session for the connection; or `None`, after a word to the client. `implicit`: TLS begins at once, so that a word in
-/// clear would be none.
+/// Makes a session for the connection, or refuses it with a reply. `implicit`: TLS starts at once,
+/// so that the client could not read a clear reply.
 pub(crate) fn admit(
     scheduler: &Scheduler,
     stream: TcpStream,
@@ -84,7 +88,8 @@ pub(crate) fn admit(
     }
 }
 
-/// A session over ssh; or `None`, after a word to the client. `addresses`: the client's and ours.
+/// Makes a session over ssh, or refuses it with a reply. `addresses` are those of the client and of
+/// this host.
 pub(crate) fn admit_ssh(
     host: &Arc<Host>,
     stream: UnixStream,
@@ -101,7 +106,7 @@ pub(crate) fn admit_ssh(
         refuse_ssh(stream, 422, if text.is_empty() { OFFLINE } else { text });
         return None;
     }
-    // Its end is the server's.
+    // The server ends with this session.
     let ended = {
         let host = Arc::downgrade(host);
         move || {
@@ -123,12 +128,13 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 fn refuse(mut stream: TcpStream, code: u16, text: &str) -> Option<Box<Connection>> {
-    // One line fits into any socket's buffer; a client that does not get it sees the connection end.
+    // One line fits into the buffer of any socket. A client that does not get it sees the
+    // connection end.
     let _ = stream.write(&Reply::coded(code, text.lines()).to_bytes());
     None
 }
 
 fn refuse_ssh(mut stream: UnixStream, code: u16, text: &str) {
-    // It fits into any socket's buffer.
+    // The line fits into the buffer of any socket.
     let _ = stream.write(&Reply::coded(code, text.lines()).to_bytes());
 }

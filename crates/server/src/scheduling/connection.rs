@@ -1,4 +1,7 @@
-//! A session with its control connection: what is parked while the client is silent.
+//! A session with its control connection, which is parked while the client is silent.
+//!
+//! One thread at a time owns the connection: the reactor, the queue for a permit, or a thread of a
+//! pool. Dropping it or [`Connection::close`] ends the session.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,32 +32,32 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     pub(crate) control: Control,
     pub(crate) context: Context,
-    /// How the operation ended that the session waits for.
+    /// The result of the operation for which the session waits.
     pub(crate) answer: Option<Result<Outcome, Failure>>,
     /// An operation that waits for its permit.
     pub(crate) waiting: Option<Entry>,
-    /// An operation to be tried again after a pause ([`Retry`]).
+    /// An operation to retry after a pause ([`Retry`](crate::session::context::Retry)).
     pub(crate) again: Option<Operation>,
-    /// A transfer whose final reply is still to be made.
+    /// A transfer without a final reply.
     pub(crate) record: Option<Box<Record>>,
     /// Data connections of a transfer or listing that has failed.
     pub(crate) leftovers: Vec<Discarded>,
-    /// The client has died in the midst of uploads: those of its commands that wait are not carried out.
+    /// The client has died during uploads: its waiting commands are not carried out.
     pub(crate) deserted: bool,
     since: Instant,
-    /// When a command or an answer was seen to last: a line that never ends is none.
+    /// The time of the last command or result. A line that never ends does not count.
     pub(crate) acted: Instant,
     _permit: SessionPermit,
 }
 
-/// What a session waits for.
+/// The event for which a session waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The client's next command.
     Idle,
-    /// That the client takes its replies.
+    /// Room for replies, which the client has to read.
     Write,
-    /// The end of a pause, whatever the client says: after a failed log-in, or before another try.
+    /// The end of a pause, whatever the client sends: after a failed log-in, or before a retry.
     Pause { until: Instant },
 }
 
@@ -118,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// TLS begins before anything is said.
+    /// Starts implicit TLS, before the greeting.
     pub(crate) fn begin_within_tls(&mut self) -> Result<(), Failure> {
         self.context.client = Client::within_tls(&self.context.settings, self.context.peer.ip())?;
         self.session.begin_within_tls();
@@ -126,7 +129,7 @@ impl Connection {
         Ok(())
     }
 
-    /// From here on everything is protected.
+    /// Protects everything from here on.
     pub(crate) fn protect(&mut self) {
         let longest = self.context.settings.longest_line();
         if let Some(codec) = self.context.client.codec(longest) {
@@ -137,7 +140,8 @@ impl Connection {
         }
     }
 
-    /// Takes note of a handshake on the control connection that is through now.
+    /// Records a handshake on the control connection that is complete now. Returns false if there
+    /// is none.
     pub(crate) fn secured(&mut self) -> bool {
         let Some(secured) = self.control.take_secured() else { return false };
         let (tls, cipher) = (secured.version, secured.cipher);
@@ -154,13 +158,13 @@ impl Connection {
             session = self.context.id, user = login.account.name, peer = %self.context.peer,
             subject = self.context.client.subject(), "logged in"
         );
-        // What another user began on this connection is not this one's.
+        // What another user started on this connection does not belong to this user.
         self.context.channel = None;
         self.context.profile = None;
         self.context.login = Some(Box::new(login));
     }
 
-    /// An upload was refused for which data may have been sent.
+    /// Discards data that may have been sent for an upload that was refused.
     pub(crate) fn decline(&mut self) {
         if let Some(channel) = &mut self.context.channel {
             let declined = channel.decline();
@@ -168,23 +172,23 @@ impl Connection {
         }
     }
 
-    /// Closes what a transfer that failed has left, once the client can know of it: who saw its data connection end first
-    /// would take that for the failure.
+    /// Closes the data connections of a failed transfer, after the reply was sent: a client that
+    /// saw its data connection end first would take that for the failure.
     pub(crate) fn tidy(&mut self) {
         if !self.leftovers.is_empty() {
-            // A client that has gone shows when it is read.
+            // If the client is gone, reading from it finds out.
             let _ = self.control.flush();
             self.leftovers = Vec::new();
         }
     }
 
-    /// When a session that is parked now has waited for too long.
+    /// The time at which a session that is parked now has waited too long.
     pub(crate) fn deadline(&self, why: Wait) -> Instant {
         let timeouts = &self.context.settings.config.timeouts;
         match why {
             Wait::Pause { until } => until,
             Wait::Write => Instant::now() + timeouts.write,
-            // However much a client says: it has to log in.
+            // Commands do not extend the time for the log-in.
             Wait::Idle if self.context.login.is_none() => self.since + timeouts.login,
             Wait::Idle => self.acted + timeouts.idle,
         }
@@ -206,9 +210,10 @@ impl Connection {
     pub(crate) fn close(self: Box<Self>) {
         tracing::info!(session = self.context.id, user = self.context.user(), "closed");
         let Self { mut control, context, _permit: permit, .. } = *self;
-        // A client that has gone already does not mind.
+        // The client may be gone already.
         let _ = control.flush();
-        // A client that sees its connection end may come again at once, and finds that the session no longer counts.
+        // A client may connect again as soon as its connection ends, and must find that the session
+        // no longer counts.
         drop(context);
         drop(permit);
         control.close();

@@ -1,12 +1,12 @@
-//! Queues in which addresses take turns, so that one from which very many come keeps nobody else waiting longer than for one
-//! of them.
+//! Queues in which addresses take turns, so that an address with very many entries does not make
+//! others wait for more than one of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 pub(crate) struct FairQueue<T> {
     waiting: HashMap<IpAddr, VecDeque<T>>,
-    /// Those of `waiting`, the next one first.
+    /// The addresses in `waiting`, the next one first.
     turns: VecDeque<IpAddr>,
     count: usize,
 }
@@ -22,12 +22,12 @@ impl<T> FairQueue<T> {
         self.theirs(address).push_back(one);
     }
 
-    /// For one that comes back: before all others of its address.
+    /// For an entry that returns to the queue: before all others of its address.
     pub(crate) fn push_front(&mut self, address: IpAddr, one: T) {
         self.theirs(address).push_front(one);
     }
 
-    /// Those of an address, of which there is one more from now on.
+    /// The entries of an address, of which there will be one more.
     fn theirs(&mut self, address: IpAddr) -> &mut VecDeque<T> {
         let theirs = self.waiting.entry(address).or_default();
         if theirs.is_empty() {
@@ -37,7 +37,7 @@ impl<T> FairQueue<T> {
         theirs
     }
 
-    /// The next one of an address that may have it.
+    /// Removes the next entry of an address for which `may` is true.
     pub(crate) fn pop(&mut self, may: impl Fn(IpAddr) -> bool) -> Option<(IpAddr, T)> {
         let at = self.turns.iter().position(|&address| may(address))?;
         let address = self.turns.remove(at)?;
@@ -52,12 +52,12 @@ impl<T> FairQueue<T> {
         one.map(|one| (address, one))
     }
 
-    /// Whether one waits of an address that may have it.
+    /// Whether there is an entry of an address for which `may` is true.
     pub(crate) fn has(&self, may: impl Fn(IpAddr) -> bool) -> bool {
         self.turns.iter().any(|&address| may(address))
     }
 
-    /// Takes out what `is` says, whose turn it is or not.
+    /// Removes all entries for which `is` is true, regardless of turns.
     pub(crate) fn remove(&mut self, is: impl Fn(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         for theirs in self.waiting.values_mut() {
@@ -77,7 +77,7 @@ impl<T> FairQueue<T> {
         self.count
     }
 
-    /// Too many are waiting, and `address` has its share of them.
+    /// Whether there are at least `most` entries, and `address` has its share of them.
     pub(crate) fn is_crowded(&self, address: IpAddr, most: usize) -> bool {
         let theirs = self.waiting.get(&address).map_or(0, VecDeque::len);
         self.count >= most && theirs * self.waiting.len() >= self.count

@@ -1,4 +1,8 @@
-//! Listening for control connections.
+//! The sockets that listen for control connections.
+//!
+//! The reactor owns them and accepts on its thread. Errors that concern one connection are skipped.
+//! If there are no descriptors, a reserved one serves to refuse clients with a reply; after other
+//! errors accepting pauses.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,39 +16,40 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Error, Result};
 
-/// Sessions' tokens are their numbers, which begin at 1; listeners' count down from here.
+/// The tokens of sessions are their numbers, which begin at 1. The tokens of listeners count up
+/// from here.
 pub(crate) const FIRST_LISTENER: usize = usize::MAX / 2;
 const BACKLOG: i32 = 1024;
-/// Connections that are accepted before others get attention.
+/// Connections that are accepted before other events are handled.
 const AT_ONCE: usize = 64;
-/// Pause after an error, such as too many open files, that will not be gone at once.
+/// Pause after an error that will not be gone at once, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// That connections cannot be accepted is told so often at most.
+/// The least time between two log messages about connections that cannot be accepted.
 const QUIET: Duration = Duration::from_secs(60);
-/// What clients are told for whom there is no descriptor.
+/// The reply to clients for which there is no descriptor.
 const FULL: &[u8] =
     b"421 Service busy: too many connections. Please try again later. Closing control connection.\r\n";
 
 pub(crate) struct Listeners {
     open: Vec<Listener>,
     retry_at: Option<Instant>,
-    /// A descriptor to tell clients with that there is none for them.
+    /// A descriptor that is released to accept a client and refuse it with a reply.
     reserve: Option<File>,
 }
 
 struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    /// TLS begins at once.
+    /// TLS starts at once.
     implicit: bool,
     ready: bool,
-    /// When it was told that connections cannot be accepted.
+    /// The time of the last log message about connections that cannot be accepted.
     failed: Option<Instant>,
 }
 
 impl Listener {
-    /// Says so, but not all the time.
+    /// Logs the error, but not too often.
     fn fails(&mut self, error: &io::Error) {
         let now = Instant::now();
         if self.failed.is_none_or(|since| now.duration_since(since) >= QUIET) {
@@ -55,7 +60,7 @@ impl Listener {
 }
 
 impl Listeners {
-    /// `implicit`: where TLS begins at once.
+    /// `implicit` are the addresses with implicit TLS.
     pub(crate) fn bind(addresses: &[SocketAddr], implicit: &[SocketAddr]) -> Result<Self> {
         let all = addresses.iter().map(|address| (address, false));
         let all = all.chain(implicit.iter().map(|address| (address, true)));
@@ -90,12 +95,13 @@ impl Listeners {
         self.retry_at = None;
     }
 
-    /// When to accept again even though the poller says nothing: it reports new connections only.
+    /// The time at which to accept again without an event: the poller only reports new connections.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Accepts what there is, and says whether TLS begins at once.
+    /// Accepts the waiting connections. The last argument of `accepted` says whether TLS starts at
+    /// once.
     pub(crate) fn accept(&mut self, mut accepted: impl FnMut(TcpStream, SocketAddr, bool)) {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at > now) {
@@ -116,14 +122,14 @@ impl Listeners {
                         break;
                     }
                     Err(e) if is_of_the_connection(&e) => {}
-                    // It comes also where nobody waits.
+                    // This error is also returned if no client waits.
                     Err(error) if is_of_descriptors(&error) && self.reserve.take().is_some() => {
                         let accepted = listener.socket.accept();
                         let again = match accepted {
                             Ok((mut stream, _)) => {
                                 listener.fails(&error);
                                 if !listener.implicit {
-                                    // It may be gone, and nobody waits for it.
+                                    // The client may be gone; the server does not wait for it.
                                     let _ = stream.write(FULL);
                                 }
                                 true
@@ -133,7 +139,7 @@ impl Listeners {
                                 false
                             }
                             Err(e) if is_of_the_connection(&e) => true,
-                            // Somebody else was faster.
+                            // Another thread has taken the descriptor.
                             Err(_) => {
                                 self.retry_at = Some(now + PAUSE);
                                 false
@@ -164,7 +170,7 @@ fn is_of_descriptors(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// The connection was gone before it was accepted; the next one may be well.
+/// The connection was gone before it was accepted; the next one may be usable.
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(error.kind(), K::ConnectionAborted | K::ConnectionReset | K::Interrupted | K::ConnectionRefused)
@@ -175,7 +181,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        // `[::]` means IPv4 as well.
+        // `[::]` includes IPv4.
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;

@@ -1,4 +1,5 @@
-//! Threads for log-ins: few, of lower priority than those that move data, and shared fairly among addresses.
+//! Threads for log-ins: few, of lower priority than those that move data, and shared fairly among
+//! addresses.
 
 use std::cell::Cell;
 use std::io;
@@ -11,13 +12,15 @@ use ropewalk_engine::Pool;
 use crate::host::throttle::network;
 use crate::scheduling::fair_queue::FairQueue;
 
-/// What the threads' share of a processor is worth beside a transfer that wants it, too: a third.
+/// With this nice value the threads get about a third of the share of a transfer that competes for
+/// the processor.
 const NICE: i32 = 5;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Steps of log-ins that take processor time: handshakes and passwords. Addresses take turns, so that one from which very
-/// many come keeps nobody else waiting longer than for one step of it.
+/// Runs the steps of log-ins that take processor time: handshakes and password checks. Addresses
+/// take turns, so that an address with very many steps does not make others wait for more than one
+/// of them.
 pub(crate) struct Logins {
     pool: Pool,
     waiting: Arc<Mutex<FairQueue<Job>>>,
@@ -28,7 +31,8 @@ impl Logins {
         Self { pool: Pool::new("login", threads), waiting: Arc::default() }
     }
 
-    /// Runs `job` when it is the turn of `address`. Fails only where there is no thread at all; the job is then dropped.
+    /// Runs `job` when it is the turn of `address`. This only fails if there is no thread at all;
+    /// the job is dropped then.
     pub(crate) fn spawn(&self, address: IpAddr, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let address = network(address);
         self.waiting.lock().push(address, Box::new(job));
@@ -41,12 +45,13 @@ impl Logins {
             }
         };
         self.pool.spawn(next).inspect_err(|_| {
-            // There was no thread before either, so that nobody else waits.
+            // There was no thread before, so no other job waits.
             drop(self.waiting.lock().pop(|_| true));
         })
     }
 
-    /// Nobody else from `address` should begin: at least `most` steps wait, and no address has more of them. 0: any number.
+    /// Whether no further step of `address` should start: at least `most` steps wait, and no
+    /// address has more of them. 0: no limit.
     pub(crate) fn is_crowded(&self, address: IpAddr, most: u32) -> bool {
         most > 0 && self.waiting.lock().is_crowded(network(address), most as usize)
     }
@@ -57,7 +62,8 @@ fn make_way() {
     thread_local!(static DONE: Cell<bool> = const { Cell::new(false) });
     if !DONE.replace(true) {
         let thread = Some(rustix::thread::gettid());
-        // Where the whole server makes way already, it is not to do so less. Without it things work, too.
+        // A server with an even lower priority keeps it. If this fails, the threads work with the
+        // usual priority.
         if rustix::process::getpriority_process(thread).is_ok_and(|nice| nice < NICE) {
             let _ = rustix::process::setpriority_process(thread, NICE);
         }
@@ -94,7 +100,7 @@ mod tests {
         gate.send(()).unwrap();
         let order: Vec<_> = (0..52).map(|_| done.recv_timeout(PATIENCE).unwrap()).collect();
         let place = |wanted| order.iter().position(|&one| one == wanted).unwrap();
-        // The thread may or may not have taken the first step before the others came.
+        // The thread may have taken the first step before the other jobs were added.
         assert!(place((OTHER, 0)) <= 2 && place((OTHER, 1)) <= 4, "{order:?}");
         assert!(order.iter().filter(|one| one.0 == FLOOD).map(|one| one.1).is_sorted());
         assert_eq!(logins.waiting.lock().len(), 0);

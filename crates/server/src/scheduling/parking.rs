@@ -1,4 +1,7 @@
-//! Sessions that wait, and how long they may.
+//! Parked sessions, and how long they may wait.
+//!
+//! The reactor takes sessions out when their clients act or their time is over; any thread may park
+//! a session. One lock protects the table. A session that cannot be parked is closed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -24,7 +27,7 @@ pub(crate) struct Parking {
 struct State {
     entries: HashMap<Token, Entry>,
     deadlines: BTreeSet<(Instant, Token)>,
-    /// The reactor sleeps until then or for ever; `awake` where it does not sleep.
+    /// The reactor sleeps until then, or without limit; only valid while it is `asleep`.
     sleeps_until: Option<Instant>,
     asleep: bool,
 }
@@ -34,7 +37,7 @@ impl Parking {
         Self { registry, state: Mutex::default() }
     }
 
-    /// From now on the session waits for its client, or for time to pass.
+    /// Parks the session until its client acts or its time is over.
     pub(crate) fn park(&self, host: &Host, connection: Box<Connection>, why: Wait) {
         match self.insert(host, connection, why) {
             Ok(true) => host.wake(),
@@ -43,8 +46,8 @@ impl Parking {
         }
     }
 
-    /// True if the reactor has to be woken, since it would sleep longer than this session may wait.
-    /// The connection is returned if it cannot be parked.
+    /// Returns true if the reactor has to be woken, since it would sleep longer than this session
+    /// may wait. A connection that cannot be parked is returned.
     fn insert(
         &self,
         host: &Host,
@@ -54,7 +57,7 @@ impl Parking {
         let token = Token(connection.id() as usize);
         let deadline = connection.deadline(why);
         let mut state = self.state.lock();
-        // Under the lock, so that a session is either seen by `take_all` or by this.
+        // Under the lock, so that either `take_all` or this check sees the session.
         if host.phase() != Phase::Running && !connection.control.closing() {
             drop(state);
             connection.say(421, "Service not available, closing control connection.");
@@ -71,7 +74,7 @@ impl Parking {
         Ok(state.asleep && state.sleeps_until.is_none_or(|until| deadline < until))
     }
 
-    /// The session, where it waits for something of its client's.
+    /// Takes the session out, if it waits for its client.
     pub(crate) fn take(&self, token: Token) -> Option<Box<Connection>> {
         let mut state = self.state.lock();
         let entry = state.entries.get(&token)?;
@@ -98,7 +101,7 @@ impl Parking {
         expired
     }
 
-    /// When the first session has waited long enough; the reactor sleeps until then.
+    /// The time at which the first session has waited long enough. The reactor sleeps until then.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let mut state = self.state.lock();
         state.asleep = true;

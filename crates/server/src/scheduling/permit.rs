@@ -1,4 +1,8 @@
-//! The turn of an operation that takes its time, while it runs.
+//! The permit of a running operation that can take long.
+//!
+//! It lives on the thread of the operation. While other sessions wait, an operation that moves too
+//! little loses its permit; it may continue without it, or has to end. Dropping the permit starts
+//! the session that gets it next.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -9,28 +13,28 @@ use std::time::{Duration, Instant};
 use crate::scheduling::semaphore::{FairSemaphore, LEAST, Slow, Yielded};
 use crate::session::dialogue::Permit;
 
-/// How long it is looked how much an operation moves.
+/// The interval over which the rate of an operation is measured.
 const SPAN: Duration = Duration::from_secs(2);
 
-/// Goes on to the next session, however the operation ends.
+/// Releases the permit when it is dropped, and starts the next session.
 pub(crate) struct HeldPermit<'a, T> {
     permits: &'a FairSemaphore<T>,
     /// Runs a session that has just got a permit.
     start: &'a dyn Fn(T),
     address: IpAddr,
     pace: Cell<Pace>,
-    /// The operation goes on without its turn.
+    /// Set while the operation continues without its permit.
     aside: RefCell<Option<Arc<Yielded>>>,
 }
 
 #[derive(Clone, Copy)]
 struct Pace {
-    /// When so many bytes had moved.
+    /// The time at which `bytes` bytes had moved.
     since: Instant,
     bytes: u64,
-    /// Bytes a second in the span before; not known at the beginning.
+    /// Bytes per second in the last interval; unknown at the beginning.
     rate: Option<u64>,
-    /// When the operation lost its turn, and how many bytes had moved.
+    /// The time at which the operation lost its permit, and the bytes that had moved by then.
     aside: (Instant, u64),
 }
 
@@ -57,7 +61,8 @@ impl<T> Permit for HeldPermit<'_, T> {
         match &*aside {
             Some(one) if one.must_end() => return ControlFlow::Break(()),
             Some(one) if last >= LEAST && self.permits.regain(one) => *aside = None,
-            // Clients that take their time let large buffers run empty before they take more.
+            // The rate since the permit was lost: slow clients let large buffers run empty before
+            // they take more, so a short interval says little.
             Some(one) => one.set_rate(rate(pace.aside, (now, bytes))),
             None if last < LEAST => match self.permits.make_way(self.address, last) {
                 Slow::Keeps => {}
@@ -74,7 +79,7 @@ impl<T> Permit for HeldPermit<'_, T> {
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 fn rate(from: (Instant, u64), to: (Instant, u64)) -> u64 {
     let seconds = to.0.saturating_duration_since(from.0).as_secs_f64().max(0.001);
     (to.1.saturating_sub(from.1) as f64 / seconds) as u64

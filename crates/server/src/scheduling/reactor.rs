@@ -1,4 +1,8 @@
-//! Where sessions wait for their clients, without a thread each.
+//! The thread on which idle sessions wait for their clients.
+//!
+//! It polls the listeners and all parked sessions, accepts connections, hands sessions with input
+//! to the threads of the runner, and closes those that waited too long. It returns when the server
+//! has ended, or if the system cannot poll.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +19,13 @@ use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::{admission, runner};
 
 const WAKER: Token = Token(usize::MAX);
-/// How often it is looked whether the clients of sessions that wait for their turn are still there.
+/// How often the reactor checks whether the clients of sessions that wait for a permit are still
+/// connected.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Sign = (Duration, Box<dyn FnMut() + Send>);
 
-/// Accepts connections, and waits for all that is idle: input, room for output, time.
+/// Accepts connections, and waits for input, room for output and time.
 pub(crate) struct Reactor {
     poll: Poll,
     listeners: Listeners,
@@ -39,12 +44,12 @@ impl Reactor {
         Ok((Self { poll, listeners, sign_of_life: None }, registry, waker))
     }
 
-    /// Calls `f` at least every `interval` while the reactor is well.
+    /// Calls `f` at least every `interval` while the reactor runs.
     pub(crate) fn set_sign_of_life(&mut self, interval: Duration, f: impl FnMut() + Send + 'static) {
         self.sign_of_life = Some((interval, Box::new(f)));
     }
 
-    /// Until the server has ended and no session is left.
+    /// Runs until the server has ended and no session is left.
     pub(crate) fn run(mut self, scheduler: &Arc<Scheduler>) -> Result<()> {
         let host = &*scheduler.host;
         let mut events = Events::with_capacity(1024);
@@ -115,14 +120,14 @@ impl Reactor {
     fn accept(&mut self, scheduler: &Arc<Scheduler>) {
         self.listeners.accept(|stream, peer, implicit| {
             if let Some(connection) = admission::admit(scheduler, stream, peer, implicit) {
-                // The greeting needs no thread: it is one write that does not wait.
+                // The greeting needs no thread of its own: it is one write that does not wait.
                 runner::greet(scheduler, connection);
             }
         });
     }
 }
 
-/// What time brings to a session.
+/// Handles a session whose time is over.
 fn expire(scheduler: &Arc<Scheduler>, Entry { connection, why, .. }: Entry) {
     match why {
         Wait::Idle => {

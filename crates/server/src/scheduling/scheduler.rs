@@ -1,4 +1,4 @@
-//! What runs the sessions of a server: threads, permits and the parking of idle sessions.
+//! The threads, permits and parked sessions of a server.
 //!
 //! The reactor, the runner and the admission of new connections share one scheduler. It owns each
 //! session that no thread runs: idle ones are in `parking`, ones that wait for a permit are in the
@@ -15,7 +15,7 @@ use crate::scheduling::logins::Logins;
 use crate::scheduling::parking::Parking;
 use crate::scheduling::semaphore::FairSemaphore;
 
-/// Threads for sessions beside those whose operation holds a permit.
+/// Threads for sessions in addition to those whose operation holds a permit.
 const QUICK: usize = 16;
 
 pub(crate) struct Scheduler {
@@ -50,7 +50,7 @@ impl Scheduler {
         })
     }
 
-    /// Sessions wait for a permit.
+    /// Whether sessions wait for a permit.
     pub(crate) fn has_waiting(&self) -> bool {
         self.transfers.has_waiting() || self.listings.has_waiting()
     }

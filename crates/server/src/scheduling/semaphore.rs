@@ -1,5 +1,8 @@
-//! How many operations that take their time are under way. What does not, such as log-ins and file operations, has
-//! threads of its own: clients that let their transfers stall do not keep others out.
+//! Permits for operations that can take long.
+//!
+//! Short operations, such as log-ins and file operations, need no permit and have threads of their
+//! own, so that clients that let their transfers stall do not keep others out. The state has one
+//! lock and may be used from every thread; no method waits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,11 +14,12 @@ use parking_lot::Mutex;
 use crate::host::throttle::network;
 use crate::scheduling::fair_queue::FairQueue;
 
-/// At most so many at a time; among those who wait, addresses take permits. One address has at most three quarters, so that
-/// there are some left for others, whatever it does with its own.
+/// A semaphore with at most `most` permits, for which addresses take turns. One address holds at
+/// most three quarters of them, so that some are left for others.
 ///
-/// An operation whose client takes or sends next to nothing gives its turn to one that waits, and goes on beside: as many as there
-/// are turns may do so. Beyond that, the slowest one of the address that has most of them is told to end.
+/// An operation whose client takes or sends next to nothing yields its permit to one that waits and
+/// continues without it. At most as many operations as there are permits may do so. If more are too
+/// slow, the slowest one of the address that has most of them has to end.
 pub(crate) struct FairSemaphore<T> {
     most: usize,
     per_address: usize,
@@ -29,27 +33,28 @@ struct State<T> {
     yielded: Vec<Arc<Yielded>>,
 }
 
-/// An operation that goes on without its turn.
+/// An operation that continues without its permit.
 pub(crate) struct Yielded {
     address: IpAddr,
-    /// Bytes a second.
+    /// Bytes per second.
     rate: AtomicU64,
     must_end: AtomicBool,
 }
 
-/// What becomes of a slow operation that has a turn.
+/// The result for a slow operation that holds a permit.
 pub(crate) enum Slow<T> {
-    /// It keeps its turn.
+    /// It keeps its permit.
     Keeps,
-    /// It has given its turn to the operation that waited longest for it.
+    /// It has yielded its permit to this operation, which had waited longest.
     Yields(Arc<Yielded>, T),
     Ends,
 }
 
-/// Bytes a second with which an operation keeps its turn while others wait. Whoever holds 256 turns needs 16 MiB a second.
+/// The rate in bytes per second with which an operation keeps its permit while others wait. A
+/// client with 256 permits needs 16 MiB/s.
 pub(crate) const LEAST: u64 = 64 << 10;
-/// Bytes a second with which an operation beside the turns goes on, however many there are, if its address has no more of them than
-/// others.
+/// The rate in bytes per second with which an operation continues without a permit, however many
+/// there are, if its address has no more of them than others.
 const TRICKLE: u64 = 4 << 10;
 
 impl<T> FairSemaphore<T> {
@@ -59,17 +64,18 @@ impl<T> FairSemaphore<T> {
         Self { most, per_address: most - most / 4, state: Mutex::new(state) }
     }
 
-    /// A turn, where there is one; it has to be given back.
+    /// Acquires a permit, if there is one. The caller has to release it.
     pub(crate) fn try_acquire(&self, address: IpAddr) -> bool {
         self.state.lock().try_acquire(network(address), self.per_address)
     }
 
-    /// Waits for a turn. `one` comes back with it, at once or from [`Self::release`].
+    /// Waits for a permit. `one` is returned with it, at once or by [`Self::release`].
     pub(crate) fn wait(&self, address: IpAddr, one: T) -> Option<T> {
         self.acquire_or(address, one, FairQueue::push)
     }
 
-    /// As [`Self::wait`], for one that [`Self::remove_waiting`] gave: it comes before all others of its address.
+    /// As [`Self::wait`], for one that was returned by [`Self::remove_waiting`]: it is queued
+    /// before all others of its address.
     pub(crate) fn wait_again(&self, address: IpAddr, one: T) -> Option<T> {
         self.acquire_or(address, one, FairQueue::push_front)
     }
@@ -84,12 +90,13 @@ impl<T> FairSemaphore<T> {
         None
     }
 
-    /// Ends a turn. The next one has it now.
+    /// Releases a permit. The one that is returned holds it now.
     pub(crate) fn release(&self, address: IpAddr) -> Option<T> {
         self.state.lock().release(network(address), self.per_address)
     }
 
-    /// For an operation of `address` that has a turn and moves only `rate` bytes a second: makes way for one that waits.
+    /// For an operation of `address` that holds a permit and moves only `rate` bytes per second:
+    /// yields the permit to one that waits.
     pub(crate) fn make_way(&self, address: IpAddr, rate: u64) -> Slow<T> {
         let address = network(address);
         let mut state = self.state.lock();
@@ -105,7 +112,7 @@ impl<T> FairSemaphore<T> {
                     state.yielded.push(Arc::clone(&one));
                     Slow::Yields(one, next)
                 }
-                // Those who wait are of an address that has enough.
+                // The waiting ones are of an address that has enough permits.
                 None => {
                     state.try_acquire(address, self.per_address);
                     Slow::Keeps
@@ -125,7 +132,7 @@ impl<T> FairSemaphore<T> {
         }
     }
 
-    /// An operation beside the turns is no longer slow: true if it has a turn again.
+    /// An operation without a permit is no longer slow. Returns true if it holds a permit again.
     pub(crate) fn regain(&self, one: &Arc<Yielded>) -> bool {
         let mut state = self.state.lock();
         let may = state.try_acquire(one.address, self.per_address);
@@ -135,12 +142,12 @@ impl<T> FairSemaphore<T> {
         may
     }
 
-    /// An operation beside the turns has ended.
+    /// An operation without a permit has ended.
     pub(crate) fn end_yielded(&self, one: &Arc<Yielded>) {
         self.state.lock().yielded.retain(|other| !Arc::ptr_eq(other, one));
     }
 
-    /// Those who wait no longer, as `is` says.
+    /// Removes the waiting ones for which `is` is true.
     pub(crate) fn remove_waiting(&self, is: impl Fn(&T) -> bool) -> Vec<T> {
         self.state.lock().waiting.remove(is)
     }
@@ -151,12 +158,12 @@ impl<T> FairSemaphore<T> {
 }
 
 impl Yielded {
-    /// Others wait, and there are too many that are slow.
+    /// Whether the operation has to end, since others wait and too many are slow.
     pub(crate) fn must_end(&self) -> bool {
         self.must_end.load(Ordering::Relaxed)
     }
 
-    /// It has moved so many bytes a second on average.
+    /// Sets the average rate in bytes per second.
     pub(crate) fn set_rate(&self, rate: u64) {
         self.rate.store(rate, Ordering::Relaxed);
     }
@@ -179,14 +186,14 @@ impl<T> State<T> {
         Some(next)
     }
 
-    /// Whether one that waits may have a turn that `address` gives back.
+    /// Whether one that waits may get a permit that `address` releases.
     fn may_follow(&self, address: IpAddr, per_address: usize) -> bool {
         let theirs = |of| self.held.get(&of).map_or(0, |theirs| theirs - usize::from(of == address));
         self.waiting.has(|of| theirs(of) < per_address)
     }
 
-    /// The operation to end among `one` and those beside the permits; `Some(None)` is `one` itself. `None`: none of them is too
-    /// slow.
+    /// The operation that should end, among `one` and those without a permit; `Some(None)` is `one`
+    /// itself. `None`: none of them is too slow.
     fn slowest(&self, one: &Yielded) -> Option<Option<&Arc<Yielded>>> {
         let mut counts = HashMap::from([(one.address, 1_usize)]);
         for other in self.yielded.iter().filter(|other| !other.must_end()) {
@@ -199,7 +206,7 @@ impl<T> State<T> {
         let others =
             self.yielded.iter().filter(|other| has_most(other)).map(|other| (rate(other), Some(other)));
         let own = has_most(one).then(|| (rate(one), None));
-        // Of equals, one that has been slow for longer.
+        // Of several with the same rate, the one that has been slow for longer.
         let (rate, slowest) = others.chain(own).min_by_key(|(rate, _)| *rate)?;
         (rate < least).then_some(slowest)
     }
@@ -268,7 +275,7 @@ mod tests {
         assert_eq!(next, 'a');
         assert!(!permits.try_acquire(ONE) && !permits.regain(&slow));
         assert_eq!(permits.release(OTHER), None);
-        // It is fast again, and has the turn.
+        // The operation is fast again, and holds the permit.
         assert!(permits.regain(&slow) && !permits.try_acquire(OTHER));
         assert_eq!(permits.wait(OTHER, 'b'), None);
         let (slow, _) = yielded(permits.make_way(ONE, 0));
@@ -293,7 +300,7 @@ mod tests {
         let (slow, _) = yielded(permits.make_way(ONE, 1000));
         let (slower, _) = yielded(permits.make_way(ONE, 999));
         let (slowest, _) = yielded(permits.make_way(OTHER, 0));
-        // The third address has enough turns: nobody would gain.
+        // The third address has enough permits: no waiting operation would gain.
         assert!(matches!(permits.make_way(ONE, 0), Slow::Keeps));
         assert_eq!(permits.wait(fourth, 'y'), None);
         let (last, next) = yielded(permits.make_way(ONE, LEAST - 1));
@@ -309,7 +316,7 @@ mod tests {
         slow.set_rate(LEAST);
         assert!(matches!(permits.make_way(ONE, 5000), Slow::Ends));
         permits.end_yielded(&slower);
-        // Those who wait are helped by the ones that end already.
+        // The operations that end already make room for the waiting ones.
         let (_next, x) = yielded(permits.make_way(third, 0));
         assert_eq!((x, permits.remove_waiting(|_| true).len()), ('x', 4));
         assert!(matches!(permits.make_way(third, 0), Slow::Keeps));
@@ -336,7 +343,7 @@ mod tests {
         assert_eq!((0..8).filter(|_| permits.try_acquire(ONE)).count(), 6);
         assert_eq!(permits.wait(ONE, 'a'), None);
         assert!(permits.try_acquire(OTHER) && permits.try_acquire(OTHER) && !permits.try_acquire(OTHER));
-        // What the other gives back is not for who has enough.
+        // The permit that the other address releases does not go to an address that has enough.
         assert_eq!(permits.release(OTHER), None);
         assert!(permits.try_acquire(OTHER));
         assert_eq!(permits.release(ONE), Some('a'));

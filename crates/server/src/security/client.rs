@@ -1,4 +1,4 @@
-//! What a session knows of its client, by whichever mechanism it has secured the control connection.
+//! The client of a session, by the mechanism that protects the control connection.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) enum Client {
     /// The control connection is clear.
     #[default]
     Clear,
-    /// AUTH GSSAPI was said; the first token tells of what kind it is.
+    /// AUTH GSSAPI was received. The first token determines the mechanism.
     Gssapi,
     /// RFC 2228, with certificates.
     Gsi(Box<gsi::Client>),
@@ -27,7 +27,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// A client whose connection has TLS from the beginning.
+    /// A client whose connection uses implicit TLS.
     pub(crate) fn within_tls(settings: &Settings, address: IpAddr) -> Result<Self, Failure> {
         Ok(Self::Tls(Box::new(tls::Client::new(settings.tls.as_ref(), address)?)))
     }
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// A TLS record begins GSI's handshake; Kerberos has the framing of RFC 2743.
+    /// A TLS record starts the handshake of GSI. Kerberos has the framing of RFC 2743.
     fn of_first_token(settings: &Settings, token: &[u8]) -> Result<Self, Failure> {
         if is_gss_token(&decoded(token)?) {
             return Ok(Self::Kerberos(Box::new(kerberos::Client::new(settings.kerberos.as_ref())?)));
@@ -83,7 +83,8 @@ impl Client {
         }
     }
 
-    /// One-line subject of the client's certificate, or its principal, where it has shown one that is believed.
+    /// The one-line subject of the client's certificate, or its principal, if the client has proved
+    /// it.
     pub(crate) fn subject(&self) -> Option<&str> {
         match self {
             Self::Clear | Self::Gssapi => None,
@@ -93,7 +94,7 @@ impl Client {
         }
     }
 
-    /// How lines look from now on, after AUTH or the last ADAT.
+    /// The codec for the lines of the control connection after AUTH or after the last ADAT.
     pub(crate) fn codec(&mut self, longest: usize) -> Option<Box<dyn ControlCodec>> {
         match self {
             Self::Clear | Self::Gssapi => None,
@@ -103,14 +104,14 @@ impl Client {
         }
     }
 
-    /// The handshake on the control connection is through.
+    /// The handshake on the control connection is complete.
     pub(crate) fn established(&mut self, secured: Secured) {
         if let Self::Tls(client) = self {
             client.established(secured);
         }
     }
 
-    /// How data connections of a channel are secured; `None`: not at all.
+    /// The layer that protects data connections of a channel; `None`: they are not protected.
     pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<dyn Layer>>, Failure> {
         match self {
             Self::Clear | Self::Gssapi => Ok(None),
@@ -121,7 +122,7 @@ impl Client {
     }
 }
 
-/// The bytes of an ADAT.
+/// The decoded argument of ADAT.
 fn decoded(token: &[u8]) -> Result<Vec<u8>, Failure> {
     let text = std::str::from_utf8(token).ok();
     text.and_then(|text| ropewalk_kerberos::decode_token(text).ok()).ok_or_else(|| Failure::Refused {

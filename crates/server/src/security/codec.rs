@@ -1,4 +1,8 @@
-//! How the lines of the control connection look on the wire: clear, or protected (RFC 2228).
+//! The encoding of lines on the control connection: clear, protected line by line (RFC 2228), or
+//! within TLS (RFC 4217).
+//!
+//! A codec belongs to one control connection and only transforms bytes. It does not read or write
+//! the socket. An error of `decode` ends the connection.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,36 +12,36 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_tls::{Handshake, HandshakeError, RECORD, Records, X509};
 use zeroize::Zeroize as _;
 
-/// Stands between a session and its control connection.
+/// The encoding between a session and its control connection.
 pub(crate) trait ControlCodec: Send {
-    /// Appends what is sent for a reply.
+    /// Appends the bytes to send for a reply.
     fn encode(&mut self, reply: &Reply, out: &mut Vec<u8>);
-    /// The bytes of command lines in what was received. What the security itself has to say is appended to `out`, also
-    /// before an error, which ends the connection.
+    /// Returns the bytes of command lines in the received bytes. Records of the security mechanism
+    /// itself are appended to `out`, even before an error, which ends the connection.
     fn decode<'a>(&mut self, received: &'a [u8], out: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>>;
-    /// Nothing will be sent any more.
+    /// Nothing will be sent after this.
     fn finish(&mut self, out: &mut Vec<u8>) {
         let _ = out;
     }
-    /// A handshake is under way: what comes costs CPU time.
+    /// Whether a handshake is in progress, so that input costs CPU time.
     fn is_shaking(&self) -> bool {
         false
     }
-    /// What a handshake came to, once.
+    /// Returns the result of a handshake, once.
     fn take_secured(&mut self) -> Option<Secured> {
         None
     }
 }
 
-/// What is known after a handshake.
+/// The result of a handshake.
 pub(crate) struct Secured {
     pub(crate) version: &'static str,
     pub(crate) cipher: &'static str,
-    /// The client's, where it has one that is believed.
+    /// The client's certificate, if it presented one that is trusted.
     pub(crate) certificate: Option<X509>,
 }
 
-/// Everything as it is.
+/// The clear encoding.
 pub(crate) struct ClearText;
 
 impl ControlCodec for ClearText {
@@ -54,7 +58,7 @@ impl ControlCodec for ClearText {
 pub(crate) trait Seal: Send {
     fn seal_reply(&mut self, reply: &[u8], out: &mut Vec<u8>) -> Result<(), String>;
     fn open_command(&mut self, line: &[u8]) -> Result<Vec<u8>, String>;
-    /// Gives back memory that is not needed while nothing comes.
+    /// Releases memory that is not needed while the client is silent.
     fn shrink(&mut self) {}
 }
 
@@ -82,16 +86,16 @@ impl Seal for ropewalk_kerberos::Session {
     }
 }
 
-/// Each command and each line of a reply sealed by itself (MIC, ENC, CONF; 631 to 633).
+/// Each command and each line of a reply is protected by itself (MIC, ENC, CONF; 631 to 633).
 pub(crate) struct Sealed {
     session: Box<dyn Seal>,
     lines: LineDecoder,
 }
 
 impl Sealed {
-    /// `longest`: of a command line before it is sealed.
+    /// `longest` is the length of a command line before protection.
     pub(crate) fn new(session: Box<dyn Seal>, longest: usize) -> Self {
-        // Base64, the record's own bytes, and the word before it.
+        // Base64, the overhead of the record, and the word before it.
         Self { session, lines: LineDecoder::new(Ending::Lf, longest / 3 * 4 + 1024) }
     }
 }
@@ -108,7 +112,7 @@ impl ControlCodec for Sealed {
     fn decode<'a>(&mut self, received: &'a [u8], _: &mut Vec<u8>) -> io::Result<Cow<'a, [u8]>> {
         let wrong = |e: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
         self.lines.push(received);
-        // It does not grow: what is sealed is longer.
+        // The buffer does not grow: protected text is longer.
         let mut plain = Vec::with_capacity(received.len() + self.lines.buffered());
         while let Some(line) = self.lines.next_line().map_err(|e| wrong(&e))? {
             let line = strip_telnet(line);
@@ -130,10 +134,10 @@ impl ControlCodec for Sealed {
     }
 }
 
-/// All bytes in TLS (RFC 4217), from its handshake on.
+/// All bytes are within TLS (RFC 4217), from the handshake on.
 pub(crate) struct Tls {
     state: State,
-    /// Replies that were made before the handshake is through.
+    /// Replies that were made before the handshake was complete.
     waiting: Vec<u8>,
     /// A data connection has resumed the session since the last ticket.
     used: bool,
@@ -203,7 +207,7 @@ impl ControlCodec for Tls {
                     self.state = State::Over;
                     let refused = matches!(error, HandshakeError::Certificate(_));
                     let error = wrong(&error);
-                    // Somebody was not believed, which is more than a connection that failed.
+                    // A refused certificate is distinguished from a broken connection.
                     return Err(if refused {
                         io::Error::new(io::ErrorKind::PermissionDenied, error)
                     } else {
@@ -215,14 +219,15 @@ impl ControlCodec for Tls {
         let State::Open(records) = &mut self.state else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
-        // Room for what one read brings, so that it is not copied on and left behind.
+        // Room for the result of one read, so that the buffer is not copied to grow, which would
+        // leave plain text behind.
         let mut plain = Vec::with_capacity(2 * RECORD);
         let open = records.open(fresh, &mut plain);
         out.append(&mut records.take_output());
         records.shrink();
         match open {
             Ok(true) => Ok(Cow::Owned(plain)),
-            // What came before the end counts, as on a clear connection.
+            // Commands before the end count, as on a clear connection.
             Ok(false) if !plain.is_empty() => Ok(Cow::Owned(plain)),
             Ok(false) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) => Err(wrong(&error)),
@@ -231,7 +236,7 @@ impl ControlCodec for Tls {
 
     fn finish(&mut self, out: &mut Vec<u8>) {
         if let State::Open(records) = &mut self.state {
-            // Fails only where the connection is of no use any more.
+            // This only fails if the connection can no longer be used.
             let _ = records.close(out);
         }
     }

@@ -1,4 +1,7 @@
 //! Log-in with certificates: the server's own credential, and what a session knows of its client.
+//!
+//! The authority is made from the configuration and shared by all sessions. A client belongs to one
+//! session. The gridmap is read at each log-in.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,14 +17,15 @@ use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 
 use crate::config;
 
-/// What GridFTP clients say as user when the gridmap is to decide.
+/// The user name that GridFTP clients send if the gridmap should decide.
 pub(crate) const MAPPED: &[u8] = b":globus-mapping:";
-/// RSA keys for delegated proxies that are made ahead: for so many log-ins at once.
+/// RSA keys for delegated proxies that are generated in advance, for this number of log-ins at
+/// once.
 const KEYS: usize = 32;
-/// Bytes of maps.
+/// The largest map in bytes.
 pub(crate) const LONGEST_MAP: u64 = 64 << 20;
 
-/// The server's side of all log-ins.
+/// The part of the server that all log-ins share.
 pub(crate) struct Authority {
     identity: Identity,
     trust: Arc<Trust>,
@@ -30,7 +34,7 @@ pub(crate) struct Authority {
     pools: Option<PathBuf>,
     allow_root: bool,
     keys: DelegatedKeys,
-    /// Who speaks for which virtual organisation.
+    /// The directory that defines which services may speak for which virtual organisation.
     voms: PathBuf,
 }
 
@@ -81,7 +85,7 @@ impl Authority {
         })
     }
 
-    /// The local user of an authenticated client that asked for `wanted`.
+    /// The local user of an authenticated client that requested the user `wanted`.
     pub(crate) fn user(&self, subject: &str, wanted: &[u8]) -> Result<String, Failure> {
         let denied = |text: String| Failure::LoginDenied(text);
         let map = ropewalk_files::read_map(&self.gridmap, LONGEST_MAP).map_err(|error| {
@@ -122,21 +126,21 @@ impl Authority {
     }
 }
 
-/// What a session knows of its client.
+/// The state of one client.
 #[derive(Default)]
 pub(crate) struct Client {
     acceptor: Option<Acceptor>,
-    /// Until the control connection is protected with it.
+    /// The session, until the control connection is protected with it.
     established: Option<Box<ropewalk_gsi::Session>>,
     subject: Option<String>,
-    /// The proxy that the client gave, for data connections.
+    /// The proxy that the client delegated, for data connections.
     delegated: Option<Identity>,
-    /// DCSC P.
+    /// The credential of DCSC P.
     own: Option<Identity>,
 }
 
 impl Client {
-    /// One-line subject without proxies, once authenticated.
+    /// The one-line subject without proxies, after authentication.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
@@ -198,13 +202,14 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    /// How data connections of a channel are secured; `None`: not at all.
+    /// The layer that protects data connections of a channel; `None`: they are not protected.
     pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<dyn Layer>>, Failure> {
         let Some(subject) = &self.subject else {
             return Ok(None);
         };
         if options.authentication == DataAuthentication::None {
-            // There is no key to protect with. GCT's server answers PROT with 200 all the same, and moves data in clear.
+            // There is no key to protect them with. GCT's server answers PROT with 200
+            // nevertheless, and moves the data in clear.
             return match options.protection {
                 Protection::Clear => Ok(None),
                 Protection::Safe | Protection::Private => Err(refused(
@@ -234,7 +239,8 @@ impl Client {
 }
 
 impl Authority {
-    /// Whom we believe, for the log. What a VOMS server says of them is a claim: nothing is granted on it.
+    /// Logs an authenticated client. Statements of VOMS servers are logged as claims, and no rights
+    /// follow from them.
     fn tell(&self, peer: &Peer) {
         let proxy = peer.proxy.map(|kind| kind.to_string());
         tracing::info!(
@@ -258,7 +264,7 @@ impl Authority {
     }
 }
 
-/// The server's own certificate is looked at before clients have to find out.
+/// Checks the server's own certificate before clients find that it is not valid.
 fn still_good(credential: &Credential) -> Result<(), String> {
     let (now, end, subject) = (Timestamp::now(), credential.not_after(), credential.subject());
     if end <= now {
@@ -273,7 +279,7 @@ fn still_good(credential: &Credential) -> Result<(), String> {
     Ok(())
 }
 
-/// Whom the server trusts.
+/// The certificate authorities that the server trusts.
 fn trust(config: &config::Gsi, places: &Places) -> Result<Trust, String> {
     let directory = config.authorities.clone().unwrap_or_else(|| places.authorities());
     if !directory.is_dir() {
@@ -288,7 +294,7 @@ fn trust(config: &config::Gsi, places: &Places) -> Result<Trust, String> {
     }
 }
 
-/// Where the server's own credential is.
+/// The place of the server's own credential.
 fn source(config: &config::Gsi, places: &Places) -> Result<Option<Source>, String> {
     match (&config.certificate, &config.key) {
         (Some(certificate), Some(key)) => {
@@ -300,13 +306,14 @@ fn source(config: &config::Gsi, places: &Places) -> Result<Option<Source>, Strin
     }
 }
 
-/// What keeps certificates from being believed, on either side, or soon will, where the server starts all the same.
+/// Reasons why certificates of either side are not trusted, or soon will not be, with which the
+/// server starts nevertheless.
 pub(crate) fn doubts(config: &config::Gsi) -> Vec<String> {
     let (places, now) = (Places::of_process(), Timestamp::now());
     let mut told = trust(config, &places).map(|trust| trust.doubts(now)).unwrap_or_default();
     let own = source(config, &places).ok().flatten().and_then(|source| source.load(&mut |_| None).ok());
     if let Some(credential) = own {
-        // A proxy is short-lived by its nature.
+        // A proxy is short-lived by design.
         let proxy = credential.details().proxy.is_some();
         let certificates = (!proxy).then(|| credential.certificate()).into_iter().chain(credential.chain());
         told.extend(certificates.filter_map(|certificate| validity::of_certificate(certificate, now)));
@@ -314,7 +321,7 @@ pub(crate) fn doubts(config: &config::Gsi) -> Vec<String> {
     told
 }
 
-/// The number of a user who is given by name or number.
+/// The number of a user, from its name or number.
 fn user_number(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()

@@ -1,4 +1,8 @@
-//! Log-in with Kerberos tickets: the server's keys, whose user a principal is, and what a session knows of its client.
+//! Log-in with Kerberos tickets: the server's keys, the mapping of principals to users, and what a
+//! session knows of its client.
+//!
+//! The authority is made from the configuration and shared by all sessions. A client belongs to one
+//! session. The map is read at each log-in.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,10 +20,10 @@ use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 use crate::config;
 use crate::security::gsi::{LONGEST_MAP, MAPPED};
 
-/// Where servers have their keys if nobody says otherwise.
+/// The usual place of a server's keys.
 const USUAL_KEYTAB: &str = "/etc/krb5.keytab";
 
-/// The server's side of all log-ins.
+/// The part of the server that all log-ins share.
 pub(crate) struct Authority {
     credential: Arc<Credential>,
     services: Vec<String>,
@@ -50,13 +54,13 @@ impl Authority {
         })
     }
 
-    /// The local user of an authenticated principal that asked for `wanted`.
+    /// The local user of an authenticated principal that requested the user `wanted`.
     pub(crate) fn user(&self, principal: &str, wanted: &[u8]) -> Result<String, Failure> {
         self.mapping.user(principal, wanted)
     }
 }
 
-/// Whose user a principal is.
+/// The mapping of principals to users.
 struct Mapping {
     realms: Vec<String>,
     users: BTreeMap<String, String>,
@@ -102,7 +106,7 @@ impl Mapping {
                 return Ok(users);
             }
         }
-        // An instance (`ada/admin`) is somebody else.
+        // An instance (`ada/admin`) is another principal.
         let own = principal.rsplit_once('@').filter(|(name, realm)| {
             self.realms.iter().any(|known| known == realm) && !name.contains(['/', '@', '\\'])
         });
@@ -110,7 +114,8 @@ impl Mapping {
     }
 }
 
-/// The users of a principal in the lines of a map; `None` where it is not there. A line without users has it be nobody.
+/// The users of a principal in the lines of a map; `None` if the map does not contain it. A
+/// principal in a line without users cannot log in.
 fn mapped(text: &str, principal: &str) -> Option<Vec<String>> {
     text.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
@@ -121,12 +126,13 @@ fn mapped(text: &str, principal: &str) -> Option<Vec<String>> {
     })
 }
 
-/// The keytab's file: the usual one where nothing but krb5.conf might name another.
+/// The file of the keytab: the usual one, unless the configuration or the environment names
+/// another.
 fn keytab(config: &config::Kerberos, environment: Option<OsString>) -> Result<PathBuf, String> {
     let Some(named) = config.keytab.clone().or(environment.map(PathBuf::from)) else {
         return Ok(USUAL_KEYTAB.into());
     };
-    // KIND:PLACE, unless a path begins there.
+    // The form is KIND:PLACE, unless a path begins there.
     let kind = named.to_str().filter(|text| !text.starts_with('/')).and_then(|text| text.split_once(':'));
     match kind {
         None => Ok(named),
@@ -138,9 +144,10 @@ fn keytab(config: &config::Kerberos, environment: Option<OsString>) -> Result<Pa
     }
 }
 
-/// Whoever reads the keytab can be the server. Its group may be the server's.
+/// Fails if other users can read the keytab, since they could act as the server. Its group may be
+/// the group of the server.
 fn private(path: &Path) -> Result<(), String> {
-    // What is no file is for the library to find.
+    // If there is no file, the library looks for the keytab.
     let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
     if found.mode() & 0o027 == 0 {
         return Ok(());
@@ -149,13 +156,13 @@ fn private(path: &Path) -> Result<(), String> {
     Err(format!("{}: others can read or change it (mode {mode:04o}); `chmod 600` mends it", path.display()))
 }
 
-/// What a session knows of its client.
+/// The state of one client.
 pub(crate) struct Client {
     acceptor: Option<Acceptor>,
-    /// Until the control connection is protected with it.
+    /// The session, until the control connection is protected with it.
     established: Option<Box<Session>>,
     principal: Option<String>,
-    /// For data connections.
+    /// The context for data connections.
     context: Option<Handle>,
 }
 
@@ -169,7 +176,7 @@ impl Client {
         Ok(Self { acceptor: Some(acceptor), established: None, principal: None, context: None })
     }
 
-    /// `ada@EXAMPLE`, once authenticated.
+    /// `ada@EXAMPLE`, after authentication.
     pub(crate) fn principal(&self) -> Option<&str> {
         self.principal.as_deref()
     }
@@ -178,7 +185,7 @@ impl Client {
         self.established.take()
     }
 
-    /// A token, decoded.
+    /// Processes a decoded token.
     pub(crate) fn token(&mut self, token: &[u8]) -> Result<Outcome, Failure> {
         let Some(mut acceptor) = self.acceptor.take() else {
             return Err(Failure::Refused { code: 503, text: "Send AUTH GSSAPI first.".into() });
@@ -189,7 +196,7 @@ impl Client {
                 Ok(Outcome::SecurityToken(encode_token(&out)))
             }
             Step::Done(out, mut session) => {
-                // Nothing here needs the client's tickets.
+                // The server does not need the client's tickets.
                 drop(session.take_delegated());
                 tracing::info!(
                     principal = session.peer(),
@@ -204,7 +211,7 @@ impl Client {
         }
     }
 
-    /// How data connections of a channel are secured; `None`: not at all.
+    /// The layer that protects data connections of a channel; `None`: they are not protected.
     pub(crate) fn layer(&self, options: &ChannelOptions) -> Option<Arc<dyn Layer>> {
         let protection = match options.protection {
             command::Protection::Clear => return None,
@@ -281,7 +288,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("map");
         let map = Mapping { map: Some(path.clone()), ..mapping() };
-        // A map that is not there maps nobody, not even by realm.
+        // A map that does not exist maps no principal, not even by realm.
         assert_eq!(is(&map, "bob@EXAMPLE", ":globus-mapping:"), None);
         std::fs::write(
             &path,
@@ -294,7 +301,7 @@ mod tests {
         assert_eq!(is(&map, "ada@EXAMPLE", ":globus-mapping:").as_deref(), Some("guest"));
         assert_eq!(is(&map, "ada@EXAMPLE", "ada"), None);
         assert_eq!(is(&map, "bob@EXAMPLE", "bob").as_deref(), Some("bob"));
-        // Shut out, whatever its realm.
+        // The line excludes the principal, whatever its realm.
         for wanted in [":globus-mapping:", "nobody"] {
             assert_eq!(is(&map, "nobody@EXAMPLE", wanted), None);
         }

@@ -1,4 +1,4 @@
-//! TLS (RFC 4217): the server's certificate, and what a session knows of a client that came over TLS.
+//! TLS (RFC 4217): the server's certificate, and the state of a client that came over TLS.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::config::{self, Config, SessionReuse, TlsVersion};
 use crate::security::codec::{ControlCodec, Secured, Tls};
 
-/// The certificate that the server makes for itself, in its state directory.
+/// The file in the state directory for the certificate that the server makes for itself.
 const OWN: &str = "server.pem";
 
 /// The server's side of all TLS connections. Cheap to clone.
@@ -28,7 +28,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Makes a certificate where the settings name none and there is none yet.
+    /// Makes a certificate if the settings name none and there is none yet.
     pub(crate) fn load(config: &config::Tls, hosts: &[String]) -> Result<Self, String> {
         let (certificate, key) = match files(config)? {
             Some(pair) => pair,
@@ -54,7 +54,7 @@ impl Authority {
         Ok(Self { server, reuse: config.session_reuse, users: Arc::new(config.users.clone()) })
     }
 
-    /// What is wrong with the files that the settings name. Nothing is made.
+    /// Checks the files that the settings name. No file is created.
     pub(crate) fn check(config: &config::Tls) -> Result<(), String> {
         if let Some(path) = &config.client_revocations {
             Revocations::open(path).map_err(|e| e.to_string())?;
@@ -68,7 +68,8 @@ impl Authority {
         Self::load(config, &[]).map(drop)
     }
 
-    /// Certificates and lists that have ended or soon will, with which the server starts all the same.
+    /// Certificates and revocation lists that have expired or soon will, with which the server
+    /// starts nevertheless.
     pub(crate) fn doubts(config: &config::Tls) -> Vec<String> {
         let now = Timestamp::now();
         let shown = match files(config) {
@@ -87,7 +88,7 @@ impl Authority {
         self.server.fingerprint()
     }
 
-    /// The user that a certificate stands for.
+    /// The user to which the certificate belongs.
     pub(crate) fn user(&self, subject: &str) -> Option<&str> {
         self.users.get(subject).map(String::as_str)
     }
@@ -103,13 +104,14 @@ fn files(config: &config::Tls) -> Result<Option<(PathBuf, PathBuf)>, String> {
     }
 }
 
-/// Where the certificate is that the server makes for itself.
+/// The path of the certificate that the server makes for itself.
 fn own(config: &config::Tls) -> Result<PathBuf, String> {
     if let Some(directory) = &config.state_directory {
         return Ok(directory.join(OWN));
     }
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    // systemd's comes first; its list of several is none of ours.
+    // systemd's directory comes first. A list of several directories does not come from this
+    // service.
     let found = variable("STATE_DIRECTORY")
         .or_else(|| variable("XDG_STATE_HOME").map(|state| state.join("ropewalk")))
         .or_else(|| rustix::process::geteuid().is_root().then(|| Path::new("/var/lib/ropewalk").to_owned()))
@@ -119,7 +121,7 @@ fn own(config: &config::Tls) -> Result<PathBuf, String> {
     found.map(|directory| directory.join(OWN)).ok_or_else(|| none.into())
 }
 
-/// Whether the server could make a file with this name, and the directories above it that are not there.
+/// Whether the server could create a file with this name, and the missing directories above it.
 fn can_make(path: &Path) -> Result<(), String> {
     let above = path.ancestors().skip(1).find(|above| !above.as_os_str().is_empty() && above.exists());
     let above = above.unwrap_or(Path::new("."));
@@ -150,7 +152,8 @@ pub(crate) fn host_names(config: &Config, hostname: &str) -> Vec<String> {
         for address in (hostname, 0).to_socket_addrs().into_iter().flatten() {
             add(address.ip().to_canonical().to_string());
         }
-        // The address of the route out; nothing is sent (RFC 5737, RFC 3849: nobody has these addresses).
+        // The address of the default route. Nothing is sent: these addresses are for documentation
+        // (RFC 5737, RFC 3849).
         let nobody = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])];
         for there in nobody {
             if let Ok(local) = ropewalk_transport::local_address(SocketAddr::new(there, 9)) {
@@ -164,11 +167,11 @@ pub(crate) fn host_names(config: &Config, hostname: &str) -> Vec<String> {
     names
 }
 
-/// What a session knows of a client that came over TLS.
+/// The state of a client that came over TLS.
 pub(crate) struct Client {
     authority: Authority,
     binding: Binding,
-    /// Until the control connection has it.
+    /// The handshake, until the control connection takes it.
     handshake: Option<Handshake>,
     address: IpAddr,
     certificate: Option<X509>,
@@ -190,7 +193,7 @@ impl Client {
         self.subject.as_deref()
     }
 
-    /// The user that the client's certificate stands for.
+    /// The user to which the client's certificate belongs.
     pub(crate) fn user(&self) -> Option<&str> {
         self.authority.user(self.subject.as_deref()?)
     }

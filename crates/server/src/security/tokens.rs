@@ -14,7 +14,8 @@ pub(crate) struct TokenAuthority {
     issuers: Vec<(TokenIssuer, VirtualPath)>,
 }
 
-/// Whether the password is to be taken for a token. Nothing else decides: what only looks like one is a password.
+/// Whether the password is a token. Only the user name decides: a password that looks like a token
+/// is a password.
 pub(crate) fn is_token(user: &[u8]) -> bool {
     user == TOKEN_USER
 }
@@ -47,7 +48,7 @@ impl TokenAuthority {
 }
 
 impl TokenIssuer {
-    /// The user that a token stands for.
+    /// The user to whom a token belongs.
     pub(crate) fn user_of(&self, grant: &Grant) -> Option<&str> {
         let fits = |subject: &Option<String>, group: &Option<String>| {
             subject.as_ref().is_none_or(|subject| *subject == grant.subject)

@@ -1,4 +1,7 @@
-//! A control connection: replies out, bytes of commands in, without ever waiting for the client.
+//! A control connection: replies out, bytes of commands in.
+//!
+//! No method waits for the client, except [`Control::make_room`]. The thread that runs the session
+//! owns the connection. After an error of reading or writing it can only be closed.
 
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
@@ -15,10 +18,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::security::codec::{ControlCodec, Secured};
 
-/// Replies that the client has not taken yet, beyond which it has to read before it gets more.
+/// If more bytes of replies are unread, the client has to read before it gets more.
 pub(crate) const HIGH_WATER: usize = 64 << 10;
 
-/// What control connections come over: TCP, or standard input and output.
+/// The transport of a control connection: TCP, or standard input and output.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -33,14 +36,15 @@ pub(crate) struct Control {
     registered: bool,
     /// The client has closed its side, or the connection is broken.
     ended: bool,
-    /// To be closed when everything is written.
+    /// The connection is closed when everything is written.
     closing: bool,
 }
 
-/// Replies that may wait while the session goes on with what it was told to do: they leave together.
+/// With less bytes than this, replies may wait while the session carries out its next operation, to
+/// be sent together.
 pub(crate) const FEW: usize = 1 << 10;
 
-/// What came from the client.
+/// The result of reading from the client.
 pub(crate) enum Received<'a> {
     Bytes(Cow<'a, [u8]>),
     Nothing,
@@ -61,22 +65,23 @@ impl Control {
         }
     }
 
-    /// Replies and commands look different from here on; what waits to be written stays as it is.
+    /// Changes the encoding of replies and commands. Bytes that wait to be written stay as they
+    /// are.
     pub(crate) fn set_codec(&mut self, codec: Box<dyn ControlCodec>) {
         self.codec = codec;
     }
 
-    /// Puts a reply behind those that wait to be written.
+    /// Queues a reply.
     pub(crate) fn push(&mut self, reply: &Reply) {
         self.codec.encode(reply, &mut self.out);
     }
 
-    /// What comes next is a step of a handshake, which takes CPU time.
+    /// Whether the next input is a step of a handshake, which takes CPU time.
     pub(crate) fn is_shaking(&self) -> bool {
         self.codec.is_shaking()
     }
 
-    /// What a handshake that is through came to, once.
+    /// Returns the result of a handshake that is complete, once.
     pub(crate) fn take_secured(&mut self) -> Option<Secured> {
         self.codec.take_secured()
     }
@@ -86,12 +91,12 @@ impl Control {
         self.out.len() - self.sent
     }
 
-    /// Bytes that the connection has taken.
+    /// Bytes that were written to the connection.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Writes what the connection takes; true when nothing waits any more.
+    /// Writes as much as the connection takes. Returns true if nothing is left.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while self.sent < self.out.len() {
             match self.stream.write(&self.out[self.sent..]) {
@@ -114,7 +119,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Writes until less than [`HIGH_WATER`] waits, for at most `patience`.
+    /// Writes until less than [`HIGH_WATER`] is left, for at most `patience`.
     pub(crate) fn make_room(&mut self, patience: Duration) -> io::Result<()> {
         let deadline = Instant::now() + patience;
         while !self.flush()? && self.pending() >= HIGH_WATER {
@@ -130,7 +135,7 @@ impl Control {
         Ok(())
     }
 
-    /// What has come from the client, without waiting.
+    /// Reads what the client has sent, without waiting.
     pub(crate) fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Received<'a>> {
         if self.ended {
             return Ok(Received::End);
@@ -152,7 +157,7 @@ impl Control {
         }
     }
 
-    /// The connection has no use any more but for what waits to be written.
+    /// From now on the connection is only used for the replies that wait to be written.
     pub(crate) fn close_after_output(&mut self) {
         self.closing = true;
     }
@@ -161,21 +166,22 @@ impl Control {
         self.closing
     }
 
-    /// The client has said something, or closed its side, and nobody has read so far yet.
+    /// Whether the client has sent something or closed its side since the last read.
     pub(crate) fn has_news(&self) -> bool {
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP)];
         !self.ended && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// No more input will come.
+    /// Whether no more input will come.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Ends the connection so that the last reply arrives: input that was not read would make the system reset it.
+    /// Ends the connection so that the last reply arrives: the system would reset the connection if
+    /// there were unread input.
     pub(crate) fn close(mut self) {
         self.codec.finish(&mut self.out);
-        // A client that has gone already does not mind.
+        // The client may be gone already.
         let _ = self.flush();
         let _ = self.stream.end_output();
         let mut rest = [0; 4096];
@@ -187,7 +193,8 @@ impl Control {
         }
     }
 
-    /// Have the poller report, once, when there is input, or (`output`) room for output.
+    /// Registers the connection with the poller, which reports once, when there is input, or
+    /// (`output`) room for output.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token, output: bool) -> io::Result<()> {
         let interest = if output { Interest::WRITABLE } else { Interest::READABLE };
         let source = self.stream.source();

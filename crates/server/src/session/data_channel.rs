@@ -12,52 +12,54 @@ use crate::config::Data;
 pub(crate) struct Channel {
     pub(crate) data: DataChannel,
     pub(crate) options: ChannelOptions,
-    /// The client's side connects.
+    /// The client connects.
     pub(crate) passive: bool,
-    /// Where we connect to; the client's own address where we do not.
+    /// The host to which the server connects; the client's address for a passive channel.
     pub(crate) peer: IpAddr,
-    /// Its connections begin with TLS, for which some clients wait until they have the preliminary reply (RFC 4217 section 7).
+    /// Its connections start with TLS. Some clients wait for the preliminary reply before they
+    /// start it (RFC 4217 section 7).
     pub(crate) tls: bool,
-    /// The larger of the socket buffers in bytes, where they were set.
+    /// The larger of the socket buffers in bytes, if they were set.
     pub(crate) buffer: Option<usize>,
-    /// The client may have sent data that no transfer has taken.
+    /// The client may have sent data that no transfer has received.
     pub(crate) out_of_step: bool,
 }
 
 impl Channel {
-    /// The next transfer uses connections that are there.
+    /// Whether the next transfer uses existing connections.
     pub(crate) fn is_connected(&self) -> bool {
         self.data.cached() > 0
     }
 
-    /// A transfer or listing has failed: what was sent for it must not become that of the next one. In MODE E nothing comes
-    /// for a download that was refused, and its connections stay.
+    /// Discards connections after a failed transfer or listing: data that was sent for it must not
+    /// become part of the next one. In MODE E no data comes for a download that was refused, and
+    /// its connections stay.
     pub(crate) fn tidy(&mut self) -> Option<Discarded> {
         let wrong = std::mem::take(&mut self.out_of_step) || self.options.mode == Mode::Stream;
         wrong.then(|| self.data.discard())
     }
 
-    /// As [`Self::tidy`], for an upload that no operation was made of.
+    /// As [`Self::tidy`], for an upload that was refused before it became an operation.
     pub(crate) fn decline(&mut self) -> Discarded {
         self.data.discard()
     }
 
-    /// The preliminary reply has to come before the data connection is ready.
+    /// Whether the preliminary reply has to be sent before the data connection is ready.
     pub(crate) fn replies_early(&self) -> bool {
         self.tls && !self.is_connected()
     }
 
-    /// SITE STREAMS between transfers.
+    /// Sets the number of streams between transfers (SITE STREAMS).
     pub(crate) fn set_streams(&mut self, n: u32) {
         self.data.set_parallelism(n);
     }
 
-    /// By which SITE STREAMS changes the transfer under way.
+    /// The stream control of a transfer, for SITE STREAMS.
     pub(crate) fn streams(&self) -> Option<Parallelism> {
         (self.options.mode == Mode::ExtendedBlock).then(|| self.data.parallelism())
     }
 
-    /// For connections from now on; `choice` is the client's.
+    /// Sets the congestion control of future connections; `choice` is the client's.
     pub(crate) fn set_congestion(&mut self, choice: Option<CongestionName>, config: &Data) {
         self.data.set_congestion(congestion(choice, config));
     }

@@ -1,4 +1,4 @@
-//! What operations work with.
+//! The session and the host as an operation sees them.
 
 use std::sync::Arc;
 

@@ -20,20 +20,20 @@ pub(crate) fn log_in(host: &Host, context: &Context, wanted: &[u8], failure: Opt
     });
 }
 
-/// A log-in that the session itself has refused, before there was a password or token.
+/// A log-in that the session itself has refused, before it asked for a password or token.
 pub(crate) fn log_in_refused(host: &Host, context: &Context, refused: &RefusedLogin) {
     let user: &[u8] = &refused.user;
     let line = context.audit_line("log-in", Decision::Refused).mechanism(mechanism(host, context, user));
     host.audit.write(&line.wanted(user).reason(&refused.reason));
 }
 
-/// A certificate that was shown for TLS and is not believed, for this reason.
+/// A certificate that was presented for TLS and refused for this reason.
 pub(crate) fn certificate_refused(host: &Host, context: &Context, reason: &str) {
     let line = context.audit_line("log-in", Decision::Refused).mechanism("certificate");
     host.audit.write(&line.reason(reason));
 }
 
-/// A certificate or ticket that came in a token of a handshake (ADAT) and is not believed.
+/// A certificate or ticket in a token of a handshake (ADAT) that was refused.
 pub(crate) fn token_refused(host: &Host, context: &Context, failure: &Failure) {
     let mechanism = match &context.client {
         Client::Gsi(_) => "gsi",
@@ -43,13 +43,13 @@ pub(crate) fn token_refused(host: &Host, context: &Context, failure: &Failure) {
     host.audit.write(&context.audit_line("log-in", Decision::Refused).mechanism(mechanism).because(failure));
 }
 
-/// A bearer token that ended while its session went on.
+/// A bearer token that expired during its session.
 pub(crate) fn token_expired(host: &Host, context: &Context) {
     let line = context.audit_line("command", Decision::Refused).mechanism("token");
     host.audit.write(&line.reason("the bearer token has expired"));
 }
 
-/// By what the client has shown, or is to show, who it is.
+/// The mechanism by which the client has proved its identity, or will have to.
 fn mechanism(host: &Host, context: &Context, wanted: &[u8]) -> &'static str {
     let anonymous = context.settings.config.anonymous.as_ref();
     match (&context.client, context.login.as_deref()) {
