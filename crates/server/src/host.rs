@@ -1,4 +1,4 @@
-//! What the sessions of a server share: settings, limits, logs, caches, open parts.
+//! The state that the sessions of a server share: settings, limits, logs, caches, open parts.
 //!
 //! Nothing here knows of sessions. All values may be used from every thread.
 

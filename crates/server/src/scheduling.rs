@@ -1,7 +1,7 @@
-//! Which session runs when, and on which thread.
+//! The scheduling of sessions: which one runs when, and on which thread.
 //!
-//! A session is parked in the reactor while its client is silent, and runs on a pool of threads when
-//! input arrives. Operations that can take long need a permit, for which addresses take turns.
+//! A session is parked in the reactor while its client is silent, and runs on a pool of threads
+//! when input arrives. Operations that can take long need a permit, for which addresses take turns.
 
 pub(crate) mod admission;
 pub(crate) mod connection;

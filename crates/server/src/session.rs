@@ -1,6 +1,7 @@
-//! The state of one session: its control connection, what is known of its client, its data channel.
+//! The state of one session: its control connection, its client, its data channel.
 //!
-//! One thread at a time owns a session. It passes from the reactor to a thread of the pool and back.
+//! One thread at a time owns a session. It passes from the reactor to a thread of the pool and
+//! back.
 
 pub(crate) mod context;
 pub(crate) mod control;

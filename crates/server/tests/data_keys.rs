@@ -1,4 +1,5 @@
-//! Data connections bound to their session by one-time keys, and who tries to get at them without.
+//! Data connections bound to their session by one-time keys, and attempts to get at them without a
+//! key.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -58,7 +59,7 @@ impl Site {
             gridmap: Some(at("gridmap")),
             ..Gsi::default()
         });
-        // The user of the gridmap has no account, also where root runs this.
+        // The user of the gridmap has no local account, even if root runs this.
         config.identity.mapped = false;
         config.data.connect_timeout = LIMIT;
         change(&mut config);
@@ -72,7 +73,7 @@ impl Site {
         self.directory.path().join("root").join(name)
     }
 
-    /// A session that is protected, logged in, and has data connections without DCAU.
+    /// A session that is protected and logged in, and has data connections without DCAU.
     fn log_in(&self) -> Control {
         let mut control = Control::connect(self.address);
         control.expect("AUTH GSSAPI", 334);
@@ -162,7 +163,7 @@ impl Control {
         reply
     }
 
-    /// The key goes with the PASV, in one round trip.
+    /// The key is sent with the PASV, in one round trip.
     fn bound(&mut self, number: u64) -> SocketAddr {
         self.send(&key(number));
         self.send("PASV");
@@ -247,7 +248,7 @@ fn who_comes_first_without_the_key_gets_nothing() {
         gets_nothing(rude);
         silents.push(silent);
     }
-    // The channel goes with the session, at the latest.
+    // The channel ends with the session at the latest.
     control.expect("QUIT", 221);
     silents.into_iter().for_each(gets_nothing);
 }
@@ -256,7 +257,7 @@ fn who_comes_first_without_the_key_gets_nothing() {
 fn a_neighbour_cannot_feed_an_upload() {
     let site = Site::new(|_| {});
     let mut control = site.log_in();
-    // MODE S: its whole file, before the owner's.
+    // MODE S: the whole file of the neighbour, before the owner's.
     let address = control.bound(1);
     control.send("STOR stream");
     let mut neighbour = stranger(address);
@@ -267,7 +268,8 @@ fn a_neighbour_cannot_feed_an_upload() {
     owner.finish().unwrap();
     control.ends(226);
     assert_eq!(std::fs::read(site.path("stream")).unwrap(), b"good");
-    // MODE E: a whole transfer of one block and its ends, and again on a connection that was bound before.
+    // MODE E: a whole transfer of one block and its ends, and another one on a connection that was
+    // bound before.
     control.expect("MODE E", 200);
     let block = |flags: u8, count: u64, offset: u64| {
         [&[flags][..], &count.to_be_bytes(), &offset.to_be_bytes()].concat()
@@ -306,7 +308,7 @@ fn the_server_gives_no_data_to_a_port_that_a_neighbour_has() {
     let mut got = Vec::new();
     let _ = stream.read_to_end(&mut got);
     assert!(got.len() <= 30 && got.starts_with(b"RWDK"), "{} bytes", got.len());
-    // The owner's, behind it.
+    // The owner's listener, behind it.
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
     let listener = SecureListener::new(inner, layer(2)).unwrap();
@@ -334,10 +336,10 @@ fn a_key_is_for_its_own_channel() {
     connect(2, address).unwrap().read_to_end(&mut got).unwrap();
     assert!(got == content());
     control.ends(226);
-    // Once more: it was had.
+    // The key was used before.
     let reply = control.expect(&key(2), 501);
     assert!(reply.contains("is not new"), "{reply}");
-    // What a session says in clear is no key.
+    // A key that a session sends in clear is refused.
     let mut clear = Control::connect(site.address);
     clear.expect("USER anonymous", 331);
     clear.call("PASS x");
@@ -380,7 +382,7 @@ fn streams_that_are_added_are_bound_too() {
     control.expect(&port(address), 200);
     control.send("RETR large");
     let accept = || listener.accept(Instant::now() + LIMIT).unwrap().unwrap();
-    // Nobody reads: the transfer goes on until the streams are there.
+    // The data is not read: the transfer continues until the streams are there.
     let first = accept();
     control.send("SITE STREAMS 3");
     drop((first, accept(), accept()));

@@ -1,4 +1,4 @@
-//! globus-url-copy with certificates against our server.
+//! globus-url-copy with certificates against a Ropewalk server.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ impl Site {
             required: true,
             ..Gsi::default()
         });
-        // The users of the gridmap have no accounts, also where root runs this.
+        // The users of the gridmap have no local accounts, even if root runs this.
         config.identity.mapped = false;
         config.timeouts.login_failure = Duration::from_millis(1);
         config.data.connect_timeout = Duration::from_secs(10);
@@ -70,7 +70,7 @@ impl Site {
         format!("gsiftp://localhost:{}/{path}", self.address.port())
     }
 
-    /// There and back again.
+    /// Copies a file to the server and back.
     fn round(&self, options: &[&str], versions: &str) {
         let content: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
         let (source, back) = (self.path("source"), self.path("back"));
@@ -123,7 +123,7 @@ fn who_is_not_mapped_is_refused_in_words() {
     let output = site.copy(&[], "TLS1_3_VERSION", "stranger", &site.url("file"), &to);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("CN=Nobody is not in the gridmap"), "{text}");
-    // And without a certificate.
+    // The same without a certificate.
     let clear = format!("ftp://localhost:{}/file", site.address.port());
     let output = site.copy(&[], "TLS1_3_VERSION", "proxy", &clear, &to);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! What idle sessions cost.
+//! The memory of idle sessions.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{Read as _, Write as _};
@@ -34,7 +34,7 @@ fn an_idle_session_costs_less_than_20_kib() {
         }
         stream
     };
-    // What is needed once is there.
+    // The first session allocates what is needed once.
     let first = connect();
     let before = resident();
     let sessions: Vec<_> = (0..SESSIONS).map(|_| connect()).collect();

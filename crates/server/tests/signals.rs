@@ -1,4 +1,4 @@
-//! The server as a service: signals, and the dialogue with systemd.
+//! The server as a service: signals, and the notifications for systemd.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -30,7 +30,7 @@ struct Service {
     process: Child,
     address: SocketAddr,
     systemd: UnixDatagram,
-    /// Open, so that the process can write.
+    /// Kept open, so that the process can write.
     _output: std::io::Lines<BufReader<std::process::ChildStdout>>,
     _directory: tempfile::TempDir,
 }
@@ -63,7 +63,7 @@ impl Service {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Waits until systemd has been told this.
+    /// Waits until systemd has received this state.
     fn told(&self, state: &str) {
         let mut buffer = [0; 1000];
         loop {

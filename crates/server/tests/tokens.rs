@@ -26,7 +26,7 @@ struct Host {
 }
 
 impl Host {
-    /// `issuer`: more settings of the one issuer.
+    /// `issuer` has further settings of the only issuer.
     fn new(issuer: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -60,7 +60,7 @@ impl Host {
         self.directory.path().join("root").join(name)
     }
 
-    /// What was refused by the audit trail, one JSON object a line.
+    /// The refusals in the audit trail, one JSON object per line.
     fn refusals(&self) -> String {
         let all = std::fs::read_to_string(self.path("../audit")).unwrap();
         all.split_inclusive('\n').filter(|line| line.contains(r#""decision":"refused""#)).collect()
@@ -87,7 +87,7 @@ impl Host {
         Client(BufReader::new(stream))
     }
 
-    /// Logged in with these scopes.
+    /// Logs in with these scopes.
     fn with_scopes(&self, scopes: &str) -> Client<SslStream<TcpStream>> {
         let mut client = self.secured();
         client.log_in(&token(json!({"scope": scopes})), "230");
@@ -107,7 +107,7 @@ fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// A good one of now, with changes.
+/// A valid token with changes.
 fn token(changes: Value) -> String {
     let mut claims = with(json!({"iat": seconds(), "nbf": seconds(), "exp": seconds() + 3600}));
     for (name, value) in changes.as_object().unwrap() {
@@ -199,7 +199,7 @@ fn a_token_in_clear_is_refused_before_it_is_sent() {
     let mut client = host.clear();
     assert!(client.command("USER :token:", "530").contains("send AUTH TLS first"));
     client.command(&format!("PASS {}", token(json!({}))), "503");
-    // Nor does it get in as the password of a name that was said before.
+    // The token is not accepted as the password of a user that was named before.
     client.command("USER vo", "331");
     client.command("USER :token:", "530");
     client.command(&format!("PASS {}", token(json!({}))), "503");
@@ -214,7 +214,7 @@ fn log_in_and_log_ins_that_fail() {
     host.secured().log_in(&token(json!({})), "230");
     for (changes, reason) in [
         (json!({"exp": seconds() - 600}), "it expired 10 min ago"),
-        // Some seconds more, for a host that is slow today.
+        // Some more seconds, for a slow host.
         (json!({"nbf": seconds() + 3600 + 50}), "it is not valid before 60 min from now"),
         (json!({"aud": "https://other.example"}), "it is for \"https://other.example\""),
         (json!({"iss": "https://evil.example"}), "not one that this server trusts"),
@@ -251,11 +251,12 @@ fn users_of_subjects_and_groups() {
         nobody.starts_with("530") && nobody.contains("No user is set up here for the subject \"eve\""),
         "{nobody}"
     );
-    // Without scopes: all that the user may.
+    // Without scopes the session may do all that the user may.
     let mut client = host.secured();
     client.log_in(&token(json!({"scope": "openid"})), "230");
     assert_eq!(client.get("RETR /database"), "secret");
-    // One that says what may be done elsewhere says what may be done here: nothing (WLCG Common JWT Profiles 1.3, 2.2.3).
+    // A token whose scopes are for other services permits nothing here (WLCG Common JWT Profiles
+    // 1.3, 2.2.3).
     for scope in ["compute.create", "openid compute.read", "storage.poll:/"] {
         let reply = host.secured().log_in(&token(json!({"scope": scope})), "530");
         assert!(reply.contains("no scope of storage"), "{reply}");
@@ -271,7 +272,7 @@ fn whole_checksums_are_attributes() {
         client.command(&format!("CKSM MD5 0 -1 {path}"), "213");
         client.command(&format!("SIZE {path}"), "213");
         client.refused(&format!("RETR {path}"));
-        // Of single bytes they would be the content.
+        // Sums of single bytes would reveal the content.
         for range in ["0 1", "1 -1", "0 3", "0 100"] {
             client.command(&format!("CKSM MD5 {range} {path}"), "5");
         }
@@ -282,7 +283,7 @@ fn whole_checksums_are_attributes() {
     std::os::unix::fs::symlink("there", host.path("up/other")).unwrap();
     client.command("CKSM MD5 0 -1 /up/link", "5");
     client.command("CKSM MD5 0 -1 /up/other", "213");
-    // To know where copies of a file are is not to see it.
+    // A permission for checksums does not permit seeing the file.
     let mut client = host.with_scopes("storage.poll:/data storage.read:/up");
     client.command("SIZE /data/file", "5");
     client.command("CKSM MD5 0 -1 /data/file", "5");
@@ -314,7 +315,7 @@ fn reading_by_whole_path_segments() {
     client.command("RNTO /data/other", "5");
     client.refused("STOR /data/new");
     client.refused("STOR /data/file");
-    // The way there is shown, and nothing beside it.
+    // The directories on the path are shown, and nothing beside it.
     let top = client.get("MLSD /");
     assert!(top.contains(" data\r\n") && !top.contains("database") && !top.contains(" up\r\n"), "{top}");
     // Links lead no further than paths do.
@@ -353,7 +354,7 @@ fn creating_without_replacing() {
     client.command("RNFR /up/renamed", "350");
     client.command("RNTO /data/renamed", "5");
     client.refused("STOR /upper");
-    // Parents that are missing, and nothing else beside them.
+    // Missing parents are created, and nothing else beside them.
     client.command("MKD /made", "257");
     client.command("MKD /made/of", "257");
     client.command("MKD /made/up", "5");
@@ -369,7 +370,7 @@ fn creating_without_replacing() {
     }
 }
 
-/// What may not be replaced or removed must not become so by another name.
+/// A file that may not be replaced or removed must not become so under another name.
 #[test]
 fn other_names_do_not_make_created_files_replaceable() {
     let host = Host::usual();
@@ -378,7 +379,7 @@ fn other_names_do_not_make_created_files_replaceable() {
         client.command("RNFR /up/there", "350");
         assert!(client.command(&format!("RNTO {name}"), "553").contains("storage.modify"), "{name}");
     }
-    // A link in the place of an unfinished upload, or of its journal.
+    // A link in the place of a part file, or of its journal.
     for name in ["part", "journal"] {
         client.command(&format!("SITE SYMLINK there /up/.x.ropewalk-{name}"), "250");
         client.refused(&format!("STOR /up/.x.ropewalk-{name}"));
@@ -386,7 +387,7 @@ fn other_names_do_not_make_created_files_replaceable() {
     let _data = client.data();
     client.command("STOR /up/x", "");
     drop(client);
-    // The program's own clients give uploads their names by themselves.
+    // The program's own client renames its uploads by itself.
     let mut client = host.with_scopes("storage.create:/up");
     client.put("/up/.y.ropewalk-part", "whole");
     client.command("RNFR /up/.y.ropewalk-part", "350");
@@ -395,7 +396,7 @@ fn other_names_do_not_make_created_files_replaceable() {
     assert_eq!(std::fs::read_to_string(host.path("up/y")).unwrap(), "whole");
 }
 
-/// Of two uploads to one name at the same time, the later one must not replace the earlier one.
+/// Of two simultaneous uploads to one name, the later one must not replace the earlier one.
 #[test]
 fn creating_at_the_same_time() {
     let host = Host::usual();
@@ -423,7 +424,7 @@ fn modifying() {
     client.command("RNTO /up/there", "250");
     client.command("DELE /up/there", "250");
     client.refused("RETR /up/there");
-    // What may not be read does not become readable by another name.
+    // A file that may not be read does not become readable under another name.
     client.put("/up/new", "new");
     client.command("RNFR /up/new", "350");
     client.command("RNTO /data/new", "5");

@@ -163,8 +163,8 @@ pub(super) mod bytes {
         }
     }
 
-    /// A size whose unit ends with `B` alone is refused, because `MB` can mean a power of 1000 or of
-    /// 1024.
+    /// A size whose unit ends with `B` alone is refused, because `MB` can mean a power of 1000 or
+    /// of 1024.
     fn parse(text: &str) -> Option<u64> {
         let unit = read::unit(text).to_ascii_lowercase();
         let clear = unit == "b" || unit.ends_with("ib") || !unit.ends_with('b');

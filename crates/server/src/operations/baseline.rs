@@ -1,4 +1,5 @@
-//! SITE PROFILE BASELINE: what parts of this host reach by themselves, for those who may take profiles.
+//! SITE PROFILE BASELINE: the rates of disks and processors of this host, for accounts that may
+//! take profiles.
 
 use std::os::fd::BorrowedFd;
 
@@ -17,10 +18,11 @@ use crate::host::profiling::{Slot, StartError};
 use crate::measurements::{DiskRate, IperfError};
 use crate::session::job::Job;
 
-/// What is left of a disk's free space, as a part of it: nobody is to run out of it meanwhile.
+/// At most this fraction of a disk's free space is written, so that other programs do not run out
+/// of space.
 const SPARED: u64 = 10;
 
-/// The right to keep this host busy, which is that to a profile.
+/// The permit to keep this host busy, which is one for a profile.
 fn slot(job: &Job<'_>) -> Result<Slot, Failure> {
     let most = job.context.settings.config.profiling.at_once;
     job.host.profiling.slot(most).ok_or_else(|| Failure::Busy(StartError::TooMany(most).to_string()))
@@ -37,7 +39,7 @@ fn answer(rate: Result<DiskRate, String>) -> Result<ProfileAnswer, Failure> {
     }
 }
 
-/// Reads the file as the session's user may, for a few seconds.
+/// Reads the file with the rights of the session's user, for a few seconds.
 pub(super) fn read(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswer, Failure> {
     let _slot = slot(job)?;
     let login = job.context.login()?;
@@ -55,13 +57,14 @@ pub(super) fn read(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswe
     answer(measurements(job)?.read_disk(descriptor))
 }
 
-/// Writes a file beside the one that is named, which need not exist, as the session's user may. It has lost its name before
-/// anything is written: nothing is left of it, whatever happens.
+/// Writes a file beside the path, which need not exist, with the rights of the session's user. The
+/// name of the file is removed before anything is written, so that nothing is left of it in any
+/// case.
 pub(super) fn write(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnswer, Failure> {
     let _slot = slot(job)?;
     let login = job.context.login()?;
     let acting = login.acting()?;
-    // An upload makes the directories that are missing where the nearest one is.
+    // An upload creates missing directories in the nearest one that exists.
     let mut directory = path.clone();
     let is_directory = |path: &VirtualPath| {
         let place = login.existing(path, Access::Create).ok()?;
@@ -72,7 +75,7 @@ pub(super) fn write(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnsw
     }
     let name = format!(".ropewalk-baseline-{:x}-{}", job.context.id, std::process::id());
     let path = directory.child(name.as_bytes()).map_err(|_| system(Errno::NAMETOOLONG, "open"))?;
-    // Both: it is removed as well.
+    // Both rights are needed, since the file is removed as well.
     let place = login.entry(&path, Access::Create)?;
     login.entry(&path, Access::Write)?;
     let parent = place.parent().unwrap_or_else(VirtualPath::root);
@@ -91,7 +94,7 @@ pub(super) fn processor(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
     Ok(ProfileAnswer::Processor { checksum: rates.checksum, encryption: rates.encryption })
 }
 
-/// For one test, at the address of the control connection.
+/// Starts iperf3 for one test, at the address of the control connection.
 pub(super) fn iperf(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
     let config = &job.context.settings.config;
     let refused = |text: String| Err(Failure::Refused { code: 550, text });
@@ -99,7 +102,7 @@ pub(super) fn iperf(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
         return refused("This server runs no iperf3 (profiling.iperf3 in its settings).".into());
     }
     let (address, ports) = (config.data.interface.unwrap_or(job.context.local.ip()), config.data.ports);
-    // The last one's port may be the only one.
+    // The port of the last server may be the only one in the range.
     job.context.iperf = None;
     let most = config.profiling.at_once;
     let Some(slot) = job.host.profiling.iperf_slot(most) else {

@@ -1,7 +1,9 @@
-//! Socket buffers of data connections: as the client fixed them (SBUF), or by what is known of the path (ABUF, GFD.20).
+//! Socket buffers of data connections: the sizes that the client set (SBUF), or sizes that suit the
+//! path (ABUF, GFD.20).
 //!
-//! ABUF is passive here: no bytes are sent to try sizes out. What earlier transfers and the control connection have shown
-//! of the path is compared with the kernel's limits ([`ropewalk_tuning::buffers::advise`]).
+//! ABUF is passive here: no bytes are sent to try sizes out. The path as earlier transfers and the
+//! control connection have shown it is compared with the kernel's limits
+//! ([`ropewalk_tuning::buffers::advise`]).
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -16,12 +18,12 @@ use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 use crate::host::routes::Routes;
 use crate::session::job::Job;
 
-/// A shorter transfer says nothing of what a path can carry.
+/// A shorter transfer does not show what a path can carry.
 const TELLING: u64 = 1 << 20;
-/// The kernel's way to say that it has no round-trip time yet is one of more than an hour.
+/// The kernel reports a round trip of more than an hour if it has not measured one.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// SO_SNDBUF and SO_RCVBUF of connections to be made; `None` leaves one to autotuning.
+/// SO_SNDBUF and SO_RCVBUF of future connections; `None` leaves the size to autotuning.
 #[derive(Clone, Copy)]
 pub(super) struct Buffers {
     pub(super) send: Option<usize>,
@@ -29,7 +31,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// For a channel with this peer.
+    /// The buffers of a channel with this peer.
     pub(super) fn choose(job: &Job<'_>, options: &ChannelOptions, peer: IpAddr) -> Self {
         let most = job.context.settings.config.data.max_socket_buffer;
         let size = |bytes: Option<u64>| bytes.map(|n| usize::try_from(n.min(most)).unwrap_or(usize::MAX));
@@ -45,15 +47,16 @@ impl Buffers {
         }
     }
 
-    /// The larger of those that are set.
+    /// The larger of the sizes that are set.
     pub(super) fn larger(self) -> Option<usize> {
         self.send.max(self.receive)
     }
 }
 
-/// ABUF: what the client is told.
+/// The reply to ABUF.
 pub(super) fn report(job: &Job<'_>, ceiling: u64) -> String {
-    // What nobody sets the data plane does, there.
+    // Within the host, the data plane sets the sizes that neither the client nor the settings
+    // choose.
     let within = format!("within this host set to {} KiB, otherwise ", LOCAL_BUFFER >> 10);
     let within = if job.context.peer.ip() == job.context.local.ip() { &within } else { "" };
     if ceiling == 0 {
@@ -71,7 +74,7 @@ pub(super) fn report(job: &Job<'_>, ceiling: u64) -> String {
     format!("{text}.")
 }
 
-/// For the send and the receive buffer.
+/// The advice for the send buffer and for the receive buffer.
 fn advice(job: &Job<'_>, peer: IpAddr, ceiling: u64) -> Result<[Advice; 2], String> {
     let ceilings = Ceilings::read().map_err(|error| {
         tracing::warn!(%error, "buffers are left to the kernel");
@@ -83,7 +86,7 @@ fn advice(job: &Job<'_>, peer: IpAddr, ceiling: u64) -> Result<[Advice; 2], Stri
             TcpInfo::of(job.dialogue.control.as_fd()).and_then(|info| least_rtt(&PathStats::from(&info)));
         path.rtt = path.rtt.into_iter().chain(control).min();
     }
-    // Where no socket can be made there will be no connection either.
+    // If no socket can be made, there will be no connection either.
     let [send, receive] = least_buffers().unwrap_or_default();
     let sides = [(Side::Send, ceilings.send, send), (Side::Receive, ceilings.receive, receive)];
     Ok(sides.map(|(side, limits, setsockopt_min)| {
@@ -124,16 +127,16 @@ fn least_rtt(stats: &PathStats) -> Option<Duration> {
     stats.min_rtt.filter(known).or(stats.rtt.filter(known))
 }
 
-/// What the connections of a transfer show of the path, while it goes on.
+/// The path as the connections of a transfer show it.
 pub(super) struct Sight {
     sends: bool,
-    /// When connections were looked at last, and the bytes that each had received.
+    /// The time of the last look, and the bytes that each connection had received by then.
     before: Option<(Instant, Vec<(u64, u64)>)>,
     best: Option<(IpAddr, Path)>,
 }
 
 impl Sight {
-    /// Connections are looked at so often.
+    /// The time between two looks.
     const INTERVAL: Duration = Duration::from_secs(1);
 
     pub(super) fn new(sends: bool) -> Self {
@@ -148,7 +151,7 @@ impl Sight {
         for flow in flows {
             let rate = if self.sends { flow.stats.delivery_rate } else { self.received(flow, now) };
             let seen = Path { rtt: least_rtt(&flow.stats), rate: rate.filter(|rate| *rate > 0) };
-            // Those of other peers, where several stripes are sent to, are like it.
+            // Connections to other peers, if there are several stripes, count for the same path.
             let (_, best) = self.best.get_or_insert((canonical(flow.peer.ip()), Path::default()));
             best.rtt = best.rtt.into_iter().chain(seen.rtt).min();
             best.rate = best.rate.max(seen.rate);
@@ -156,19 +159,19 @@ impl Sight {
         self.before = Some((now, flows.iter().map(|flow| (flow.id, flow.bytes)).collect()));
     }
 
-    /// Bytes a second since the last look, or since the connection was made.
+    /// Bytes per second since the last look, or since the connection was made.
     fn received(&self, flow: &Flow, now: Instant) -> Option<u64> {
         let known = self.before.as_ref().and_then(|(at, bytes)| {
             let (_, bytes) = bytes.iter().find(|(id, _)| *id == flow.id)?;
             Some((now.duration_since(*at), *bytes))
         });
         let (time, before) = known.unwrap_or((flow.age, 0));
-        // Shorter than this, it is noise.
+        // A shorter interval gives noise.
         let time = Some(time).filter(|time| *time >= Self::INTERVAL / 10)?;
         Some((flow.bytes.saturating_sub(before) as f64 / time.as_secs_f64()) as u64)
     }
 
-    /// The transfer has ended: what has been seen is kept.
+    /// Keeps what was seen, after the transfer has ended.
     pub(super) fn tell(&self, routes: &Routes, bytes: u64) {
         if bytes >= TELLING
             && let Some((peer, path)) = self.best
@@ -177,7 +180,7 @@ impl Sight {
         }
     }
 
-    /// Whether a last look is worth it.
+    /// Whether a last look is useful.
     pub(super) fn telling(bytes: u64) -> bool {
         bytes >= TELLING
     }

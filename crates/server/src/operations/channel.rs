@@ -1,4 +1,4 @@
-//! Making data channels.
+//! Creation of data channels, and their protection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::session::context::Context;
 use crate::session::data_channel::{Channel, congestion};
 use crate::session::job::Job;
 
-/// PASV and its kin: listens, and gives the address for the client.
+/// PASV and related commands: listens, and returns the address for the client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
-    // The old channel's port may be the only one in the range.
+    // The port of the old channel may be the only one in the range.
     job.context.channel = None;
     let third_party = job.context.login()?.account.third_party;
     let buffers = Buffers::choose(job, &listen.channel, job.context.peer.ip());
@@ -39,7 +39,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     settings.only_from = (!third_party).then_some(context.peer.ip());
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let mut data = DataChannel::passive(listener, settings, pool, budget);
-    // A pipe that nobody fills or empties must not keep a turn.
+    // A pipe that no program fills or empties must not hold a permit.
     data.set_patient(false);
     let address = SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port());
     context.channel = Some(Box::new(Channel {
@@ -55,7 +55,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     Ok(vec![address])
 }
 
-/// PORT and its kin: remembers where to connect to.
+/// PORT and related commands: stores the addresses to connect to.
 pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     job.context.channel = None;
     let third_party = job.context.login()?.account.third_party;
@@ -76,7 +76,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
-    // A peer that takes data from the address that it knows only must see that one.
+    // A peer may only accept data from the address that it knows.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
     let settings = channel_settings(context, &connect.channel, options);
@@ -101,8 +101,8 @@ pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channe
     let sends = direction == Direction::Retrieve;
     if channel.options.mode == Mode::ExtendedBlock && !channel.passive && !sends {
         job.context.channel = Some(channel);
-        // In MODE E the sender connects (GFD.20 section 3.4). The text is that of GCT. A sender that
-        // listens is the extension PassiveSender of Ropewalk.
+        // In MODE E the sender connects (GFD.20 section 3.4). The text is that of GCT. A sender
+        // that listens is the extension PassiveSender of Ropewalk.
         return Err(Failure::NoDataChannel("globus_gridftp_server_register_read failed.".into()));
     }
     // The sender determines the number of streams.
@@ -110,7 +110,7 @@ pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channe
     Ok(channel)
 }
 
-/// What makes the data connections of a channel. `secret`: nobody can listen to the control connection.
+/// The driver for the data connections of a channel. `secret`: the control connection is encrypted.
 fn driver(
     host: &Host,
     context: &Context,
@@ -119,7 +119,8 @@ fn driver(
 ) -> Result<Arc<dyn Driver>, Failure> {
     let plain = Arc::clone(&host.driver);
     let layer = context.client.layer(options)?;
-    // With PROT S of Kerberos, who connects first has proved nothing and can read: that takes a data key.
+    // With PROT S of Kerberos, a client that connects first has proved nothing and can read the
+    // data. This requires a data key.
     let first_comers = matches!(context.client, Client::Kerberos(_))
         && options.protection == Protection::Safe
         && options.key.is_none();
@@ -128,7 +129,7 @@ fn driver(
     if !private && (all || context.login()?.protection == RequiredProtection::Data) {
         let who = if all { "This server" } else { "This account" };
         return Err(Failure::Refused {
-            // RFC 4217 section 9: the connection cannot be opened as it is protected now.
+            // RFC 4217 section 9: the connection cannot be opened with the current protection.
             code: 521,
             text: match context.client {
                 Client::Kerberos(_) => {
@@ -158,7 +159,7 @@ fn driver(
     {
         tracing::warn!(session = context.id, peer = %context.peer, "data channel without a key refused");
         return Err(Failure::Refused {
-            // RFC 4217 section 9: the connection cannot be opened as it is protected now.
+            // RFC 4217 section 9: the connection cannot be opened with the current protection.
             code: 521,
             text: "Data connections must be secured here: send PROT P, DCAU A or SITE DATAKEY.".into(),
         });
@@ -181,7 +182,7 @@ fn permitted(client: IpAddr, address: SocketAddr, third_party: bool, privileged:
     if ip != client && !third_party {
         return Err(format!("this account may send data to {client} only, not to {ip}."));
     }
-    // Services of this host that are there for this host only.
+    // Services on loopback are for this host only.
     if ip.is_loopback() && !client.is_loopback() {
         return Err(format!("{ip} is an address of this host alone."));
     }
@@ -259,7 +260,7 @@ mod tests {
         {
             assert!(!check("192.0.2.1", nowhere, true, true), "{nowhere}");
         }
-        // A client elsewhere does not get at what listens on loopback.
+        // A remote client cannot reach services on loopback.
         for loopback in ["127.0.0.1:5000", "127.9.9.9:5000", "[::1]:5000"] {
             assert!(!check("192.0.2.1", loopback, true, true), "{loopback}");
             assert!(check("127.0.0.1", loopback, true, false), "{loopback}");

@@ -1,4 +1,4 @@
-//! CKSM: checksums of files, or parts of them.
+//! CKSM: checksums of files and of ranges of files.
 
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
@@ -31,7 +31,7 @@ pub(super) fn checksum(job: &mut Job<'_>, path: &VirtualPath, wanted: &Wanted) -
     if metadata.kind == Kind::Directory {
         return Err(system(Errno::ISDIR, "open"));
     }
-    // To read it would change it, and might take for ever.
+    // Reading a pipe would change it, and might take forever.
     if metadata.kind != Kind::File {
         let text = "What is no regular file has no checksum.".to_owned();
         return Err(Failure::Refused { code: 550, text });

@@ -1,4 +1,8 @@
-//! Where an upload goes: a part file that gets its name at the end, or the file itself.
+//! The destination of an upload: a part file that gets its name at the end, or the file itself.
+//!
+//! [`Plan`] decides how an upload is written, from the command and from what an earlier upload has
+//! left. [`Destination`] is the open file. It belongs to the thread of the session, but blocks are
+//! recorded from the threads of the streams. An upload that fails leaves its part file for a retry.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -20,9 +24,9 @@ use crate::config::{Files, Fsync};
 use crate::failure::failure;
 use crate::host::parts::{Appending, Appends, SharedParts};
 
-/// Where systems end to count bytes of a file.
+/// The largest offset that systems can address.
 const LONGEST: u64 = i64::MAX as u64;
-/// What an owner needs to go on with a file.
+/// The permissions that an owner needs to resume an upload.
 pub(super) const OWNERS: u32 = 0o600;
 
 /// How an upload is written.
@@ -30,7 +34,7 @@ pub(super) struct Plan {
     way: Way,
     /// File offset of the transfer's offset 0.
     pub(super) origin: u64,
-    /// What is there already, as file offsets.
+    /// The ranges that exist already, as file offsets.
     pub(super) present: RangeSet,
     /// The file is new: bytes that are not written are zero.
     pub(super) fresh: bool,
@@ -40,21 +44,22 @@ pub(super) struct Plan {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
-    /// Into the file itself; what was in it goes where `truncate`.
+    /// Into the file itself, which is truncated first if `truncate`.
     InPlace { truncate: bool },
     /// Into a new part file.
     Part,
-    /// Into the part file that an earlier upload left.
+    /// Into the part file of an earlier upload.
     Continue(Option<JournalKey>),
     /// The path is itself that of a part file.
     AsPart { resume: bool },
-    /// The path is itself that of a part file, into which ranges are put, maybe by several sessions at a time (ESTO).
+    /// The path is itself that of a part file into which several sessions may put ranges (ESTO).
     Shared,
 }
 
 impl Plan {
-    /// After a crash of the machine this can read all of an unfinished file; `progress` can stop it by an error. `told`: the
-    /// session has asked for the size of what is there.
+    /// Chooses how to write the upload. After a crash of the machine this may read all of a part
+    /// file; `progress` can stop it by an error. `told`: the session has asked for the size of the
+    /// file.
     pub(super) fn choose(
         store: &Arc<dyn Store>,
         place: &VirtualPath,
@@ -86,7 +91,7 @@ impl Plan {
         let size = existing.map_or(0, |metadata| metadata.size);
         let (origin, present) = Self::offsets(transfer, size)?;
         if present.end() > size {
-            // With holes instead, the file would be wrong and nobody would know.
+            // With holes instead, the file would be wrong and no side would notice.
             return Err(Failure::Refused {
                 code: 554,
                 text: format!(
@@ -111,7 +116,7 @@ impl Plan {
         })
     }
 
-    /// Where an earlier upload to this name was broken off and this one goes on with it.
+    /// The plan of an upload that resumes an earlier one to this name.
     fn continued(
         store: &Arc<dyn Store>,
         place: &VirtualPath,
@@ -120,7 +125,7 @@ impl Plan {
         told: bool,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Option<Self>, Failure> {
-        // Before anything is done to it.
+        // The state before anything is done to the part file.
         let left = store.stat(&part_name(place), false);
         let Some(part) = PartFile::interrupted(store, place, progress).map_err(failure)? else {
             return Ok(None);
@@ -129,17 +134,20 @@ impl Plan {
         let has_all = present.iter().all(|range| part.present.contains(range));
         let continues = match (existing, transfer.mode) {
             _ if !has_all => false,
-            // An ESTO that goes on exactly where the part ends; others fill a file of their own.
+            // An ESTO that continues exactly at the end of the part file. Other ones fill a file of
+            // their own.
             (None, Mode::Stream) if transfer.adjust.is_some() => origin == part.present.prefix(),
             (None, Mode::ExtendedBlock) if transfer.adjust.is_some() => false,
             (None, _) => true,
             (Some(_), _) if transfer.append || transfer.adjust.is_some() || present.is_empty() => false,
-            // Restart markers were told of the part. In MODE S they come from SIZE, which told of the file.
+            // Restart markers referred to the part file. In MODE S they come from SIZE, which
+            // reported the file.
             (Some(_), Mode::ExtendedBlock) => true,
             (Some(metadata), Mode::Stream) => present.end() != metadata.size,
         };
-        // SIZE told of the file that is to be replaced: what comes is the rest of another one. Who has not asked, and comes
-        // long after that upload, adds to the file (a log, say).
+        // SIZE reported the file that would be replaced, so the data is the rest of another one. A
+        // client that has not asked, and comes long after that upload, appends to the file (a log,
+        // for instance).
         if let Some(metadata) = existing
             && !continues
             && transfer.mode == Mode::Stream
@@ -176,8 +184,8 @@ impl Plan {
         }))
     }
 
-    /// Makes zeros of what an older upload has left where this one and its client say nothing of it: these are holes, as in
-    /// a new file.
+    /// Writes zeros over data of an older upload for which neither this one nor its client has
+    /// ranges: these are holes, as in a new file.
     pub(super) fn clear(&self, destination: &Destination, received: &RangeSet, length: u64) -> Result<()> {
         let Destination::Part(part) = destination else { return Ok(()) };
         if self.fresh {
@@ -197,7 +205,8 @@ impl Plan {
         Ok(())
     }
 
-    /// The transfer's origin and what it says is there, both in the file; `size` is where APPE begins.
+    /// The origin of the transfer and the ranges that it has already, both as file offsets. APPE
+    /// begins at `size`.
     fn offsets(transfer: &Transfer, size: u64) -> std::result::Result<(u64, RangeSet), Failure> {
         let origin = if transfer.append { size } else { transfer.adjust.unwrap_or(0) };
         let beyond =
@@ -209,7 +218,7 @@ impl Plan {
         Ok((origin, present))
     }
 
-    /// As [`Self::choose`], this can read all of an unfinished file.
+    /// Opens the destination. As [`Self::choose`], this may read all of a part file.
     pub(super) fn open(
         &self,
         store: &Arc<dyn Store>,
@@ -221,12 +230,13 @@ impl Plan {
     ) -> std::result::Result<Destination, Failure> {
         let progress = RefCell::new(progress);
         let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
-        // What comes under the name of a part will replace another file.
+        // An upload under the name of a part file will replace another file.
         let of_part = || store.stat(&target_of_part(place)?, true).ok().map(|there| there.mode & 0o777);
         let replaced = self.mode.or_else(of_part);
         let options = PartOptions {
-            // Who may not read what is replaced may not read what replaces it, from the first byte on.
-            // Who goes on with it has to be able to, whatever it may be in the end.
+            // A user who may not read the old file may not read the new one from the first byte on.
+            // A client that resumes the upload needs the rights of the owner, whatever the mode
+            // will be in the end.
             mode: files.create_mode & replaced.unwrap_or(0o7777) | OWNERS,
             resume: false,
             journal: match transfer.mode {
@@ -259,13 +269,13 @@ impl Plan {
             }
             Way::Shared => parts
                 .open(store, place, &version, || {
-                    // What this has read need not be read again.
+                    // Bytes that this has read need not be read again.
                     let found =
                         PartFile::interrupted(store, place, &mut |bytes| (progress.borrow_mut())(bytes));
                     let old = found?.and_then(|part| part.key);
                     version.set(old.as_ref().and_then(|key| key.modified).or(transfer.modified));
                     let journal = Journaling::Above(files.journal_above);
-                    // Holes between ranges are nobody's.
+                    // No upload reserves space for holes between ranges.
                     let options = PartOptions { resume: true, journal, reserve: false, ..options };
                     PartFile::begin(store, place, old.unwrap_or_else(|| key.clone()), options)
                 })
@@ -273,7 +283,7 @@ impl Plan {
         };
         let destination = destination.map_err(failure)?;
         if matches!(destination, Destination::Shared(_)) {
-            // Nobody looks at it again before it gets its name.
+            // The version is not checked again before the file gets its name.
             same_version(version.get(), transfer.modified)?;
         }
         if let Destination::Part(part) = &destination {
@@ -301,14 +311,16 @@ impl Plan {
         Ok(Destination::InPlace(InPlace { store, place, handle, created, named: AtomicBool::new(!created) }))
     }
 
-    /// Bytes of the whole file after this transfer. What goes on at some place never makes the file shorter than that, even
-    /// where nothing comes. ALLO says how much room is wanted (RFC 959 section 4.1.3), and makes no bytes up: who leaves out
-    /// a hole at a file's end sends its last byte.
+    /// The length of the whole file after this transfer. A resumed upload never makes the file
+    /// shorter than its start, even if nothing arrives. ALLO states how much space is needed (RFC
+    /// 959 section 4.1.3), and adds no bytes: a client that leaves out a hole at the end of a file
+    /// sends its last byte.
     pub(super) fn length(&self, received: &Received) -> u64 {
         received.ranges.end().max(self.present.end()).max(self.origin)
     }
 
-    /// What is appended goes behind what is there now, and nobody else of this server appends until the result is dropped.
+    /// Appends at the current end of the file. No other session of this server appends until the
+    /// result is dropped.
     pub(super) fn append_alone<'h>(
         &mut self,
         destination: &Destination,
@@ -324,7 +336,7 @@ impl Plan {
             let busy = Error::new(ErrorKind::Busy, "append", file.place.as_bytes());
             return Err(failure(busy.with_detail("another session appends to it")));
         };
-        // Another one may have ended since it was looked at.
+        // Another session may have appended since the first look.
         let size = file.handle.metadata().map_err(failure)?.size;
         (self.origin, self.present) = Self::offsets(transfer, size)?;
         Ok(Some(appending))
@@ -336,14 +348,14 @@ impl Plan {
     }
 }
 
-/// Whoever was broken off may be coming back.
+/// The client of a recently interrupted upload may come back.
 fn is_recent(modified: i64) -> bool {
     const COMING_BACK: u64 = 600;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.as_secs().saturating_sub(u64::try_from(modified).unwrap_or(0)) < COMING_BACK
 }
 
-/// What is there is of the version of the source that is to come, as far as both say.
+/// Checks that the existing data is of the same version of the source, if both versions are known.
 fn same_version(old: Option<i64>, new: Option<i64>) -> std::result::Result<(), Failure> {
     match (old, new) {
         (Some(old), Some(new)) if old != new => {
@@ -353,7 +365,7 @@ fn same_version(old: Option<i64>, new: Option<i64>) -> std::result::Result<(), F
     }
 }
 
-/// The same of its size. What is announced can be the rest.
+/// Checks the same for the size. An announced size can be that of the rest.
 fn same_size(old: Option<u64>, transfer: &Transfer, present: &RangeSet) -> std::result::Result<(), Failure> {
     let whole = !transfer.append && transfer.adjust.is_none();
     let (Some(old), Some(new)) = (old, transfer.allocated.filter(|_| whole)) else { return Ok(()) };
@@ -370,7 +382,7 @@ fn another_source(why: &str) -> Failure {
     Failure::Refused { code: 554, text }
 }
 
-/// At once where the file system can do that.
+/// Uses holes if the file system supports them.
 fn write_zeros(handle: &dyn WriteHandle, range: Range<u64>) -> Result<()> {
     const ZEROS: &[u8] = &[0; 64 << 10];
     if handle.punch(range.start, range.end - range.start) {
@@ -388,7 +400,7 @@ fn write_zeros(handle: &dyn WriteHandle, range: Range<u64>) -> Result<()> {
 /// A file that is being written.
 pub(super) enum Destination {
     Part(Box<PartFile>),
-    /// A part that gets its name by RNTO, from whoever has seen that it is whole.
+    /// A part file that is renamed by RNTO, once a client has seen that it is complete.
     Shared(Arc<PartFile>),
     InPlace(InPlace),
 }
@@ -398,14 +410,14 @@ pub(super) struct InPlace {
     store: Arc<dyn Store>,
     place: VirtualPath,
     handle: Arc<dyn WriteHandle>,
-    /// There was no file of this name.
+    /// The file did not exist before.
     created: bool,
     /// Its name is on stable storage.
     named: AtomicBool,
 }
 
 impl InPlace {
-    /// Puts on stable storage what is written, and the name.
+    /// Forces the data and the name to stable storage.
     fn sync(&self) -> Result<()> {
         self.handle.sync()?;
         if !self.named.load(Ordering::Relaxed) {
@@ -416,7 +428,7 @@ impl InPlace {
         Ok(())
     }
 
-    /// Removes the file, unless it was there before or another one has its name by now.
+    /// Removes the file, unless it existed before or another file has its name by now.
     fn discard(&self) -> Result<()> {
         let own = self.handle.metadata()?;
         match self.store.stat(&self.place, false) {
@@ -437,7 +449,7 @@ impl Destination {
         }
     }
 
-    /// A block is in the store.
+    /// Records a block that was written.
     pub(super) fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         match self {
             Self::Part(part) => part.record(range, crc32c),
@@ -446,8 +458,9 @@ impl Destination {
         }
     }
 
-    /// What is written so far can be gone on with after a crash, as a restart marker promises: of this program, or, where
-    /// markers are to be `fsync`ed, of the machine. Of a part that is `whole` nothing need say so: it is about to get its name.
+    /// Makes what was written so far resumable after a crash of this program or, if markers are to
+    /// be `fsync`ed, of the machine, as a restart marker promises. A part file that is `whole`
+    /// needs no journal any more: it is about to get its name.
     pub(super) fn secure(&self, whole: bool, fsync: Fsync) -> Result<()> {
         let machine = fsync == Fsync::EachMarker;
         match self {
@@ -477,7 +490,8 @@ impl Destination {
         }
     }
 
-    /// The sum of what is written, read again, which takes its time: `progress` can stop it by an error.
+    /// Reads the written data again and returns its checksum. This takes long; `progress` can stop
+    /// it by an error.
     pub(super) fn checksum(
         &self,
         store: &Arc<dyn Store>,
@@ -504,11 +518,12 @@ impl Destination {
         checksum_file(&*handle, algorithm, 0, Some(length), progress)
     }
 
-    /// The file is whole.
+    /// Completes the upload: the file gets its length, its time, its mode and its name.
     pub(super) fn commit(self, length: u64, modified: Option<i64>, plan: &Plan, files: &Files) -> Result<()> {
         match self {
             Self::Part(part) => {
-                // What a sender in MODE E left out are holes. From the last on: each joins those that are done.
+                // Ranges that a sender in MODE E left out are holes. Starting with the last, each
+                // joins the ranges that are present.
                 for hole in part.present().complement(0..length).iter().rev() {
                     part.handle().leave_zero(hole.start, hole.end - hole.start);
                     part.record(hole, None)?;
@@ -523,9 +538,10 @@ impl Destination {
                 part.commit(length, modified.map(|seconds| (seconds, 0)), mode)
             }
             Self::Shared(part) => {
-                // Another transfer can have begun it anew: then nobody will ever find these bytes.
+                // If another transfer has restarted the part file, these bytes are lost.
                 part.check_ours()?;
-                // Ranges beyond this one may be under way or there already: the file never gets shorter.
+                // Ranges behind this one may be written or in progress: the file never gets
+                // shorter.
                 let handle = part.handle();
                 if handle.metadata()?.size < length {
                     handle.set_len(length)?;
@@ -552,12 +568,13 @@ impl Destination {
         }
     }
 
-    /// No more than so many bytes are there to be gone on with.
+    /// Whether at most this number of bytes is left to resume from.
     pub(super) fn has_at_most(&self, bytes: u64) -> bool {
         matches!(self, Self::Part(part) if part.present().len() <= bytes)
     }
 
-    /// The upload has failed; what came of it stays for another try, unless there is `nothing`, or no more than so `few` bytes.
+    /// Ends a failed upload. The data stays for a retry, unless there is `nothing`, or at most
+    /// `few` bytes.
     pub(super) fn abandon(self, nothing: bool, few: Option<u64>) {
         let Self::Part(part) = self else {
             return;
@@ -570,7 +587,7 @@ impl Destination {
         }
     }
 
-    /// What was written is wrong and has to go.
+    /// Removes wrong data.
     pub(super) fn discard(self) {
         let result = match self {
             Self::Part(part) => part.discard(),

@@ -1,4 +1,4 @@
-//! The entries that a listing of one directory shows.
+//! The entries of one directory, for listings.
 
 use bstr::BStr;
 use ropewalk_glob::{LONGEST_PATTERN, Pattern, is_glob};
@@ -13,18 +13,20 @@ use crate::accounts::login::Login;
 use crate::failure::failure;
 use crate::host::Host;
 
-/// Takes entries one by one; its error ends the listing.
+/// Takes entries one by one. An error ends the listing.
 pub(super) type Sink<'a> = dyn FnMut(Entry) -> Result<()> + 'a;
 
-/// Asked for every entry, also those that are not shown: whether anybody still wants the listing.
+/// Asked for every entry, also for those that are not shown, whether the client still wants the
+/// listing.
 pub(super) type GoOn<'a> = &'a dyn Fn() -> bool;
 
-/// The listing ends because nobody wants it.
+/// The error that ends a listing which the client no longer wants.
 pub(super) fn stopped(place: &VirtualPath) -> Error {
     Error::new(ErrorKind::Interrupted, "list", place.as_bytes())
 }
 
-/// What LIST, NLST, MLSD and MLSC show of a path: a directory's entries, those that a pattern matches, or a file.
+/// Lists a path for LIST, NLST, MLSD and MLSC: the entries of a directory, the entries that match a
+/// pattern, or a file.
 pub(super) fn list(
     host: &Host,
     login: &Login,
@@ -75,13 +77,15 @@ impl Directory<'_> {
                     sink(parent).map_err(failure)?;
                 }
             }
-            // Clients that fetch or remove what a directory lists go astray by `.` and `..`.
+            // Clients that fetch or remove everything that a directory lists would follow `.` and
+            // `..`.
             ListForm::Names | ListForm::Long => {}
         }
         self.each(place, |_| true, sink)
     }
 
-    /// A pattern in the last component; otherwise the path is just `missing`.
+    /// Lists the entries that match a pattern in the last component; otherwise the path is just
+    /// `missing`.
     fn matching(
         &self,
         path: &VirtualPath,
@@ -119,7 +123,7 @@ impl Directory<'_> {
             if !(self.go_on)() {
                 return Err(stopped(place));
             }
-            // Uploads that are not whole are not shown.
+            // Part files are not shown.
             if !wanted(name) || is_temporary_name(name) {
                 return Ok(());
             }
@@ -134,7 +138,7 @@ impl Directory<'_> {
                     entries::followed(self.host, self.login, place, &child, name.to_owned(), &metadata)
                 }
                 ListForm::Long => entries::entry(self.host, self.login, &child, name.to_owned(), &metadata),
-                // Nothing but the name is shown.
+                // Only the name is shown.
                 ListForm::Names => Entry::new(name, EntryKind::Other),
             })
         });
@@ -147,7 +151,7 @@ impl Directory<'_> {
         entry
     }
 
-    /// `..`; that of the session's root is the root itself.
+    /// The entry `..`; in the root of the session it is the root itself.
     fn parent(&self, path: &VirtualPath, place: &VirtualPath, own: &Metadata) -> Option<Entry> {
         let Some(parent) = path.parent() else {
             return Some(self.special(place, "..", EntryKind::ParentDirectory, own));

@@ -1,4 +1,4 @@
-//! Entries of listings, from what storage tells.
+//! Entries of listings, made from the metadata of a store.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,8 @@ pub(super) fn now() -> i64 {
 
 /// The entry of one path, which is its name too.
 pub(super) fn stat(host: &Host, login: &Login, path: &VirtualPath, follow: bool) -> Result<Entry, Failure> {
-    // The entry itself first: it tells where a symbolic link points to, and exists where the link dangles.
+    // The entry itself first: it has the target of a symbolic link, and exists even if the link
+    // dangles.
     let place = login.entry(path, Access::List)?;
     let own = login.store.stat(&place, false).map_err(failure)?;
     let name = BString::from(path.as_bytes());
@@ -34,7 +35,7 @@ pub(super) fn stat(host: &Host, login: &Login, path: &VirtualPath, follow: bool)
     Ok(entry)
 }
 
-/// The entry of a directory, its symbolic link followed where it has one and that is permitted.
+/// The entry of a directory, with its symbolic link followed if it is one and that is permitted.
 pub(super) fn followed(
     host: &Host,
     login: &Login,
@@ -61,7 +62,7 @@ pub(super) fn followed(
     entry
 }
 
-/// The entry as `metadata` has it; `place` is for the rules.
+/// The entry for this metadata; `place` is for the rules.
 pub(super) fn entry(
     host: &Host,
     login: &Login,

@@ -1,8 +1,8 @@
-//! What the server has to know of each operation that a session asks for.
+//! The table of operations.
 //!
-//! [`Entry::of`] is the only place that lists the operations: an operation has its name in the audit
-//! trail, its permit, its use of the data channel, and its function here. A new command needs one
-//! entry, and the compiler asks for it.
+//! [`Entry::of`] is the only place that lists them: the name in the audit trail, the permit, the
+//! use of the data channel, and the function of each operation. A new command needs one entry, and
+//! the compiler asks for it.
 
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;

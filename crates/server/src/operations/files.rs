@@ -154,7 +154,8 @@ fn enter(login: &Login, path: &VirtualPath) -> Result<VirtualPath, Failure> {
     Ok(place)
 }
 
-/// The bits of its mode do not say so, but there may be an access control list: whether something is looked for in a directory.
+/// Whether a directory can be searched although the bits of its mode deny it: there may be an
+/// access control list. This looks for a file in it.
 fn is_searched(login: &Login, directory: &VirtualPath) -> Result<bool, Failure> {
     let any = directory.child(b".ropewalk").map_err(|_| Failure::NotAllowed)?;
     match login.store_for(&any).stat(&any, false) {
@@ -163,8 +164,8 @@ fn is_searched(login: &Login, directory: &VirtualPath) -> Result<bool, Failure> 
     }
 }
 
-/// Of a file; or, where it does not exist yet, how much of an upload in order that was broken off is there, so that
-/// clients that ask for the size can go on from it.
+/// The size of a file. If it does not exist yet, the number of bytes that an interrupted upload in
+/// order has left, so that clients that ask for the size can resume the upload.
 fn size_of(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     let missing = match login.existing(path, Access::List) {
         Ok(place) => match login.store.stat(&place, true) {
@@ -187,12 +188,14 @@ fn size_of(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     prefix.ok().flatten().ok_or(missing)
 }
 
-/// Whether an unfinished upload is this session's business: to look at it locks others out, and may write its journal.
+/// Whether this session may resume an upload. Looking at a part file locks other sessions out, and
+/// may write its journal.
 fn resumes(login: &Login, place: &VirtualPath) -> bool {
     login.allows(place, Access::Create)
 }
 
-/// What interrupted uploads have left goes as well where nothing else is there: no client sees it, and none could remove it.
+/// Removes a directory. If it only contains what interrupted uploads have left, that is removed
+/// too: clients do not see it and could not remove it.
 fn remove_with_leftovers(login: &Login, place: &VirtualPath) -> Result<Outcome, Refusal> {
     let store = login.store_for(place);
     let Err(error) = store.remove_directory(place) else { return Ok(Outcome::Done) };
@@ -200,7 +203,7 @@ fn remove_with_leftovers(login: &Login, place: &VirtualPath) -> Result<Outcome, 
         return Err(failure(error).into());
     }
     let Some(leftovers) = leftovers(login, place) else { return Err(failure(error).into()) };
-    // All or none: of one that is written everything may be wanted.
+    // All or none: if one of them is being written, the others may be needed too.
     for leftover in &leftovers {
         drop(held_part(login, leftover)?);
     }
@@ -213,7 +216,8 @@ fn remove_with_leftovers(login: &Login, place: &VirtualPath) -> Result<Outcome, 
     Ok(done(store.remove_directory(place))?)
 }
 
-/// What is in a directory, journals first, where that is nothing but what uploads have left and the session may remove.
+/// The files in a directory, journals first, if all of them were left by uploads and the session
+/// may remove them.
 fn leftovers(login: &Login, place: &VirtualPath) -> Option<Vec<VirtualPath>> {
     let mut found = Vec::new();
     let listed = login.store.list(place, &mut |name, metadata| {
@@ -233,9 +237,9 @@ fn leftovers(login: &Login, place: &VirtualPath) -> Option<Vec<VirtualPath>> {
     Some(found)
 }
 
-/// Can be broken off, by ABOR or by the client's leaving; what is left is a tree all the same.
+/// Removes a tree. ABOR or the end of the client can interrupt this, and leave a part of the tree.
 pub(super) fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
-    /// Removals between two looks at the control connection, unless they take long.
+    /// Removals between two checks of the control connection, unless they take long.
     const LOOK: u32 = 64;
     const LONG: Duration = Duration::from_millis(100);
 
@@ -257,7 +261,7 @@ pub(super) fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     }
 }
 
-/// After a crash of the machine this reads what is there, to find out whether it is right.
+/// After a crash of the machine this reads the part file to verify it.
 pub(super) fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
     let place = login.entry(path, Access::List)?;
@@ -270,13 +274,13 @@ pub(super) fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
         Some(broken_off) => Err(broken_off),
         None => {
             let present = found.map_err(failure)?.map(|part| part.present).unwrap_or_default();
-            // What is left out is sent again.
+            // Ranges that are left out are sent again.
             Ok(Outcome::Ranges(present.iter().take(MOST_RANGES).collect()))
         }
     }
 }
 
-/// With `sync` the name of an upload that is whole survives a crash, as its bytes do.
+/// Renames a file. With `sync` the name of a complete upload survives a crash, as its data does.
 fn rename_to(
     login: &Login,
     from: &VirtualPath,
@@ -287,7 +291,7 @@ fn rename_to(
     let own = arrived.get(from);
     let sync = files.fsync != Fsync::None;
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
-    // What was meant for a device or a pipe, and went beside it first, must not take its place.
+    // An upload for a device or a pipe that was written beside it first must not take its place.
     if let Ok(there) = login.store_for(&to).stat(&to, true)
         && !matches!(there.kind, Kind::File | Kind::Directory | Kind::Symlink)
     {
@@ -299,7 +303,7 @@ fn rename_to(
     if let (Some(part), Some(own)) = (&part, own)
         && !part.is_still(own, &*login.store_for(&from), &from).map_err(failure)?
     {
-        // This session's is gone, and what has its name is what another upload has left.
+        // The part file of this session is gone, and another upload has left the one with its name.
         let reason = "GridFTP-Reason: The unfinished upload is another one by now.".to_owned();
         return Err(Failure::Class { class: ErrorClass::PathNotFound, lines: vec![reason] }.into());
     }
@@ -308,7 +312,7 @@ fn rename_to(
         (_, true) if login.store_for(&from).stat(&from, false).is_ok_and(|m| m.kind == Kind::Directory) => {
             return Err(Failure::NotAllowed.into());
         }
-        // Somebody may put a directory in its place now.
+        // Another session may put a directory in its place now.
         (store, true) => store.rename_file(&from, &to).map_err(failure)?,
     }
     if let Some(part) = part
@@ -317,7 +321,8 @@ fn rename_to(
     {
         tracing::warn!(%error, "a file keeps the mark of an unfinished upload");
     }
-    // The upload has its name now; what is known of its parts is of no use any more. Another one may have begun since.
+    // The upload has its name now, and the journal is useless. But another upload may have started
+    // since.
     if let Some((journal, inode)) = &journal
         && journal_there(login, &from).is_some_and(|(_, there)| there == *inode)
         && let Err(error) = login.store_for(&from).remove_file(journal)
@@ -327,7 +332,7 @@ fn rename_to(
     if sync && ropewalk_storage::journal_of_part(&from).is_some() {
         let directory = to.parent().unwrap_or_else(VirtualPath::root);
         let synced = match login.store.sync_directory(&directory) {
-            // It is written, and not read.
+            // The directory may be written, but not read.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
                 login.store_for(&to).open_write(&to, write).and_then(|file| file.sync_system())
@@ -339,15 +344,15 @@ fn rename_to(
     Ok(Outcome::Done)
 }
 
-/// The journal of a part, and what tells it from another one of that name.
+/// The journal of a part file, with its identity.
 fn journal_there(login: &Login, part: &VirtualPath) -> Option<(VirtualPath, (u64, u64))> {
     let journal = ropewalk_storage::journal_of_part(part)?;
     let there = login.store_for(part).stat(&journal, false).ok()?;
     Some((journal, (there.device, there.inode)))
 }
 
-/// A part that is about to get its name, or to go, kept from others until then: while somebody writes it, it is not whole, and what is
-/// written later would change the file. `None` where it is no part.
+/// Locks a part file that is about to be renamed or removed. While an upload writes it, it is not
+/// complete, and later writes would change the file. `None` if it is not a part file.
 fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<HeldPart>, Refusal> {
     let store = login.store_for(from);
     let is_part = ropewalk_storage::journal_of_part(from).is_some()
@@ -365,9 +370,10 @@ fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<HeldPart>, Refu
     }
 }
 
-/// Why a part can be neither renamed nor removed.
+/// The reason why a part file can be neither renamed nor removed.
 enum Refusal {
-    /// Somebody writes it, or is about to let go of it: who was told that all has come may be faster than who told it.
+    /// Another session writes it, or is about to release it: the client may know that all data has
+    /// arrived before that session has released the file.
     Held(Failure),
     Final(Failure),
 }
@@ -378,7 +384,8 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// What an operation that needs a part for itself comes to. For a moment it is to be tried again ([`crate::session::context::Retry`]).
+/// The answer of an operation that needs a part file for itself. It is retried for a moment
+/// ([`crate::session::context::Retry`]).
 fn settled(result: Result<Outcome, Refusal>, retry: &mut Retry) -> Answer {
     result.map_err(|refusal| match refusal {
         Refusal::Held(failure) => {
@@ -395,7 +402,8 @@ pub(super) fn symlink(job: &mut Job<'_>, target: &BString, link: &VirtualPath) -
     let directory = place.parent().unwrap_or_else(VirtualPath::root);
     let directory = login.store.real_path(&directory).map_err(failure)?;
     let target = match VirtualPath::parse(target) {
-        // What is absolute to the session is not so to others: programs on this host, or sessions with other roots.
+        // An absolute path of the session means another file for programs on this host and for
+        // sessions with other roots.
         Ok(path) if target.starts_with(b"/") => login.locate(&path)?.way_from(&directory),
         _ => target.clone(),
     };

@@ -10,7 +10,7 @@ use ropewalk_storage::{Error, ErrorKind};
 use super::{Answer, directory};
 use crate::session::job::Job;
 
-/// Entries that are told at a time.
+/// Entries that are reported at a time.
 const CHUNK: usize = 512;
 
 pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {

@@ -41,8 +41,8 @@ fn command(form: ListForm) -> &'static str {
     }
 }
 
-/// A directory may have millions of entries, and the client may be slow: rows are made on a thread of their own while
-/// they are sent, a few chunks ahead.
+/// Sends a listing. A directory may have millions of entries, and the client may be slow: rows are
+/// made on a thread of their own while others are sent, a few chunks ahead.
 fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progress) -> Result<(), Failure> {
     let login = job.context.login()?;
     let host: &Host = job.host;
@@ -54,10 +54,10 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
         maker
             .spawn_scoped(scope, || make(host, login, list, &|| !unwanted.load(Ordering::Relaxed), rows))
             .map_err(|error| Failure::Busy(format!("No thread for a listing: {error}")))?;
-        // However this ends, the other thread does too.
+        // However this ends, the other thread ends too.
         let _end = Unwanted(&unwanted);
         job.dialogue.share(job.permit);
-        // A path that cannot be listed is told before a data connection is made.
+        // A path that cannot be listed is reported before a data connection is made.
         let first = loop {
             match chunks.recv_timeout(PAUSE) {
                 Ok(first) => break first?,
@@ -77,11 +77,11 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
             (None, None, Err(error)) => Err(transfer_failure(error)),
             (None, None, Ok(_)) => Ok(()),
         }
-        // The reader goes here, so that the other thread does not wait for it.
+        // The reader is dropped here, so that the other thread does not wait for it.
     })
 }
 
-/// Says when it goes that nobody wants the listing any more.
+/// Reports on drop that the listing is no longer wanted.
 struct Unwanted<'a>(&'a AtomicBool);
 
 impl Drop for Unwanted<'_> {

@@ -1,9 +1,9 @@
 //! Markers and the dialogue with the client during a transfer.
 //!
-//! The engine calls a [`Observer`] from the thread of the session: at the start of the data,
-//! about every tenth of a second, and when the control connection can be read. The observer sends
-//! markers, reads commands such as ABOR, and breaks the transfer off if the client is gone, if it is
-//! too slow while others wait, or if the server ends.
+//! The engine calls an [`Observer`] from the thread of the session: at the start of the data, at
+//! least every 250 ms, and when the control connection can be read. The observer sends markers,
+//! reads commands such as ABOR, and breaks the transfer off if the client is gone, if it is too
+//! slow while others wait, or if the server ends.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ const STILL: Duration = Duration::from_secs(1);
 pub(super) struct Observer<'o, 'a> {
     dialogue: &'o mut Dialogue<'a>,
     markers: Markers<'o>,
-    /// What the end of the client's side of the control connection means.
+    /// The meaning of the end of the client's side of the control connection.
     end: EndOfInput,
     writer: Option<&'o Writer>,
     /// Since when the client has closed its side of the control connection.
@@ -63,7 +63,7 @@ pub(super) struct Markers<'a> {
     pub(super) path: Option<PathWatch>,
     /// The stage whose waiting time is reported with the performance markers.
     pub(super) storage: Option<Stage>,
-    /// What the connections show of the path is kept for later transfers.
+    /// The path as the connections show it is kept for later transfers.
     pub(super) sight: Option<Sight>,
     reported: RangeSet,
     begun: bool,
@@ -129,8 +129,8 @@ impl<'o, 'a> Observer<'o, 'a> {
         }
     }
 
-    /// An upload: what the end of the client's side of the control connection means, and where other
-    /// uploads to the same file ask it to end.
+    /// An upload: what the end of the client's side of the control connection means, and where
+    /// other uploads to the same file ask it to end.
     pub(super) fn of_upload(
         dialogue: &'o mut Dialogue<'a>,
         markers: Markers<'o>,
@@ -150,8 +150,8 @@ impl<'o, 'a> Observer<'o, 'a> {
         !self.markers.reported.is_empty()
     }
 
-    /// Sends the last markers of a transfer that has started. What was received counts even if the
-    /// transfer failed, if it is `kept`. `whole`: all of the file has arrived.
+    /// Sends the last markers of a transfer that has started. Ranges that were received count even
+    /// if the transfer failed, if they are `kept`. `whole`: all of the file has arrived.
     pub(super) fn last_markers(&mut self, progress: &Progress, whole: bool, kept: bool) {
         self.learn(progress);
         if !self.markers.begun || self.dialogue.is_lost() {

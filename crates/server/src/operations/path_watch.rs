@@ -1,4 +1,4 @@
-//! What a sender tells of the path: 115 markers.
+//! The 115 markers with which a sender reports the path.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,10 @@ use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 /// The connections of a transfer that is being sent.
 pub(super) struct PathWatch {
     flows: Flows,
-    /// As the transfer began: connections may have served others before.
+    /// The values at the start of the transfer: the connections may have served other transfers
+    /// before.
     base: PathSample,
-    /// As the last marker had it.
+    /// The values of the last marker.
     last: PathSample,
     at: Instant,
 }
@@ -21,7 +22,7 @@ impl PathWatch {
         Self { flows, last: base.clone(), base, at: Instant::now() }
     }
 
-    /// The marker that is due now; `None` where there is no connection, or none of TCP.
+    /// The marker that is due now; `None` if there is no TCP connection.
     pub(super) fn marker(&mut self) -> Option<PathMarker> {
         let (now, sample) = (Instant::now(), self.flows.path());
         let marker = marker(&self.base, &self.last, &sample, now.duration_since(self.at));
@@ -43,14 +44,14 @@ fn marker(base: &PathSample, last: &PathSample, now: &PathSample, elapsed: Durat
     })
 }
 
-/// What took most of the time of all connections.
+/// The limit that took most of the time of all connections.
 fn limited(last: &PathSample, now: &PathSample, elapsed: Duration) -> LimitedBy {
     let busy = now.busy.saturating_sub(last.busy);
     let receive_window = now.receive_window_limited.saturating_sub(last.receive_window_limited);
     let send_buffer = now.send_buffer_limited.saturating_sub(last.send_buffer_limited);
     let idle = elapsed.saturating_mul(now.streams).saturating_sub(busy);
     let congestion_window = busy.saturating_sub(receive_window).saturating_sub(send_buffer);
-    // In the order of what can be done about it, where times are the same.
+    // If times are equal, the order of what can be changed decides.
     let times = [
         (idle, LimitedBy::Application),
         (congestion_window, LimitedBy::CongestionWindow),

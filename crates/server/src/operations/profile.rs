@@ -1,4 +1,4 @@
-//! SITE PROFILE.
+//! SITE PROFILE: profiles of this host.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn start(job: &mut Job<'_>, wanted: Option<u32>, raw: bool) -> Result<ProfileAns
     if seconds > longest {
         return Err(refused(501, format!("A profile takes {longest} seconds at most here.")));
     }
-    // One that nobody has fetched makes room.
+    // A profile that was not fetched makes room.
     context.profile = None;
     let root = context.login.as_ref().map(|login| login.account.root.as_path());
     let config = &context.settings.config.profiling;
@@ -111,8 +111,9 @@ fn stop(job: &mut Job<'_>) -> Result<ProfileAnswer, Failure> {
     Ok(ProfileAnswer::Stopped { bytes, raw })
 }
 
-/// What STOP has told of. The profile itself is given once, and what is kept with it goes then: its files are fetched before.
-/// Its slot is given with it: it is in memory as long as a slow client takes.
+/// The data to fetch. The profile itself is returned once, and the files of the tools are removed
+/// with it, so they are fetched before. Its permit is returned with it: the profile is in memory
+/// for as long as a slow client takes.
 fn what(context: &mut Context, raw: Option<&[u8]>) -> Result<(Vec<u8>, Option<Slot>), Failure> {
     let Some(Profile::Taken { raw: files, .. }) = &mut context.profile else {
         return Err(refused(503, "There is no profile: send SITE PROFILE STOP first."));

@@ -44,7 +44,7 @@ pub(super) fn retrieve(
     job.dialogue.share(job.permit);
     job.dialogue.reply_early(&channel);
     let mut observer = Observer::new(&mut job.dialogue, markers);
-    // Files that are made while they are read (/proc) say that they are empty.
+    // Files that are generated while they are read (/proc) have the size 0.
     let made_up = || {
         metadata.size == 0
             && source.read_at(&mut [0], transfer.window.map_or(0, |w| w.offset)).is_ok_and(|n| n > 0)
@@ -64,7 +64,7 @@ pub(super) fn retrieve(
     Ok(checksum)
 }
 
-/// A regular file. True where all of it was sent.
+/// Sends a regular file. Returns true if all of it was sent.
 fn send_ranges(
     channel: &mut Channel,
     transfer: &Transfer,
@@ -79,7 +79,7 @@ fn send_ranges(
     };
     let ranges = match transfer.present.shift_up(origin) {
         Some(present) => present.complement(origin..end.max(origin)),
-        // What is there already lies beyond every file.
+        // The ranges that the client has lie beyond every file.
         None => RangeSet::new(),
     };
     let inline = transfer.inline_checksum.filter(|algorithm| algorithm.is_combinable());
@@ -88,11 +88,12 @@ fn send_ranges(
         ranges: ranges.clone(),
         origin,
         checksum: inline,
-        // A log may well grow while it is read.
+        // A log may grow while it is read.
         expected_size: None,
     };
     let sent = channel.data.send(&send, observer, progress).map_err(transfer_failure)?;
-    // The sum of what was read while somebody wrote is that of no file: the client has to ask for that of what is there.
+    // If the file was written meanwhile, the sum of what was read belongs to no version: the client
+    // has to ask for the sum of the current file.
     let version = |metadata: &Metadata| (metadata.size, metadata.modified);
     let same = source.metadata().is_ok_and(|now| version(&now) == version(metadata));
     let sum = inline
@@ -102,7 +103,8 @@ fn send_ranges(
     Ok((sum, whole))
 }
 
-/// A device, a pipe or what the system makes up, whose size means nothing: everything that comes, or as much as was asked for.
+/// Sends a device, a pipe or a generated file, whose size means nothing: everything that can be
+/// read, or as much as was requested.
 fn send_all(
     channel: &mut Channel,
     transfer: &Transfer,

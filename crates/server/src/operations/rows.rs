@@ -1,4 +1,4 @@
-//! Entries as the bytes of a listing, made on one thread and sent on another.
+//! The rows of a listing, made on one thread and sent on another.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -9,23 +9,24 @@ use ropewalk_protocol::listing::{on_one_line, print_long};
 use ropewalk_protocol::server::{Failure, ListForm};
 use ropewalk_storage::{Error, ErrorKind, Result};
 
-/// Bytes that are handed over at a time.
+/// Bytes that are passed on at a time.
 const CHUNK: usize = 64 << 10;
 /// Chunks that may wait to be sent.
 pub(super) const CHUNKS: usize = 4;
 
-/// How long nobody looks around while there are no rows.
+/// The longest time without rows after which the sender checks the control connection.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) type Chunk = std::result::Result<Vec<u8>, Failure>;
 
-/// Prints entries and hands the rows over.
+/// Prints entries and passes the rows on.
 pub(super) struct Rows {
     form: ListForm,
     facts: FactSet,
-    /// The clock when the listing began, in seconds since 1970.
+    /// The time when the listing began, in seconds since 1970.
     now: i64,
-    /// The directory itself: tells how many entries it has, where that is known before the first chunk goes.
+    /// The directory itself. It reports its number of entries, if that is known before the first
+    /// chunk is passed on.
     first: Option<Entry>,
     count: u64,
     rows: Vec<u8>,
@@ -50,9 +51,9 @@ impl Rows {
         if self.rows.len() >= CHUNK { self.hand_over() } else { Ok(()) }
     }
 
-    /// No more entries, or a failure in place of them.
+    /// Ends the listing, with a failure if `result` is one.
     pub(super) fn end(mut self, result: std::result::Result<(), Failure>) {
-        // Nobody is left to hear of it where the transfer has failed.
+        // If the transfer has failed, the receiver is gone.
         match result {
             Ok(()) => {
                 if let Some(first) = &mut self.first {
@@ -94,7 +95,7 @@ pub(super) struct Reader {
     current: Vec<u8>,
     at: usize,
     chunks: Receiver<Chunk>,
-    /// Why the listing ended early.
+    /// The reason why the listing ended early.
     pub(super) failure: Option<Failure>,
 }
 
@@ -113,9 +114,10 @@ impl io::Read for Reader {
                     self.failure = Some(failure);
                     return Err(io::Error::other("the listing failed"));
                 }
-                // So that the client is heard; a directory can have many entries that are not shown.
+                // This lets the sender read from the client. A directory can have many entries that
+                // are not shown.
                 Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::WouldBlock.into()),
-                // The other end has gone: that was all.
+                // The other thread has ended: there are no more rows.
                 Err(RecvTimeoutError::Disconnected) => return Ok(0),
             }
         }

@@ -1,4 +1,8 @@
 //! Receiving files: STOR, APPE and ESTO.
+//!
+//! An upload is planned and opened, received by the engine, verified and committed, all on the
+//! thread of the session. If it fails, its part file stays for a retry; the channel is marked until
+//! all data has arrived, so that late data does not become that of the next upload.
 
 use std::thread;
 use std::time::Instant;
@@ -33,21 +37,22 @@ pub(super) fn store(
     progress: &Progress,
 ) -> Result<Checksum, Failure> {
     let mut channel = channel::take(job, Direction::Store)?;
-    // Until all of it has come.
+    // Until all of it has arrived.
     channel.out_of_step = true;
     let result = receive_file(job, &mut channel, transfer, progress);
     job.context.channel = Some(channel);
     result
 }
 
-/// Where an upload goes, open.
+/// An upload whose destination is open.
 struct Begun {
     place: VirtualPath,
     plan: Plan,
     destination: Destination,
 }
 
-/// Waits for a moment if another upload writes the file whose client has gone.
+/// Opens the destination. If another upload writes the file, and its client is gone, this waits for
+/// a moment.
 fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) -> Result<Begun, Failure> {
     let until = Instant::now() + 2 * LETTING_GO;
     let mut last = false;
@@ -58,7 +63,7 @@ fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) ->
         }
         match writing.ask() {
             Others::Asked if Instant::now() < until => thread::sleep(LETTING_GO / 200),
-            // It may have let go of the file meanwhile.
+            // The other upload may have released the file meanwhile.
             _ => last = true,
         }
         if job.dialogue.check().is_break() {
@@ -83,7 +88,7 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         && !metadata.writable
         && !transfer.replaces
     {
-        // The bits of its mode do not say so, but there may be an access control list.
+        // The bits of its mode deny writing, but there may be an access control list.
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
         storage.open_write(&place, write).map_err(failure)?;
     }
@@ -147,12 +152,13 @@ fn receive_file(
     };
     let result = channel.data.receive(&receive, &mut observer, progress).map_err(transfer_failure);
     channel.out_of_step = result.is_err();
-    // Where so little has come, and the room is short, nothing is left to go on with; unless markers have told of it.
+    // If little has arrived and space is short, no part file is left to resume from, unless markers
+    // have reported ranges of it.
     let short = result.as_ref().is_err_and(is_of_space) && !observer.has_reported_ranges();
     let few = short.then_some(files.journal_above).filter(|&few| destination.has_at_most(few));
     observer.last_markers(progress, result.is_ok(), few.is_none());
-    // A client that dies closes its connections together: what ends the data may be its death. MODE E says when all
-    // has come.
+    // A client that dies closes its connections together, so the end of the data may be its death.
+    // In MODE E the data itself says whether it is complete.
     if result.is_err() || transfer.mode == Mode::Stream {
         let _ = observer.drain();
     }
@@ -171,38 +177,39 @@ fn receive_file(
     }
 }
 
-/// The algorithm to compute in passing: what the client wants told, or what it expects.
+/// The algorithm to compute during the transfer: the one that the client wants reported, or the one
+/// that it expects.
 fn wanted_sum(transfer: &Transfer) -> Option<ChecksumAlgorithm> {
     let expected = transfer.expected.as_ref().map(|expected| expected.algorithm);
     transfer.inline_checksum.into_iter().chain(expected).find(|algorithm| algorithm.is_combinable())
 }
 
-/// Where bytes may go.
+/// The ranges that may be written.
 fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
     match transfer.mode {
-        // The bytes that come are those that are missing, one after the other. The lengths of text change on the way, so
-        // that it is taken so in MODE E as well.
+        // The bytes that arrive are the missing ones, in order. The length of text changes during
+        // the transfer, so this also applies to MODE E.
         _ if transfer.representation == RepresentationType::Ascii => present.complement(origin..u64::MAX),
         Mode::Stream => present.complement(origin..u64::MAX),
-        // Each block says where it belongs; one that is there already is written again, as GCT does.
+        // Each block states its offset. A block that exists already is written again, as GCT does.
         Mode::ExtendedBlock => RangeSet::from_range(origin..u64::MAX),
     }
 }
 
-/// There is no room for all of it.
+/// Whether the failure is a lack of space.
 fn is_of_space(failure: &Failure) -> bool {
     let full = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
     matches!(failure, Failure::System { errno, .. } if full.contains(errno))
 }
 
-/// Half a file is told from a whole one without the client.
+/// Whether an incomplete upload can be recognised without the client.
 fn proves_its_end(transfer: &Transfer) -> bool {
     transfer.mode == Mode::ExtendedBlock
         || transfer.expected.is_some()
         || counts_bytes(transfer) && !transfer.restarted && transfer.allocated.is_some_and(|size| size > 0)
 }
 
-/// In MODE S: a size that was announced is that of what comes.
+/// Whether an announced size counts the bytes that arrive, in MODE S.
 fn counts_bytes(transfer: &Transfer) -> bool {
     transfer.mode == Mode::Stream
         && transfer.representation == RepresentationType::Image
@@ -210,8 +217,9 @@ fn counts_bytes(transfer: &Transfer) -> bool {
         && transfer.adjust.is_none()
 }
 
-/// In MODE S the end of the connection is the end of the file, also when the sender died; the announced size tells. After
-/// REST that may be the size of the whole file or of the rest (RFC 959 does not say): no whole file is shorter than either.
+/// In MODE S the end of the connection is the end of the file, even if the sender died; the
+/// announced size shows that. After REST it may be the size of the whole file or of the rest (RFC
+/// 959 does not define it): no complete file is shorter than either.
 fn complete(transfer: &Transfer, plan: &Plan, received: &Received) -> Result<(), Failure> {
     let plain = counts_bytes(transfer);
     let mut there = plan.present.clone();
@@ -240,8 +248,8 @@ fn check_space(
     let directory = place.parent().unwrap_or_else(VirtualPath::root);
     let login = job.context.login()?;
     let free = login.store.free_space(&directory).map_err(failure)?;
-    // What is there already takes no more room. What an earlier try was killed with may have all its space reserved: it
-    // is gone on with, or goes.
+    // Existing data takes no more space. An earlier upload that was killed may have reserved all
+    // its space: it is resumed or removed.
     let part = if journal_of_part(place).is_some() { place.clone() } else { part_name(place) };
     let held = login.store_for(place).stat(&part, false).map_or(0, |part| part.blocks.saturating_mul(512));
     let needed = size.saturating_sub(held.max(transfer.present.len()));
@@ -254,7 +262,7 @@ fn check_space(
     }
 }
 
-/// Everything came: verifies it where that was asked for, and gives the file its name.
+/// All data has arrived: verifies it if that was requested, and commits the file.
 fn finish(
     job: &mut Job<'_>,
     transfer: &Transfer,
@@ -272,7 +280,8 @@ fn finish(
         return Err(failure(error));
     }
     let whole = sum.and_then(|_| received.pieces.as_ref()?.total(0..length));
-    // The sum of bytes that others sent would tell them to who may not read, be it by saying whether a guess is right.
+    // The checksum would reveal bytes that others have sent to a user who may not read them, even
+    // if it only confirms a guess.
     let own =
         received.ranges.contains(0..length) || plan.fresh && matches!(destination, Destination::Part(_));
     if transfer.expected.is_some() && !own && !login.allows(place, Access::Read) {
@@ -300,17 +309,17 @@ fn finish(
     }
     let _acting = login.acting()?;
     if let (Destination::Part(_), Err(taken)) = (&destination, job.context.login()?.is_free(place)) {
-        // Somebody else was faster.
+        // Another session was faster.
         destination.discard();
         return Err(taken);
     }
     let written = destination.handle();
-    // A place alone (ESTO) makes no file longer.
+    // An ESTO without data makes no file longer.
     let nothing = received.ranges.is_empty() && !matches!(destination, Destination::Part(_));
     let grown = if nothing { 0 } else { length };
     destination.commit(grown, transfer.modified, plan, &job.context.settings.config.files).map_err(
         |error| match (error.kind(), job.context.login()) {
-            // Somebody else was faster by less than a moment.
+            // Another session was faster after the check.
             (ErrorKind::AlreadyExists, Ok(login)) => {
                 login.is_free(place).err().unwrap_or_else(|| failure(error))
             }
@@ -322,13 +331,14 @@ fn finish(
         && let (Ok(metadata), Ok(named)) = (written.metadata(), storage.stat(place, false))
         && metadata.kind == Kind::File
         && metadata.size == length
-        // The directory can have been moved, and another have taken its name.
+        // The directory may have been moved, and another one may have its name.
         && (named.device, named.inode) == (metadata.device, metadata.inode)
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }
     if journal_of_part(place).is_some() {
-        // Of what is put together of ranges (ESTO, APPE) the client alone knows when it is whole.
+        // If a file is assembled from ranges (ESTO, APPE), only the client knows when it is
+        // complete.
         match written.metadata() {
             Ok(whole) if transfer.adjust.is_none() && !transfer.append => {
                 job.context.arrived.insert(transfer.path.clone(), whole);

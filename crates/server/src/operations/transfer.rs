@@ -1,4 +1,4 @@
-//! File transfers: what RETR, ERET, STOR, APPE and ESTO have in common.
+//! File transfers: the common part of RETR, ERET, STOR, APPE and ESTO.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -34,10 +34,11 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
     answer.map(|checksum| Outcome::Transferred { checksum })
 }
 
-/// A checksum that was computed in passing.
+/// A checksum that was computed during the transfer.
 pub(super) type Checksum = Option<(ChecksumAlgorithm, String)>;
 
-/// Delayed passive: makes the channel now and tells its address, whatever becomes of the file.
+/// Delayed passive: creates the channel now and reports its address, even if the transfer fails
+/// afterwards.
 pub(super) fn announce(job: &mut Job<'_>, delayed: Option<&Listen>) -> Result<(), Failure> {
     let Some(listen) = delayed else {
         return Ok(());
@@ -59,7 +60,7 @@ fn command(transfer: &Transfer) -> &'static str {
     }
 }
 
-/// A transfer or listing that has begun, for the logs.
+/// A transfer or listing that has started, for the logs.
 pub(super) struct Started {
     at: SystemTime,
     kind: &'static str,
@@ -72,7 +73,7 @@ impl Started {
         Self { at: SystemTime::now(), kind, path: path.clone() }
     }
 
-    /// Leaves the record for the log, which needs the reply that the session makes of the end.
+    /// Leaves the record for the log. The session adds the code of its reply.
     pub(super) fn ended(self, job: &mut Job<'_>, progress: &Progress, failure: Option<&Failure>) {
         let end = SystemTime::now();
         let context = &*job.context;
@@ -93,7 +94,7 @@ impl Started {
             start: self.at,
             end,
             user: context.user().to_owned(),
-            // For whoever counts, a part is the file that it belongs to.
+            // Accounting sees the file to which a part file belongs.
             path: target_of_part(&self.path).as_ref().unwrap_or(&self.path).as_bytes().into(),
             buffer: channel.and_then(|c| c.buffer).unwrap_or(0) as u64,
             block: context.settings.config.data.block_size,

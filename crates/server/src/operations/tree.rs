@@ -18,9 +18,10 @@ use crate::accounts::login::Login;
 use crate::failure::failure;
 use crate::host::Host;
 
-/// Directories within directories through symbolic links, at most.
+/// The deepest chain of directories through symbolic links.
 const LINKS_DEEP: u32 = 32;
-/// Ways to one directory through links that are gone at most: links between a few directories make millions.
+/// The most paths to one directory through links that are followed: links between a few directories
+/// make millions of paths.
 const MOST_WAYS: u32 = 16;
 
 /// A directory that is still to be listed.
@@ -31,16 +32,17 @@ struct Pending {
     way: Rc<Way>,
 }
 
-/// A directory on the way down.
+/// A directory on the path from the top.
 struct Way {
     identity: (u64, u64),
     above: Option<Rc<Self>>,
-    /// Symbolic links up to here.
+    /// The number of symbolic links up to here.
     links: u32,
 }
 
 impl Way {
-    /// Where it leads on to a directory, through a symbolic link or not; `None` where that leads back, or on and on.
+    /// The path to a directory beneath, through a symbolic link or not; `None` if that leads back
+    /// to a directory on the path, or through too many links.
     fn on(self: &Rc<Self>, identity: (u64, u64), through_link: bool) -> Option<Rc<Self>> {
         let links = self.links + u32::from(through_link);
         let mut above = Some(self);
@@ -54,7 +56,7 @@ impl Way {
     }
 }
 
-/// The entries of a whole tree; names count from its top.
+/// Lists a whole tree. Names are relative to its top.
 pub(super) fn list(
     host: &Host,
     login: &Login,
@@ -97,12 +99,12 @@ pub(super) fn list(
             } else {
                 entries::entry(host, login, &child, full.clone(), &metadata)
             };
-            // What is in a directory whose name cannot be shown would seem to be in another one.
+            // Entries of a directory whose name cannot be shown would seem to be in another one.
             let mut entry = entry.shown();
             if entry.kind == EntryKind::Directory {
                 let identity = (entry.device.unwrap_or(0), entry.inode.unwrap_or(0));
                 let way = directory.way.on(identity, metadata.kind == Kind::Symlink).filter(|way| {
-                    // Without links there is one way to each, and nothing to remember.
+                    // Without links there is one path to each directory, and nothing to remember.
                     way.links == 0 || {
                         let gone = ways.entry(identity).or_insert(0);
                         *gone += 1;
@@ -124,13 +126,13 @@ pub(super) fn list(
             }
             Err(error) => return Err(failure(error)),
         }
-        // The first entry's directory comes next.
+        // The directory of the first entry is listed next.
         pending.extend(beneath.into_iter().rev());
     }
     Ok(())
 }
 
-/// An entry in the place of what cannot be listed.
+/// Lists an entry in place of a directory that cannot be listed.
 fn tell(directory: &Pending, error: &Error, sink: &mut Sink<'_>) -> ropewalk_storage::Result<()> {
     let mut entry = Entry::new(directory.name.clone(), EntryKind::Directory);
     entry.error = Some(if error.kind() == ErrorKind::NotFound { "NotFound" } else { "OpenFailed" }.into());

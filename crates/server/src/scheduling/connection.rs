@@ -158,7 +158,7 @@ impl Connection {
             session = self.context.id, user = login.account.name, peer = %self.context.peer,
             subject = self.context.client.subject(), "logged in"
         );
-        // What another user started on this connection does not belong to this user.
+        // The channel and the profile of another user of this connection are discarded.
         self.context.channel = None;
         self.context.profile = None;
         self.context.login = Some(Box::new(login));

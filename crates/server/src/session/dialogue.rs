@@ -1,10 +1,9 @@
 //! The dialogue with the client while an operation runs: ABOR, replies, the end of the server.
 //!
 //! The connection makes one for each operation and lends it with the job. An operation that takes
-//! long calls [`Dialogue::check`] now and then; one that moves data has it watched by a
-//! observer of the operations. Both return `Break` once the operation has to end, and
-//! [`Dialogue::broken_off`] then says why. Nothing here waits for the client, except for room if it
-//! leaves very many replies unread.
+//! long calls [`Dialogue::check`] now and then; a transfer has an observer that does so. Both
+//! return `Break` once the operation has to end, and [`Dialogue::broken_off`] returns the reason.
+//! Nothing here waits for the client, except for room if it leaves very many replies unread.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -25,8 +24,8 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// The permit of an operation that can take long.
 pub(crate) trait Permit {
-    /// The client has taken or sent `bytes` bytes since the operation began. `Break`: other sessions
-    /// wait for a permit and this operation is too slow to keep its own.
+    /// The client has taken or sent `bytes` bytes since the operation began. `Break`: other
+    /// sessions wait for a permit and this operation is too slow to keep its own.
     fn moved(&self, bytes: u64) -> ControlFlow<()>;
 }
 
@@ -44,7 +43,7 @@ pub(crate) struct Dialogue<'a> {
     lost: bool,
 }
 
-/// What the end of the client's side of the control connection means.
+/// The meaning of the end of the client's side of the control connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum EndOfInput {
     /// The client has died, unless commands of it wait.

@@ -1,4 +1,4 @@
-//! ABOR, and clients that go away.
+//! ABOR, and clients that disconnect.
 
 use std::io::{Read as _, Write as _};
 
@@ -42,7 +42,7 @@ fn an_upload() {
     client.expect(200);
     client.expect(226);
     assert!(!server.exists("f"));
-    // What came is there.
+    // The received bytes are kept.
     assert_eq!(client.command("SIZE /f", 213), "213 3");
 }
 
@@ -89,7 +89,7 @@ fn as_urgent_data() {
     let mut data = client.data();
     client.command("RETR /f", 150);
     data.read_exact(&mut [0; 1000]).unwrap();
-    // As RFC 959 section 4.1.3 has it: Telnet IP and Synch first.
+    // The sequence of RFC 959 section 4.1.3: Telnet IP and Synch first.
     let writer = client.writer();
     let socket = socket2::SockRef::from(&writer);
     socket.send_out_of_band(b"\xff\xf4\xff").unwrap();
@@ -113,7 +113,7 @@ fn removal_of_a_tree_can_be_broken_off() {
     client.send("SITE RDEL /t");
     crate::uploads::wait_for(|| files() < 5_000);
     client.send("ABOR");
-    // It may have ended just before.
+    // The transfer may have ended just before.
     let code = client.reply().code;
     client.expect(226);
     assert_eq!(code, if files() > 0 { 426 } else { 250 });

@@ -1,4 +1,4 @@
-//! Access control lists of files: what they grant is granted.
+//! Access control lists of files: permissions that they grant are honoured.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 
 const ADA: u32 = 4001;
 
-/// `user::rwx,user:ADA:rwx,group::---,mask::rwx,other::---`, as the kernel takes it.
+/// `user::rwx,user:ADA:rwx,group::---,mask::rwx,other::---`, in the format of the kernel.
 fn grant(path: &Path) -> bool {
     let nobody = u32::MAX;
     let entries = [(1_u16, 7_u16, nobody), (2, 7, ADA), (4, 0, nobody), (16, 7, nobody), (32, 0, nobody)];

@@ -40,7 +40,7 @@ fn names() {
     let mut client = server.connect();
     client.command("USER anonymous", 331);
     assert_eq!(client.command("PASS x", 530), "530 Login incorrect. : Access denied by configuration.");
-    // Another try in the same session.
+    // The session may try again.
     client.command("USER guest", 331);
     client.command("PASS x", 230);
 }

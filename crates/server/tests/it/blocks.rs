@@ -17,7 +17,7 @@ pub(crate) fn block(flags: u8, offset: u64, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// The next block: flags, offset, payload. `None` at the end of the connection.
+/// Reads the next block: flags, offset, payload. Returns `None` at the end of the connection.
 fn read_block(stream: &mut TcpStream) -> Option<(u8, u64, Vec<u8>)> {
     let mut header = [0; 17];
     match stream.read_exact(&mut header) {
@@ -31,7 +31,8 @@ fn read_block(stream: &mut TcpStream) -> Option<(u8, u64, Vec<u8>)> {
     Some((header[0], offset, data))
 }
 
-/// Blocks of one transfer on one connection, written to `file`; gives the EOD count where it was told.
+/// Writes the blocks of one transfer on one connection to `file`. Returns the EOD count if it was
+/// sent.
 pub(crate) fn read_until_eod(stream: &mut TcpStream, file: &mut Vec<u8>) -> Option<u64> {
     let mut count = None;
     loop {
@@ -81,7 +82,7 @@ fn an_upload_over_two_streams_with_markers() {
     assert_eq!(server.read("f"), b"abcdefghij");
 }
 
-/// RFC 959 section 4.1.3: it is room that ALLO asks for. Holes are what lies before a byte that was sent.
+/// RFC 959 section 4.1.3: ALLO only asks for space. Holes lie before a byte that was sent.
 #[test]
 fn what_does_not_come_is_not_made_up() {
     let server = Fixture::new();
@@ -98,7 +99,7 @@ fn what_does_not_come_is_not_made_up() {
         expected.extend(b"hello");
         assert!(server.read("f") == expected, "{} bytes", server.read("f").len());
     }
-    // Nothing at all is an empty file.
+    // An upload without data is an empty file.
     client.command("ALLO 100000", 200);
     let mut data = connect(client.pasv());
     client.send("STOR /f");
@@ -107,7 +108,7 @@ fn what_does_not_come_is_not_made_up() {
     assert_eq!(server.read("f"), b"");
 }
 
-/// Its lengths change on the way: it is taken in order, from where REST ends.
+/// The lengths of text change during the transfer: it is received in order, from the end of REST.
 #[test]
 fn text_goes_on_from_a_marker() {
     let server = Fixture::new();
@@ -296,7 +297,7 @@ fn a_stream_that_breaks_fails_the_transfer_and_tells_what_is_there() {
     assert!(!server.exists("f"));
 }
 
-/// Its client has died: what it had asked for besides must not keep the next one from its files.
+/// The client has died: its pending commands must not keep the next client from its files.
 #[test]
 fn uploads_that_wait_end_with_a_client_that_died() {
     let server = Fixture::new();

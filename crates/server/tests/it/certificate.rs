@@ -1,4 +1,4 @@
-//! Servers whose certificate for TLS cannot be kept anywhere.
+//! Servers whose certificate for TLS cannot be stored.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use ropewalk_server::{Config, Error, Server, Severity, Tls};
 
 use crate::fixture::{config, passwords};
 
-/// Nobody can make a directory beneath a file.
+/// No process can create a directory beneath a file.
 fn without_state(directory: &Path, optional: bool) -> Config {
     std::fs::write(directory.join("file"), "").unwrap();
     let state_directory = Some(directory.join("file/state"));
@@ -28,7 +28,7 @@ fn passwords_are_not_taken_in_clear_because_there_is_no_certificate() {
         assert_eq!(severity, Severity::Error);
         assert!(text.contains("state"), "{text}");
         assert!(matches!(Server::bind(config.clone()), Err(Error::Config(_))));
-        // Whoever says that there is to be no TLS has none.
+        // A configuration that switches TLS off gets none.
         config.tls.as_mut().unwrap().enabled = false;
         assert_eq!(worst(&config), None);
         assert!(Server::bind(config).is_ok());

@@ -1,4 +1,4 @@
-//! CKSM, SCKS, and sums in passing.
+//! CKSM, SCKS, and sums computed during transfers.
 
 use std::io::Write as _;
 
@@ -92,7 +92,7 @@ fn remembered_sums_do_not_survive_writing_in_place() {
     assert_ne!(client.command("CKSM CRC32C 0 -1 /f", 213), "213 e3069283");
 }
 
-/// As programs do that restore files, or bring them up to date.
+/// Programs that restore or update files do this.
 #[test]
 fn remembered_sums_do_not_survive_a_change_that_leaves_size_and_time() {
     let server = Fixture::new();
@@ -156,7 +156,7 @@ fn the_sum_is_not_that_of_another_file(part_files: bool) {
 #[test]
 fn markers() {
     let server = Fixture::new();
-    // Long enough for a second: sparse, so it costs no disk.
+    // Long enough for a second. The file is sparse, so it costs no disk space.
     std::fs::File::create(server.root().join("f")).unwrap().set_len(64 << 30).unwrap();
     let mut client = server.login();
     client.command("OPTS CKSM markers=1;", 200);

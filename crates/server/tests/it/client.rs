@@ -1,10 +1,10 @@
-//! A client that does what it is told, and nothing else.
+//! A client that sends exactly what the test asks for.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// A test fails rather than waits for ever.
+/// A test fails instead of waiting forever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
@@ -25,7 +25,7 @@ impl Client {
         client
     }
 
-    /// From another address of this host.
+    /// Connects from another address of this host.
     pub(crate) fn connect_from(from: IpAddr, address: SocketAddr) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
@@ -35,7 +35,7 @@ impl Client {
         client
     }
 
-    /// Without the greeting.
+    /// Connects without reading the greeting.
     pub(crate) fn open(address: SocketAddr) -> Self {
         Self::of(TcpStream::connect(address).unwrap())
     }
@@ -107,7 +107,7 @@ impl Client {
         reply.text
     }
 
-    /// Ends our side of the control connection.
+    /// Ends the client's side of the control connection.
     pub(crate) fn shut(&self) {
         self.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     }
@@ -125,20 +125,20 @@ impl Client {
         parse_227(&text)
     }
 
-    /// PASV, and a connection to it.
+    /// Sends PASV, and connects.
     pub(crate) fn data(&mut self) -> TcpStream {
         let address = self.pasv();
         connect(address)
     }
 
-    /// PORT to a listener of ours.
+    /// Sends PORT with a new listener.
     pub(crate) fn port(&mut self) -> TcpListener {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         self.command(&port_command(listener.local_addr().unwrap()), 200);
         listener
     }
 
-    /// A stream-mode download.
+    /// Downloads in stream mode.
     pub(crate) fn get(&mut self, command: &str) -> Vec<u8> {
         let mut data = self.data();
         self.command(command, 150);
@@ -148,7 +148,7 @@ impl Client {
         bytes
     }
 
-    /// A stream-mode upload; gives the final reply.
+    /// Uploads in stream mode, and returns the final reply.
     pub(crate) fn put(&mut self, command: &str, bytes: &[u8]) -> Reply {
         let mut data = self.data();
         self.command(command, 150);
@@ -167,7 +167,7 @@ impl Client {
         }
     }
 
-    /// As [`Self::put`], also where it is refused.
+    /// As [`Self::put`], but the upload may be refused.
     pub(crate) fn try_put(&mut self, command: &str, bytes: &[u8]) -> Reply {
         let mut data = self.data();
         self.send(command);
@@ -180,7 +180,7 @@ impl Client {
         self.reply()
     }
 
-    /// A listing's lines.
+    /// The lines of a listing.
     pub(crate) fn list(&mut self, command: &str) -> Vec<String> {
         let bytes = self.get(command);
         let text = String::from_utf8(bytes).unwrap();

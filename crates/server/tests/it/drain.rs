@@ -1,4 +1,4 @@
-//! The server's end, and new settings.
+//! The end of the server, and new settings.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -72,7 +72,7 @@ fn new_sessions_get_new_settings() {
     assert_eq!(client.expect(220), "220 fresh");
     client.login("guest", "x");
     old.login("anonymous", "x");
-    // Wrong ones are refused, and change nothing.
+    // Wrong settings are refused, and change nothing.
     new.anonymous = None;
     assert!(server.handle.reload(new).is_err());
     server.connect().login("guest", "x");

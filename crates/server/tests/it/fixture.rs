@@ -21,12 +21,12 @@ pub(crate) struct Fixture {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Anybody may log in and write; pauses are short.
+/// All clients may log in and write; pauses are short.
 pub(crate) fn config(root: &Path) -> Config {
     let anonymous = AnonymousAccess { write: true, ..AnonymousAccess::default() };
     let mut config = Config::quick(SocketAddr::from(([127, 0, 0, 1], 0)), Some(anonymous), root);
     config.hostname = Some("test".into());
-    // Users of these tests have no accounts, also where root runs them.
+    // Users of these tests have no local accounts, even if root runs them.
     config.identity.mapped = false;
     config.timeouts.login_failure = Duration::from_millis(1);
     config.data.connect_timeout = Duration::from_secs(5);
@@ -38,7 +38,7 @@ impl Fixture {
         Self::with(|_, _| ())
     }
 
-    /// `change` gets the settings and a directory for what is not served.
+    /// `change` gets the settings and a directory for files that are not served.
     pub(crate) fn with(change: impl FnOnce(&mut Config, &Path)) -> Self {
         Self::start(change, |config| {
             let backends = Backends { measurements: Some(Arc::new(Profiler)), ..Backends::default() };
@@ -98,7 +98,7 @@ impl Fixture {
         client
     }
 
-    /// Waits for the server's end.
+    /// Waits for the end of the server.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();

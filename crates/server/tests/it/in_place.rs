@@ -1,4 +1,4 @@
-//! Uploads into files that are there: APPE, ESTO, REST.
+//! Uploads into existing files: APPE, ESTO, REST.
 
 use std::io::Write as _;
 
@@ -57,7 +57,7 @@ fn an_interrupted_replacement_is_not_mixed_with_the_old_file() {
         assert_eq!(server.read("f"), b"old", "{command}");
         assert_eq!(client.put("STOR /f", b"new and longer").code, 226);
         assert_eq!(server.read("f"), b"new and longer");
-        // Nothing is left that stands in the way.
+        // No file is left that is in conflict with the upload.
         assert_eq!(client.put("APPE /f", b"!").code, 226);
     }
 }
@@ -90,11 +90,11 @@ fn what_is_added_long_after_an_interrupted_replacement_is_no_rest_of_it() {
     }
     assert_eq!(append("SIZE /other"), 226);
     assert_eq!(server.read("f"), b"older");
-    // Now the file is newer than what was to replace it.
+    // The file is newer now than the upload that was to replace it.
     assert_eq!(append("SIZE /f"), 226);
     assert_eq!(server.read("f"), b"olderer");
     assert!(server.exists(PART));
-    // Nor is what was left a part of the file as it is now.
+    // The rest of that upload does not become part of the current file either.
     let mut client = server.login();
     client.command("REST 3", 350);
     assert_eq!(client.try_put("STOR /f", b"erer").code, 554);
@@ -130,7 +130,7 @@ fn a_wrong_sum_removes_what_was_written_and_nothing_else() {
     let mut data = first.data();
     first.command("ESTO A 0 /f", 150);
     data.write_all(b"wrong").unwrap();
-    // Another one takes the name meanwhile.
+    // Another upload takes the name meanwhile.
     assert_eq!(server.login().put("STOR /f", b"right").code, 226);
     drop(data);
     assert!(first.end().code >= 500);

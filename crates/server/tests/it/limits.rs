@@ -1,4 +1,4 @@
-//! Who gets in, and how many.
+//! Limits of sessions and operations.
 
 use std::net::TcpListener;
 
@@ -81,13 +81,14 @@ fn long_lines_and_long_queues() {
     server.write("f", "x");
     let mut client = server.login();
     client.pasv();
-    // The transfer waits for its connection, and the others for the transfer.
+    // The transfer waits for its connection, and the others wait for the transfer.
     client.send("RETR /f");
     client.send_bytes("NOOP\r\n".repeat(30).as_bytes());
     while client.try_reply().is_some_and(|reply| reply.text != "500 Pipeline queue full.") {}
 }
 
-/// A client need not know how many streams the server takes: those that are too many wait for the others.
+/// A client does not have to know how many streams the server takes: further ones wait for the
+/// others.
 #[test]
 fn more_streams_than_the_server_takes_at_a_time() {
     use std::io::Write as _;
@@ -115,7 +116,7 @@ fn more_streams_than_the_server_takes_at_a_time() {
     let reply = last(&mut client);
     assert_eq!(reply.code, 226, "{}", reply.text);
     assert_eq!(server.read("f"), b"xxxxx");
-    // Connections beyond all reason end the transfer.
+    // Too many connections end the transfer.
     let address = client.pasv();
     client.send("STOR /g");
     let _streams: Vec<_> = (0..129).map(|_| crate::client::connect(address)).collect();
@@ -160,7 +161,8 @@ fn faults_are_for_tests() {
     server.login().command("NOOP", 200);
 }
 
-/// Whoever lets transfers stall keeps others from transfers for a while, but not from the server.
+/// A client that lets transfers stall keeps others from transfers for a while, but not from the
+/// server.
 #[test]
 fn stalled_transfers_keep_nobody_out() {
     let server = Fixture::with(|config, _| config.limits.active = 2);
@@ -182,7 +184,7 @@ fn stalled_transfers_keep_nobody_out() {
     other.send("NOOP");
     let mut third = server.login();
     third.command("NOOP", 200);
-    // One of them goes on.
+    // One of them continues.
     let mut first = crate::client::connect(addresses[0]);
     stalled[0].expect(150);
     std::io::copy(&mut first, &mut std::io::sink()).unwrap();
@@ -195,7 +197,7 @@ fn stalled_transfers_keep_nobody_out() {
     other.expect(200);
 }
 
-/// However many transfers one address lets stall.
+/// This holds for any number of stalled transfers of one address.
 #[test]
 fn another_address_has_turns_left() {
     let server = Fixture::with(|config, _| config.limits.active = 4);
@@ -218,7 +220,7 @@ fn another_address_has_turns_left() {
     other.expect(226);
 }
 
-/// A client that closes its side early has it all the same.
+/// A client that closes its side early still gets all replies.
 #[test]
 fn whose_client_has_gone_waits_for_no_turn() {
     let server = Fixture::with(|config, _| {
@@ -289,7 +291,7 @@ fn what_waits_for_its_turn_can_be_broken_off() {
     other.expect(426);
     other.expect(226);
     other.command("NOOP", 200);
-    // What is said last counts, however late it is heard.
+    // The last command counts, however late it is read.
     other.pasv();
     other.send("RETR /f");
     let mut first = crate::client::connect(address);
@@ -305,7 +307,8 @@ fn what_waits_for_its_turn_can_be_broken_off() {
     other.expect(226);
 }
 
-/// Those who want what another one writes wait for a moment, and keep nobody from what takes none.
+/// Uploads that wait for a file of another one wait only for a moment, and do not block short
+/// operations.
 #[test]
 fn names_that_are_wanted_keep_no_thread() {
     let server = Fixture::with(|config, _| config.limits.active = 1);
@@ -325,7 +328,7 @@ fn names_that_are_wanted_keep_no_thread() {
         other.command("NOOP", 200);
         client.expect(451);
     }
-    // One after the other would take a second each.
+    // One after the other they would take a second each.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     drop(data);
     writer.expect(226);

@@ -80,7 +80,7 @@ fn trees() {
     assert!(lines.iter().any(|line| line.starts_with("Type=slink;") && name(line) == "link"), "{lines:?}");
 }
 
-/// Only what leads back is left out, and told.
+/// Only entries that lead back are left out and reported.
 #[test]
 fn trees_through_links() {
     let server = Fixture::new();
@@ -103,7 +103,7 @@ fn trees_through_links() {
     }
 }
 
-/// Six directories, each with links to the others: hundreds of ways.
+/// Six directories, each with links to the others: hundreds of paths.
 #[test]
 fn trees_of_links_end() {
     let server = Fixture::new();
@@ -117,7 +117,7 @@ fn trees_of_links_end() {
     let mut client = server.login();
     client.command("OPTS MLSR traversesymboliclinks=true;", 200);
     let lines = client.list("MLSR /d");
-    // Each of the directories, and sixteen ways to each, with five entries each.
+    // Each of the directories, and sixteen paths to each, with five entries each.
     assert!((6 * 6..=1 + 6 + (6 + 6 * 16) * 5).contains(&lines.len()), "{}", lines.len());
     assert!(lines.iter().any(|line| line.contains("Error=Loop;")));
 }
@@ -196,7 +196,8 @@ fn patterns_as_long_as_a_line_are_names() {
     client.command(&format!("NLST *[{}]", "a".repeat(1000)), 451);
 }
 
-/// A directory of millions, none of which matches: the client is heard all the same, and the search ends with it.
+/// A directory of millions of entries, none of which matches: the client is still read from, and
+/// ABOR ends the search.
 #[test]
 fn a_listing_without_rows_can_be_broken_off() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
@@ -214,14 +215,14 @@ fn a_listing_without_rows_can_be_broken_off() {
     client.send("ABOR");
     client.expect(426);
     client.expect(226);
-    // The death of a client ends it as well; where it went on, the server would never stop.
+    // The death of a client ends it as well; otherwise the server would never stop.
     let _data = client.data();
     client.send("NLST /zz*");
     drop(client);
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
 
-/// Left out of listings, they would be missing to whoever makes a copy like the original.
+/// If listings left these names out, a copy would not contain them.
 #[test]
 fn names_of_several_lines_are_shown_and_are_no_files() {
     let server = Fixture::new();
@@ -263,7 +264,7 @@ fn names_of_several_lines_are_shown_and_are_no_files() {
     }
 }
 
-/// So that what came in another way can be got and put right.
+/// Files with such names that were created in another way can be read and renamed.
 #[test]
 fn names_of_several_lines_can_be_read_renamed_and_removed() {
     let server = Fixture::new();
@@ -276,7 +277,7 @@ fn names_of_several_lines_can_be_read_renamed_and_removed() {
     client.command("RNTO ab", 250);
     client.command("DELE c\nd", 250);
     assert_eq!(client.list("NLST"), ["ab"]);
-    // Nothing else gets such a name.
+    // No other file gets such a name.
     client.command("RNFR ab", 350);
     client.command("RNTO a\rb", 553);
     for line in ["MKD a\rb", "MKD a\nb", "SITE SYMLINK ab a\rb"] {

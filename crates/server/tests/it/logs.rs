@@ -19,7 +19,7 @@ fn transfers_are_logged() {
     client.command("MKD /sub", 257);
     client.command("CWD sub", 250);
     let _ = client.put("STOR g", b"x");
-    // It is called so until it is whole.
+    // The log has the name of the complete file.
     let _ = client.put("STOR .h.ropewalk-part", b"x");
     client.list("MLSD");
     let _data = client.data();
@@ -32,7 +32,7 @@ fn transfers_are_logged() {
         lines[0].contains(" USER=anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES=12 VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE=RETR CODE=226 TASKID=job-7"),
         "{log}"
     );
-    // The whole path, whatever the client wrote.
+    // The log has the whole path, however the client wrote it.
     assert!(lines[1].contains(" FILE=/sub/g BUFFER=") && lines[1].contains("NBYTES=1 "), "{log}");
     assert!(lines[1].contains("TYPE=STOR CODE=226"), "{log}");
     assert!(lines[2].contains(" FILE=/sub/h BUFFER="), "{log}");
@@ -43,7 +43,7 @@ fn transfers_are_logged() {
     assert!(json.starts_with("{\"schema\":1,\"host\":\"test\","), "{json}");
 }
 
-/// They tell who moved what.
+/// The logs show which user moved which file.
 #[test]
 fn not_everybody_may_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -58,7 +58,7 @@ fn not_everybody_may_read_them() {
     }
 }
 
-/// When a transfer ends, its streams have ended already.
+/// The streams have ended before a transfer ends.
 #[test]
 fn streams_of_uploads_are_logged() {
     let server = Fixture::with(|config, directory| config.log.transfer_log = Some(directory.join("log")));
@@ -89,7 +89,8 @@ fn a_reload_opens_them_anew() {
     assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 1);
 }
 
-/// A client that talks so much that it is hung up on is not told how its transfer ended; the log is.
+/// A client that is disconnected because it sends too much gets no reply to its transfer; the log
+/// has an entry.
 #[test]
 fn a_transfer_that_is_not_answered_is_logged_too() {
     let server = Fixture::with(|config, directory| {

@@ -14,7 +14,7 @@ mod in_place;
 mod limits;
 mod listings;
 mod logs;
-// Those of the program.
+// The measurements of the program.
 #[allow(unreachable_pub)]
 #[path = "../../../../tools/commands/src/measurements.rs"]
 mod measurements;

@@ -1,4 +1,4 @@
-//! PASV and its kin: addresses, ranges of ports, families.
+//! PASV and related commands: addresses, ranges of ports, families.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -44,14 +44,14 @@ fn addresses_for_others() {
 
 #[test]
 fn a_range_of_ports() {
-    // A port that is free, now at least.
+    // A port that is free at this moment.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
     let server = Fixture::with(|config, _| config.data.ports = Some((port, port)));
     let (mut one, mut two) = (server.login(), server.login());
     assert_eq!(one.pasv().port(), port);
-    // Again: the old channel makes room.
+    // The old channel makes room for the new one.
     assert_eq!(one.pasv().port(), port);
     two.command("PASV", 425);
     one.command("QUIT", 221);

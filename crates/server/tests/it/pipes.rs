@@ -1,4 +1,4 @@
-//! Pipes among the files: whoever is at their other end need not do anything.
+//! Pipes among the files, with a silent process at the other end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::blocks::{EOD, EOF, block, mode_e};
 use crate::fixture::Fixture;
 
-/// Both ends of a new pipe, so that neither the server nor the test waits for somebody to open it.
+/// Opens both ends of a new pipe, so that neither the server nor the test waits for another process
+/// to open it.
 fn pipe(server: &Fixture, name: &str) -> File {
     let path = server.root().join(name);
     mknodat(CWD, &path, FileType::Fifo, Mode::from(0o600), 0).unwrap();
@@ -32,7 +33,7 @@ fn what_is_in_a_pipe_is_sent_at_once_and_the_rest_can_be_broken_off() {
     client.send("ABOR");
     client.expect(426);
     client.expect(226);
-    // To the end, where there is one.
+    // To the end of the range, if it has one.
     let mut data = client.data();
     client.command("RETR /pipe", 150);
     pipe.write_all(b"last").unwrap();
@@ -56,7 +57,7 @@ fn an_upload_into_a_pipe_that_nobody_empties_can_be_broken_off() {
         client.command("STOR /pipe", 150);
         let much = vec![b'x'; 200 << 10];
         data.write_all(&if extended { block(0, 0, &much) } else { much.clone() }).unwrap();
-        // More than the pipe takes is under way.
+        // More data is in transit than the pipe takes.
         let mut first = [0; 1];
         pipe.read_exact(&mut first).unwrap();
         client.send("ABOR");
@@ -111,7 +112,7 @@ fn only_regular_files_have_checksums() {
     let mut client = server.login();
     let text = client.command("CKSM MD5 0 -1 /pipe", 550);
     assert!(text.contains("no regular file"), "{text}");
-    // Nor can what a pipe has taken be read again.
+    // Data that a pipe has taken cannot be read again.
     client.command("SCKS MD5 900150983cd24fb0d6963f7d28e17f72", 200);
     let reply = client.put("STOR /pipe", b"abc");
     assert!(reply.code >= 400, "{reply:?}");
@@ -128,7 +129,7 @@ fn a_pipe_waits_for_who_writes_to_it() {
     let mut client = server.login();
     let mut data = client.data();
     client.command("RETR /pipe", 150);
-    // It waits here until the server has opened it.
+    // This waits until the server has opened it.
     let mut writer = OpenOptions::new().write(true).open(&name).unwrap();
     writer.write_all(b"late").unwrap();
     drop(writer);
@@ -136,7 +137,7 @@ fn a_pipe_waits_for_who_writes_to_it() {
     data.read_to_end(&mut found).unwrap();
     assert_eq!(found, b"late");
     client.expect(226);
-    // Whom nobody writes to can break off.
+    // A client for which no data comes can abort.
     let data = client.data();
     client.command("RETR /pipe", 150);
     client.send("ABOR");
@@ -145,7 +146,7 @@ fn a_pipe_waits_for_who_writes_to_it() {
     drop(data);
 }
 
-/// The system says that such files are empty.
+/// The system reports a size of 0 for such files.
 #[test]
 fn what_is_made_up_while_it_is_read_is_sent() {
     let server = Fixture::with(|config, _| {

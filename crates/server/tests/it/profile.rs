@@ -1,4 +1,4 @@
-//! SITE PROFILE: what the server measures of its host, and for whom.
+//! SITE PROFILE: the measurements of the server's host, and the accounts that may take them.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn fixture() -> Fixture {
         config.profiling.enabled = true;
         config.profiling.users = vec!["ada".into()];
         config.profiling.longest = Duration::from_secs(60);
-        // It takes its time, and is tested where it belongs.
+        // perf takes long, and is tested with the profiler.
         config.profiling.perf = false;
         config.profiling.at_once = 1;
     })
@@ -54,7 +54,7 @@ fn only_those_who_are_named_may() {
 #[test]
 fn a_profile_is_taken_and_fetched() {
     let fixture = fixture();
-    // More than the kernel keeps for a reader that is slow.
+    // More than the kernel buffers for a slow reader.
     fixture.write("file", "");
     std::fs::File::options().write(true).open(fixture.root().join("file")).unwrap().set_len(1 << 30).unwrap();
     let mut client = fixture.connect();
@@ -70,7 +70,7 @@ fn a_profile_is_taken_and_fetched() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     assert!((now - clock).abs() < 20.0, "{clock}");
 
-    // A transfer of another session of hers counts; somebody else's does not.
+    // A transfer of another session of the same user counts; one of another user does not.
     let mut other = fixture.connect();
     other.login("ada", "a-secret");
     let mut data = other.data();
@@ -81,7 +81,7 @@ fn a_profile_is_taken_and_fetched() {
     bob.login("bob", "b-secret");
     let bobs = bob.data();
     bob.command("RETR file", 150);
-    // The last look is at the end: both are still under way.
+    // The last sample is at the end: both transfers are still running.
     let stopped = client.command("SITE PROFILE STOP", 250);
     let said: usize =
         stopped.strip_prefix("250 Profile ").unwrap().split(' ').next().unwrap().parse().unwrap();
@@ -90,7 +90,7 @@ fn a_profile_is_taken_and_fetched() {
     other.expect(426);
     bob.expect(426);
 
-    // Another one has to wait as long as this one is kept.
+    // Another profile has to wait as long as this one is kept.
     let refused = other.command("SITE PROFILE START", 451);
     assert!(refused.contains("1 profiles"), "{refused}");
     let bytes = client.get("SITE PROFILE FETCH");
@@ -104,7 +104,7 @@ fn a_profile_is_taken_and_fetched() {
     assert_eq!(facts.state, CollectorState::Used);
     assert!(host.collectors.iter().all(|report| report.name != CollectorName::Perf));
     assert_eq!(host.programs.len(), 1);
-    // Once.
+    // A profile can be fetched once.
     let _data = client.data();
     client.command("SITE PROFILE FETCH", 503);
     other.command("SITE PROFILE START 5", 250);
@@ -117,7 +117,7 @@ fn it_ends_by_itself_and_with_its_session() {
     client.login("ada", "a-secret");
     client.command("SITE PROFILE START 1", 250);
     drop(client);
-    // The session's end is found out a moment later.
+    // The server notices the end of the session a moment later.
     let mut client = fixture.connect();
     client.login("ada", "a-secret");
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
@@ -129,7 +129,7 @@ fn it_ends_by_itself_and_with_its_session() {
             code => panic!("{code}"),
         }
     }
-    // Longer than it may take: what there is was measured within its second.
+    // Longer than the profile may take: it was measured within its second.
     std::thread::sleep(Duration::from_millis(1500));
     client.command("SITE PROFILE STOP", 250);
     let host = HostProfile::from_json(&client.get("SITE PROFILE FETCH")).unwrap();
@@ -158,7 +158,7 @@ fn parts_are_measured_by_themselves() {
     assert!(processor.starts_with("250 Processor ") && rate(&processor) > 1e5, "{processor}");
     assert!(client.command("SITE PROFILE BASELINE IPERF", 550).contains("profiling.iperf3"));
     client.command("SITE PROFILE BASELINE", 501);
-    // A host that is measured is not to be measured besides.
+    // A baseline cannot be measured during a profile.
     client.command("SITE PROFILE START", 250);
     client.command("SITE PROFILE BASELINE CPU", 451);
     let mut bob = fixture.connect();
@@ -190,7 +190,7 @@ fn raw_files_are_given_where_they_are_wanted() {
     let mut client = fixture.connect();
     client.login("ada", "a-secret");
     client.command("SITE PROFILE START 30 RAW", 250);
-    // sar tells nothing of less than a second.
+    // sar reports nothing for less than a second.
     std::thread::sleep(Duration::from_secs(3));
     let stopped = client.command("SITE PROFILE STOP", 250);
     if !stopped.contains("raw") {

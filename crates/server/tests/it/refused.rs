@@ -1,4 +1,4 @@
-//! What was sent for a transfer that failed must not become another file.
+//! Data that was sent for a failed transfer must not become part of another file.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -34,7 +34,8 @@ fn over_a_cached_connection() {
     client.send("STOR /isdir");
     data.write_all(&file(b"REFUSED")).unwrap();
     assert_eq!(client.end().code, 500);
-    // It is told, also to who looks at nothing but its data connection.
+    // The server closes the connection, so that a client that only looks at its data connection
+    // notices.
     assert!(is_closed(&mut data));
     client.send("STOR /a2");
     connect(address).write_all(&file(b"222")).unwrap();
@@ -42,7 +43,8 @@ fn over_a_cached_connection() {
     assert_eq!(server.read("a2"), b"222");
 }
 
-/// Neither what the session refuses itself nor what was broken off before it began gives its data to the next file.
+/// Data of uploads that the session itself refuses, or that were aborted before they started, does
+/// not become part of the next file.
 #[test]
 fn of_what_never_began() {
     for refused in ["STOR /a\nb", "ESTO A x /f", "STOR /a2\r\nABOR"] {
@@ -68,7 +70,7 @@ fn of_what_never_began() {
     }
 }
 
-/// Whoever sends ahead learns too late that one of its files was refused.
+/// A client that sends ahead learns too late that one of its files was refused.
 #[test]
 fn in_a_pipeline() {
     let server = Fixture::new();
@@ -105,7 +107,7 @@ fn before_its_connection_is_accepted() {
     assert_eq!(server.read("next"), b"next");
 }
 
-/// Connections that nobody has accepted when a transfer fails were made for it.
+/// Connections that were not accepted when a transfer fails were made for it.
 #[test]
 fn over_connections_that_came_late() {
     let server = Fixture::new();
@@ -141,7 +143,7 @@ fn in_stream_mode() {
     client.expect(226);
     assert_eq!(server.read("next"), b"next");
 
-    // It comes after the transfer that it was made for has been broken off.
+    // This connection comes after its transfer has been aborted.
     let address = client.pasv();
     client.send("STOR /late");
     wait_for(|| server.exists(".late.ropewalk-part"));
@@ -151,7 +153,7 @@ fn in_stream_mode() {
     assert!(TcpStream::connect(address).is_err(), "it still listens");
     client.command("STOR /other", 500);
 
-    // What was there for a download ends no upload.
+    // Data that was sent before a download ends no upload.
     let address = client.pasv();
     let mut data = connect(address);
     client.command("RETR /nope", 500);
@@ -164,7 +166,7 @@ fn in_stream_mode() {
     let mut data = client.data();
     client.command("NLST /nope", 550);
     assert!(is_closed(&mut data));
-    // What is no transfer leaves a connection alone.
+    // Commands that are no transfers leave a connection alone.
     assert_eq!(client.command("CKSM MD5 0 -1 /f", 213), "213 900150983cd24fb0d6963f7d28e17f72");
     let mut data = client.data();
     client.command("SIZE /nope", 550);
@@ -176,7 +178,7 @@ fn in_stream_mode() {
     client.expect(226);
 }
 
-/// Nothing was sent for it: the next download goes over the same connections.
+/// No data was sent for it: the next download uses the same connections.
 #[test]
 fn downloads_keep_their_connections() {
     let server = Fixture::new();

@@ -1,4 +1,4 @@
-//! Going on with uploads in MODE E that were broken off.
+//! Resuming interrupted uploads in MODE E.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::blocks::{EOD, EOF, block, mode_e};
 use crate::client::{Client, connect};
 use crate::fixture::Fixture;
 
-/// Uploads the second half of 8 bytes, and breaks off; gives the markers' ranges.
+/// Uploads the second half of 8 bytes, and aborts. Returns the ranges of the markers.
 fn broken_upload(client: &mut Client) -> String {
     mode_e(client);
     let mut data = connect(client.pasv());
@@ -63,7 +63,7 @@ fn an_old_file_of_the_same_name_is_not_mixed_up_with_the_new_one() {
     assert_eq!(server.read("f"), b"abcdefgh");
 }
 
-/// To look at one locks it, and may write its journal.
+/// Looking at a part file locks it, and may write its journal.
 #[test]
 fn who_may_not_write_is_told_of_no_unfinished_upload() {
     let server = Fixture::with(|config, _| config.rules = Some("R/,RW/open".into()));
@@ -79,7 +79,7 @@ fn who_may_not_write_is_told_of_no_unfinished_upload() {
     assert!(!client.command("SITE RANGES /f", 250).contains("0-3"));
 }
 
-/// What is there is of another version of the source.
+/// The part file is of another version of the source.
 #[test]
 fn another_version_does_not_complete_the_file() {
     let server = Fixture::new();
@@ -97,7 +97,7 @@ fn another_version_does_not_complete_the_file() {
     assert_eq!(server.read("f"), b"abcdefgh");
 }
 
-/// The client goes on from there, whatever becomes of the server.
+/// The client resumes from the marker, whatever happens to the server.
 #[test]
 fn what_a_marker_tells_of_is_kept() {
     for fsync in [ropewalk_server::Fsync::None, ropewalk_server::Fsync::EachMarker] {
@@ -113,7 +113,7 @@ fn what_a_marker_tells_of_is_kept() {
             data.write_all(&block(0, 4, b"efgh")).unwrap();
             client.expect(150);
             assert_eq!(client.expect(111), "111 Range Marker 4-8");
-            // What a server that was killed now would leave.
+            // The files that a server leaves that is killed now.
             let left = tempfile::tempdir().unwrap();
             for name in [".f.ropewalk-part", ".f.ropewalk-journal"] {
                 std::fs::copy(server.root().join(name), left.path().join(name)).unwrap();
@@ -132,7 +132,7 @@ fn what_a_marker_tells_of_is_kept() {
     }
 }
 
-/// Its last marker comes with the reply.
+/// The last marker comes with the reply.
 #[test]
 fn a_small_file_that_is_whole_gets_no_journal() {
     for fsync in [ropewalk_server::Fsync::None, ropewalk_server::Fsync::EachMarker] {
@@ -159,7 +159,7 @@ fn a_small_file_that_is_whole_gets_no_journal() {
         assert_eq!(client.expect(111), "111 Range Marker 0-4");
         assert_eq!(client.expect(226), "226 Transfer Complete.");
         assert_eq!(std::fs::read(root.path().join("f")).unwrap(), b"abcd");
-        // To remove one that speaks of an older part.
+        // To remove the journal of an older part file.
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         let synced = deeds.lock().iter().any(|(deed, _)| *deed == Deed::Sync);
         assert_eq!(synced, fsync == ropewalk_server::Fsync::EachMarker);
@@ -184,11 +184,11 @@ fn another_size_does_not_complete_the_file() {
         assert_eq!(reply.code, code, "{reply:?}");
         assert!(code == 226 || reply.text.contains(&format!("the size was 8 and is {size}")), "{reply:?}");
     }
-    // Its end is neither named nor sent.
+    // The end of the older upload is neither named nor sent.
     assert_eq!(server.read("f"), b"abcdef");
 }
 
-/// What is there of an older upload counts only where the client says so.
+/// Ranges of an older upload only count if the client names them.
 #[test]
 fn what_the_client_does_not_name_is_a_hole() {
     use ropewalk_storage::checksum::Hasher;
@@ -215,7 +215,7 @@ fn what_the_client_does_not_name_is_a_hole() {
     assert_eq!(server.read("f"), expected);
 }
 
-/// Ranges of two versions make a file that never was.
+/// Ranges of two versions would make a file that never existed.
 #[test]
 fn a_part_is_of_one_version_of_its_source() {
     let server = Fixture::new();
@@ -225,7 +225,7 @@ fn a_part_is_of_one_version_of_its_source() {
         client.try_put(&format!("ESTO A {at} /.f.ropewalk-part"), b"abcd").code
     };
     assert_eq!(esto(&mut one, "20200101000000", 0), 226);
-    // Nobody has it open.
+    // No session has it open.
     assert_eq!(esto(&mut two, "20250101000000", 4), 554);
     let mut data = one.data();
     one.command("ESTO A 4 /.f.ropewalk-part", 150);
@@ -267,7 +267,7 @@ fn parts_by_their_own_name() {
     assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 1);
 }
 
-/// After the machine was started anew all of it is read again, which can take long.
+/// After a restart of the machine all of it is read again, which can take long.
 #[test]
 fn looking_through_a_part_can_be_broken_off() {
     const HUGE: u64 = 1 << 42;
@@ -280,7 +280,7 @@ fn looking_through_a_part_can_be_broken_off() {
     part.record(0..1 << 30, Some(0)).unwrap();
     part.record(1 << 30..HUGE, Some(0)).unwrap();
     drop(part);
-    // Another boot, and the header's sum.
+    // Another boot, and the checksum of the header.
     let path = root.path().join(".f.ropewalk-journal");
     let mut journal = std::fs::read(&path).unwrap();
     let end = u32::from_le_bytes(journal[8..12].try_into().unwrap()) as usize - 4;
@@ -299,7 +299,7 @@ fn looking_through_a_part_can_be_broken_off() {
     client.expect(226);
 }
 
-/// A place in a file is no content (ESTO): who sends nothing there makes nothing longer.
+/// An ESTO without data makes no file longer.
 #[test]
 fn a_place_alone_makes_no_file_longer() {
     let server = Fixture::new();

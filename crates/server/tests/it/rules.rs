@@ -1,4 +1,4 @@
-//! Path rules, and links that lead out of what is open.
+//! Path rules, and links that lead out of the permitted places.
 
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ fn server() -> Fixture {
     server
 }
 
-/// Of a listing, in order.
+/// The names of a listing, in order.
 fn names(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names
@@ -47,7 +47,7 @@ fn what_is_open_and_what_is_not() {
     assert!(!server.exists("secret/new"));
 }
 
-/// Before any data.
+/// The refusal comes before any data.
 #[test]
 fn a_part_of_what_may_not_be_written_is_refused() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed".into()));
@@ -110,7 +110,7 @@ fn commands() {
     assert_eq!(std::fs::read_link(server.root().join("in/link")).unwrap().to_str(), Some("../pub/a"));
     client.command("RNFR /in/c", 350);
     client.command("RNTO /in/c2", 250);
-    // A link that leads out may be removed: it is an entry of an open directory.
+    // A link that leads out may be removed: it is an entry of a permitted directory.
     client.command("DELE /in/directory", 250);
     assert!(server.exists("secret/d"));
 }
@@ -140,7 +140,7 @@ fn a_session_can_restrict_itself() {
     server.write("a/x", "1");
     server.write("b/y", "2");
     let mut client = server.login();
-    // Who gives no rules would believe that nothing is open.
+    // A user who gives no rules would expect that nothing is permitted.
     client.command("SITE RESTRICT ,", 500);
     client.command("SITE RESTRICT R/a", 250);
     client.command("SIZE /a/x", 213);
@@ -187,7 +187,7 @@ fn what_has_an_alias_has_no_other_name() {
     client.command("SITE SYMLINKFROM /data/a", 350);
     client.command("SITE SYMLINKTO /data/in/link", 250);
     assert_eq!(std::fs::read_link(server.root().join("in/link")).unwrap().to_str(), Some("../pub/a"));
-    // As with GCT, listings have what is there.
+    // As with GCT, listings show the real names.
     assert_eq!(names(client.list("NLST /")), ["deep"]);
     assert_eq!(names(client.list("NLST /data")), ["a", "no"]);
     assert_eq!(names(client.list("NLST /data/in")), ["c", "covered", "good", "link", "y"]);
@@ -201,7 +201,7 @@ fn what_has_an_alias_has_no_other_name() {
     }
 }
 
-/// A rule about what is beneath a directory says nothing of a file in the directory's place.
+/// A rule about entries beneath a directory does not affect a file in the directory's place.
 #[test]
 fn files_are_renamed_where_rules_close_what_could_be_beneath() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/d,N/d/*/no,W/d/in,N/d/in/*/no".into()));
@@ -216,7 +216,7 @@ fn files_are_renamed_where_rules_close_what_could_be_beneath() {
     };
     assert_eq!(rename("/d/a", "/d/b"), 250);
     assert_eq!(rename("/d/b", "/d/y/b"), 250);
-    // What may not be read does not become readable by it.
+    // A file that may not be read does not become readable by renaming it.
     assert_eq!(rename("/d/in/b", "/d/in/c"), 250);
     assert_eq!(rename("/d/in/c", "/d/c"), 500);
     assert_eq!(rename("/d/x", "/d/z"), 500);
@@ -225,7 +225,7 @@ fn files_are_renamed_where_rules_close_what_could_be_beneath() {
     assert_eq!(client.put("STOR /d/.big.ropewalk-part", b"1").code, 226);
     client.command("RNFR /d/.big.ropewalk-part", 350);
     client.command("RNTO /d/big", 250);
-    // Onto what is there, and onto itself.
+    // Onto an existing file, and onto itself.
     assert_eq!(client.put("STOR /d/other", b"2").code, 226);
     for to in ["/d/big", "/d/./big"] {
         client.command(if to == "/d/big" { "RNFR /d/other" } else { "RNFR /d/big" }, 350);
@@ -272,7 +272,7 @@ fn another_root_does_not_widen_a_restriction() {
     client.command("SIZE /z", 213);
     client.command("DELE /z", 500);
     assert!(server.exists("pub/z"));
-    // The other way round a restriction is about what the session sees.
+    // In the other order a restriction applies to the paths that the session sees.
     let mut client = server.login();
     client.command("SITE CHROOT /a", 250);
     client.command("SITE RESTRICT R/secret", 250);
@@ -293,7 +293,7 @@ fn a_session_whose_root_is_an_alias() {
     assert!(server.exists("srv/data/new"));
 }
 
-/// What the session sees as `/` is not its to remove.
+/// A session cannot remove its own root.
 #[test]
 fn the_root_of_a_session_stays() {
     let server = Fixture::new();
@@ -318,7 +318,7 @@ fn the_root_of_a_session_stays() {
     assert!(server.exists("jail/a") && server.exists("empty"));
 }
 
-/// An upload's unfinished file need not match the rule that opens its name.
+/// A part file need not match the rule that permits the file.
 #[test]
 fn uploads_where_only_some_names_are_open() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/in/*.dat,W/drop".into()));
@@ -346,7 +346,7 @@ fn uploads_where_only_some_names_are_open() {
     assert_eq!(names, ["new.dat", "old.dat", "part.dat"]);
 }
 
-/// Two sessions: one swaps a directory for a link to what is closed while the other uses it.
+/// Two sessions: one replaces a directory with a link to a closed place while the other uses it.
 #[test]
 fn a_swap_between_check_and_use_leads_nowhere() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -391,7 +391,7 @@ fn a_swap_between_check_and_use_leads_nowhere() {
     assert_eq!(std::fs::read_dir(server.root().join("secret")).unwrap().count(), 1);
 }
 
-/// Whoever may write but not read must not get to read by another name.
+/// A user who may write but not read must not be able to read under another name.
 #[test]
 fn what_cannot_be_read_stays_so() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/open,W/drop,W/open/drop".into()));
@@ -406,14 +406,14 @@ fn what_cannot_be_read_stays_so() {
     rename("/drop/b", "/open/b", 500);
     rename("/open/drop/e", "/open/e", 500);
     rename("/open/drop", "/open/x", 500);
-    // A finished upload of another client gets its name.
+    // A complete upload of another client is renamed.
     rename("/drop/b", "/drop/c", 250);
     rename("/drop/c", "/open/drop/c", 250);
     rename("/open/a", "/drop/a", 250);
     rename("/open/d", "/open/g", 250);
 }
 
-/// The sum of what is expected must not tell what is there, neither by itself nor by being right.
+/// An expected checksum must not reveal the content, neither by the reply nor by a match.
 #[test]
 fn expected_sums_tell_nothing_of_what_may_not_be_read() {
     let server = Fixture::with(|config, _| config.rules = Some("W/drop,RW/open".into()));
@@ -422,7 +422,7 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
     }
     let mut client = server.login();
     client.command("CKSM MD5 0 1 /drop/f", 500);
-    // Of "s", and one that is wrong.
+    // The sum of "s", and a wrong one.
     for sum in ["03c7c0ace395d80182db07ae2c30f034", "0"] {
         for command in ["ESTO A 1 /drop/f", "APPE /drop/f", "ESTO A 1 /drop/.g.ropewalk-part"] {
             client.command(&format!("SCKS MD5 {sum}"), 200);
@@ -430,7 +430,7 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
             let text = client.command(command, 500);
             assert!(!text.contains("Checksum"), "{command}: {text}");
         }
-        // MODE E may leave bytes out.
+        // In MODE E a client may leave bytes out.
         crate::blocks::mode_e(&mut client);
         client.command("ALLO 1", 200);
         client.command(&format!("SCKS MD5 {sum}"), 200);
@@ -447,7 +447,7 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
         assert!(text.code == 500 && !text.text.contains("Checksum"), "{text:?}");
         client.command("MODE S", 200);
     }
-    // What is sent itself may be proved, and who may read may have any sum.
+    // Data of the client itself may be verified, and a user who may read may use any sum.
     for (command, data) in [("STOR /drop/new", "s"), ("STOR /drop/f", "s"), ("ESTO A 0 /drop/part", "s")] {
         client.command("SCKS MD5 03c7c0ace395d80182db07ae2c30f034", 200);
         assert_eq!(client.put(command, data.as_bytes()).code, 226, "{command}");
@@ -456,7 +456,7 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
     assert_eq!(client.put("ESTO A 1 /open/f", b"").code, 226);
 }
 
-/// What an upload has left is as open as the file that it is to be.
+/// A part file has the permissions of the file that it will become.
 #[test]
 fn the_parts_of_closed_files_are_closed() {
     let server =
@@ -481,18 +481,18 @@ fn the_parts_of_closed_files_are_closed() {
         client.command(command, 500);
     }
     client.command("SIZE /in/.fixed.ropewalk-part", 213);
-    // What may be written alone must not become readable.
+    // A file that may only be written must not become readable.
     client.command("CKSM MD5 0 -1 /in/.a.box.ropewalk-part", 500);
     client.command("RNFR /in/.a.box.ropewalk-part", 350);
     client.command("RNTO /in/readable", 500);
-    // It gets no closed file's part either.
+    // It does not get the part of a closed file either.
     server.write("in/mine", "1");
     client.command("RNFR /in/mine", 350);
     client.command("RNTO /in/.fixed.ropewalk-part", 500);
     assert!(!names(client.list("NLST /in")).iter().any(|name| name.contains(".key")));
 }
 
-/// Its length says what has come.
+/// The length of a part file says how much has arrived.
 #[test]
 fn an_unfinished_file_is_not_made_longer() {
     let server = Fixture::new();

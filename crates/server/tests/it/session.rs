@@ -1,4 +1,4 @@
-//! The control connection as such.
+//! The control connection.
 
 use crate::fixture::Fixture;
 
@@ -132,7 +132,7 @@ fn a_client_that_reads_late_gets_everything() {
         use std::io::Write as _;
         writer.write_all("HELP\r\n".repeat(COMMANDS).as_bytes()).unwrap();
     });
-    // The server neither waits on a thread nor keeps megabytes of replies.
+    // The server neither blocks a thread nor keeps megabytes of replies.
     server.login().command("NOOP", 200);
     for _ in 0..COMMANDS {
         client.expect(214);

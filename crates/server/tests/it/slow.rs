@@ -1,4 +1,4 @@
-//! Clients that take or send next to nothing, while others wait for their turn.
+//! Clients that take or send next to nothing, while others wait for a permit.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn slow_readers_make_way_and_go_on() {
         assert_eq!(bytes.len(), BIG);
         client.expect(226);
     }
-    // All turns are there again: these two have them at once.
+    // All permits are free again: these two get them at once.
     let _slow = [reader(&server), reader(&server)];
 }
 
@@ -71,7 +71,7 @@ fn of_too_many_slow_clients_some_end() {
     let server = server(1);
     let mut slow = [reader(&server), reader(&server)];
     assert_eq!(server.login().get("RETR /f"), b"abc");
-    // One of them has been told so, and the other has not.
+    // One of them has received the reply, and the other has not.
     let mut ended = 0;
     for (client, data) in &mut slow {
         let _ = data.read_to_end(&mut Vec::new());

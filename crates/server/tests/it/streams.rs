@@ -1,4 +1,4 @@
-//! What a client may tune while it downloads: streams, buffers, congestion control.
+//! Settings that a client may change during a download: streams, buffers, congestion control.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,8 @@ use crate::blocks::{mode_e, read_until_eod, sample};
 use crate::client::{accept, connect};
 use crate::fixture::Fixture;
 
-/// The file that comes over these streams, and the number of them that its sender told of.
+/// Reads a file from these streams. Returns it with the number of streams that the sender
+/// announced.
 fn receive(streams: Vec<TcpStream>) -> (Vec<u8>, Option<u64>) {
     let readers: Vec<_> = streams
         .into_iter()
@@ -30,7 +31,7 @@ fn receive(streams: Vec<TcpStream>) -> (Vec<u8>, Option<u64>) {
     for reader in readers {
         let (part, count) = reader.join().unwrap();
         file.resize(file.len().max(part.len()), 0);
-        // What another stream has is 0 here.
+        // The bytes of other streams are 0 here.
         file.iter_mut().zip(part).for_each(|(to, from)| *to |= from);
         streams = streams.or(count);
     }
@@ -58,7 +59,7 @@ fn streams_come_and_go_while_a_file_is_sent() {
     client.send("RETR /f");
     let mut streams = vec![accept(&listener)];
     client.expect(150);
-    // Nothing is read yet: the transfer cannot end. What is in the pipeline waits.
+    // Data is not read yet, so the transfer cannot end. Commands in the pipeline wait.
     client.send("NOOP");
     assert_eq!(client.command("SITE STREAMS 4", 114), "114 Streams 4");
     streams.extend((0..3).map(|_| accept(&listener)));
@@ -98,7 +99,7 @@ fn streams_for_the_next_transfers() {
     server.write("f", &bytes);
     let mut client = server.login();
     mode_e(&mut client);
-    // A channel that is there, and those made later.
+    // An existing channel, and channels made later.
     let listener = client.port();
     assert_eq!(client.command("SITE STREAMS 2", 114), "114 Streams 2");
     let fetch = |client: &mut crate::client::Client, listener: &TcpListener, n| {
@@ -174,7 +175,7 @@ fn a_client_that_never_reads_ends_its_transfer() {
     client.expect(150);
     let mut to = client.writer();
     to.set_write_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-    // Until nothing is taken any more, and then the connection ends.
+    // Until the server takes no more, and then ends the connection.
     while std::io::Write::write_all(&mut to, "SITE STREAMS 1\r\n".repeat(1000).as_bytes()).is_ok() {}
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
@@ -210,14 +211,15 @@ fn path_markers() {
     }
     assert!(!waits.is_empty() && waits.is_sorted(), "{waits:?}");
     let last = paths.last().unwrap();
-    // Of 46 segments or more; the kernel may still hold the last ones.
+    // There are 46 segments or more; the kernel may still hold the last ones.
     assert!(last.sent > 10 && last.streams == 2 && last.rtt >= last.min_rtt, "{paths:?}");
     assert!(last.congestion_window > 0 && !last.min_rtt.is_zero(), "{paths:?}");
 }
 
 #[test]
 fn congestion_control() {
-    // Not what connections within the host have anyway, where there is another.
+    // An algorithm other than the one that connections within the host use by default, if there is
+    // one.
     let allowed = ropewalk_transport::congestion::allowed();
     let asked = allowed.into_iter().find(|name| name != "reno").unwrap_or("reno".into());
     let choices = vec![asked.clone()];
@@ -228,7 +230,7 @@ fn congestion_control() {
     let refused = client.command("OPTS RETR Congestion=vegas;", 501);
     assert_eq!(refused, format!("501 Congestion control vegas is not allowed here, only {asked}."));
     mode_e(&mut client);
-    // A channel that was made before, and one of its own.
+    // A channel that existed before, and a new one.
     for _ in 0..2 {
         let listener = client.port();
         client.command(&format!("OPTS RETR Congestion={asked};"), 200);
@@ -248,7 +250,7 @@ fn congestion_control() {
     assert!(!client.command("FEAT", 211).contains("Congestion"));
 }
 
-/// A connection of MODE S has ended by the time that its transfer has.
+/// In MODE S the connection ends before its transfer does.
 #[test]
 fn automatic_buffers_learn_from_short_transfers() {
     let server = Fixture::new();
@@ -277,7 +279,7 @@ fn automatic_buffers() {
         let stream = accept(&listener);
         client.expect(150);
         let sockets = sockets_to(listener.local_addr().unwrap());
-        // The client's end has no such peer.
+        // The client's end does not have this peer.
         let sizes: Vec<_> = sockets.iter().map(|s| sockopt::socket_send_buffer_size(s).unwrap()).collect();
         assert_eq!(sizes.len(), 1);
         drop(sockets);
@@ -287,11 +289,11 @@ fn automatic_buffers() {
     };
     let free = buffer(&mut client);
     assert_eq!(free, 2 * (512 << 10));
-    // Another session knows, too.
+    // Another session has this information, too.
     let mut other = server.login();
     let told = other.command("ABUF 67108864", 200);
     assert!(!told.contains("nothing is known") && told.contains("path needs"), "{told}");
-    // A ceiling below everything is what holds.
+    // A ceiling below all minima still limits the size.
     let told = client.command("ABUF 64", 200);
     assert!(
         told.starts_with("200 ABUF: send buffer set to ") && told.contains("the ceiling that was asked for;"),
@@ -299,7 +301,7 @@ fn automatic_buffers() {
     );
     let held = buffer(&mut client);
     assert!(held <= 3 * 4096 && held < free, "{held}, {free}");
-    // It is told as what it is, which is more than was asked for.
+    // The reported size is the real one, which is larger than requested.
     let size = format!("send buffer set to {:.1} KiB, ", held as f64 / 2048.0);
     assert!(held > 2 * 64 && told.contains(&size), "{told}, {held}");
     client.command("SBUF 65536", 200);

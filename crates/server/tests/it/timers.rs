@@ -1,4 +1,4 @@
-//! How long the server waits.
+//! The timeouts of the server.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ fn log_in_has_to_come_soon() {
     assert_eq!(client.expect(421), "421 Idle Timeout: closing control connection.");
     client.expect_end();
     let mut client = server.connect();
-    // However much it says. The connection may end before everything is said, and the 421 be lost with it.
+    // This holds however much the client sends. The connection may end before all of it is sent,
+    // and the 421 be lost.
     let mut writer = client.writer();
     let begin = Instant::now();
     while writer.write_all(b"NOOP\r\n").is_ok() && client.try_reply().is_some_and(|reply| reply.code != 421) {
@@ -24,7 +25,7 @@ fn log_in_has_to_come_soon() {
 
 #[test]
 fn idle_sessions_are_closed() {
-    // Long enough for a log-in on a machine that has other things to do.
+    // Long enough for a log-in on a busy machine.
     let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
     let mut client = server.login();
     client.command("NOOP", 200);
@@ -33,7 +34,7 @@ fn idle_sessions_are_closed() {
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
 
-/// A command that never comes to its end is none.
+/// A command that never ends does not count.
 #[test]
 fn who_says_a_letter_now_and_then_is_idle() {
     let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
@@ -76,7 +77,7 @@ fn failed_log_ins_are_answered_late_and_cost_no_thread() {
     client.command("USER eve", 331);
     let begin = Instant::now();
     client.send("PASS x");
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     let mut other = server.login();
     other.command("NOOP", 200);
     client.expect(530);
@@ -113,7 +114,7 @@ fn markers_come_regularly() {
         let reply = client.reply();
         match reply.code {
             112 => {}
-            // Only what is new.
+            // Only the new ranges.
             111 => assert_eq!(reply.text, "111 Range Marker 4-6"),
             code => break assert_eq!(code, 226),
         }
@@ -130,7 +131,7 @@ fn a_client_that_never_reads_is_dropped() {
     crate::uploads::wait_for(|| server.handle.sessions() == 0);
 }
 
-/// Nobody gets to guess passwords faster by logging in as nobody in between.
+/// Anonymous log-ins in between must not make guessing passwords faster.
 #[test]
 fn an_anonymous_log_in_forgives_nothing() {
     let base = Duration::from_millis(20);

@@ -68,7 +68,7 @@ fn parts_of_files() {
     assert_eq!(client.get("RETR /f"), b" wod\n");
     client.command("REST 3", 350);
     assert_eq!(client.get("ERET P 5 20 /f"), b"rld\n");
-    // Once only.
+    // The range is used once only.
     assert_eq!(client.get("RETR /f"), b"hello world\n");
 }
 
@@ -102,7 +102,7 @@ fn other_hosts_may_not_be_aimed_at() {
     client.command("EPRT |1|10.0.0.1|5000|", 500);
     client.command("SPOR 127,0,0,1,200,1 127,0,0,9,200,1", 500);
     client.command("PORT 0,0,0,0,200,1", 500);
-    // What a client sends from elsewhere is not taken either, and does no harm.
+    // Connections from other addresses are refused, and do no harm.
     let address = client.pasv();
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 3], 0)).into()).unwrap();
@@ -133,7 +133,8 @@ fn third_parties_where_it_is_permitted() {
     assert_eq!(bytes, b"x");
 }
 
-/// A server that is the destination of a third party's data says whom it has turned away, and why.
+/// A server that is the destination of a third-party transfer reports which address it has refused,
+/// and why.
 #[test]
 fn a_third_party_that_sends_is_turned_away_with_words() {
     let server = Fixture::with(|config, _| {

@@ -1,4 +1,4 @@
-//! STOR and its kin in MODE S: nothing looks whole before it is.
+//! STOR and related commands in MODE S: no file looks complete before it is.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn what_replaces_a_private_file_is_private_from_the_beginning() {
         let mut data = client.data();
         client.send("STOR /f");
         let reply = client.reply();
-        // Who is not root cannot write what is read-only.
+        // A user other than root cannot write a read-only file.
         if reply.code == 150 {
             data.write_all(b"new").unwrap();
             assert_eq!(mode(PART), during);
@@ -98,7 +98,7 @@ fn an_interrupted_upload_is_continued() {
 fn a_continued_upload_that_ends_early_can_be_continued_again() {
     let server = Fixture::new();
     let mut client = server.login();
-    // The name of a part as in third-party transfers, or that of the file.
+    // The name of a part file, as in third-party transfers, or the name of the file.
     for path in ["/.f.ropewalk-part", "/g"] {
         client.command("ALLO 9", 200);
         assert_eq!(client.put(&format!("STOR {path}"), b"abc").code, 426);
@@ -109,7 +109,7 @@ fn a_continued_upload_that_ends_early_can_be_continued_again() {
         assert!(reply.text.contains("6 of the 9 bytes"), "{reply:?}");
         assert!(client.command(&format!("SITE RANGES {path}"), 250).contains("| 0-6|"));
         assert!(!server.exists("g"));
-        // A size that is announced can be that of the rest.
+        // An announced size can be that of the rest.
         client.command("ALLO 3", 200);
         client.command("REST 6", 350);
         assert_eq!(client.put(&format!("STOR {path}"), b"ghi").code, 226);
@@ -133,7 +133,8 @@ fn an_upload_ends_with_its_client() {
     assert!(!server.exists("f"));
 }
 
-/// What ends the data is its client's death, whatever it had asked for before; only who takes its leave has sent all.
+/// The death of the client ends the data, whatever commands it has sent before; only a client that
+/// has sent QUIT has sent everything.
 #[test]
 fn a_client_that_dies_with_commands_ahead_leaves_a_part() {
     for (ahead, size, whole) in [
@@ -186,7 +187,7 @@ fn one_upload_at_a_time() {
     one.expect(226);
 }
 
-/// In MODE E, with a data connection that is not there yet.
+/// In MODE E, with a data connection that does not exist yet.
 fn abandoned(server: &Fixture, last: &str) {
     let mut gone = server.login();
     crate::blocks::mode_e(&mut gone);
@@ -210,7 +211,7 @@ fn an_upload_is_begun_again_at_once() {
     assert_eq!(server.read("f"), b"abc");
 }
 
-/// The server would wait for its data for a while.
+/// The server would wait for the data for a while.
 #[test]
 fn an_upload_whose_client_has_taken_its_leave_makes_way() {
     let server = Fixture::new();
@@ -224,7 +225,7 @@ fn an_upload_whose_client_has_taken_its_leave_makes_way() {
     assert_eq!(server.read("f"), b"abc");
 }
 
-/// A client that has only closed its side goes on, as long as data comes.
+/// A client that has only closed its side continues, as long as data comes.
 #[test]
 fn an_upload_that_goes_on_makes_no_way() {
     let server = Fixture::new();
@@ -251,7 +252,7 @@ fn an_upload_that_goes_on_makes_no_way() {
     assert!(server.read("f").starts_with(b"abcx"));
 }
 
-/// A part gets its name from whoever has seen that it is whole, not while it grows.
+/// A part file is renamed by a client that has seen that it is complete, not while it grows.
 #[test]
 fn a_part_that_is_written_gets_no_name() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -278,7 +279,7 @@ fn a_part_that_is_written_gets_no_name() {
     }
 }
 
-/// Nobody sees it, so that nobody could empty the directory.
+/// Clients do not see the part file, so that they could not empty the directory.
 #[test]
 fn what_uploads_have_left_goes_with_its_directory() {
     let server = Fixture::new();
@@ -289,7 +290,7 @@ fn what_uploads_have_left_goes_with_its_directory() {
     one.command("STOR /d/f", 150);
     data.write_all(b"abc").unwrap();
     server.write("d/.a.ropewalk-part", "left");
-    // Somebody writes there: it is tried again.
+    // An upload writes there, so the removal is retried.
     assert!(two.command("RMD /d", 451).contains("TOO_BUSY"));
     assert!(server.exists("d/.f.ropewalk-part") && server.exists("d/.a.ropewalk-part"));
     drop(data);
@@ -299,7 +300,7 @@ fn what_uploads_have_left_goes_with_its_directory() {
     assert!(two.command("RMD /d", 451).contains("not empty"));
     assert!(server.exists("d/.f.ropewalk-part") && server.exists("d/.f.ropewalk-journal"));
     two.command("DELE /d/there", 250);
-    // Only what has such a name and is a file is ours.
+    // Only files with such names are part files.
     std::fs::create_dir(server.root().join("d/.x.ropewalk-part")).unwrap();
     two.command("RMD /d", 451);
     two.command("RMD /d/.x.ropewalk-part", 250);
@@ -309,7 +310,7 @@ fn what_uploads_have_left_goes_with_its_directory() {
 
 #[test]
 fn a_full_store() {
-    // What is large can be gone on with. The rest is only in the way.
+    // A large upload can be resumed. A small rest would only take space.
     for (size, left) in [(6 << 20, true), (1 << 20, false)] {
         let server = Fixture::with_store(Arc::new(MemoryStore::new(size)), |_, _| ());
         let mut client = server.login();
@@ -329,7 +330,7 @@ fn a_full_store() {
     }
 }
 
-/// What is missing of it would show.
+/// A missing rest would be noticed.
 #[test]
 fn a_client_that_has_told_the_size_may_close_early() {
     let server = Fixture::new();
@@ -349,7 +350,7 @@ fn a_client_that_has_told_the_size_may_close_early() {
     }
 }
 
-/// Its upload counts on what it has written, sums included.
+/// The upload relies on what it has written, checksums included.
 #[test]
 fn a_part_that_is_written_is_not_cut_off() {
     let server = Fixture::new();
@@ -357,7 +358,7 @@ fn a_part_that_is_written_is_not_cut_off() {
     let mut data = one.data();
     one.command("STOR /f", 150);
     data.write_all(b"abc").unwrap();
-    // To nothing: perhaps nothing has come yet, and it is made no longer.
+    // Truncated to nothing: maybe nothing has arrived yet, and the file does not get longer.
     other.command(&format!("SITE TRNC 0 /{PART}"), 451);
     drop(data);
     one.expect(226);
@@ -387,7 +388,7 @@ fn with_fsync() {
     assert_eq!(server.read("f"), b"abc");
 }
 
-/// A power loss is not to take the name of what was said to be there.
+/// A power loss must not remove the name of a file whose upload was confirmed.
 #[test]
 fn the_name_that_a_part_gets_is_synced_too() {
     let (store, deeds) = Hooked::recorded(Arc::new(MemoryStore::new(1 << 20)));
@@ -416,7 +417,7 @@ fn a_link_to_a_file_is_followed() {
     assert!(server.root().join("f").symlink_metadata().unwrap().is_symlink());
 }
 
-/// Something that another thread does soon.
+/// Waits for something that another thread does soon.
 pub(crate) fn wait_for(done: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !done() {
@@ -425,7 +426,8 @@ pub(crate) fn wait_for(done: impl Fn() -> bool) {
     }
 }
 
-/// Somebody removes an upload's unfinished file and uploads the same name: half a file must not get the name.
+/// A client removes the part file of an upload and uploads the same name: an incomplete file must
+/// not get the name.
 #[test]
 fn an_upload_whose_part_was_replaced_fails() {
     let server = Fixture::new();
@@ -499,7 +501,7 @@ fn what_an_earlier_try_holds_counts_as_free() {
     assert_eq!(client.get("RETR /f"), vec![1; 800_000]);
 }
 
-/// All has come, and then the upload was broken off: the rest is nothing.
+/// All data has arrived, and then the upload was interrupted: the rest is empty.
 #[test]
 fn an_empty_rest_keeps_what_was_there() {
     for command in ["APPE /f", "ESTO A 3 /f"] {
@@ -538,8 +540,8 @@ fn rest_0_is_no_restart() {
     client.expect(226);
 }
 
-/// SIZE tells of the old file, whose beginning is not that of the new one.
-/// Not for good: a log is added to although a replacement of it was broken off once.
+/// SIZE reports the old file, whose beginning differs from the new one. This does not last: a log
+/// is appended to although a replacement of it was interrupted once.
 #[test]
 fn a_port_is_free_after_its_transfer() {
     let server = Fixture::new();
@@ -551,12 +553,12 @@ fn a_port_is_free_after_its_transfer() {
     client.expect(150);
     std::io::Read::read_to_end(&mut data, &mut Vec::new()).unwrap();
     client.expect(226);
-    // The next command is only heard when the last one is through.
+    // The next command is only read when the last one has ended.
     client.command("NOOP", 200);
     assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
 }
 
-/// Not "in use": that would be tried again for ever.
+/// Not "in use": that would be retried forever.
 #[test]
 fn a_link_in_the_place_of_the_part_is_told_as_what_it_is() {
     let server = Fixture::new();
@@ -578,7 +580,8 @@ fn a_link_in_the_place_of_the_part_is_told_as_what_it_is() {
     assert_eq!(client.put("STOR f", b"abc").code, 226);
 }
 
-/// Of two uploads to one part the first is whole when the second takes its place, and breaks off.
+/// Of two uploads to one part file, the first is complete when the second replaces it and is
+/// interrupted.
 #[test]
 fn what_another_upload_has_left_does_not_get_the_name() {
     for mode in ["S", "E"] {
@@ -600,14 +603,15 @@ fn what_another_upload_has_left_does_not_get_the_name() {
         let refused = first.command("RNTO /f", 550);
         assert!(refused.contains("another one by now"), "{refused}");
         assert!(!server.exists("f"));
-        // Whose it is may give it a name, however little it is; and whoever begins anew, all of it.
+        // The owner may rename the file, however short it is; so may a client that restarts the
+        // upload and sends all of it.
         assert_eq!(first.put(&format!("STOR /{PART}"), b"all").code, 226);
         first.command("SITE CHMOD 640 /.f.ropewalk-part", 250);
         first.command(&format!("RNFR /{PART}"), 350);
         first.command("RNTO /f", 250);
         assert_eq!(server.read("f"), b"all");
     }
-    // What the client itself does with it afterwards is its own.
+    // Changes that the client itself makes afterwards are its own.
     let server = Fixture::new();
     for change in ["APPE", "SITE TRNC 2"] {
         let mut client = server.login();
