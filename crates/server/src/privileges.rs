@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_needed() {
+    fn process_keeps_only_needed_capabilities() {
         let mut config = Config::default();
         assert_eq!(needed(&config), IDENTITIES);
         config.data.source_ports = Some((20, 20));

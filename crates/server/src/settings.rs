@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_required_holds_without_tls_too() {
+    fn required_protection_without_tls_holds() {
         for (word, expected) in [("control", RequiredProtection::Control), ("data", RequiredProtection::Data)]
         {
             for enabled in [true, false] {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_sshd_tells() {
+    fn addresses_of_sshd_are_parsed() {
         let expect = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(
             told(Some("192.0.2.7 50123 198.51.100.1 22"), Some("203.0.113.1 1 22")),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_in_is_not_guessed_where_it_matters() {
+    fn ssh_user_with_ambiguous_number_is_not_guessed() {
         let config = Config::parse("[users.ada]\n[users.bob]\nread_only = true\n").unwrap();
         let client = |user: &str, told| {
             let (control, _) = UnixStream::pair().unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_log_ins_do_not_matter() {
+    fn ssh_session_ignores_settings_of_log_ins() {
         let config = Config::parse("password_file = '/nonexistent'\nrules = 'R/'\n[anonymous]\n").unwrap();
         assert_eq!(check_ssh(&config), []);
         let wrong = Config::parse("rules = 'nonsense'").unwrap();

@@ -225,7 +225,7 @@ fn content() -> Vec<u8> {
 }
 
 #[test]
-fn who_comes_first_without_the_key_gets_nothing() {
+fn first_connection_without_key_gets_no_data() {
     let site = Site::new(|_| {});
     std::fs::write(site.path("file"), content()).unwrap();
     let mut control = site.log_in();
@@ -254,7 +254,7 @@ fn who_comes_first_without_the_key_gets_nothing() {
 }
 
 #[test]
-fn a_neighbour_cannot_feed_an_upload() {
+fn connection_without_key_cannot_feed_upload() {
     let site = Site::new(|_| {});
     let mut control = site.log_in();
     // MODE S: the whole file of the neighbour, before the owner's.
@@ -293,7 +293,7 @@ fn a_neighbour_cannot_feed_an_upload() {
 }
 
 #[test]
-fn the_server_gives_no_data_to_a_port_that_a_neighbour_has() {
+fn active_channel_to_wrong_port_gets_no_data() {
     let site = Site::new(|_| {});
     std::fs::write(site.path("file"), content()).unwrap();
     let mut control = site.log_in();
@@ -324,7 +324,7 @@ fn the_server_gives_no_data_to_a_port_that_a_neighbour_has() {
 }
 
 #[test]
-fn a_key_is_for_its_own_channel() {
+fn data_key_of_another_channel_is_refused() {
     let site = Site::new(|_| {});
     std::fs::write(site.path("file"), content()).unwrap();
     let mut control = site.log_in();
@@ -347,7 +347,7 @@ fn a_key_is_for_its_own_channel() {
 }
 
 #[test]
-fn where_keys_are_required_there_is_no_channel_without() {
+fn channel_without_required_key_is_refused() {
     let site = Site::new(|config| config.data.require_key = true);
     std::fs::write(site.path("file"), content()).unwrap();
     let mut control = site.log_in();
@@ -369,7 +369,7 @@ fn where_keys_are_required_there_is_no_channel_without() {
 }
 
 #[test]
-fn streams_that_are_added_are_bound_too() {
+fn added_streams_are_bound_to_key() {
     let site = Site::new(|_| {});
     std::fs::File::create(site.path("large")).unwrap().set_len(256 << 20).unwrap();
     let mut control = site.log_in();

@@ -96,7 +96,7 @@ impl Drop for Site {
 }
 
 #[test]
-fn globus_url_copy_there_and_back() {
+fn globus_url_copy_with_certificate_copies_both_ways() {
     if !have("globus-url-copy") {
         return;
     }
@@ -113,7 +113,7 @@ fn globus_url_copy_there_and_back() {
 }
 
 #[test]
-fn who_is_not_mapped_is_refused_in_words() {
+fn certificate_without_mapping_is_refused_with_reason() {
     if !have("globus-url-copy") {
         return;
     }

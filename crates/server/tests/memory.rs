@@ -13,7 +13,7 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn an_idle_session_costs_less_than_20_kib() {
+fn idle_session_needs_less_than_20_kib() {
     const SESSIONS: usize = 2000;
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::quick(

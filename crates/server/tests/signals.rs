@@ -94,7 +94,7 @@ impl Drop for Service {
 }
 
 #[test]
-fn reload_and_drain() {
+fn signals_reload_and_drain_server() {
     let mut service = Service::start();
     service.told("READY=1");
     service.told("WATCHDOG=1");
@@ -113,7 +113,7 @@ fn reload_and_drain() {
 }
 
 #[test]
-fn interrupt_stops_at_once() {
+fn sigint_stops_server_at_once() {
     let mut service = Service::start();
     service.told("READY=1");
     let _session = service.greeting();

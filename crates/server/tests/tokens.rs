@@ -194,7 +194,7 @@ impl<S: Read + Write> Client<S> {
 }
 
 #[test]
-fn a_token_in_clear_is_refused_before_it_is_sent() {
+fn token_on_clear_connection_is_refused_before_it_is_sent() {
     let host = Host::usual();
     let mut client = host.clear();
     assert!(client.command("USER :token:", "530").contains("send AUTH TLS first"));
@@ -209,7 +209,7 @@ fn a_token_in_clear_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn log_in_and_log_ins_that_fail() {
+fn token_that_is_wrong_is_refused() {
     let host = Host::usual();
     host.secured().log_in(&token(json!({})), "230");
     for (changes, reason) in [
@@ -235,7 +235,7 @@ fn log_in_and_log_ins_that_fail() {
 }
 
 #[test]
-fn users_of_subjects_and_groups() {
+fn token_subject_and_group_select_user() {
     let issuer = "map = [{ subject = 'bob', user = 'robert' }, { group = '/vo/admins', user = 'admin' }]\n\
                   scopes_required = false";
     let host = Host::new(issuer);
@@ -264,7 +264,7 @@ fn users_of_subjects_and_groups() {
 }
 
 #[test]
-fn whole_checksums_are_attributes() {
+fn checksum_of_whole_file_is_an_attribute() {
     let host = Host::usual();
     let mut client = host.with_scopes("storage.create:/up storage.stage:/data/deep");
     client.put("/up/new", "new");
@@ -290,7 +290,7 @@ fn whole_checksums_are_attributes() {
 }
 
 #[test]
-fn reading_by_whole_path_segments() {
+fn read_scope_matches_whole_path_segments() {
     let host = Host::usual();
     let mut client = host.with_scopes("storage.read:/data");
     assert_eq!(client.get("RETR /data/file"), "content");
@@ -324,7 +324,7 @@ fn reading_by_whole_path_segments() {
 }
 
 #[test]
-fn a_scope_of_a_directory() {
+fn scope_of_directory_covers_its_tree() {
     let host = Host::usual();
     std::fs::write(host.path("plain"), "plain").unwrap();
     let mut client = host.with_scopes("storage.read:/plain/ storage.read:/data/");
@@ -333,7 +333,7 @@ fn a_scope_of_a_directory() {
 }
 
 #[test]
-fn creating_without_replacing() {
+fn create_scope_does_not_replace() {
     let host = Host::usual();
     let mut client = host.with_scopes("storage.create:/up storage.create:/made/of/parents");
     client.put("/up/new", "new");
@@ -372,7 +372,7 @@ fn creating_without_replacing() {
 
 /// A file that may not be replaced or removed must not become so under another name.
 #[test]
-fn other_names_do_not_make_created_files_replaceable() {
+fn create_scope_renamed_file_is_not_replaceable() {
     let host = Host::usual();
     let mut client = host.with_scopes("storage.create:/up storage.modify:/data");
     for name in ["/up/.x.ropewalk-part", "/up/.x.ropewalk-journal", "/data/moved"] {
@@ -398,7 +398,7 @@ fn other_names_do_not_make_created_files_replaceable() {
 
 /// Of two simultaneous uploads to one name, the later one must not replace the earlier one.
 #[test]
-fn creating_at_the_same_time() {
+fn create_scope_with_simultaneous_uploads_keeps_first() {
     let host = Host::usual();
     let mut early = host.with_scopes("storage.create:/up");
     let mut late = host.with_scopes("storage.modify:/up");
@@ -415,7 +415,7 @@ fn creating_at_the_same_time() {
 }
 
 #[test]
-fn modifying() {
+fn modify_scope_replaces_and_removes() {
     let host = Host::usual();
     let mut client = host.with_scopes("storage.modify:/up storage.read:/data");
     client.put("/up/there", "again");
@@ -433,7 +433,7 @@ fn modifying() {
 }
 
 #[test]
-fn paths_count_from_the_base() {
+fn scope_paths_count_from_base_path() {
     let host = Host::new("user = 'vo'\nbase_path = '/data'");
     let mut client = host.with_scopes("storage.read:/deep");
     assert_eq!(client.get("RETR /data/deep/file"), "deep");
@@ -441,7 +441,7 @@ fn paths_count_from_the_base() {
 }
 
 #[test]
-fn a_session_ends_with_its_token() {
+fn session_ends_when_token_expires() {
     let host = Host::usual();
     let mut client = host.secured();
     // Within the leeway, of which two seconds are left.

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn root_system_and_disabled_accounts_need_to_be_allowed() {
+    fn root_system_and_disabled_accounts_are_refused_by_default() {
         let config = config::Identity::default();
         let refused = |config: &config::Identity, account: &uzers::User| {
             permitted(config, account, account.name().to_str().unwrap(), false).err().unwrap_or_default()
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_found_by_their_own_names_only() {
+    fn account_found_by_another_name_is_refused() {
         let config = config::Identity::default();
         let ada = account("ada", 1000, "/bin/sh");
         assert!(permitted(&config, &ada, "ada", false).is_ok());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn homes() {
+    fn home_outside_root_has_no_path() {
         let within = |root: &str, home: &str| {
             home_within(Path::new(root), Path::new(home)).map(|p| String::from_utf8(p).unwrap())
         };

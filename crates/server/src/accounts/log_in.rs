@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn over_ssh_users_are_at_home_where_they_are_on_the_server() {
+    fn ssh_session_starts_in_home_of_user() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let home = root.join("ada");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn over_ssh_names_are_those_of_the_system() {
+    fn ssh_user_with_unusual_name_is_accepted() {
         let home = Path::new("/home/ada");
         for name in [r"DOMAIN\ada", "host$", "ada of example", ".ada"] {
             assert_eq!(over_ssh("", name, home).unwrap().name, name);

@@ -198,7 +198,7 @@ mod tests {
     const WRITE: WriteOptions = WriteOptions { create: true, truncate: true, exclusive: false, mode: 0o644 };
 
     #[test]
-    fn only_these_names_are_not_the_stores() {
+    fn virtual_devices_leave_other_names_to_store() {
         let store = VirtualDevices::over(Arc::new(MemoryStore::new(1 << 20)));
         let zeros = store.stat(&path("/dev/ropewalk-zero-1000"), true).unwrap();
         assert_eq!((zeros.kind, zeros.size), (Kind::File, 1000));

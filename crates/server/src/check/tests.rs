@@ -8,7 +8,7 @@ fn errors(config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn a_command_that_is_none_is_told() {
+fn unknown_disabled_command_is_reported() {
     let told = |name: &str| {
         let config = Config { disabled_commands: vec![name.to_owned()], ..Config::default() };
         let problems = config.check().into_iter().filter(|p| p.setting == "disabled_commands");
@@ -24,7 +24,7 @@ fn a_command_that_is_none_is_told() {
 }
 
 #[test]
-fn a_server_without_log_in_is_refused() {
+fn config_without_log_in_is_refused() {
     let config = Config { root: Some("/".into()), ..Config::default() };
     assert_eq!(errors(&config), ["password_file"]);
     let config = Config { anonymous: Some(AnonymousAccess::default()), ..config };
@@ -32,7 +32,7 @@ fn a_server_without_log_in_is_refused() {
 }
 
 #[test]
-fn what_permits_everything_is_told() {
+fn settings_that_permit_everything_are_reported() {
     let text = "root = \"/\"\n[anonymous]\nrules = \" , \"\nsessions = 0\n";
     let problems = Config::parse(text).unwrap().check();
     for setting in ["anonymous.rules", "anonymous.sessions"] {
@@ -41,7 +41,7 @@ fn what_permits_everything_is_told() {
 }
 
 #[test]
-fn logs_are_files_and_rules_are_about_what_users_see() {
+fn log_directories_and_host_paths_in_rules_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().display();
     let text = format!(
@@ -61,7 +61,7 @@ fn logs_are_files_and_rules_are_about_what_users_see() {
 
 /// Whichever way users log in, there has to be a directory for them.
 #[test]
-fn accounts_are_checked_whatever_leads_to_them() {
+fn accounts_of_every_mechanism_are_checked() {
     let tokens = "[[tokens.issuers]]\nurl = \"https://issuer.example/\"\nuser = \"ada\"\n";
     let tls = "[tls.users]\n\"/O=Example/CN=Ada\" = \"ada\"\n";
     for way in [tokens, tls] {
@@ -77,7 +77,7 @@ fn accounts_are_checked_whatever_leads_to_them() {
 }
 
 #[test]
-fn what_is_required_can_be_had() {
+fn required_protection_that_is_unavailable_is_refused() {
     let off = "[anonymous]\n[tls]\nenabled = false\nrequired = \"control\"\n";
     let mut config = Config { root: Some("/".into()), ..Config::parse(off).unwrap() };
     assert_eq!(errors(&config), ["tls.required"]);
@@ -86,7 +86,7 @@ fn what_is_required_can_be_had() {
 }
 
 #[test]
-fn every_wrong_setting_is_named() {
+fn each_wrong_setting_is_reported() {
     let config = Config::parse(
         r#"
         listen = ["127.0.0.1:2811", "[::]:0", "[::]:0", "127.0.0.1:2811"]

@@ -274,14 +274,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_survive_a_round_trip() {
+    fn default_config_survives_round_trip() {
         let config = Config::default();
         assert_eq!(Config::parse(&config.to_toml().unwrap()).unwrap(), config);
         assert_eq!(Config::parse("").unwrap(), config);
     }
 
     #[test]
-    fn modes_are_octal_as_everywhere() {
+    fn mode_is_read_and_printed_as_octal() {
         let text = "[files]\ncreate_mode = 0o640\ndirectory_mode = \"2770\"\n[identity]\numask = \"0o027\"\n";
         let config = Config::parse(text).unwrap();
         assert_eq!((config.files.create_mode, config.files.directory_mode), (0o640, 0o2770));
@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_settings_are_errors() {
+    fn unknown_setting_is_an_error() {
         let error = Config::parse("[limits]\nsessionz = 3\n").unwrap_err().to_string();
         assert!(error.contains("sessionz"), "{error}");
     }
 
     #[test]
-    fn ports_are_two() {
+    fn ports_setting_without_two_ports_is_refused() {
         for (wrong, told) in [
             ("[50000]", "first and last"),
             ("[1, 2, 3]", "first and last"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file() {
+    fn full_file_is_parsed() {
         let config = Config::parse(
             r#"
             listen = ["127.0.0.1:2811", "[::1]:2811"]
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn home_directories_do_not_count_from_the_file() {
+    fn home_directory_in_file_stays_as_written() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ropewalk.toml");
         std::fs::write(&file, "[defaults]\nroot = \"{home}\"\n[users.ada]\nroot = \"{home}/data\"\n")
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_count_from_the_file() {
+    fn relative_path_in_file_counts_from_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ropewalk.toml");
         std::fs::write(&file, "root = 'data'\npassword_file = '/etc/users'\n").unwrap();

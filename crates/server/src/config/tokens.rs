@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn settings() {
+    fn token_settings_survive_round_trip() {
         let text = "[[tokens.issuers]]\nurl = 'https://i.example'\nuser = 'vo'\n\
                     map = [{ group = '/vo/admins', user = 'admin' }]\n";
         let config = Config::parse(text).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ones() {
+    fn token_settings_that_are_wrong_are_reported() {
         assert!(Tokens::default().check().unwrap_err().contains("no issuer"));
         assert!(check("").contains("nobody could log in"));
         assert!(check("user = 'a/b'").contains("cannot be a user"));

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_say_stays_within_its_line() {
+    fn audit_line_with_control_characters_is_escaped() {
         let evil = "x\r\n{\"event\":\"log-in\"}\u{1b}[2J\u{9b}1m\u{202e}\u{7f}\0\"\\";
         let line = Line { path: Some(evil.into()), ..line() }.wanted(evil.as_bytes());
         let text = line.json().unwrap();
@@ -273,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn audit_value_beyond_limit_is_cut() {
         let line = line().wanted("é".repeat(LONGEST).as_bytes());
         assert_eq!(line.wanted.unwrap().len(), LONGEST);
     }
 
     #[test]
-    fn lines_are_appended() {
+    fn audit_after_replacement_appends_to_new_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit");
         let log = config::Log { audit: Some(path.clone()), ..config::Log::default() };

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_file_is_known() {
+    fn cache_after_change_of_file_forgets_sum() {
         let cache = ChecksumCache::default();
         let path = VirtualPath::parse(b"/a").unwrap();
         let algorithm = ChecksumAlgorithm::Crc32c;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn cache_when_full_forgets_oldest() {
         let cache = ChecksumCache::default();
         let path = VirtualPath::parse(b"/a").unwrap();
         for inode in 0..=MOST as u64 {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permits_come_back() {
+    fn session_permit_when_dropped_is_available_again() {
         let counts = Arc::new(SessionCounts::default());
         let limits = config::Limits { sessions: 3, sessions_per_address: 2, ..config::Limits::default() };
         let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_some_to_others() {
+    fn sessions_of_one_address_leave_some_to_others() {
         let counts = Arc::new(SessionCounts::default());
         let limits = config::Limits { sessions: 4, ..config::Limits::default() };
         let admit = |from: [u8; 4]| counts.admit(IpAddr::from(from), &limits, || ());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn users() {
+    fn sessions_of_user_beyond_limit_are_refused() {
         let counts = Arc::new(SessionCounts::default());
         let one = counts.admit_user("ann", 1).unwrap();
         assert!(counts.admit_user("ann", 1).is_none());

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers() {
+    fn unknown_number_is_its_own_name() {
         let names = Names::default();
         assert_eq!(&*names.user(0), "root");
         assert_eq!(&*names.user(0), "root");

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_share_a_part_as_long_as_one_has_it() {
+    fn part_file_while_open_is_shared_by_sessions() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
         let parts = SharedParts::default();
         let first = open(&parts, &store, "/.f.ropewalk-part");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_its_last_holder_is_letting_go_of_is_waited_for() {
+    fn part_file_being_released_is_waited_for() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
         let parts = SharedParts::default();
         let name = path("/.f.ropewalk-part");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_read_again_holds_up_no_other() {
+    fn part_file_being_verified_blocks_no_other() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
         let parts = SharedParts::default();
         let (begun, waits) = channel();

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_are_those_of_the_user() {
+    fn recorder_sees_transfers_of_its_user_only() {
         let profiling = Arc::<Profiling>::default();
         let early = listed(&profiling, "ada");
         let recorder = Recorder::start(&profiling, "ada");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_does_not_count() {
+    fn recorder_subtracts_times_before_profile() {
         let mut times = Times::default();
         times.add(Times([5.0, 1.0, 0.0, 0.0, 2.0, 9.0]), Times([4.0, 1.0, 0.0, 0.5, 0.0, 3.0]));
         let times = times.stream_times();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_and_no_more() {
+    fn profile_permits_are_limited() {
         let profiling = Arc::<Profiling>::default();
         let first = profiling.slot(1).unwrap();
         assert!(profiling.slot(1).is_none());

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_time_and_the_best_rate_count() {
+    fn routes_keep_least_round_trip_and_best_rate() {
         let (routes, peer, now) = (Routes::default(), IpAddr::from([192, 0, 2, 1]), Instant::now());
         assert_eq!(routes.path(peer, now), Path::default());
         routes.learn(peer, Path { rtt: None, rate: Some(800) }, now);
@@ -91,7 +91,7 @@ mod tests {
 
     /// A transfer every hour does not keep it alive: the route has become longer.
     #[test]
-    fn a_least_time_that_is_not_seen_for_a_day_is_forgotten() {
+    fn routes_without_short_round_trip_for_a_day_forget_it() {
         let (routes, peer, start) = (Routes::default(), IpAddr::from([192, 0, 2, 1]), Instant::now());
         let hour = |n: u64| start + Duration::from_secs(n * 3600);
         let rtt = |at| routes.path(peer, at).rtt.map(|rtt| rtt.as_millis());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_forgotten_in_time() {
+    fn routes_when_full_forget_oldest_peer() {
         let (routes, now) = (Routes::default(), Instant::now());
         let peer = |n: usize| IpAddr::from((n as u32).to_be_bytes());
         for n in 0..=MOST {

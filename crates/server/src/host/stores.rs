@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_reaches_what_others_have_open() {
+    fn store_does_not_open_descriptors_of_process() {
         use std::os::fd::AsRawFd as _;
         let open = std::fs::File::open("/dev/zero").unwrap();
         let path = format!("/proc/self/fd/{}", open.as_raw_fd());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn users_do_not_share_a_store() {
+    fn stores_of_two_identities_differ() {
         let stores = Stores::posix();
         let root = Path::new("/");
         let own = stores.open(root, None).unwrap();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_are_forgotten() {
+    fn pause_grows_with_failures_and_expires() {
         let throttle = Throttle::default();
         let (base, now) = (Duration::from_secs(1), Instant::now());
         let address = IpAddr::from([10, 0, 0, 1]);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v6_network_counts_as_one() {
+    fn addresses_of_one_v6_network_count_as_one() {
         let throttle = Throttle::default();
         let (base, now) = (Duration::from_secs(1), Instant::now());
         throttle.failed(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, 1]), base, now);

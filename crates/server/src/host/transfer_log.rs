@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_as_gct_writes_them() {
+    fn log_line_has_format_of_gct() {
         assert_eq!(
             line("vm", &record()),
             "DATE=20261121195607.033723 HOST=vm PROG=ropewalk NL.EVNT=FTP_INFO START=20261121195607.033379 USER=ftp \
@@ -215,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_word() {
+    fn log_line_with_blanks_in_user_keeps_fields() {
         let record = Record { user: "ada of example".into(), ..record() };
         assert!(line("vm", &record).contains(" USER=ada?of?example FILE=/p "));
     }
 
     #[test]
-    fn names_cannot_forge_lines() {
+    fn log_line_with_control_characters_stays_one_line() {
         let record = Record { path: "/a\nDATE=".into(), task: Some("x\r\ny".into()), ..record() };
         assert_eq!(line("vm", &record).lines().count(), 1);
         let fields = |record: &Record| line("vm", record).split_whitespace().count();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_can_be_rotated() {
+    fn log_after_reopening_writes_to_new_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let config = config::Log {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_question_has_an_answer_of_its_own() {
+    fn upload_that_answered_once_is_asked_again() {
         let writers = Writers::default();
         let place = VirtualPath::parse(b"/f").unwrap();
         let first = writers.begin("ann", &place);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_for_both_buffers() {
+    fn advice_for_both_buffers_fits_in_one_line() {
         assert_eq!(
             advised(0, [4 * MIB, 6 * MIB]),
             "left to kernel autotuning, nothing is known of the path yet"

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_data_may_be_sent() {
+    fn data_address_is_checked_against_account() {
         let check = |client: &str, address: &str, third_party, privileged| {
             permitted(client.parse().unwrap(), address.parse().unwrap(), third_party, privileged).is_ok()
         };

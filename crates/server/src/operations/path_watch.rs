@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_wait_is_told() {
+    fn marker_reports_longest_limit() {
         let seconds = Duration::from_secs;
         let last =
             PathSample { busy: seconds(5), receive_window_limited: seconds(4), ..PathSample::default() };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_the_transfer() {
+    fn marker_counts_from_start_of_transfer() {
         let base = PathSample { retransmitted: 3, segments_sent: 100, ..PathSample::default() };
         assert_eq!(marker(&base, &base, &base, Duration::ZERO), None);
         let now = PathSample {

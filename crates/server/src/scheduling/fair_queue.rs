@@ -92,7 +92,7 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
     #[test]
-    fn the_crowded_are_those_who_make_the_crowd() {
+    fn queue_when_crowded_refuses_addresses_with_large_share() {
         let mut waiting = FairQueue::default();
         for _ in 0..10 {
             waiting.push(FLOOD, ());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_take_turns_and_some_are_passed_over() {
+    fn queue_pop_skips_addresses_that_may_not_run() {
         let mut waiting = FairQueue::default();
         for n in 0..4 {
             waiting.push(FLOOD, n);

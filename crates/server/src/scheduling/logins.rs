@@ -84,7 +84,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn addresses_take_turns() {
+    fn login_steps_of_addresses_alternate() {
         let logins = Logins::new(1);
         let (gate, closed) = mpsc::channel::<()>();
         let (sender, done) = mpsc::channel();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_does_not_lose_others() {
+    fn login_threads_after_panic_run_other_steps() {
         let logins = Logins::new(1);
         let (sender, done) = mpsc::channel();
         logins.spawn(FLOOD, || panic!("on purpose")).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_make_way() {
+    fn login_thread_runs_with_lower_priority() {
         let logins = Logins::new(1);
         let (sender, done) = mpsc::channel();
         let nice = || rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();

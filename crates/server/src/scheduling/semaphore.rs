@@ -230,7 +230,7 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
     #[test]
-    fn turns_are_taken_in_order() {
+    fn semaphore_with_waiting_operations_grants_permits_in_order() {
         let permits = FairSemaphore::new(2);
         assert!(permits.try_acquire(ONE) && permits.try_acquire(ONE) && !permits.try_acquire(ONE));
         assert_eq!((permits.wait(ONE, 'a'), permits.wait(ONE, 'b')), (None, None));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_alone_is_next() {
+    fn semaphore_with_waiting_addresses_alternates_between_them() {
         let permits = FairSemaphore::new(1);
         assert!(permits.try_acquire(ONE));
         for n in 0..10 {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_operations_make_way_for_those_who_wait() {
+    fn semaphore_when_others_wait_takes_permit_of_slow_operation() {
         let permits = FairSemaphore::new(1);
         assert!(permits.try_acquire(ONE));
         assert!(matches!(permits.make_way(ONE, 0), Slow::Keeps));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_that_are_slow_the_slowest_of_the_largest_crowd_ends() {
+    fn semaphore_with_too_many_slow_operations_ends_slowest_of_busiest_address() {
         let permits = FairSemaphore::new(4);
         let (third, fourth) = (IpAddr::from([10, 0, 0, 3]), IpAddr::from([10, 0, 0, 4]));
         assert!(
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_address_has_more_than_others_what_moves_a_little_goes_on() {
+    fn semaphore_with_even_addresses_keeps_trickling_operations() {
         let permits = FairSemaphore::new(2);
         assert!(permits.try_acquire(ONE) && permits.try_acquire(OTHER));
         let third = IpAddr::from([10, 0, 0, 3]);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_all() {
+    fn semaphore_for_one_address_keeps_quarter_for_others() {
         let permits = FairSemaphore::new(8);
         assert_eq!((0..8).filter(|_| permits.try_acquire(ONE)).count(), 6);
         assert_eq!(permits.wait(ONE, 'a'), None);

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_dcau_nothing_is_said_to_be_protected() {
+    fn protection_without_dcau_is_refused() {
         let client = Client { subject: Some("/CN=Ada".into()), ..Client::default() };
         let layer = |authentication, protection| {
             let options = ChannelOptions {

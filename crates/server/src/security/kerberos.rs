@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn principals_and_users() {
+    fn principal_without_user_is_refused() {
         let map = mapping();
         let usual = |principal: &str| is(&map, principal, ":globus-mapping:");
         assert_eq!(usual("ada@EXAMPLE").as_deref(), Some("ada"));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_is_read_at_each_log_in() {
+    fn principal_map_is_read_at_each_log_in() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("map");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_keytab_is() {
+    fn keytab_without_file_is_refused() {
         let place = |named: Option<&str>, environment: Option<&str>| {
             let config = config::Kerberos { keytab: named.map(PathBuf::from), ..Default::default() };
             keytab(&config, environment.map(OsString::from)).ok()
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keytab_for_everybody_is_refused() {
+    fn keytab_readable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keytab");

@@ -5,14 +5,14 @@ use std::io::{Read as _, Write as _};
 use crate::fixture::Fixture;
 
 #[test]
-fn while_nothing_happens() {
+fn abort_without_transfer_is_accepted() {
     let server = Fixture::new();
     let mut client = server.login();
     assert_eq!(client.command("ABOR", 226), "226 Abort successful");
 }
 
 #[test]
-fn a_download() {
+fn abort_during_download_ends_it() {
     let server = Fixture::new();
     std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
     let mut client = server.login();
@@ -28,7 +28,7 @@ fn a_download() {
 }
 
 #[test]
-fn an_upload() {
+fn abort_during_upload_keeps_data() {
     let server = Fixture::new();
     let mut client = server.login();
     let mut data = client.data();
@@ -47,7 +47,7 @@ fn an_upload() {
 }
 
 #[test]
-fn before_the_data_connection() {
+fn abort_before_data_connection_ends_transfer() {
     let server = Fixture::new();
     server.write("f", "x");
     let mut client = server.login();
@@ -59,7 +59,7 @@ fn before_the_data_connection() {
 }
 
 #[test]
-fn a_checksum() {
+fn abort_during_checksum_ends_it() {
     let server = Fixture::new();
     std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
     let mut client = server.login();
@@ -70,7 +70,7 @@ fn a_checksum() {
 }
 
 #[test]
-fn a_client_that_goes_away() {
+fn disconnected_client_ends_transfer() {
     let server = Fixture::new();
     std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
     let mut client = server.login();
@@ -82,7 +82,7 @@ fn a_client_that_goes_away() {
 }
 
 #[test]
-fn as_urgent_data() {
+fn abort_as_urgent_data_ends_transfer() {
     let server = Fixture::new();
     std::fs::File::create(server.root().join("f")).unwrap().set_len(1 << 40).unwrap();
     let mut client = server.login();
@@ -100,7 +100,7 @@ fn as_urgent_data() {
 }
 
 #[test]
-fn removal_of_a_tree_can_be_broken_off() {
+fn removal_of_tree_can_be_aborted() {
     let server = Fixture::new();
     for number in 0..5_000 {
         server.write(&format!("t/d{}/f{number}", number % 10), "");

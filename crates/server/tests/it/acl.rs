@@ -26,7 +26,7 @@ fn grant(path: &Path) -> bool {
 }
 
 #[test]
-fn what_a_list_grants_is_granted() {
+fn access_control_list_permits_access() {
     if !Identity::can_act() {
         assert!(std::env::var_os("CI").is_none(), "this test has to run as root");
         eprintln!("SKIPPED: only root can act for others");

@@ -5,7 +5,7 @@ use ropewalk_server::AnonymousAccess;
 use crate::fixture::Fixture;
 
 #[test]
-fn reading_only() {
+fn anonymous_session_without_write_is_read_only() {
     let server = Fixture::with(|config, _| config.anonymous = Some(AnonymousAccess::default()));
     server.write("f", "abc");
     let mut client = server.login();
@@ -31,7 +31,7 @@ fn reading_only() {
 }
 
 #[test]
-fn names() {
+fn anonymous_names_log_in() {
     let server = Fixture::with(|config, _| {
         config.anonymous =
             Some(AnonymousAccess { names: vec!["guest".into()], ..AnonymousAccess::default() });
@@ -46,7 +46,7 @@ fn names() {
 }
 
 #[test]
-fn any_name() {
+fn anonymous_wildcard_accepts_unknown_names() {
     let server = Fixture::with(|config, _| {
         config.anonymous = Some(AnonymousAccess { names: vec!["*".into()], ..AnonymousAccess::default() });
     });
@@ -57,7 +57,7 @@ fn any_name() {
 }
 
 #[test]
-fn user_of_the_servers_choice_without_gsi_is_anonymous() {
+fn mapped_user_without_gsi_is_anonymous() {
     let server = Fixture::with(|config, _| config.anonymous = Some(AnonymousAccess::default()));
     let mut client = server.connect();
     client.command("USER :globus-mapping:", 331);

@@ -59,7 +59,7 @@ pub(crate) fn sample(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_upload_over_two_streams_with_markers() {
+fn upload_over_two_streams_sends_markers() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -84,7 +84,7 @@ fn an_upload_over_two_streams_with_markers() {
 
 /// RFC 959 section 4.1.3: ALLO only asks for space. Holes lie before a byte that was sent.
 #[test]
-fn what_does_not_come_is_not_made_up() {
+fn announced_size_adds_no_bytes() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -110,7 +110,7 @@ fn what_does_not_come_is_not_made_up() {
 
 /// The lengths of text change during the transfer: it is received in order, from the end of REST.
 #[test]
-fn text_goes_on_from_a_marker() {
+fn text_upload_resumes_from_marker() {
     let server = Fixture::new();
     server.write("f", "01\n34");
     let mut client = server.login();
@@ -133,7 +133,7 @@ fn text_goes_on_from_a_marker() {
 }
 
 #[test]
-fn uploads_reuse_connections() {
+fn second_upload_reuses_connections() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -152,7 +152,7 @@ fn uploads_reuse_connections() {
 }
 
 #[test]
-fn pipelined_uploads_whose_data_runs_ahead() {
+fn pipelined_uploads_with_early_data_are_stored() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -173,7 +173,7 @@ fn pipelined_uploads_whose_data_runs_ahead() {
 }
 
 #[test]
-fn a_download_over_four_streams() {
+fn download_over_four_streams_is_complete() {
     let server = Fixture::new();
     let data = sample(5_000_000);
     server.write("f", &data);
@@ -200,7 +200,7 @@ fn a_download_over_four_streams() {
 }
 
 #[test]
-fn empty_files() {
+fn empty_files_are_transferred() {
     let server = Fixture::new();
     server.write("f", b"");
     let mut client = server.login();
@@ -222,7 +222,7 @@ fn empty_files() {
 }
 
 #[test]
-fn parts_have_offsets_of_their_own() {
+fn eret_and_esto_use_relative_offsets() {
     let server = Fixture::new();
     server.write("f", "hello world\n");
     let mut client = server.login();
@@ -250,7 +250,7 @@ fn parts_have_offsets_of_their_own() {
 }
 
 #[test]
-fn a_receiver_does_not_connect() {
+fn active_channel_for_upload_is_refused() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -261,7 +261,7 @@ fn a_receiver_does_not_connect() {
 }
 
 #[test]
-fn a_sender_may_listen() {
+fn passive_channel_for_download_is_accepted() {
     let server = Fixture::new();
     let bytes = sample(3_000_000);
     server.write("f", &bytes);
@@ -280,7 +280,7 @@ fn a_sender_may_listen() {
 }
 
 #[test]
-fn a_stream_that_breaks_fails_the_transfer_and_tells_what_is_there() {
+fn broken_stream_fails_transfer_and_reports_ranges() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -299,7 +299,7 @@ fn a_stream_that_breaks_fails_the_transfer_and_tells_what_is_there() {
 
 /// The client has died: its pending commands must not keep the next client from its files.
 #[test]
-fn uploads_that_wait_end_with_a_client_that_died() {
+fn waiting_uploads_of_dead_client_end() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);

@@ -19,7 +19,7 @@ fn worst(config: &Config) -> Option<(Severity, String)> {
 }
 
 #[test]
-fn passwords_are_not_taken_in_clear_because_there_is_no_certificate() {
+fn server_with_passwords_without_certificate_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     for optional in [true, false] {
         let mut config = without_state(directory.path(), optional);
@@ -36,7 +36,7 @@ fn passwords_are_not_taken_in_clear_because_there_is_no_certificate() {
 }
 
 #[test]
-fn servers_without_passwords_go_on_without_a_certificate() {
+fn server_without_passwords_starts_without_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let config = without_state(directory.path(), true);
     assert_eq!(worst(&config).unwrap().0, Severity::Warning);
@@ -47,7 +47,7 @@ fn servers_without_passwords_go_on_without_a_certificate() {
 }
 
 #[test]
-fn a_check_makes_no_certificate() {
+fn config_check_creates_no_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("new/state");
     let tls = Tls { state_directory: Some(state.clone()), ..Tls::default() };

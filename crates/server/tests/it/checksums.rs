@@ -5,7 +5,7 @@ use std::io::Write as _;
 use crate::fixture::Fixture;
 
 #[test]
-fn of_files_and_parts() {
+fn checksum_of_file_and_range_is_computed() {
     let server = Fixture::new();
     server.write("f", "hello world\n");
     let mut client = server.login();
@@ -17,7 +17,7 @@ fn of_files_and_parts() {
 }
 
 #[test]
-fn expected_ones() {
+fn expected_checksum_is_verified() {
     let server = Fixture::new();
     let mut client = server.login();
     for (sum, code) in [("6f5902ac237024bdd0c176cb93063dc4", 226), ("6f5902ac237024bdd0c176cb93063dc5", 550)]
@@ -41,7 +41,7 @@ fn expected_ones() {
 }
 
 #[test]
-fn zeros_at_the_end_count() {
+fn checksum_includes_trailing_zeros() {
     let server = Fixture::with(|config, _| config.files.sparse = true);
     let mut client = server.login();
     client.command("SCKS MD5 03833c23f988b556258e2591e69a43a2", 200);
@@ -52,7 +52,7 @@ fn zeros_at_the_end_count() {
 }
 
 #[test]
-fn a_wrong_upload_leaves_the_old_file() {
+fn upload_with_wrong_sum_keeps_old_file() {
     let server = Fixture::new();
     server.write("f", "old");
     let mut client = server.login();
@@ -62,7 +62,7 @@ fn a_wrong_upload_leaves_the_old_file() {
 }
 
 #[test]
-fn in_passing() {
+fn checksum_is_computed_during_transfer() {
     let server = Fixture::new();
     let mut client = server.login();
     client.command("OPTS RETR Checksum=CRC32C;", 200);
@@ -81,7 +81,7 @@ fn in_passing() {
 }
 
 #[test]
-fn remembered_sums_do_not_survive_writing_in_place() {
+fn remembered_sum_after_writing_in_place_is_dropped() {
     let server = Fixture::new();
     let mut client = server.login();
     client.command("OPTS RETR Checksum=CRC32C;", 200);
@@ -94,7 +94,7 @@ fn remembered_sums_do_not_survive_writing_in_place() {
 
 /// Programs that restore or update files do this.
 #[test]
-fn remembered_sums_do_not_survive_a_change_that_leaves_size_and_time() {
+fn remembered_sum_after_change_with_same_size_and_time_is_dropped() {
     let server = Fixture::new();
     let mut client = server.login();
     client.command("OPTS RETR Checksum=CRC32C;", 200);
@@ -123,7 +123,7 @@ fn remembered_sums_do_not_survive_a_change_that_leaves_size_and_time() {
 }
 
 #[test]
-fn the_sum_of_an_upload_is_not_remembered_for_another_file() {
+fn sum_of_upload_is_not_remembered_for_another_file() {
     for part_files in [true, false] {
         the_sum_is_not_that_of_another_file(part_files);
     }
@@ -154,7 +154,7 @@ fn the_sum_is_not_that_of_another_file(part_files: bool) {
 }
 
 #[test]
-fn markers() {
+fn checksum_of_large_file_sends_markers() {
     let server = Fixture::new();
     // Long enough for a second. The file is sparse, so it costs no disk space.
     std::fs::File::create(server.root().join("f")).unwrap().set_len(64 << 30).unwrap();

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::fixture::{Fixture, config};
 
 #[test]
-fn idle_sessions_end_and_transfers_finish() {
+fn drain_closes_idle_sessions_and_lets_transfers_finish() {
     let mut server = Fixture::new();
     let mut idle = server.login();
     let mut busy = server.login();
@@ -28,7 +28,7 @@ fn idle_sessions_end_and_transfers_finish() {
 }
 
 #[test]
-fn after_the_grace_transfers_end_with_a_restart_marker() {
+fn drain_after_grace_ends_transfers_with_restart_marker() {
     let mut server = Fixture::with(|config, _| config.timeouts.drain = Duration::from_millis(50));
     let mut client = server.login();
     crate::blocks::mode_e(&mut client);
@@ -50,7 +50,7 @@ fn after_the_grace_transfers_end_with_a_restart_marker() {
 }
 
 #[test]
-fn stop_is_at_once() {
+fn stop_ends_transfers_at_once() {
     let mut server = Fixture::new();
     let mut client = server.login();
     let _data = client.data();
@@ -61,7 +61,7 @@ fn stop_is_at_once() {
 }
 
 #[test]
-fn new_sessions_get_new_settings() {
+fn reload_applies_to_new_sessions() {
     let server = Fixture::new();
     let mut old = server.connect();
     let mut new = config(&server.root());

@@ -7,7 +7,7 @@ use crate::fixture::Fixture;
 const PART: &str = ".f.ropewalk-part";
 
 #[test]
-fn appending() {
+fn appe_extends_file() {
     let server = Fixture::new();
     let mut client = server.login();
     assert_eq!(client.put("APPE /f", b"abc").code, 226);
@@ -16,7 +16,7 @@ fn appending() {
 }
 
 #[test]
-fn in_place() {
+fn rest_and_esto_write_in_place() {
     let server = Fixture::new();
     server.write("f", "hello world");
     let mut client = server.login();
@@ -33,7 +33,7 @@ fn in_place() {
 }
 
 #[test]
-fn an_interrupted_replacement_is_not_mixed_with_the_old_file() {
+fn interrupted_replacement_is_not_mixed_with_old_file() {
     for command in ["STOR /f", "APPE /f"] {
         let server = Fixture::new();
         server.write("f", "old");
@@ -63,7 +63,7 @@ fn an_interrupted_replacement_is_not_mixed_with_the_old_file() {
 }
 
 #[test]
-fn what_is_added_long_after_an_interrupted_replacement_is_no_rest_of_it() {
+fn append_long_after_interrupted_replacement_extends_file() {
     let server = Fixture::new();
     server.write("f", "old");
     let hours_old = |name: &str, hours: u64| {
@@ -104,7 +104,7 @@ fn what_is_added_long_after_an_interrupted_replacement_is_no_rest_of_it() {
 }
 
 #[test]
-fn nobody_else_appends_meanwhile() {
+fn second_append_at_same_time_is_refused() {
     let server = Fixture::new();
     server.write("log", "0");
     let (mut first, mut second) = (server.login(), server.login());
@@ -122,7 +122,7 @@ fn nobody_else_appends_meanwhile() {
 }
 
 #[test]
-fn a_wrong_sum_removes_what_was_written_and_nothing_else() {
+fn upload_with_wrong_sum_removes_only_its_data() {
     let server = Fixture::new();
     let wrong = "SCKS MD5 00000000000000000000000000000000";
     let mut first = server.login();

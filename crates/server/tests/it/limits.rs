@@ -10,7 +10,7 @@ const BUSY: &str =
     "421 Service busy: Connection limit exceeded. Please try again later. Closing control connection.";
 
 #[test]
-fn sessions_in_all() {
+fn sessions_beyond_limit_are_refused() {
     let server = Fixture::with(|config, _| config.limits.sessions = 2);
     let mut one = server.connect();
     let _two = server.connect();
@@ -23,14 +23,14 @@ fn sessions_in_all() {
 }
 
 #[test]
-fn sessions_of_an_address() {
+fn sessions_of_address_beyond_limit_are_refused() {
     let server = Fixture::with(|config, _| config.limits.sessions_per_address = 1);
     let _one = server.connect();
     assert_eq!(Client::open(server.address).expect(421), BUSY);
 }
 
 #[test]
-fn sessions_of_a_user() {
+fn sessions_of_user_beyond_limit_are_refused() {
     let server = Fixture::with(|config, directory| {
         config.password_file = Some(passwords(directory, &[("ann", "secret")]));
         config.limits.sessions_per_user = 1;
@@ -49,7 +49,7 @@ fn sessions_of_a_user() {
 }
 
 #[test]
-fn addresses() {
+fn denied_address_is_refused() {
     let server = Fixture::with(|config, _| config.access.deny = vec!["127.0.0.".parse().unwrap()]);
     Client::open(server.address).expect(421);
     let server = Fixture::with(|config, _| config.access.allow = vec!["127.0.0.0/8".parse().unwrap()]);
@@ -57,7 +57,7 @@ fn addresses() {
 }
 
 #[test]
-fn offline() {
+fn offline_server_refuses_sessions() {
     let server = Fixture::with(|config, _| config.offline = Some(String::new()));
     let mut client = Client::open(server.address);
     assert_eq!(client.expect(422), "422 Service temporarily offline. Closing control connection.");
@@ -67,7 +67,7 @@ fn offline() {
 }
 
 #[test]
-fn long_lines_and_long_queues() {
+fn lines_and_queues_beyond_limit_close_session() {
     let server = Fixture::with(|config, _| {
         config.limits.line_length = 1000;
         config.limits.queue = 10;
@@ -90,7 +90,7 @@ fn long_lines_and_long_queues() {
 /// A client does not have to know how many streams the server takes: further ones wait for the
 /// others.
 #[test]
-fn more_streams_than_the_server_takes_at_a_time() {
+fn streams_beyond_limit_wait() {
     use std::io::Write as _;
 
     use crate::blocks::{EOD, EOF, block};
@@ -125,7 +125,7 @@ fn more_streams_than_the_server_takes_at_a_time() {
 }
 
 #[test]
-fn disabled_commands() {
+fn disabled_command_is_unknown() {
     let server =
         Fixture::with(|config, _| config.disabled_commands = vec!["DELE".into(), "site rdel".into()]);
     server.write("f", "x");
@@ -136,7 +136,7 @@ fn disabled_commands() {
 }
 
 #[test]
-fn lines_of_16_kib() {
+fn line_of_16_kib_is_accepted() {
     let server = Fixture::new();
     let mut client = server.login();
     let line = |length: usize| format!("{:x<length$}", "CWD /");
@@ -147,7 +147,7 @@ fn lines_of_16_kib() {
 }
 
 #[test]
-fn faults_are_for_tests() {
+fn site_fault_unless_enabled_is_unknown() {
     let server = Fixture::new();
     let mut client = server.login();
     assert_eq!(client.command("SITE FAULT NOOP", 500), "500 Invalid command.");
@@ -164,7 +164,7 @@ fn faults_are_for_tests() {
 /// A client that lets transfers stall keeps others from transfers for a while, but not from the
 /// server.
 #[test]
-fn stalled_transfers_keep_nobody_out() {
+fn stalled_transfers_do_not_block_sessions() {
     let server = Fixture::with(|config, _| config.limits.active = 2);
     server.write("f", "abc");
     let mut stalled = [server.login(), server.login()];
@@ -199,7 +199,7 @@ fn stalled_transfers_keep_nobody_out() {
 
 /// This holds for any number of stalled transfers of one address.
 #[test]
-fn another_address_has_turns_left() {
+fn permits_are_left_for_another_address() {
     let server = Fixture::with(|config, _| config.limits.active = 4);
     server.write("f", "abc");
     let mut stalled: Vec<_> = (0..8).map(|_| server.login()).collect();
@@ -222,7 +222,7 @@ fn another_address_has_turns_left() {
 
 /// A client that closes its side early still gets all replies.
 #[test]
-fn whose_client_has_gone_waits_for_no_turn() {
+fn waiting_session_of_dead_client_ends() {
     let server = Fixture::with(|config, _| {
         config.limits.active = 1;
         config.data.connect_timeout = std::time::Duration::from_secs(600);
@@ -254,7 +254,7 @@ fn whose_client_has_gone_waits_for_no_turn() {
 }
 
 #[test]
-fn those_who_wait_for_their_turn_are_told_of_the_end() {
+fn waiting_session_at_server_end_gets_reply() {
     let mut server = Fixture::with(|config, _| config.limits.active = 1);
     server.write("f", "abc");
     let mut clients = [server.login(), server.login(), server.login()];
@@ -274,7 +274,7 @@ fn those_who_wait_for_their_turn_are_told_of_the_end() {
 }
 
 #[test]
-fn what_waits_for_its_turn_can_be_broken_off() {
+fn waiting_operation_can_be_aborted() {
     let server = Fixture::with(|config, _| config.limits.active = 1);
     server.write("f", "abc");
     let mut stalled = server.login();
@@ -310,7 +310,7 @@ fn what_waits_for_its_turn_can_be_broken_off() {
 /// Uploads that wait for a file of another one wait only for a moment, and do not block short
 /// operations.
 #[test]
-fn names_that_are_wanted_keep_no_thread() {
+fn retried_renames_hold_no_thread() {
     let server = Fixture::with(|config, _| config.limits.active = 1);
     let mut writer = server.login();
     let mut data = writer.data();

@@ -26,7 +26,7 @@ fn name(line: &str) -> &str {
 }
 
 #[test]
-fn facts() {
+fn mlsd_lists_facts() {
     let server = server();
     let mut client = server.login();
     let lines = client.list("MLSD /d");
@@ -50,7 +50,7 @@ fn facts() {
 }
 
 #[test]
-fn long_lists_and_names() {
+fn list_and_nlst_list_entries() {
     let server = server();
     let mut client = server.login();
     client.command("CWD /d", 250);
@@ -69,7 +69,7 @@ fn long_lists_and_names() {
 }
 
 #[test]
-fn trees() {
+fn mlsr_lists_tree() {
     let server = server();
     let mut client = server.login();
     let lines = client.list("MLSR /d");
@@ -82,7 +82,7 @@ fn trees() {
 
 /// Only entries that lead back are left out and reported.
 #[test]
-fn trees_through_links() {
+fn mlsr_through_links_lists_loops_once() {
     let server = Fixture::new();
     std::fs::create_dir_all(server.root().join("d/a/b")).unwrap();
     server.write("d/a/b/f", "x");
@@ -105,7 +105,7 @@ fn trees_through_links() {
 
 /// Six directories, each with links to the others: hundreds of paths.
 #[test]
-fn trees_of_links_end() {
+fn tree_listing_with_many_links_ends() {
     let server = Fixture::new();
     for n in 0..6 {
         std::fs::create_dir_all(server.root().join(format!("d/{n}"))).unwrap();
@@ -123,7 +123,7 @@ fn trees_of_links_end() {
 }
 
 #[test]
-fn here() {
+fn mlsc_lists_on_control_connection() {
     let server = server();
     let mut client = server.login();
     let text = client.command("MLSC /d", 250);
@@ -133,7 +133,7 @@ fn here() {
 }
 
 #[test]
-fn a_large_directory() {
+fn large_directory_is_listed_in_full() {
     let server = Fixture::new();
     std::fs::create_dir(server.root().join("d")).unwrap();
     for i in 0..1000 {
@@ -157,7 +157,7 @@ fn a_large_directory() {
 }
 
 #[test]
-fn a_client_that_stops_reading_a_list() {
+fn listing_that_client_stops_reading_ends() {
     let server = Fixture::new();
     std::fs::create_dir(server.root().join("d")).unwrap();
     for i in 0..1000 {
@@ -174,7 +174,7 @@ fn a_client_that_stops_reading_a_list() {
 }
 
 #[test]
-fn what_cannot_be_listed() {
+fn unlistable_paths_are_refused() {
     let server = Fixture::new();
     let mut client = server.login();
     let _data = client.data();
@@ -187,7 +187,7 @@ fn what_cannot_be_listed() {
 }
 
 #[test]
-fn patterns_as_long_as_a_line_are_names() {
+fn very_long_pattern_is_taken_as_name() {
     let server = Fixture::new();
     server.write("a", "");
     let mut client = server.login();
@@ -199,7 +199,7 @@ fn patterns_as_long_as_a_line_are_names() {
 /// A directory of millions of entries, none of which matches: the client is still read from, and
 /// ABOR ends the search.
 #[test]
-fn a_listing_without_rows_can_be_broken_off() {
+fn listing_without_rows_can_be_aborted() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
     store.make_directory(&VirtualPath::parse(b"/d").unwrap(), 0o755).unwrap();
     let endless = Hooked::new(
@@ -224,7 +224,7 @@ fn a_listing_without_rows_can_be_broken_off() {
 
 /// If listings left these names out, a copy would not contain them.
 #[test]
-fn names_of_several_lines_are_shown_and_are_no_files() {
+fn names_with_line_breaks_are_listed_and_refused_for_new_files() {
     let server = Fixture::new();
     server.write("d/a\rb", "12345");
     server.write("d/a?b", "1");
@@ -266,7 +266,7 @@ fn names_of_several_lines_are_shown_and_are_no_files() {
 
 /// Files with such names that were created in another way can be read and renamed.
 #[test]
-fn names_of_several_lines_can_be_read_renamed_and_removed() {
+fn files_with_line_breaks_in_names_can_be_read_renamed_and_removed() {
     let server = Fixture::new();
     server.write("a\rb", "12345");
     server.write("c\nd", "");
@@ -291,7 +291,7 @@ fn names_of_several_lines_can_be_read_renamed_and_removed() {
 }
 
 #[test]
-fn listing_of_an_old_or_future_time_shows_the_year() {
+fn listing_of_old_or_future_time_shows_year() {
     let server = Fixture::new();
     // 2024-02-29T12:00:00 and 2100-01-02T03:04:05.
     for (name, seconds) in [("leap", 1_709_208_000), ("later", 4_102_542_245)] {

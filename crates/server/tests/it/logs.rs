@@ -7,7 +7,7 @@ use crate::client::connect;
 use crate::fixture::{Fixture, config};
 
 #[test]
-fn transfers_are_logged() {
+fn finished_transfers_are_logged() {
     let server = Fixture::with(|config, directory| {
         config.log.transfer_log = Some(directory.join("log"));
         config.log.transfer_log_json = Some(directory.join("json"));
@@ -45,7 +45,7 @@ fn transfers_are_logged() {
 
 /// The logs show which user moved which file.
 #[test]
-fn not_everybody_may_read_them() {
+fn log_files_are_not_readable_by_others() {
     use std::os::unix::fs::PermissionsExt as _;
     let server = Fixture::with(|config, directory| {
         config.log.transfer_log = Some(directory.join("log"));
@@ -60,7 +60,7 @@ fn not_everybody_may_read_them() {
 
 /// The streams have ended before a transfer ends.
 #[test]
-fn streams_of_uploads_are_logged() {
+fn upload_log_has_number_of_streams() {
     let server = Fixture::with(|config, directory| config.log.transfer_log = Some(directory.join("log")));
     let mut client = server.login();
     mode_e(&mut client);
@@ -76,7 +76,7 @@ fn streams_of_uploads_are_logged() {
 }
 
 #[test]
-fn a_reload_opens_them_anew() {
+fn reload_opens_logs_again() {
     let server = Fixture::with(|config, directory| config.log.transfer_log = Some(directory.join("log")));
     let log = server.directory.path().join("log");
     let mut client = server.login();
@@ -92,7 +92,7 @@ fn a_reload_opens_them_anew() {
 /// A client that is disconnected because it sends too much gets no reply to its transfer; the log
 /// has an entry.
 #[test]
-fn a_transfer_that_is_not_answered_is_logged_too() {
+fn transfer_without_reply_is_logged() {
     let server = Fixture::with(|config, directory| {
         config.log.transfer_log = Some(directory.join("log"));
         config.limits.queue = 10;

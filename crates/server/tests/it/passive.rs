@@ -7,7 +7,7 @@ use crate::client::{Client, accept, connect, parse_227};
 use crate::fixture::Fixture;
 
 #[test]
-fn delayed() {
+fn delayed_passive_reports_address_with_transfer() {
     let server = Fixture::new();
     server.write("f", "abc");
     let mut client = server.login();
@@ -30,7 +30,7 @@ fn delayed() {
 }
 
 #[test]
-fn addresses_for_others() {
+fn advertised_address_is_reported() {
     let server = Fixture::with(|config, _| config.data.advertise = Some([192, 0, 2, 7].into()));
     let mut client = server.login();
     assert_eq!(client.pasv().ip().to_string(), "192.0.2.7");
@@ -43,7 +43,7 @@ fn addresses_for_others() {
 }
 
 #[test]
-fn a_range_of_ports() {
+fn passive_ports_stay_in_range() {
     // A port that is free at this moment.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
@@ -65,7 +65,7 @@ fn epsv(client: &mut Client, command: &str) -> u16 {
 }
 
 #[test]
-fn ipv6() {
+fn epsv_for_ipv6_client_is_accepted() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return;
     }

@@ -18,7 +18,7 @@ fn pipe(server: &Fixture, name: &str) -> File {
 }
 
 #[test]
-fn what_is_in_a_pipe_is_sent_at_once_and_the_rest_can_be_broken_off() {
+fn download_of_pipe_sends_data_at_once_and_can_be_aborted() {
     let server = Fixture::new();
     let mut pipe = pipe(&server, "pipe");
     let mut client = server.login();
@@ -45,7 +45,7 @@ fn what_is_in_a_pipe_is_sent_at_once_and_the_rest_can_be_broken_off() {
 }
 
 #[test]
-fn an_upload_into_a_pipe_that_nobody_empties_can_be_broken_off() {
+fn upload_into_full_pipe_can_be_aborted() {
     for extended in [false, true] {
         let server = Fixture::new();
         let mut pipe = pipe(&server, "pipe");
@@ -74,7 +74,7 @@ fn an_upload_into_a_pipe_that_nobody_empties_can_be_broken_off() {
 }
 
 #[test]
-fn blocks_of_several_streams_go_into_a_pipe_in_order() {
+fn upload_over_several_streams_into_pipe_is_in_order() {
     let server = Fixture::new();
     let mut pipe = pipe(&server, "pipe");
     let mut client = server.login();
@@ -91,7 +91,7 @@ fn blocks_of_several_streams_go_into_a_pipe_in_order() {
 }
 
 #[test]
-fn a_pipe_that_nobody_fills_or_empties_keeps_no_turn() {
+fn transfer_of_idle_pipe_releases_permit() {
     let server = Fixture::with(|config, _| config.data.stall_timeout = Duration::from_millis(300));
     let _ends = (pipe(&server, "in"), pipe(&server, "out"));
     let mut client = server.login();
@@ -105,7 +105,7 @@ fn a_pipe_that_nobody_fills_or_empties_keeps_no_turn() {
 }
 
 #[test]
-fn only_regular_files_have_checksums() {
+fn checksum_of_pipe_or_device_is_refused() {
     let server = Fixture::new();
     let mut pipe = pipe(&server, "pipe");
     pipe.write_all(b"abc").unwrap();
@@ -122,7 +122,7 @@ fn only_regular_files_have_checksums() {
 }
 
 #[test]
-fn a_pipe_waits_for_who_writes_to_it() {
+fn download_of_pipe_waits_for_writer() {
     let server = Fixture::new();
     let name = server.root().join("pipe");
     drop(pipe(&server, "pipe"));
@@ -148,7 +148,7 @@ fn a_pipe_waits_for_who_writes_to_it() {
 
 /// The system reports a size of 0 for such files.
 #[test]
-fn what_is_made_up_while_it_is_read_is_sent() {
+fn generated_file_with_size_0_is_sent() {
     let server = Fixture::with(|config, _| {
         config.anonymous.as_mut().unwrap().root = Some("/proc".into());
     });

@@ -23,7 +23,7 @@ fn fixture() -> Fixture {
 }
 
 #[test]
-fn there_is_no_such_command_unless_it_is_configured() {
+fn profile_unless_enabled_is_unknown_command() {
     let fixture = Fixture::new();
     let mut client = fixture.login();
     assert!(!client.command("FEAT", 211).contains("Profile;"));
@@ -34,7 +34,7 @@ fn there_is_no_such_command_unless_it_is_configured() {
 }
 
 #[test]
-fn only_those_who_are_named_may() {
+fn profile_by_other_users_is_refused() {
     let fixture = fixture();
     let mut client = fixture.connect();
     assert!(!client.command("FEAT", 211).contains("Profile;"));
@@ -52,7 +52,7 @@ fn only_those_who_are_named_may() {
 }
 
 #[test]
-fn a_profile_is_taken_and_fetched() {
+fn profile_is_taken_and_fetched() {
     let fixture = fixture();
     // More than the kernel buffers for a slow reader.
     fixture.write("file", "");
@@ -111,7 +111,7 @@ fn a_profile_is_taken_and_fetched() {
 }
 
 #[test]
-fn it_ends_by_itself_and_with_its_session() {
+fn profile_ends_after_time_and_with_session() {
     let fixture = fixture();
     let mut client = fixture.connect();
     client.login("ada", "a-secret");
@@ -137,7 +137,7 @@ fn it_ends_by_itself_and_with_its_session() {
 }
 
 #[test]
-fn parts_are_measured_by_themselves() {
+fn baselines_of_disk_and_processor_are_measured() {
     let fixture = fixture();
     fixture.write("small", "x");
     fixture.write("file", "x".repeat(2 << 20));
@@ -169,7 +169,7 @@ fn parts_are_measured_by_themselves() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not_measured() {
+fn baseline_without_write_permission_is_refused() {
     let fixture = Fixture::with(|config, directory| {
         config.password_file = Some(passwords(directory, &[("ada", "a-secret")]));
         config.profiling.enabled = true;
@@ -185,7 +185,7 @@ fn what_may_not_be_written_is_not_measured() {
 }
 
 #[test]
-fn raw_files_are_given_where_they_are_wanted() {
+fn profile_with_raw_files_can_be_fetched() {
     let fixture = fixture();
     let mut client = fixture.connect();
     client.login("ada", "a-secret");

@@ -21,7 +21,7 @@ fn is_closed(data: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn over_a_cached_connection() {
+fn refused_upload_over_cached_connection_discards_data() {
     let server = Fixture::new();
     server.write("isdir/x", "");
     let mut client = server.login();
@@ -46,7 +46,7 @@ fn over_a_cached_connection() {
 /// Data of uploads that the session itself refuses, or that were aborted before they started, does
 /// not become part of the next file.
 #[test]
-fn of_what_never_began() {
+fn upload_refused_before_start_discards_data() {
     for refused in ["STOR /a\nb", "ESTO A x /f", "STOR /a2\r\nABOR"] {
         let server = Fixture::new();
         let mut client = server.login();
@@ -72,7 +72,7 @@ fn of_what_never_began() {
 
 /// A client that sends ahead learns too late that one of its files was refused.
 #[test]
-fn in_a_pipeline() {
+fn refused_upload_in_pipeline_discards_data() {
     let server = Fixture::new();
     server.write("isdir/x", "");
     let mut client = server.login();
@@ -91,7 +91,7 @@ fn in_a_pipeline() {
 }
 
 #[test]
-fn before_its_connection_is_accepted() {
+fn refused_upload_with_unaccepted_connection_discards_data() {
     let server = Fixture::new();
     server.write("isdir/x", "");
     let mut client = server.login();
@@ -109,7 +109,7 @@ fn before_its_connection_is_accepted() {
 
 /// Connections that were not accepted when a transfer fails were made for it.
 #[test]
-fn over_connections_that_came_late() {
+fn refused_upload_with_late_connection_discards_data() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -128,7 +128,7 @@ fn over_connections_that_came_late() {
 
 /// RFC 959 section 3.3: a data connection is for one file in MODE S.
 #[test]
-fn in_stream_mode() {
+fn refused_upload_in_stream_mode_discards_data() {
     let server = Fixture::new();
     server.write("isdir/x", "");
     let mut client = server.login();
@@ -180,7 +180,7 @@ fn in_stream_mode() {
 
 /// No data was sent for it: the next download uses the same connections.
 #[test]
-fn downloads_keep_their_connections() {
+fn refused_download_keeps_connections() {
     let server = Fixture::new();
     server.write("f", "abc");
     let mut client = server.login();

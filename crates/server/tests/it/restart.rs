@@ -40,7 +40,7 @@ fn first_half(client: &mut Client, command: &str) -> crate::client::Reply {
 }
 
 #[test]
-fn the_missing_part_completes_the_file() {
+fn upload_of_missing_ranges_completes_file() {
     let server = Fixture::new();
     assert_eq!(broken_upload(&mut server.login()), "4-8");
     let mut client = server.login();
@@ -52,7 +52,7 @@ fn the_missing_part_completes_the_file() {
 }
 
 #[test]
-fn an_old_file_of_the_same_name_is_not_mixed_up_with_the_new_one() {
+fn resumed_upload_is_not_mixed_with_old_file() {
     let server = Fixture::new();
     server.write("f", "old contents");
     broken_upload(&mut server.login());
@@ -65,7 +65,7 @@ fn an_old_file_of_the_same_name_is_not_mixed_up_with_the_new_one() {
 
 /// Looking at a part file locks it, and may write its journal.
 #[test]
-fn who_may_not_write_is_told_of_no_unfinished_upload() {
+fn ranges_without_write_permission_are_not_reported() {
     let server = Fixture::with(|config, _| config.rules = Some("R/,RW/open".into()));
     std::fs::create_dir(server.root().join("open")).unwrap();
     let mut client = server.login();
@@ -81,7 +81,7 @@ fn who_may_not_write_is_told_of_no_unfinished_upload() {
 
 /// The part file is of another version of the source.
 #[test]
-fn another_version_does_not_complete_the_file() {
+fn resume_with_other_version_is_refused() {
     let server = Fixture::new();
     let mut client = server.login();
     client.command("SITE STORATTR modify=20200101000000;", 250);
@@ -99,7 +99,7 @@ fn another_version_does_not_complete_the_file() {
 
 /// The client resumes from the marker, whatever happens to the server.
 #[test]
-fn what_a_marker_tells_of_is_kept() {
+fn ranges_in_restart_marker_survive_crash() {
     for fsync in [ropewalk_server::Fsync::None, ropewalk_server::Fsync::EachMarker] {
         for command in ["ALLO 8", "NOOP"] {
             let server = Fixture::with(|config, _| config.files.fsync = fsync);
@@ -134,7 +134,7 @@ fn what_a_marker_tells_of_is_kept() {
 
 /// The last marker comes with the reply.
 #[test]
-fn a_small_file_that_is_whole_gets_no_journal() {
+fn small_complete_upload_writes_no_journal() {
     for fsync in [ropewalk_server::Fsync::None, ropewalk_server::Fsync::EachMarker] {
         let root = tempfile::tempdir().unwrap();
         let store = PosixStore::new(root.path(), PosixOptions::default()).unwrap();
@@ -168,7 +168,7 @@ fn a_small_file_that_is_whole_gets_no_journal() {
 
 /// Another file of the same name, whose beginning may be the same.
 #[test]
-fn another_size_does_not_complete_the_file() {
+fn resume_with_other_size_is_refused() {
     let server = Fixture::new();
     broken_upload(&mut server.login());
     let mut client = server.login();
@@ -190,7 +190,7 @@ fn another_size_does_not_complete_the_file() {
 
 /// Ranges of an older upload only count if the client names them.
 #[test]
-fn what_the_client_does_not_name_is_a_hole() {
+fn resumed_upload_clears_ranges_that_client_omits() {
     use ropewalk_storage::checksum::Hasher;
     let server = Fixture::new();
     let mut client = server.login();
@@ -217,7 +217,7 @@ fn what_the_client_does_not_name_is_a_hole() {
 
 /// Ranges of two versions would make a file that never existed.
 #[test]
-fn a_part_is_of_one_version_of_its_source() {
+fn shared_part_file_with_other_version_is_refused() {
     let server = Fixture::new();
     let (mut one, mut two) = (server.login(), server.login());
     let esto = |client: &mut Client, modified: &str, at: u64| {
@@ -240,7 +240,7 @@ fn a_part_is_of_one_version_of_its_source() {
 }
 
 #[test]
-fn what_is_not_there_is_not_believed() {
+fn restart_marker_beyond_part_file_is_refused() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -249,7 +249,7 @@ fn what_is_not_there_is_not_believed() {
 }
 
 #[test]
-fn parts_by_their_own_name() {
+fn upload_to_part_file_name_is_renamed_by_client() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -269,7 +269,7 @@ fn parts_by_their_own_name() {
 
 /// After a restart of the machine all of it is read again, which can take long.
 #[test]
-fn looking_through_a_part_can_be_broken_off() {
+fn verification_of_part_file_can_be_aborted() {
     const HUGE: u64 = 1 << 42;
     let root = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(PosixStore::new(root.path(), PosixOptions::default()).unwrap());
@@ -301,7 +301,7 @@ fn looking_through_a_part_can_be_broken_off() {
 
 /// An ESTO without data makes no file longer.
 #[test]
-fn a_place_alone_makes_no_file_longer() {
+fn esto_without_data_keeps_length() {
     let server = Fixture::new();
     let mut client = server.login();
     client.put("STOR /f", b"abc");

@@ -24,7 +24,7 @@ fn names(mut names: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn what_is_open_and_what_is_not() {
+fn rules_permit_and_refuse_paths() {
     let server = server();
     let mut client = server.login();
     assert_eq!(client.get("RETR /pub/a"), b"data");
@@ -49,7 +49,7 @@ fn what_is_open_and_what_is_not() {
 
 /// The refusal comes before any data.
 #[test]
-fn a_part_of_what_may_not_be_written_is_refused() {
+fn upload_to_forbidden_part_file_is_refused() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed".into()));
     server.write("in/fixed", "data");
     let mut client = server.login();
@@ -62,7 +62,7 @@ fn a_part_of_what_may_not_be_written_is_refused() {
 }
 
 #[test]
-fn pipes_keep_their_places_and_those_that_are_closed_are_not_told_of() {
+fn pipe_is_not_replaced_and_forbidden_pipe_is_not_revealed() {
     let server = server();
     for name in ["in/pipe", "secret/pipe"] {
         let (at, mode) = (rustix::fs::CWD, rustix::fs::Mode::from(0o600));
@@ -78,7 +78,7 @@ fn pipes_keep_their_places_and_those_that_are_closed_are_not_told_of() {
 }
 
 #[test]
-fn commands() {
+fn forbidden_paths_are_refused_by_each_command() {
     let server = server();
     let mut client = server.login();
     for command in [
@@ -116,7 +116,7 @@ fn commands() {
 }
 
 #[test]
-fn listings_show_what_leads_to_something() {
+fn listing_shows_directories_on_permitted_paths() {
     let server = server();
     let mut client = server.login();
     assert_eq!(names(client.list("NLST /")), ["deep", "in", "pub"]);
@@ -135,7 +135,7 @@ fn listings_show_what_leads_to_something() {
 }
 
 #[test]
-fn a_session_can_restrict_itself() {
+fn site_restrict_limits_session() {
     let server = Fixture::new();
     server.write("a/x", "1");
     server.write("b/y", "2");
@@ -151,7 +151,7 @@ fn a_session_can_restrict_itself() {
 
 /// `path:alias`
 #[test]
-fn what_has_an_alias_has_no_other_name() {
+fn aliased_place_has_no_other_name() {
     let server = Fixture::with(|config, _| config.rules = Some("R/pub:/data,RW/in:/data/in,R/deep".into()));
     for name in ["pub/a", "pub/no/b", "in/c", "secret/d", "deep/e", "data/covered"] {
         server.write(name, "data");
@@ -203,7 +203,7 @@ fn what_has_an_alias_has_no_other_name() {
 
 /// A rule about entries beneath a directory does not affect a file in the directory's place.
 #[test]
-fn files_are_renamed_where_rules_close_what_could_be_beneath() {
+fn file_is_renamed_despite_rules_beneath() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/d,N/d/*/no,W/d/in,N/d/in/*/no".into()));
     for name in ["d/a", "d/x/no/secret", "d/y/f", "d/in/b"] {
         server.write(name, "data");
@@ -237,7 +237,7 @@ fn files_are_renamed_where_rules_close_what_could_be_beneath() {
 }
 
 #[test]
-fn a_session_can_call_things_otherwise() {
+fn site_restrict_with_aliases_renames_paths() {
     let server = Fixture::new();
     server.write("a/b/x", "1");
     server.write("c/y", "2");
@@ -255,7 +255,7 @@ fn a_session_can_call_things_otherwise() {
 
 /// A session that has restricted itself stays restricted, whatever it sees as `/` afterwards.
 #[test]
-fn another_root_does_not_widen_a_restriction() {
+fn chroot_does_not_widen_restriction() {
     let server = Fixture::new();
     for name in ["a/secret/x", "a/y", "pub/z"] {
         server.write(name, "1");
@@ -281,7 +281,7 @@ fn another_root_does_not_widen_a_restriction() {
 }
 
 #[test]
-fn a_session_whose_root_is_an_alias() {
+fn chroot_into_alias_works() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/srv/data:/".into()));
     server.write("srv/data/x", "1");
     server.write("other/y", "2");
@@ -295,7 +295,7 @@ fn a_session_whose_root_is_an_alias() {
 
 /// A session cannot remove its own root.
 #[test]
-fn the_root_of_a_session_stays() {
+fn root_of_session_cannot_be_removed() {
     let server = Fixture::new();
     server.write("jail/a", "1");
     std::fs::create_dir(server.root().join("empty")).unwrap();
@@ -320,7 +320,7 @@ fn the_root_of_a_session_stays() {
 
 /// A part file need not match the rule that permits the file.
 #[test]
-fn uploads_where_only_some_names_are_open() {
+fn upload_with_rules_for_names_needs_no_rule_for_part_file() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/in/*.dat,W/drop".into()));
     server.write("in/old.dat", "old");
     std::fs::create_dir(server.root().join("drop")).unwrap();
@@ -348,7 +348,7 @@ fn uploads_where_only_some_names_are_open() {
 
 /// Two sessions: one replaces a directory with a link to a closed place while the other uses it.
 #[test]
-fn a_swap_between_check_and_use_leads_nowhere() {
+fn directory_swapped_for_link_leads_nowhere() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let server = Fixture::with(|config, _| config.rules = Some("RW/open,N/secret".into()));
     server.write("secret/f", "secret");
@@ -393,7 +393,7 @@ fn a_swap_between_check_and_use_leads_nowhere() {
 
 /// A user who may write but not read must not be able to read under another name.
 #[test]
-fn what_cannot_be_read_stays_so() {
+fn unreadable_file_stays_unreadable_after_rename() {
     let server = Fixture::with(|config, _| config.rules = Some("RW/open,W/drop,W/open/drop".into()));
     for name in ["open/a", "drop/b", "open/d/drop/c", "open/drop/e"] {
         server.write(name, "data");
@@ -415,7 +415,7 @@ fn what_cannot_be_read_stays_so() {
 
 /// An expected checksum must not reveal the content, neither by the reply nor by a match.
 #[test]
-fn expected_sums_tell_nothing_of_what_may_not_be_read() {
+fn expected_sum_of_unreadable_file_is_not_revealed() {
     let server = Fixture::with(|config, _| config.rules = Some("W/drop,RW/open".into()));
     for name in ["drop/f", "drop/part", "drop/.g.ropewalk-part", "open/f"] {
         server.write(name, "secret");
@@ -458,7 +458,7 @@ fn expected_sums_tell_nothing_of_what_may_not_be_read() {
 
 /// A part file has the permissions of the file that it will become.
 #[test]
-fn the_parts_of_closed_files_are_closed() {
+fn part_file_of_forbidden_file_is_forbidden() {
     let server =
         Fixture::with(|config, _| config.rules = Some("RW/,R/in/fixed,N/in/*.key,W/in/*.box".into()));
     server.write("in/.a.box.ropewalk-part", "data");
@@ -494,7 +494,7 @@ fn the_parts_of_closed_files_are_closed() {
 
 /// The length of a part file says how much has arrived.
 #[test]
-fn an_unfinished_file_is_not_made_longer() {
+fn truncation_does_not_extend_part_file() {
     let server = Fixture::new();
     server.write(".f.ropewalk-part", "data");
     let mut client = server.login();

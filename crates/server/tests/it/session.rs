@@ -3,7 +3,7 @@
 use crate::fixture::Fixture;
 
 #[test]
-fn greeting_log_in_and_goodbye() {
+fn session_greets_logs_in_and_quits() {
     let server = Fixture::new();
     let mut client = crate::client::Client::open(server.address);
     let greeting = client.expect(220);
@@ -18,7 +18,7 @@ fn greeting_log_in_and_goodbye() {
 }
 
 #[test]
-fn a_pipeline_is_answered_in_order() {
+fn pipelined_commands_are_answered_in_order() {
     let server = Fixture::new();
     server.write("a", "12345");
     let mut client = server.login();
@@ -37,7 +37,7 @@ fn a_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn commands_in_pieces() {
+fn commands_in_several_packets_are_assembled() {
     let server = Fixture::new();
     let mut client = server.login();
     for byte in b"NOOP\r\n" {
@@ -47,7 +47,7 @@ fn commands_in_pieces() {
 }
 
 #[test]
-fn a_client_may_say_everything_at_once_and_close_its_side() {
+fn client_that_closes_early_gets_all_replies() {
     let server = Fixture::new();
     let mut client = server.connect();
     client.send_bytes(b"USER ftp\r\nPASS x\r\nPWD\r\nQUIT\r\n");
@@ -59,7 +59,7 @@ fn a_client_may_say_everything_at_once_and_close_its_side() {
 }
 
 #[test]
-fn files_and_directories() {
+fn files_and_directories_can_be_managed() {
     let server = Fixture::new();
     let mut client = server.login();
     assert_eq!(client.command("MKD /d", 257), "257 Directory \"/d\" created successfully.");
@@ -92,7 +92,7 @@ fn files_and_directories() {
 }
 
 #[test]
-fn chroot_moves_the_root() {
+fn site_chroot_moves_root() {
     let server = Fixture::new();
     server.write("in/a", "x");
     server.write("secret", "y");
@@ -105,7 +105,7 @@ fn chroot_moves_the_root() {
 }
 
 #[test]
-fn a_client_may_close_its_side_during_a_transfer() {
+fn client_that_closes_early_gets_its_download() {
     use std::io::Read as _;
     let server = Fixture::new();
     server.write("f", vec![7; 3_000_000]);
@@ -123,7 +123,7 @@ fn a_client_may_close_its_side_during_a_transfer() {
 }
 
 #[test]
-fn a_client_that_reads_late_gets_everything() {
+fn client_that_reads_late_gets_all_replies() {
     const COMMANDS: usize = 20_000;
     let server = Fixture::new();
     let mut client = server.login();
@@ -142,7 +142,7 @@ fn a_client_that_reads_late_gets_everything() {
 }
 
 #[test]
-fn garbage_does_no_harm() {
+fn garbage_on_control_connection_does_no_harm() {
     let server = Fixture::new();
     let mut random = 1u64;
     for round in 0..100 {

@@ -25,7 +25,7 @@ fn reader(server: &Fixture) -> (Client, TcpStream) {
 }
 
 #[test]
-fn slow_readers_make_way_and_go_on() {
+fn slow_reader_when_others_wait_loses_permit_and_continues() {
     let server = server(2);
     let mut slow = [reader(&server), reader(&server)];
     assert_eq!(server.login().get("RETR /f"), b"abc");
@@ -40,7 +40,7 @@ fn slow_readers_make_way_and_go_on() {
 }
 
 #[test]
-fn slow_senders_make_way_and_go_on() {
+fn slow_sender_when_others_wait_loses_permit_and_continues() {
     let server = server(1);
     let mut slow = server.login();
     let mut data = slow.data();
@@ -54,7 +54,7 @@ fn slow_senders_make_way_and_go_on() {
 }
 
 #[test]
-fn listings_wait_for_no_transfers() {
+fn listing_when_transfers_stall_runs() {
     let server = server(1);
     let _slow = reader(&server);
     let mut waiting = server.login();
@@ -67,7 +67,7 @@ fn listings_wait_for_no_transfers() {
 }
 
 #[test]
-fn of_too_many_slow_clients_some_end() {
+fn slow_clients_beyond_limit_are_ended() {
     let server = server(1);
     let mut slow = [reader(&server), reader(&server)];
     assert_eq!(server.login().get("RETR /f"), b"abc");
@@ -90,7 +90,7 @@ fn of_too_many_slow_clients_some_end() {
 
 /// Over the control connection.
 #[test]
-fn listings_that_nobody_reads_make_way() {
+fn unread_listing_when_others_wait_loses_permit() {
     let server = server(1);
     for n in 0..1000 {
         server.write(&format!("d/{n:0>200}"), "");

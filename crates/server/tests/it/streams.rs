@@ -49,7 +49,7 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
 }
 
 #[test]
-fn streams_come_and_go_while_a_file_is_sent() {
+fn site_streams_during_download_changes_streams() {
     let server = Fixture::new();
     let bytes = sample(16 << 20);
     server.write("f", &bytes);
@@ -76,7 +76,7 @@ fn streams_come_and_go_while_a_file_is_sent() {
 }
 
 #[test]
-fn more_streams_for_a_sender_that_listens() {
+fn site_streams_with_passive_sender_adds_streams() {
     let server = Fixture::new();
     let bytes = sample(8 << 20);
     server.write("f", &bytes);
@@ -93,7 +93,7 @@ fn more_streams_for_a_sender_that_listens() {
 }
 
 #[test]
-fn streams_for_the_next_transfers() {
+fn site_streams_between_transfers_applies_to_next() {
     let server = Fixture::with(|config, _| config.data.max_streams = 3);
     let bytes = sample(5 << 20);
     server.write("f", &bytes);
@@ -117,7 +117,7 @@ fn streams_for_the_next_transfers() {
 }
 
 #[test]
-fn a_receiver_leaves_streams_to_the_sender() {
+fn site_streams_during_upload_is_ignored() {
     let server = Fixture::new();
     let mut client = server.login();
     mode_e(&mut client);
@@ -136,7 +136,7 @@ fn a_receiver_leaves_streams_to_the_sender() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_not_heard_for_ever() {
+fn client_that_reads_nothing_is_not_read_from() {
     const COUNT: usize = 20_000;
     let server = Fixture::new();
     server.write("f", sample(16 << 20));
@@ -161,7 +161,7 @@ fn a_client_that_reads_nothing_is_not_heard_for_ever() {
 }
 
 #[test]
-fn a_client_that_never_reads_ends_its_transfer() {
+fn client_that_never_reads_ends_its_transfer() {
     let server = Fixture::with(|config, _| {
         config.timeouts.write = std::time::Duration::from_millis(500);
         config.data.stall_timeout = std::time::Duration::from_secs(600);
@@ -181,7 +181,7 @@ fn a_client_that_never_reads_ends_its_transfer() {
 }
 
 #[test]
-fn path_markers() {
+fn download_with_path_info_sends_path_markers() {
     let server = Fixture::new();
     server.write("f", sample(3 << 20));
     let mut client = server.login();
@@ -217,7 +217,7 @@ fn path_markers() {
 }
 
 #[test]
-fn congestion_control() {
+fn congestion_control_of_client_is_used() {
     // An algorithm other than the one that connections within the host use by default, if there is
     // one.
     let allowed = ropewalk_transport::congestion::allowed();
@@ -252,7 +252,7 @@ fn congestion_control() {
 
 /// In MODE S the connection ends before its transfer does.
 #[test]
-fn automatic_buffers_learn_from_short_transfers() {
+fn automatic_buffers_use_short_transfers() {
     let server = Fixture::new();
     server.write("f", sample(2 << 20));
     let mut client = server.login();
@@ -262,7 +262,7 @@ fn automatic_buffers_learn_from_short_transfers() {
 }
 
 #[test]
-fn automatic_buffers() {
+fn abuf_sets_and_reports_buffers() {
     let server = Fixture::new();
     server.write("f", sample(2 << 20));
     let mut client = server.login();

@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 const SOON: Duration = Duration::from_millis(50);
 
 #[test]
-fn log_in_has_to_come_soon() {
+fn session_without_log_in_is_closed() {
     let server = Fixture::with(|config, _| config.timeouts.login = SOON);
     let mut client = server.connect();
     assert_eq!(client.expect(421), "421 Idle Timeout: closing control connection.");
@@ -24,7 +24,7 @@ fn log_in_has_to_come_soon() {
 }
 
 #[test]
-fn idle_sessions_are_closed() {
+fn idle_session_is_closed() {
     // Long enough for a log-in on a busy machine.
     let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
     let mut client = server.login();
@@ -36,7 +36,7 @@ fn idle_sessions_are_closed() {
 
 /// A command that never ends does not count.
 #[test]
-fn who_says_a_letter_now_and_then_is_idle() {
+fn session_with_unfinished_line_is_idle() {
     let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
     let mut client = server.login();
     client.command("NOOP", 200);
@@ -54,7 +54,7 @@ fn who_says_a_letter_now_and_then_is_idle() {
 }
 
 #[test]
-fn transfers_are_not_idle() {
+fn session_with_transfer_is_not_idle() {
     let server = Fixture::with(|config, _| config.timeouts.idle = Duration::from_secs(1));
     let mut client = server.login();
     let mut data = client.data();
@@ -68,7 +68,7 @@ fn transfers_are_not_idle() {
 }
 
 #[test]
-fn failed_log_ins_are_answered_late_and_cost_no_thread() {
+fn failed_log_in_is_answered_late_without_thread() {
     let server = Fixture::with(|config, _| {
         config.limits.active = 1;
         config.timeouts.login_failure = Duration::from_millis(100);
@@ -85,7 +85,7 @@ fn failed_log_ins_are_answered_late_and_cost_no_thread() {
 }
 
 #[test]
-fn a_stalled_transfer_is_broken_off() {
+fn stalled_transfer_is_broken_off() {
     let server = Fixture::with(|config, _| config.data.stall_timeout = SOON);
     let mut client = server.login();
     let _data = client.data();
@@ -94,7 +94,7 @@ fn a_stalled_transfer_is_broken_off() {
 }
 
 #[test]
-fn markers_come_regularly() {
+fn markers_are_sent_at_interval() {
     let server = Fixture::with(|config, _| config.files.fsync = ropewalk_server::Fsync::EachMarker);
     let mut client = server.login();
     crate::blocks::mode_e(&mut client);
@@ -122,7 +122,7 @@ fn markers_come_regularly() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_dropped() {
+fn client_that_never_reads_is_disconnected() {
     let server = Fixture::with(|config, _| config.timeouts.write = SOON);
     let client = server.login();
     let mut writer = client.writer();
@@ -133,7 +133,7 @@ fn a_client_that_never_reads_is_dropped() {
 
 /// Anonymous log-ins in between must not make guessing passwords faster.
 #[test]
-fn an_anonymous_log_in_forgives_nothing() {
+fn anonymous_log_in_keeps_failures() {
     let base = Duration::from_millis(20);
     let server = Fixture::with(|config, directory| {
         config.password_file = Some(crate::fixture::passwords(directory, &[("ann", "secret")]));

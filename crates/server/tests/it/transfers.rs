@@ -6,7 +6,7 @@ use crate::client::{accept, port_command};
 use crate::fixture::Fixture;
 
 #[test]
-fn passive_and_active() {
+fn download_over_passive_and_active_channel_works() {
     let server = Fixture::new();
     let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     server.write("f", &data);
@@ -23,7 +23,7 @@ fn passive_and_active() {
 }
 
 #[test]
-fn files_that_cannot_be_sent() {
+fn unreadable_files_are_refused() {
     let server = Fixture::new();
     std::fs::create_dir(server.root().join("d")).unwrap();
     let mut client = server.login();
@@ -40,7 +40,7 @@ fn files_that_cannot_be_sent() {
 }
 
 #[test]
-fn an_error_before_the_connection_leaves_the_channel() {
+fn refused_download_keeps_channel() {
     let server = Fixture::new();
     server.write("f", "abc");
     let mut client = server.login();
@@ -55,7 +55,7 @@ fn an_error_before_the_connection_leaves_the_channel() {
 }
 
 #[test]
-fn parts_of_files() {
+fn eret_sends_range_of_file() {
     let server = Fixture::new();
     server.write("f", "hello world\n");
     let mut client = server.login();
@@ -73,7 +73,7 @@ fn parts_of_files() {
 }
 
 #[test]
-fn text() {
+fn ascii_download_converts_line_ends() {
     let server = Fixture::new();
     server.write("f", "a\nb\n");
     let mut client = server.login();
@@ -84,7 +84,7 @@ fn text() {
 }
 
 #[test]
-fn devices() {
+fn device_is_read_and_written() {
     let server = Fixture::with(|config, _| config.root = Some("/dev".into()));
     let mut client = server.login();
     assert_eq!(client.get("ERET P 0 1000 /zero"), vec![0; 1000]);
@@ -92,7 +92,7 @@ fn devices() {
 }
 
 #[test]
-fn other_hosts_may_not_be_aimed_at() {
+fn address_of_other_host_is_refused() {
     let server = Fixture::new();
     server.write("f", "x");
     let mut client = server.login();
@@ -116,7 +116,7 @@ fn other_hosts_may_not_be_aimed_at() {
 }
 
 #[test]
-fn third_parties_where_it_is_permitted() {
+fn third_party_with_permission_is_accepted() {
     let server = Fixture::with(|config, _| {
         config.anonymous.as_mut().unwrap().third_party = true;
     });
@@ -136,7 +136,7 @@ fn third_parties_where_it_is_permitted() {
 /// A server that is the destination of a third-party transfer reports which address it has refused,
 /// and why.
 #[test]
-fn a_third_party_that_sends_is_turned_away_with_words() {
+fn refused_third_party_sender_is_reported() {
     let server = Fixture::with(|config, _| {
         config.data.connect_timeout = std::time::Duration::from_millis(400);
     });
@@ -152,7 +152,7 @@ fn a_third_party_that_sends_is_turned_away_with_words() {
 }
 
 #[test]
-fn no_data_connection() {
+fn transfer_without_data_connection_fails() {
     let server = Fixture::with(|config, _| {
         config.data.connect_timeout = std::time::Duration::from_millis(50);
     });

@@ -13,7 +13,7 @@ use crate::fixture::Fixture;
 const PART: &str = ".f.ropewalk-part";
 
 #[test]
-fn a_file_gets_its_name_at_the_end() {
+fn upload_is_renamed_when_complete() {
     let server = Fixture::new();
     let mut client = server.login();
     let mut data = client.data();
@@ -30,7 +30,7 @@ fn a_file_gets_its_name_at_the_end() {
 }
 
 #[test]
-fn a_file_is_replaced_with_its_permissions() {
+fn replaced_file_keeps_its_permissions() {
     use std::os::unix::fs::PermissionsExt as _;
     let server = Fixture::new();
     server.write("f", "old and long");
@@ -42,7 +42,7 @@ fn a_file_is_replaced_with_its_permissions() {
 }
 
 #[test]
-fn what_replaces_a_private_file_is_private_from_the_beginning() {
+fn replacement_of_private_file_is_private_from_start() {
     use std::os::unix::fs::PermissionsExt as _;
     let server = Fixture::new();
     let mode = |name: &str| std::fs::metadata(server.root().join(name)).unwrap().permissions().mode() & 0o777;
@@ -66,7 +66,7 @@ fn what_replaces_a_private_file_is_private_from_the_beginning() {
 }
 
 #[test]
-fn an_interrupted_upload_is_continued() {
+fn interrupted_upload_is_resumed() {
     let server = Fixture::new();
     let mut client = server.login();
     client.command("ALLO 6", 200);
@@ -95,7 +95,7 @@ fn an_interrupted_upload_is_continued() {
 }
 
 #[test]
-fn a_continued_upload_that_ends_early_can_be_continued_again() {
+fn resumed_upload_that_ends_early_can_be_resumed_again() {
     let server = Fixture::new();
     let mut client = server.login();
     // The name of a part file, as in third-party transfers, or the name of the file.
@@ -119,7 +119,7 @@ fn a_continued_upload_that_ends_early_can_be_continued_again() {
 }
 
 #[test]
-fn an_upload_ends_with_its_client() {
+fn upload_ends_when_client_dies() {
     let server = Fixture::new();
     let mut client = server.login();
     let mut data = client.data();
@@ -136,7 +136,7 @@ fn an_upload_ends_with_its_client() {
 /// The death of the client ends the data, whatever commands it has sent before; only a client that
 /// has sent QUIT has sent everything.
 #[test]
-fn a_client_that_dies_with_commands_ahead_leaves_a_part() {
+fn upload_of_dead_client_with_queued_commands_leaves_part_file() {
     for (ahead, size, whole) in [
         ("", None, false),
         ("\r\nNOOP", None, false),
@@ -164,7 +164,7 @@ fn a_client_that_dies_with_commands_ahead_leaves_a_part() {
 }
 
 #[test]
-fn a_new_upload_begins_anew() {
+fn upload_without_rest_starts_from_beginning() {
     let server = Fixture::new();
     let mut client = server.login();
     client.command("ALLO 6", 200);
@@ -174,7 +174,7 @@ fn a_new_upload_begins_anew() {
 }
 
 #[test]
-fn one_upload_at_a_time() {
+fn second_upload_to_same_file_is_refused() {
     let server = Fixture::new();
     let (mut one, mut two) = (server.login(), server.login());
     let mut data = one.data();
@@ -197,7 +197,7 @@ fn abandoned(server: &Fixture, last: &str) {
 }
 
 #[test]
-fn an_upload_is_begun_again_at_once() {
+fn repeated_upload_after_client_died_starts_at_once() {
     let server = Fixture::new();
     for _ in 0..10 {
         let mut again = server.login();
@@ -213,7 +213,7 @@ fn an_upload_is_begun_again_at_once() {
 
 /// The server would wait for the data for a while.
 #[test]
-fn an_upload_whose_client_has_taken_its_leave_makes_way() {
+fn upload_after_quit_makes_way_for_another() {
     let server = Fixture::new();
     let mut again = server.login();
     let mut data = again.data();
@@ -227,7 +227,7 @@ fn an_upload_whose_client_has_taken_its_leave_makes_way() {
 
 /// A client that has only closed its side continues, as long as data comes.
 #[test]
-fn an_upload_that_goes_on_makes_no_way() {
+fn upload_that_receives_data_keeps_its_file() {
     let server = Fixture::new();
     let (mut one, mut two) = (server.login(), server.login());
     let mut data = one.data();
@@ -254,7 +254,7 @@ fn an_upload_that_goes_on_makes_no_way() {
 
 /// A part file is renamed by a client that has seen that it is complete, not while it grows.
 #[test]
-fn a_part_that_is_written_gets_no_name() {
+fn part_file_being_written_is_not_renamed() {
     use std::os::unix::fs::PermissionsExt as _;
     let server = Fixture::new();
     let (mut one, mut two) = (server.login(), server.login());
@@ -281,7 +281,7 @@ fn a_part_that_is_written_gets_no_name() {
 
 /// Clients do not see the part file, so that they could not empty the directory.
 #[test]
-fn what_uploads_have_left_goes_with_its_directory() {
+fn directory_with_part_files_only_is_removed() {
     let server = Fixture::new();
     let (mut one, mut two) = (server.login(), server.login());
     one.command("MKD /d", 257);
@@ -309,7 +309,7 @@ fn what_uploads_have_left_goes_with_its_directory() {
 }
 
 #[test]
-fn a_full_store() {
+fn upload_into_full_store_fails() {
     // A large upload can be resumed. A small rest would only take space.
     for (size, left) in [(6 << 20, true), (1 << 20, false)] {
         let server = Fixture::with_store(Arc::new(MemoryStore::new(size)), |_, _| ());
@@ -332,7 +332,7 @@ fn a_full_store() {
 
 /// A missing rest would be noticed.
 #[test]
-fn a_client_that_has_told_the_size_may_close_early() {
+fn client_that_announced_size_may_close_early() {
     let server = Fixture::new();
     for (before, code) in [("ALLO 3", 226), ("SCKS CRC32 352441c2", 226), ("NOOP", 426)] {
         let mut client = server.login();
@@ -352,7 +352,7 @@ fn a_client_that_has_told_the_size_may_close_early() {
 
 /// The upload relies on what it has written, checksums included.
 #[test]
-fn a_part_that_is_written_is_not_cut_off() {
+fn part_file_being_written_is_not_truncated() {
     let server = Fixture::new();
     let (mut one, mut other) = (server.login(), server.login());
     let mut data = one.data();
@@ -368,7 +368,7 @@ fn a_part_that_is_written_is_not_cut_off() {
 }
 
 #[test]
-fn without_part_files() {
+fn upload_without_part_files_writes_in_place() {
     let server = Fixture::with(|config, _| config.files.part_files = false);
     let mut client = server.login();
     let mut data = client.data();
@@ -381,7 +381,7 @@ fn without_part_files() {
 }
 
 #[test]
-fn with_fsync() {
+fn upload_with_fsync_is_synced() {
     let server = Fixture::with(|config, _| config.files.fsync = ropewalk_server::Fsync::AtEnd);
     let mut client = server.login();
     assert_eq!(client.put("STOR /f", b"abc").code, 226);
@@ -390,7 +390,7 @@ fn with_fsync() {
 
 /// A power loss must not remove the name of a file whose upload was confirmed.
 #[test]
-fn the_name_that_a_part_gets_is_synced_too() {
+fn rename_of_part_file_with_fsync_is_synced() {
     let (store, deeds) = Hooked::recorded(Arc::new(MemoryStore::new(1 << 20)));
     let server = Fixture::with_store(Arc::new(store), |config, _| {
         config.files.fsync = ropewalk_server::Fsync::AtEnd;
@@ -407,7 +407,7 @@ fn the_name_that_a_part_gets_is_synced_too() {
 }
 
 #[test]
-fn a_link_to_a_file_is_followed() {
+fn upload_through_link_writes_target() {
     let server = Fixture::new();
     server.write("d/real", "old");
     std::os::unix::fs::symlink("d/real", server.root().join("f")).unwrap();
@@ -429,7 +429,7 @@ pub(crate) fn wait_for(done: impl Fn() -> bool) {
 /// A client removes the part file of an upload and uploads the same name: an incomplete file must
 /// not get the name.
 #[test]
-fn an_upload_whose_part_was_replaced_fails() {
+fn upload_whose_part_file_was_replaced_fails() {
     let server = Fixture::new();
     let (mut one, mut two) = (server.login(), server.login());
     let mut first = one.data();
@@ -450,7 +450,7 @@ fn an_upload_whose_part_was_replaced_fails() {
 }
 
 #[test]
-fn offsets_that_no_file_has_make_no_file() {
+fn offset_beyond_limit_is_refused() {
     let server = Fixture::new();
     let mut client = server.login();
     for offset in [1u64 << 63, u64::MAX] {
@@ -461,7 +461,7 @@ fn offsets_that_no_file_has_make_no_file() {
 }
 
 #[test]
-fn several_sessions_fill_one_part_and_the_journal_knows_of_all() {
+fn ranges_of_several_sessions_are_in_one_journal() {
     let server = Fixture::new();
     let (mut first, mut second) = (server.login(), server.login());
     first.command("ALLO 9", 200);
@@ -488,7 +488,7 @@ fn several_sessions_fill_one_part_and_the_journal_knows_of_all() {
 }
 
 #[test]
-fn what_an_earlier_try_holds_counts_as_free() {
+fn space_of_part_file_counts_as_free() {
     let store = Arc::new(MemoryStore::new(1 << 20));
     let create = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o644 };
     let part = store.open_write(&VirtualPath::parse(b"/.f.ropewalk-part").unwrap(), create).unwrap();
@@ -503,7 +503,7 @@ fn what_an_earlier_try_holds_counts_as_free() {
 
 /// All data has arrived, and then the upload was interrupted: the rest is empty.
 #[test]
-fn an_empty_rest_keeps_what_was_there() {
+fn resume_with_empty_rest_keeps_data() {
     for command in ["APPE /f", "ESTO A 3 /f"] {
         let server = Fixture::new();
         let mut client = server.login();
@@ -524,7 +524,7 @@ fn an_empty_rest_keeps_what_was_there() {
 }
 
 #[test]
-fn rest_0_is_no_restart() {
+fn rest_0_starts_from_beginning() {
     let server = Fixture::new();
     server.write("f", "old and long");
     let mut client = server.login();
@@ -543,7 +543,7 @@ fn rest_0_is_no_restart() {
 /// SIZE reports the old file, whose beginning differs from the new one. This does not last: a log
 /// is appended to although a replacement of it was interrupted once.
 #[test]
-fn a_port_is_free_after_its_transfer() {
+fn port_after_transfer_is_free() {
     let server = Fixture::new();
     server.write("f", "x");
     let mut client = server.login();
@@ -560,7 +560,7 @@ fn a_port_is_free_after_its_transfer() {
 
 /// Not "in use": that would be retried forever.
 #[test]
-fn a_link_in_the_place_of_the_part_is_told_as_what_it_is() {
+fn link_in_place_of_part_file_is_reported() {
     let server = Fixture::new();
     let mut client = server.login();
     server.write("elsewhere", "gold");
@@ -583,7 +583,7 @@ fn a_link_in_the_place_of_the_part_is_told_as_what_it_is() {
 /// Of two uploads to one part file, the first is complete when the second replaces it and is
 /// interrupted.
 #[test]
-fn what_another_upload_has_left_does_not_get_the_name() {
+fn part_file_of_another_upload_is_not_renamed() {
     for mode in ["S", "E"] {
         let server = Fixture::new();
         let (mut first, mut second) = (server.login(), server.login());

@@ -5,7 +5,7 @@ use ropewalk_server::{Config, Server, User};
 use crate::fixture::{Fixture, passwords};
 
 #[test]
-fn each_has_what_is_his() {
+fn user_has_own_root_and_permissions() {
     let server = Fixture::with(|config, directory| {
         config.anonymous = None;
         config.password_file = Some(passwords(directory, &[("ann", "secret"), ("bob", "other")]));
@@ -30,7 +30,7 @@ fn each_has_what_is_his() {
 }
 
 #[test]
-fn wrong_passwords_and_users_look_alike() {
+fn wrong_password_and_unknown_user_get_same_reply() {
     let server = Fixture::with(|config, directory| {
         config.anonymous = None;
         config.password_file = Some(passwords(directory, &[("ann", "secret")]));
@@ -46,7 +46,7 @@ fn wrong_passwords_and_users_look_alike() {
 }
 
 #[test]
-fn new_users_need_no_reload() {
+fn new_user_without_reload_can_log_in() {
     let mut path = None;
     let server = Fixture::with(|config, directory| {
         config.password_file = Some(passwords(directory, &[("ann", "secret")]));
@@ -58,7 +58,7 @@ fn new_users_need_no_reload() {
 }
 
 #[test]
-fn a_root_of_ones_own() {
+fn user_with_own_root_sees_it_as_root() {
     let server = Fixture::with(|config, directory| {
         config.password_file = Some(passwords(directory, &[("ann", "secret")]));
         std::fs::create_dir_all(directory.join("homes/ann")).unwrap();
@@ -71,7 +71,7 @@ fn a_root_of_ones_own() {
 }
 
 #[test]
-fn nobody_could_log_in() {
+fn config_without_users_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config::quick("127.0.0.1:0".parse().unwrap(), None, directory.path());
     let Err(error) = Server::bind(config) else { panic!("it started") };
