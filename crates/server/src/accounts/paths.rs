@@ -24,7 +24,7 @@ impl Login {
     /// Changes the permissions of the session.
     pub(crate) fn set_scope(&mut self, scope: Scope) {
         self.scope = Arc::new(scope);
-        self.store = guarded(&self.whole, &self.scope, Exempt::default());
+        self.store = restricted(&self.whole, &self.scope, Exempt::default());
     }
 
     /// The store for something new at `place`, which has been checked. The part file of an upload
@@ -32,7 +32,11 @@ impl Login {
     pub(crate) fn store_for(&self, place: &VirtualPath) -> Arc<dyn Store> {
         let mut also = vec![place.clone(), part_name(place), journal_name(place)];
         also.extend(journal_of_part(place));
-        guarded(&self.whole, &self.scope, Exempt { also, unreplaced: self.unreplaced(place), hidden: false })
+        restricted(
+            &self.whole,
+            &self.scope,
+            Exempt { also, unreplaced: self.unreplaced(place), hidden: false },
+        )
     }
 
     /// The place, if it may be written but an existing file there must not be replaced.
@@ -92,7 +96,7 @@ impl Login {
         if keeps || !tree {
             exempt.also = vec![from.clone(), to.clone()];
         }
-        Ok((guarded(&self.whole, &self.scope, exempt), !tree))
+        Ok((restricted(&self.whole, &self.scope, exempt), !tree))
     }
 
     /// Whether a file that the session may only create could be replaced or removed once it is
@@ -144,7 +148,7 @@ impl Login {
             let real = self.store.real_path(&place).map_err(failure)?;
             if self.scope.sums(&real) {
                 let exempt = Exempt { also: vec![real.clone()], ..Exempt::default() };
-                return Ok((real, guarded(&self.whole, &self.scope, exempt)));
+                return Ok((real, restricted(&self.whole, &self.scope, exempt)));
             }
         }
         Ok((self.existing(path, Access::Read)?, Arc::clone(&self.store)))
@@ -266,7 +270,7 @@ struct Exempt {
 }
 
 /// The store as the session may use it.
-fn guarded(whole: &Arc<dyn Store>, scope: &Arc<Scope>, exempt: Exempt) -> Arc<dyn Store> {
+fn restricted(whole: &Arc<dyn Store>, scope: &Arc<Scope>, exempt: Exempt) -> Arc<dyn Store> {
     if scope.unrestricted() {
         return Arc::clone(whole);
     }

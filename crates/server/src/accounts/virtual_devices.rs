@@ -179,8 +179,8 @@ impl Store for VirtualDevices {
         }
     }
 
-    fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        self.real("unlink", path)?.remove_tree_while(path, go_on)
+    fn remove_tree_while(&self, path: &VirtualPath, proceed: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.real("unlink", path)?.remove_tree_while(path, proceed)
     }
 }
 

@@ -15,7 +15,7 @@ use ropewalk_storage::{ErrorKind, Metadata, PartFile, Result, Store, WriteOption
 
 /// The time that the last holder of a part file may need to bring its journal up to date before
 /// others can lock the file.
-pub(crate) const LETTING_GO: Duration = Duration::from_secs(1);
+pub(crate) const RELEASE_TIME: Duration = Duration::from_secs(1);
 
 /// A place for a file: device and inode of its directory, and its name. It stays the same if the
 /// file is removed and created again.
@@ -34,9 +34,9 @@ struct Open {
 /// Part files that this session has uploaded completely and that have not been renamed yet: the
 /// session's path, and the metadata after the upload.
 #[derive(Debug, Default)]
-pub(crate) struct Arrived(HashMap<VirtualPath, Metadata>);
+pub(crate) struct CompletedParts(HashMap<VirtualPath, Metadata>);
 
-impl Arrived {
+impl CompletedParts {
     /// More than a client has uploads whose names are still to come.
     const MOST: usize = 1024;
 
@@ -114,13 +114,13 @@ impl SharedParts {
             Err(error) => return Err(error),
         }
         // The last holder may be about to release the part file, and can no longer be joined.
-        let until = (!Weak::ptr_eq(&slot.part, &Weak::new())).then(|| Instant::now() + LETTING_GO);
+        let until = (!Weak::ptr_eq(&slot.part, &Weak::new())).then(|| Instant::now() + RELEASE_TIME);
         let part = loop {
             match begin() {
                 Err(error)
                     if error.kind() == ErrorKind::Busy && until.is_some_and(|end| Instant::now() < end) =>
                 {
-                    std::thread::sleep(LETTING_GO / 200);
+                    std::thread::sleep(RELEASE_TIME / 200);
                 }
                 begun => break Arc::new(begun?),
             }

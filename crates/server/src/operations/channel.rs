@@ -14,7 +14,7 @@ use super::Answer;
 use super::buffers::Buffers;
 use crate::config::{Data, RequiredProtection};
 use crate::host::Host;
-use crate::security::client::Client;
+use crate::security::client::SecurityContext;
 use crate::session::context::Context;
 use crate::session::data_channel::{Channel, congestion};
 use crate::session::job::Job;
@@ -49,7 +49,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         peer: context.peer.ip(),
         tls: has_tls(context, &listen.channel),
         buffer: buffers.larger(),
-        out_of_step: false,
+        desynchronized: false,
     }));
     job.dialogue.streams = context.streams();
     Ok(vec![address])
@@ -87,9 +87,9 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let buffer = buffers.larger();
     let tls = has_tls(context, &connect.channel);
     let options = ChannelOptions { key: None, ..connect.channel };
-    let (passive, out_of_step) = (false, false);
+    let (passive, desynchronized) = (false, false);
     context.channel =
-        Some(Box::new(Channel { data, options, passive, peer: first, tls, buffer, out_of_step }));
+        Some(Box::new(Channel { data, options, passive, peer: first, tls, buffer, desynchronized }));
     Ok(Outcome::Done)
 }
 
@@ -121,7 +121,7 @@ fn driver(
     let layer = context.client.layer(options)?;
     // With PROT S of Kerberos, a client that connects first has proved nothing and can read the
     // data. This requires a data key.
-    let first_comers = matches!(context.client, Client::Kerberos(_))
+    let first_comers = matches!(context.client, SecurityContext::Kerberos(_))
         && options.protection == Protection::Safe
         && options.key.is_none();
     let private = layer.is_some() && options.protection != Protection::Clear && !first_comers;
@@ -132,7 +132,7 @@ fn driver(
             // RFC 4217 section 9: the connection cannot be opened with the current protection.
             code: 521,
             text: match context.client {
-                Client::Kerberos(_) => {
+                SecurityContext::Kerberos(_) => {
                     format!(
                         "{who} needs private data connections: send PROT P, or SITE DATAKEY with PROT S, first."
                     )
@@ -171,7 +171,7 @@ fn driver(
 }
 
 fn has_tls(context: &Context, options: &ChannelOptions) -> bool {
-    matches!(context.client, Client::Tls(_)) && options.protection != Protection::Clear
+    matches!(context.client, SecurityContext::Tls(_)) && options.protection != Protection::Clear
 }
 
 fn permitted(client: IpAddr, address: SocketAddr, third_party: bool, privileged: bool) -> Result<(), String> {

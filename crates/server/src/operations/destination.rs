@@ -58,14 +58,14 @@ enum Way {
 
 impl Plan {
     /// Chooses how to write the upload. After a crash of the machine this may read all of a part
-    /// file; `progress` can stop it by an error. `told`: the session has asked for the size of the
-    /// file.
+    /// file; `progress` can stop it by an error. `size_reported`: the session has asked for the
+    /// size of the file.
     pub(super) fn choose(
         store: &Arc<dyn Store>,
         place: &VirtualPath,
         existing: Option<&Metadata>,
         transfer: &Transfer,
-        told: bool,
+        size_reported: bool,
         files: &Files,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Self, Failure> {
@@ -85,7 +85,9 @@ impl Plan {
             let (origin, present) = Self::offsets(transfer, 0)?;
             return Ok(Self { way: Way::Shared, origin, present, fresh: false, mode: None });
         }
-        if again && let Some(plan) = Self::continued(store, place, existing, transfer, told, progress)? {
+        if again
+            && let Some(plan) = Self::continued(store, place, existing, transfer, size_reported, progress)?
+        {
             return Ok(plan);
         }
         let size = existing.map_or(0, |metadata| metadata.size);
@@ -122,7 +124,7 @@ impl Plan {
         place: &VirtualPath,
         existing: Option<&Metadata>,
         transfer: &Transfer,
-        told: bool,
+        size_reported: bool,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Option<Self>, Failure> {
         // The state before anything is done to the part file.
@@ -155,7 +157,7 @@ impl Plan {
             && (transfer.append || present.end() == metadata.size)
             && let Ok(left) = &left
             && left.modified >= metadata.modified
-            && (!transfer.append || told || is_recent(left.modified.0))
+            && (!transfer.append || size_reported || is_recent(left.modified.0))
         {
             let text = "An upload that was to replace this file was interrupted: send all of it again (STOR without REST), or \
                         remove what it left (.NAME.ropewalk-part)."
@@ -343,7 +345,7 @@ impl Plan {
     }
 
     /// The file will have bytes that this transfer does not send.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn keeps_bytes(&self) -> bool {
         !self.fresh && (self.origin > 0 || !self.present.is_empty())
     }
 }

@@ -18,7 +18,7 @@ pub(super) type Sink<'a> = dyn FnMut(Entry) -> Result<()> + 'a;
 
 /// Asked for every entry, also for those that are not shown, whether the client still wants the
 /// listing.
-pub(super) type GoOn<'a> = &'a dyn Fn() -> bool;
+pub(super) type StillWanted<'a> = &'a dyn Fn() -> bool;
 
 /// The error that ends a listing which the client no longer wants.
 pub(super) fn stopped(place: &VirtualPath) -> Error {
@@ -32,10 +32,10 @@ pub(super) fn list(
     login: &Login,
     form: ListForm,
     path: &VirtualPath,
-    go_on: GoOn<'_>,
+    still_wanted: StillWanted<'_>,
     sink: &mut Sink<'_>,
 ) -> std::result::Result<(), Failure> {
-    let directory = Directory { host, login, form, go_on };
+    let directory = Directory { host, login, form, still_wanted };
     let sink: &mut Sink<'_> = &mut |entry| match form {
         ListForm::Facts | ListForm::Recursive => sink(entry.shown()),
         ListForm::Long | ListForm::Names => sink(entry),
@@ -59,7 +59,7 @@ struct Directory<'a> {
     host: &'a Host,
     login: &'a Login,
     form: ListForm,
-    go_on: GoOn<'a>,
+    still_wanted: StillWanted<'a>,
 }
 
 impl Directory<'_> {
@@ -120,7 +120,7 @@ impl Directory<'_> {
         sink: &mut Sink<'_>,
     ) -> std::result::Result<(), Failure> {
         let listed = self.login.store.list(place, &mut |name, metadata| {
-            if !(self.go_on)() {
+            if !(self.still_wanted)() {
                 return Err(stopped(place));
             }
             // Part files are not shown.

@@ -21,7 +21,7 @@ use crate::accounts::login::Login;
 use crate::config::{Files, Fsync};
 use crate::failure::failure;
 use crate::host::names;
-use crate::host::parts::Arrived;
+use crate::host::parts::CompletedParts;
 use crate::session::context::Retry;
 use crate::session::job::Job;
 
@@ -40,13 +40,13 @@ pub(super) fn change_directory(job: &mut Job<'_>, path: &VirtualPath) -> Answer 
 }
 
 pub(super) fn stat(job: &mut Job<'_>, path: &VirtualPath, follow: bool) -> Answer {
-    job.context.told.note(path);
+    job.context.reported.note(path);
     let entry = entries::stat(job.host, job.context.login()?, path, follow)?;
     Ok(Outcome::Entry { entry: Box::new(entry), now: entries::now() })
 }
 
 pub(super) fn size(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
-    job.context.told.note(path);
+    job.context.reported.note(path);
     size_of(job.context.login()?, path).map(Outcome::Size)
 }
 
@@ -76,9 +76,9 @@ pub(super) fn delete(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 
 pub(super) fn rename(job: &mut Job<'_>, from: &VirtualPath, to: &VirtualPath) -> Answer {
     let files = &job.context.settings.config.files;
-    let renamed = rename_to(job.context.login()?, from, to, files, &job.context.arrived);
+    let renamed = rename_to(job.context.login()?, from, to, files, &job.context.completed_parts);
     if renamed.is_ok() {
-        job.context.arrived.remove(from);
+        job.context.completed_parts.remove(from);
     }
     settled(renamed, &mut job.context.retry)
 }
@@ -122,7 +122,7 @@ pub(super) fn truncate(job: &mut Job<'_>, path: &VirtualPath, length: u64) -> An
     job.host.checksums.forget(&metadata);
     let truncated = done(login.store.truncate(&place, length));
     // The client that truncates the file knows what is left.
-    job.context.arrived.remove(path);
+    job.context.completed_parts.remove(path);
     truncated
 }
 
@@ -133,8 +133,8 @@ pub(super) fn change_root(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     // The cached connections of the channel belong to a session that may see more.
     job.context.channel = None;
     // Paths name other files from now on.
-    job.context.told.note_many();
-    job.context.arrived = Arrived::default();
+    job.context.reported.note_many();
+    job.context.completed_parts = CompletedParts::default();
     if let Some(login) = &mut job.context.login {
         login.set_scope(scope);
     }
@@ -286,9 +286,9 @@ fn rename_to(
     from: &VirtualPath,
     to: &VirtualPath,
     files: &Files,
-    arrived: &Arrived,
+    completed: &CompletedParts,
 ) -> Result<Outcome, Refusal> {
-    let own = arrived.get(from);
+    let own = completed.get(from);
     let sync = files.fsync != Fsync::None;
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     // An upload for a device or a pipe that was written beside it first must not take its place.

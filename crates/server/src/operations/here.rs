@@ -14,7 +14,7 @@ use crate::session::job::Job;
 const CHUNK: usize = 512;
 
 pub(super) fn list_here(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
-    job.context.told.note_many();
+    job.context.reported.note_many();
     let host = job.host;
     let login = job.context.login.as_deref().ok_or(Failure::NotAllowed)?;
     let _acting = login.acting()?;

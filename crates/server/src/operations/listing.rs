@@ -19,7 +19,7 @@ use crate::session::data_channel::Channel;
 use crate::session::job::Job;
 
 pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
-    job.context.told.note_many();
+    job.context.reported.note_many();
     let log = Started::now(job, command(list.form), &list.path);
     let progress = Progress::new();
     let result = announce(job, list.delayed.as_ref()).and_then(|()| {
@@ -90,10 +90,10 @@ impl Drop for Unwanted<'_> {
     }
 }
 
-fn make(host: &Host, login: &Login, list: &List, go_on: directory::GoOn<'_>, mut rows: Rows) {
+fn make(host: &Host, login: &Login, list: &List, still_wanted: directory::StillWanted<'_>, mut rows: Rows) {
     let result = login.acting().and_then(|_acting| match list.form {
-        ListForm::Recursive => tree::list(host, login, list, go_on, &mut |entry| rows.entry(entry)),
-        form => directory::list(host, login, form, &list.path, go_on, &mut |entry| rows.entry(entry)),
+        ListForm::Recursive => tree::list(host, login, list, still_wanted, &mut |entry| rows.entry(entry)),
+        form => directory::list(host, login, form, &list.path, still_wanted, &mut |entry| rows.entry(entry)),
     });
     rows.end(result);
 }

@@ -45,11 +45,11 @@ pub(super) fn retrieve(
     job.dialogue.reply_early(&channel);
     let mut observer = Observer::new(&mut job.dialogue, markers);
     // Files that are generated while they are read (/proc) have the size 0.
-    let made_up = || {
+    let generated = || {
         metadata.size == 0
             && source.read_at(&mut [0], transfer.window.map_or(0, |w| w.offset)).is_ok_and(|n| n > 0)
     };
-    let result = if metadata.kind == Kind::File && !made_up() {
+    let result = if metadata.kind == Kind::File && !generated() {
         send_ranges(&mut channel, transfer, &source, &metadata, &mut observer, progress)
     } else {
         send_all(&mut channel, transfer, &source, &mut observer, progress)

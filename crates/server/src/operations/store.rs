@@ -25,7 +25,7 @@ use super::observer::{Markers, Observer};
 use super::transfer::Checksum;
 use crate::failure::{failure, transfer_failure};
 use crate::host::checksum_cache::ChecksumCache;
-use crate::host::parts::LETTING_GO;
+use crate::host::parts::RELEASE_TIME;
 use crate::host::writers::{Others, Writing};
 use crate::session::data_channel::Channel;
 use crate::session::dialogue::EndOfInput;
@@ -38,7 +38,7 @@ pub(super) fn store(
 ) -> Result<Checksum, Failure> {
     let mut channel = channel::take(job, Direction::Store)?;
     // Until all of it has arrived.
-    channel.out_of_step = true;
+    channel.desynchronized = true;
     let result = receive_file(job, &mut channel, transfer, progress);
     job.context.channel = Some(channel);
     result
@@ -54,7 +54,7 @@ struct Begun {
 /// Opens the destination. If another upload writes the file, and its client is gone, this waits for
 /// a moment.
 fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) -> Result<Begun, Failure> {
-    let until = Instant::now() + 2 * LETTING_GO;
+    let until = Instant::now() + 2 * RELEASE_TIME;
     let mut last = false;
     loop {
         match begin(job, transfer) {
@@ -62,7 +62,7 @@ fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) ->
             begun => return begun,
         }
         match writing.ask() {
-            Others::Asked if Instant::now() < until => thread::sleep(LETTING_GO / 200),
+            Others::Asked if Instant::now() < until => thread::sleep(RELEASE_TIME / 200),
             // The other upload may have released the file meanwhile.
             _ => last = true,
         }
@@ -92,11 +92,12 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
         storage.open_write(&place, write).map_err(failure)?;
     }
-    let told = job.context.told.has(&transfer.path);
+    let size_reported = job.context.reported.has(&transfer.path);
     let mut proceed = |_| job.dialogue.proceed(&place);
-    let plan = Plan::choose(&storage, &place, existing.as_ref(), transfer, told, files, &mut proceed)
-        .map_err(|error| job.dialogue.broken_off().unwrap_or(error))?;
-    if transfer.expected.is_some() && plan.goes_on() && !login.allows(&place, Access::Read) {
+    let plan =
+        Plan::choose(&storage, &place, existing.as_ref(), transfer, size_reported, files, &mut proceed)
+            .map_err(|error| job.dialogue.broken_off().unwrap_or(error))?;
+    if transfer.expected.is_some() && plan.keeps_bytes() && !login.allows(&place, Access::Read) {
         return Err(Failure::NotAllowed);
     }
     if files.check_free_space {
@@ -151,7 +152,7 @@ fn receive_file(
         },
     };
     let result = channel.data.receive(&receive, &mut observer, progress).map_err(transfer_failure);
-    channel.out_of_step = result.is_err();
+    channel.desynchronized = result.is_err();
     // If little has arrived and space is short, no part file is left to resume from, unless markers
     // have reported ranges of it.
     let short = result.as_ref().is_err_and(is_of_space) && !observer.has_reported_ranges();
@@ -341,9 +342,9 @@ fn finish(
         // complete.
         match written.metadata() {
             Ok(whole) if transfer.adjust.is_none() && !transfer.append => {
-                job.context.arrived.insert(transfer.path.clone(), whole);
+                job.context.completed_parts.insert(transfer.path.clone(), whole);
             }
-            _ => job.context.arrived.remove(&transfer.path),
+            _ => job.context.completed_parts.remove(&transfer.path),
         }
     }
     let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));

@@ -11,7 +11,7 @@ use ropewalk_security::Access;
 use ropewalk_storage::{Error, ErrorKind, Kind, is_temporary_name};
 use rustix::io::Errno;
 
-use super::directory::{GoOn, Sink};
+use super::directory::{Sink, StillWanted};
 use super::entries;
 use super::files::system;
 use crate::accounts::login::Login;
@@ -61,7 +61,7 @@ pub(super) fn list(
     host: &Host,
     login: &Login,
     list: &List,
-    go_on: GoOn<'_>,
+    still_wanted: StillWanted<'_>,
     sink: &mut Sink<'_>,
 ) -> Result<(), Failure> {
     let place = login.existing(&list.path, Access::List)?;
@@ -79,7 +79,7 @@ pub(super) fn list(
         let mut beneath = Vec::new();
         let mut stopped = false;
         let result = login.store.list(&directory.place, &mut |name, metadata| {
-            if !go_on() {
+            if !still_wanted() {
                 stopped = true;
                 return Err(super::directory::stopped(&directory.place));
             }

@@ -17,12 +17,12 @@ use ropewalk_security::canonical;
 use crate::accounts::login::Login;
 use crate::host::Host;
 use crate::host::limits::SessionPermit;
-use crate::host::parts::Arrived;
+use crate::host::parts::CompletedParts;
 use crate::host::transfer_log::Record;
 use crate::operations::Entry;
-use crate::security::client::Client;
+use crate::security::client::SecurityContext;
 use crate::security::codec::ClearText;
-use crate::session::context::{Context, Retry, Told};
+use crate::session::context::{Context, Retry, StatHistory};
 use crate::session::control::{Control, Stream};
 use crate::session::dialogue::Dialogue;
 use crate::session::job::Job;
@@ -90,9 +90,9 @@ impl Connection {
                 profile: None,
                 iperf: None,
                 task: None,
-                client: Client::default(),
-                told: Told::default(),
-                arrived: Arrived::default(),
+                client: SecurityContext::default(),
+                reported: StatHistory::default(),
+                completed_parts: CompletedParts::default(),
                 retry: Retry::default(),
             },
             answer: None,
@@ -123,7 +123,7 @@ impl Connection {
 
     /// Starts implicit TLS, before the greeting.
     pub(crate) fn begin_within_tls(&mut self) -> Result<(), Failure> {
-        self.context.client = Client::within_tls(&self.context.settings, self.context.peer.ip())?;
+        self.context.client = SecurityContext::within_tls(&self.context.settings, self.context.peer.ip())?;
         self.session.begin_within_tls();
         self.protect();
         Ok(())

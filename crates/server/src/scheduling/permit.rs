@@ -24,7 +24,7 @@ pub(crate) struct HeldPermit<'a, T> {
     address: IpAddr,
     pace: Cell<Pace>,
     /// Set while the operation continues without its permit.
-    aside: RefCell<Option<Arc<Yielded>>>,
+    yielded: RefCell<Option<Arc<Yielded>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -35,15 +35,15 @@ struct Pace {
     /// Bytes per second in the last interval; unknown at the beginning.
     rate: Option<u64>,
     /// The time at which the operation lost its permit, and the bytes that had moved by then.
-    aside: (Instant, u64),
+    yielded: (Instant, u64),
 }
 
 impl<'a, T> HeldPermit<'a, T> {
     /// For a permit that was acquired.
     pub(crate) fn new(permits: &'a FairSemaphore<T>, address: IpAddr, start: &'a dyn Fn(T)) -> Self {
         let now = Instant::now();
-        let pace = Pace { since: now, bytes: 0, rate: None, aside: (now, 0) };
-        Self { permits, start, address, pace: Cell::new(pace), aside: RefCell::new(None) }
+        let pace = Pace { since: now, bytes: 0, rate: None, yielded: (now, 0) };
+        Self { permits, start, address, pace: Cell::new(pace), yielded: RefCell::new(None) }
     }
 }
 
@@ -57,18 +57,18 @@ impl<T> Permit for HeldPermit<'_, T> {
         }
         self.pace.set(pace);
         let Some(last) = pace.rate else { return ControlFlow::Continue(()) };
-        let mut aside = self.aside.borrow_mut();
-        match &*aside {
+        let mut yielded = self.yielded.borrow_mut();
+        match &*yielded {
             Some(one) if one.must_end() => return ControlFlow::Break(()),
-            Some(one) if last >= LEAST && self.permits.regain(one) => *aside = None,
+            Some(one) if last >= LEAST && self.permits.regain(one) => *yielded = None,
             // The rate since the permit was lost: slow clients let large buffers run empty before
             // they take more, so a short interval says little.
-            Some(one) => one.set_rate(rate(pace.aside, (now, bytes))),
+            Some(one) => one.set_rate(rate(pace.yielded, (now, bytes))),
             None if last < LEAST => match self.permits.make_way(self.address, last) {
                 Slow::Keeps => {}
                 Slow::Yields(one, next) => {
-                    *aside = Some(one);
-                    self.pace.set(Pace { aside: (now, bytes), ..pace });
+                    *yielded = Some(one);
+                    self.pace.set(Pace { yielded: (now, bytes), ..pace });
                     (self.start)(next);
                 }
                 Slow::Ends => return ControlFlow::Break(()),
@@ -87,7 +87,7 @@ fn rate(from: (Instant, u64), to: (Instant, u64)) -> u64 {
 
 impl<T> Drop for HeldPermit<'_, T> {
     fn drop(&mut self) {
-        match self.aside.get_mut() {
+        match self.yielded.get_mut() {
             Some(one) => self.permits.end_yielded(one),
             None => {
                 if let Some(next) = self.permits.release(self.address) {

@@ -80,7 +80,7 @@ impl Reactor {
             }
             let now = Instant::now();
             if next_look <= now && scheduler.has_waiting() {
-                runner::look_after_waiting(scheduler);
+                runner::check_waiting(scheduler);
                 next_look = now + LOOK;
             }
             let deadlines = [

@@ -21,7 +21,7 @@ use crate::scheduling::connection::{Connection, Wait};
 use crate::scheduling::permit::HeldPermit;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::semaphore::FairSemaphore;
-use crate::security::client::Client;
+use crate::security::client::SecurityContext;
 use crate::security::gsi;
 use crate::security::tokens;
 use crate::session::control::{FEW, HIGH_WATER, Received};
@@ -29,7 +29,7 @@ use crate::session::job::Job;
 use crate::session::login_audit;
 
 /// The number of operations that a session may carry out before other sessions run.
-const TURN: u32 = 64;
+const BATCH: u32 = 64;
 /// The most bytes that are read from a client at a time.
 const INPUT: usize = 4096;
 
@@ -45,9 +45,9 @@ enum Next {
         password: Password,
     },
     /// Process a token of a handshake, which takes CPU time.
-    Handshake(Operation),
-    /// As `Handshake`, for the TLS handshake of the connection itself.
-    Shake,
+    GssToken(Operation),
+    /// As `GssToken`, for the TLS handshake of the connection itself.
+    TlsHandshake,
     Close,
 }
 
@@ -71,8 +71,11 @@ pub(crate) fn greet(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>)
 }
 
 fn run(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
-    let next =
-        if connection.control.is_shaking() { Next::Shake } else { advance(scheduler, &mut connection) };
+    let next = if connection.control.in_handshake() {
+        Next::TlsHandshake
+    } else {
+        advance(scheduler, &mut connection)
+    };
     follow(scheduler, connection, next);
 }
 
@@ -92,14 +95,14 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
             log_unanswered(&scheduler.host, &mut connection);
             connection.close();
         }
-        Next::Handshake(operation) => {
-            see_to(scheduler, connection, move |scheduler, connection| {
-                shake_hands(scheduler, connection, operation);
+        Next::GssToken(operation) => {
+            run_login_step(scheduler, connection, move |scheduler, connection| {
+                gss_token(scheduler, connection, operation);
             });
         }
-        Next::Shake => see_to(scheduler, connection, shake),
+        Next::TlsHandshake => run_login_step(scheduler, connection, tls_handshake),
         Next::Login { user, password } => {
-            see_to(scheduler, connection, move |scheduler, connection| {
+            run_login_step(scheduler, connection, move |scheduler, connection| {
                 authenticate(scheduler, connection, &user, &password);
             });
         }
@@ -107,7 +110,7 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
 }
 
 /// Runs a step of a log-in on a thread for log-ins, when it is the turn of the client's address.
-fn see_to(
+fn run_login_step(
     scheduler: &Arc<Scheduler>,
     connection: Box<Connection>,
     step: impl FnOnce(&Arc<Scheduler>, Box<Connection>) + Send + 'static,
@@ -130,13 +133,13 @@ fn see_to(
 
 /// Checks sessions that wait for a permit. Those whose clients are gone, or have aborted the
 /// operation, stop waiting.
-pub(crate) fn look_after_waiting(scheduler: &Arc<Scheduler>) {
+pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
     let waiting = [&scheduler.transfers, &scheduler.listings]
         .map(|permits| permits.remove_waiting(|connection| connection.control.has_news()));
     for connection in waiting.into_iter().flatten() {
         let job = {
             let scheduler = Arc::clone(scheduler);
-            move || hear_waiting(&scheduler, connection)
+            move || read_waiting(&scheduler, connection)
         };
         if let Err(error) = scheduler.sessions.spawn(job) {
             tracing::error!(%error, "no thread for a session, which is lost");
@@ -149,7 +152,7 @@ const READS: usize = 64;
 
 /// Reads from a client whose session waits for a permit, and decides whether it still wants the
 /// operation.
-fn hear_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
+fn read_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let mut reads = 0;
     let next = loop {
         if reads == READS {
@@ -257,7 +260,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                 if connection.control.flush().is_err() {
                     return Next::Close;
                 }
-                return Next::Handshake(operation);
+                return Next::GssToken(operation);
             }
             Some(Action::Perform(operation)) => {
                 let entry = Entry::of(operation);
@@ -286,7 +289,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                 perform_long(scheduler, connection, entry, false);
             }
             None if scheduler.host.phase() != Phase::Running => return goodbye(connection),
-            None if operations >= TURN => {
+            None if operations >= BATCH => {
                 return if connection.control.flush().is_err() { Next::Close } else { Next::Again };
             }
             None => {
@@ -401,7 +404,7 @@ fn log_unanswered(host: &Host, connection: &mut Connection) {
 }
 
 /// Reads bytes of a TLS handshake, on a thread for log-ins. Then the session continues.
-fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
+fn tls_handshake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let next = loop {
         if scheduler.host.phase() != Phase::Running {
             break goodbye(&mut connection);
@@ -429,7 +432,7 @@ fn shake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
 
 /// Processes a token of the client, on a thread for log-ins: many at once leave CPU time to
 /// transfers. Then the session continues.
-fn shake_hands(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, operation: Operation) {
+fn gss_token(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, operation: Operation) {
     let answer = Entry::of(operation).perform(&mut connection.job(&scheduler.host));
     let refused = answer.is_err();
     connection.answer = Some(answer);
@@ -466,13 +469,13 @@ fn authenticate(
         _ if tokens::is_token(user) => {
             log_in::by_token(&scheduler.host, &settings, (connection.context.id, peer), secured, password)
         }
-        Some(subject) if matches!(connection.context.client, Client::Gsi(_)) => {
+        Some(subject) if matches!(connection.context.client, SecurityContext::Gsi(_)) => {
             log_in::by_certificate(&scheduler.host, &settings, subject, user)
         }
-        Some(principal) if matches!(connection.context.client, Client::Kerberos(_)) => {
+        Some(principal) if matches!(connection.context.client, SecurityContext::Kerberos(_)) => {
             log_in::by_ticket(&scheduler.host, &settings, principal, user)
         }
-        _ if let Client::Tls(client) = &connection.context.client
+        _ if let SecurityContext::Tls(client) = &connection.context.client
             && let Some(name) = client.user()
             && (user == name.as_bytes() || user == gsi::MAPPED) =>
         {

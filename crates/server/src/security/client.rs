@@ -12,7 +12,7 @@ use crate::security::{gsi, kerberos, tls};
 use crate::settings::Settings;
 
 #[derive(Default)]
-pub(crate) enum Client {
+pub(crate) enum SecurityContext {
     /// The control connection is clear.
     #[default]
     Clear,
@@ -26,7 +26,7 @@ pub(crate) enum Client {
     Tls(Box<tls::Client>),
 }
 
-impl Client {
+impl SecurityContext {
     /// A client whose connection uses implicit TLS.
     pub(crate) fn within_tls(settings: &Settings, address: IpAddr) -> Result<Self, Failure> {
         Ok(Self::Tls(Box::new(tls::Client::new(settings.tls.as_ref(), address)?)))

@@ -24,7 +24,7 @@ pub(crate) trait ControlCodec: Send {
         let _ = out;
     }
     /// Whether a handshake is in progress, so that input costs CPU time.
-    fn is_shaking(&self) -> bool {
+    fn in_handshake(&self) -> bool {
         false
     }
     /// Returns the result of a handshake, once.
@@ -145,7 +145,7 @@ pub(crate) struct Tls {
 }
 
 enum State {
-    Shaking(Box<Handshake>),
+    Handshaking(Box<Handshake>),
     Open(Box<Records>),
     /// The client has ended TLS, or the handshake failed.
     Over,
@@ -153,12 +153,17 @@ enum State {
 
 impl Tls {
     pub(crate) fn new(handshake: Handshake) -> Self {
-        Self { state: State::Shaking(Box::new(handshake)), waiting: Vec::new(), used: false, secured: None }
+        Self {
+            state: State::Handshaking(Box::new(handshake)),
+            waiting: Vec::new(),
+            used: false,
+            secured: None,
+        }
     }
 
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
         match &mut self.state {
-            State::Shaking(_) => self.waiting.extend_from_slice(plain),
+            State::Handshaking(_) => self.waiting.extend_from_slice(plain),
             State::Open(records) => {
                 if let Err(error) = records.seal(plain, out) {
                     tracing::error!(%error, "a reply cannot be protected and is not sent");
@@ -190,7 +195,7 @@ impl ControlCodec for Tls {
             io::Error::new(io::ErrorKind::InvalidData, e.to_string())
         };
         let mut fresh = received;
-        if let State::Shaking(handshake) = &mut self.state {
+        if let State::Handshaking(handshake) = &mut self.state {
             match handshake.step(received, out) {
                 Ok(None) => return Ok(Cow::Borrowed(&[])),
                 Ok(Some(established)) => {
@@ -241,8 +246,8 @@ impl ControlCodec for Tls {
         }
     }
 
-    fn is_shaking(&self) -> bool {
-        matches!(self.state, State::Shaking(_))
+    fn in_handshake(&self) -> bool {
+        matches!(self.state, State::Handshaking(_))
     }
 
     fn take_secured(&mut self) -> Option<Secured> {

@@ -14,10 +14,10 @@ use ropewalk_protocol::server::Failure;
 
 use crate::accounts::login::Login;
 use crate::host::audit::{Decision, Line, Party};
-use crate::host::parts::{Arrived, LETTING_GO};
+use crate::host::parts::{CompletedParts, RELEASE_TIME};
 use crate::host::profiling::Profile;
 use crate::measurements::IperfServer;
-use crate::security::client::Client;
+use crate::security::client::SecurityContext;
 use crate::session::data_channel::Channel;
 use crate::settings::Settings;
 
@@ -38,9 +38,9 @@ pub(crate) struct Context {
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
     /// The client, by the mechanism that protects the control connection.
-    pub(crate) client: Client,
-    pub(crate) told: Told,
-    pub(crate) arrived: Arrived,
+    pub(crate) client: SecurityContext,
+    pub(crate) reported: StatHistory,
+    pub(crate) completed_parts: CompletedParts,
     pub(crate) retry: Retry,
 }
 
@@ -60,22 +60,22 @@ impl Retry {
 
     /// The time at which to retry the operation that has just ended; `None` if its result is final.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Instant> {
-        let until = self.until.take().unwrap_or(now + LETTING_GO);
+        let until = self.until.take().unwrap_or(now + RELEASE_TIME);
         let again = mem::take(&mut self.asked) && now < until;
         self.until = again.then_some(until);
-        again.then(|| now + LETTING_GO / 100)
+        again.then(|| now + RELEASE_TIME / 100)
     }
 }
 
 /// The files whose size or facts were reported to the client.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct StatHistory {
     asked: VecDeque<u64>,
     /// There were listings, or too many files to remember.
     many: bool,
 }
 
-impl Told {
+impl StatHistory {
     const MOST: usize = 64;
 
     pub(crate) fn note(&mut self, path: &VirtualPath) {

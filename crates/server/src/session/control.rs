@@ -77,8 +77,8 @@ impl Control {
     }
 
     /// Whether the next input is a step of a handshake, which takes CPU time.
-    pub(crate) fn is_shaking(&self) -> bool {
-        self.codec.is_shaking()
+    pub(crate) fn in_handshake(&self) -> bool {
+        self.codec.in_handshake()
     }
 
     /// Returns the result of a handshake that is complete, once.

@@ -22,7 +22,7 @@ pub(crate) struct Channel {
     /// The larger of the socket buffers in bytes, if they were set.
     pub(crate) buffer: Option<usize>,
     /// The client may have sent data that no transfer has received.
-    pub(crate) out_of_step: bool,
+    pub(crate) desynchronized: bool,
 }
 
 impl Channel {
@@ -35,7 +35,7 @@ impl Channel {
     /// become part of the next one. In MODE E no data comes for a download that was refused, and
     /// its connections stay.
     pub(crate) fn tidy(&mut self) -> Option<Discarded> {
-        let wrong = std::mem::take(&mut self.out_of_step) || self.options.mode == Mode::Stream;
+        let wrong = std::mem::take(&mut self.desynchronized) || self.options.mode == Mode::Stream;
         wrong.then(|| self.data.discard())
     }
 

@@ -4,7 +4,7 @@ use ropewalk_protocol::server::{Failure, RefusedLogin};
 
 use crate::host::Host;
 use crate::host::audit::Decision;
-use crate::security::client::Client;
+use crate::security::client::SecurityContext;
 use crate::security::tokens;
 use crate::session::context::Context;
 
@@ -36,8 +36,8 @@ pub(crate) fn certificate_refused(host: &Host, context: &Context, reason: &str) 
 /// A certificate or ticket in a token of a handshake (ADAT) that was refused.
 pub(crate) fn token_refused(host: &Host, context: &Context, failure: &Failure) {
     let mechanism = match &context.client {
-        Client::Gsi(_) => "gsi",
-        Client::Kerberos(_) => "kerberos",
+        SecurityContext::Gsi(_) => "gsi",
+        SecurityContext::Kerberos(_) => "kerberos",
         _ => "gssapi",
     };
     host.audit.write(&context.audit_line("log-in", Decision::Refused).mechanism(mechanism).because(failure));
@@ -55,9 +55,9 @@ fn mechanism(host: &Host, context: &Context, wanted: &[u8]) -> &'static str {
     match (&context.client, context.login.as_deref()) {
         _ if host.ssh_user.get().is_some() => "ssh",
         _ if tokens::is_token(wanted) => "token",
-        (Client::Gsi(_), _) if context.client.subject().is_some() => "gsi",
-        (Client::Kerberos(_), _) if context.client.subject().is_some() => "kerberos",
-        (Client::Tls(client), Some(login))
+        (SecurityContext::Gsi(_), _) if context.client.subject().is_some() => "gsi",
+        (SecurityContext::Kerberos(_), _) if context.client.subject().is_some() => "kerberos",
+        (SecurityContext::Tls(client), Some(login))
             if client.user().is_some_and(|user| user == login.account.name) =>
         {
             "certificate"
