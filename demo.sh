@@ -48,7 +48,7 @@ install_rust() {
 install_packages
 install_rust
 say "Building"
-cargo build --release -p ropewalk
+cargo build --release -p ropewalk --no-default-features
 ropewalk="${CARGO_TARGET_DIR:-target}/release/ropewalk"
 ropewalk="$(realpath "$ropewalk")"
 
