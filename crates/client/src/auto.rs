@@ -22,8 +22,10 @@ use std::time::Duration;
 
 use ropewalk_protocol::range::RangeSet;
 
-use crate::tune::NEAR;
 use crate::{Auto, Options};
+
+/// Below this round trip two streams fill any path that this machine can: nothing is tuned.
+pub(crate) const NEAR: Duration = Duration::from_millis(1);
 
 /// Files up to this size use one stream (unless streams were set).
 pub(crate) const SMALL: u64 = 4 << 20;

@@ -22,7 +22,7 @@ use crate::state::States;
 use crate::task::Task;
 use crate::tune::{Seat, Tune};
 use crate::verify::{Check, choose};
-use crate::worker::Job;
+use crate::work::Job;
 use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 use ropewalk_protocol::feature::Features;
 

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::auto::Path;
 use crate::borrowed_events::lend;
 use crate::context::Context;
+use crate::dispatch::carry_out;
 use crate::filter::{Filter, PatternError};
 use crate::finished::Finished;
 use crate::glob::is_glob;
@@ -24,11 +25,13 @@ use crate::report::failure;
 use crate::session::Session;
 use crate::setup::Shared;
 use crate::side::Side;
-use crate::spelling::{self, Speller};
-use crate::state::state_directory;
+use crate::spelling::{Speller, made_by};
 use crate::task::Task;
 use crate::threads::{join, spawn_in};
-use crate::worker::{Job, Worker, left_over};
+use crate::tuning::drive;
+use crate::work::Job;
+use crate::worker::{Worker, left_over};
+use crate::xdg::state_directory;
 use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
@@ -117,7 +120,7 @@ pub(crate) fn run(
         let _end = End { ctx: &ctx, ended: &ended };
         spawn_in(scope, || stop_when_cancelled(&ctx, &ended))?;
         spawn_in(scope, || {
-            ctx.tune.drive(&ctx, &|| spawn_in(scope, || Worker::new(&ctx, Vec::new()).run()).is_ok());
+            drive(&ctx, &|| spawn_in(scope, || Worker::new(&ctx, Vec::new()).run(carry_out)).is_ok());
         })?;
         let mut crew = Crew::new(scope, &ctx);
         let (sessions, late) = Plan::new(&ctx, filter, &mut crew).run(&pairs);
@@ -191,19 +194,6 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
         }
     }
     Ok(())
-}
-
-/// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
-/// or what is called like the source in there.
-pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
-    let mut made = speller.spell(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
-    made.push(b'/');
-    let named = !pair.source.ends_with_slash() && !is_glob(pair.source.path());
-    if let Some(called) = spelling::name(&pair.source).filter(|_| named) {
-        made.extend_from_slice(&called);
-        made.push(b'/');
-    }
-    Some(made)
 }
 
 /// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.
@@ -393,7 +383,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             let ctx = self.ctx;
             // It takes a job once it is sure that there is a thread for it.
             let (give, take) = channel::<Worker<'env>>();
-            match spawn_in(self.scope, move || take.recv().map_or((), |worker| worker.run())) {
+            match spawn_in(self.scope, move || take.recv().map_or((), |worker| worker.run(carry_out))) {
                 Ok(thread) => {
                     let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
                     worker.begin_at_once();

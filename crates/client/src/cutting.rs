@@ -2,16 +2,17 @@
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropewalk_protocol::range::RangeSet;
 
 use crate::auto::bite;
 use crate::download::Download;
+use crate::piece::Piece;
 use crate::relay::Relay;
 use crate::tune::Seat;
 use crate::upload::Upload;
-use crate::worker::{Job, Worker};
+use crate::work::Job;
+use crate::worker::Worker;
 
 /// A file that can be cut up.
 pub(crate) trait Divisible {
@@ -25,17 +26,6 @@ pub(crate) trait Divisible {
     fn job(self: Arc<Self>, range: Range<u64>) -> Job;
     /// Its bytes that this job is about.
     fn bytes_of(self: &Arc<Self>, job: &Job) -> u64;
-}
-
-/// The size of what was cut off last; none before it is known that the file is cut up at all.
-#[derive(Debug, Default)]
-pub(crate) struct Piece(AtomicU64);
-
-impl Piece {
-    /// Otherwise nothing of the file waits.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
 }
 
 impl Worker<'_> {
@@ -69,7 +59,7 @@ impl Worker<'_> {
         let (now, rest) = bite(range, &file.present(), size);
         if let Some(rest) = rest {
             file.expect(1);
-            file.piece().0.store(size, Ordering::Relaxed);
+            file.piece().set_size(size);
             self.ctx.queue.push_urgent([file.clone().job(rest)]);
         }
         now
@@ -87,7 +77,7 @@ impl Worker<'_> {
     }
 
     fn cut_as_before<F: Divisible>(&self, file: Arc<F>, range: Range<u64>) -> Job {
-        let range = match file.piece().0.load(Ordering::Relaxed) {
+        let range = match file.piece().size() {
             0 => range,
             // All of it is dropped at once.
             _ if file.has_failed() => range,

@@ -66,13 +66,6 @@ fn resolve(
     }
 }
 
-/// Whether the resolver could not find out, where a name that there is none of would be known as such (`EAI_AGAIN`, of which the
-/// standard library gives the C library's text alone).
-pub(crate) fn may_be_found_later(error: &io::Error) -> bool {
-    const TEXTS: [&str; 2] = ["Temporary failure in name resolution", "Try again"];
-    error.kind() == io::ErrorKind::TimedOut || TEXTS.iter().any(|text| error.to_string().contains(text))
-}
-
 /// The families in turn, beginning with the one that the resolver prefers.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);

@@ -14,9 +14,9 @@ use ropewalk_storage::{
 };
 
 use crate::auto::SMALL;
-use crate::cutting::Piece;
-use crate::landing::is_device;
+use crate::piece::Piece;
 use crate::place::Place;
+use crate::place::is_device;
 use crate::task::Task;
 use crate::tries::{Tried, Tries};
 use crate::verify::{Check, proof, same};

@@ -14,6 +14,9 @@ pub(crate) const LEADS_BACK: &str = "a symbolic link leads back to a directory a
 /// The error of entries that [`Entry::leads_nowhere`] is about, and why [`crate::Options::skip_dangling`] leaves them out.
 pub const DANGLING: &str = "a dangling symbolic link";
 
+/// Permissions of symbolic links on Linux.
+pub(crate) const OF_LINKS: u32 = 0o777;
+
 /// A time: seconds since 1970, UTC, and nanoseconds beyond them.
 pub(crate) type Time = (i64, u32);
 

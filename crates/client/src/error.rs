@@ -1,5 +1,7 @@
 //! Why something with a server or with local data failed.
 
+mod words;
+
 use std::io;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::checksum::Algorithm;
 
 use crate::FailureKind;
+
+pub(crate) use words::NO_GREETING;
 
 /// An operation that failed, with whom and where.
 #[derive(Debug, thiserror::Error)]
@@ -225,7 +229,7 @@ impl RemoteError {
             Self::Login { .. } | Self::Nameless { .. } | Self::NoPassword { .. } | Self::Security { .. } => {
                 FailureKind::Authentication
             }
-            Self::Ssh { reason, .. } => crate::ssh::kind(reason),
+            Self::Ssh { reason, .. } => words::ssh_kind(reason),
             Self::Lost { kind, .. } => *kind,
             Self::Crowded { source, .. } | Self::Spent { source } => source.kind(),
             Self::NoThirdParty { .. } => FailureKind::Permission,
@@ -288,14 +292,14 @@ impl RemoteError {
             Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. } => {
                 reply.code() < 500
             }
-            Self::Ssh { reason, .. } => crate::ssh::is_transient(reason),
+            Self::Ssh { reason, .. } => words::ssh_is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
             Self::Local { source, .. } => {
                 // Perhaps one that was killed a moment ago, and still waits for the disk. The next try of a part that was found
                 // not to be whole goes on with what is there.
                 self.is_busy() || source.kind() == ropewalk_storage::ErrorKind::Incomplete
             }
-            Self::Resolve { source, .. } => crate::dial::may_be_found_later(source),
+            Self::Resolve { source, .. } => words::may_be_found_later(source),
             Self::CannotTravel { .. }
             | Self::Cancelled
             | Self::Crowded { .. }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
+use crate::location::describe;
 use crate::place::Place;
-use crate::plan::describe;
 use crate::task::Task;
 use crate::{Entry, FsyncPolicy, Location, Options, Pair};
 

@@ -29,13 +29,14 @@ use crate::error::reply_kind;
 use crate::local_copy::to_standard_output;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
-use crate::session::{Session, differs};
+use crate::session::Session;
 use crate::straggler::{Idle, Straggler};
-use crate::task::Task;
+use crate::task::{Task, differs};
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::Check;
 use crate::watch::Watch;
-use crate::worker::{Job, Pipeline, Route, Worker};
+use crate::work::{Job, Route};
+use crate::worker::{Pipeline, Worker};
 use crate::{ChecksumPolicy, FailureKind, FsyncPolicy, RemoteError};
 
 /// What a command that was sent is for.

@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use bstr::BString;
 use parking_lot::Mutex;
 use ropewalk_protocol::command::Command;
-use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
-use ropewalk_storage::{Kind, part_name};
+use ropewalk_storage::Kind;
 
 use crate::Preserve;
 use crate::auto::SMALL;
-use crate::cutting::Piece;
 use crate::entry::from_status;
-use crate::place::{base_name, join, parent};
+use crate::part::{part_apart, part_of};
+use crate::piece::Piece;
 use crate::report::signed;
 use crate::state::LetGo;
 use crate::task::{Task, There};
@@ -58,50 +57,6 @@ struct State {
     /// Both sides said the same sum of it.
     proved: RangeSet,
 }
-
-/// The name under which a file waits beside its place until it is whole; names that would become too long are cut. `tag`: it has
-/// one of its own.
-fn part_path(path: &[u8], tag: Option<u64>) -> BString {
-    let Some(tag) = tag else { return part_name_of(path) };
-    part_name_of(&[path, format!("~{tag:016x}").as_bytes()].concat())
-}
-
-fn part_name_of(path: &[u8]) -> BString {
-    let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
-    let name: BString = match &name {
-        Ok(name) => name.file_name().unwrap_or_default().into(),
-        // No name that could be written to; the server will say so.
-        Err(_) => path.into(),
-    };
-    match parent(path) {
-        Some(directory) => join(directory, &name),
-        None if path.starts_with(b"/") => join(b"/", &name),
-        None => name,
-    }
-}
-
-/// The usual part of a file.
-pub(crate) fn part_of(task: &Task) -> BString {
-    part_path(&task.destination.path(), task.part)
-}
-
-/// A temporary name beside a place that nobody else has.
-pub(crate) fn part_apart(path: &[u8]) -> BString {
-    part_path(path, Some(crate::random::unique()))
-}
-
-/// Devices must not be replaced by files, nor open files that /dev and /proc have names for. What is beneath /dev/shm are
-/// files.
-pub(crate) fn is_device(path: &[u8]) -> bool {
-    let Ok(plain) = VirtualPath::parse(path) else { return false };
-    let plain = plain.as_bytes();
-    let special = plain.starts_with(b"/dev/") && !plain.starts_with(b"/dev/shm/");
-    path.starts_with(b"/") && (special || plain.starts_with(b"/proc/"))
-}
-
-/// Where a connection to GCT's server breaks in the midst of a block, it writes what it has of that to the beginning of the
-/// file: as much as its own blocks have (256 KiB unless configured otherwise), perhaps long after markers told of other bytes there.
-pub(crate) const STRAY: u64 = 4 << 20;
 
 impl Landing {
     /// `direct` is the case for devices and windows whatever is said.
@@ -283,39 +238,10 @@ impl Landing {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use ropewalk_protocol::path::VirtualPath;
+
     use super::*;
     use crate::place::Place;
-
-    #[test]
-    fn part_names_stand_beside_their_files() {
-        assert_eq!(part_path(b"/a/b", None), "/a/.b.ropewalk-part");
-        assert_eq!(part_path(b"/b", None), "/.b.ropewalk-part");
-        assert_eq!(part_path(b"b", None), ".b.ropewalk-part");
-        assert_eq!(part_path(b"a/b", None), "a/.b.ropewalk-part");
-        assert_eq!(part_path(b"/a/b", Some(0xabc)), "/a/.b~0000000000000abc.ropewalk-part");
-        assert!(base_name(&part_path(&[b'n'; 255], None)).len() <= 255);
-        assert_ne!(part_path(&[b'n'; 255], Some(1)), part_path(&[b'n'; 255], Some(2)));
-    }
-
-    #[test]
-    fn devices_are_known_however_they_are_written() {
-        for path in
-            ["/dev/null", "//dev/null", "/dev//null", "/./dev/null", "/x/../dev/null", "/proc/self/fd/1"]
-        {
-            assert!(is_device(path.as_bytes()), "{path}");
-        }
-        for path in ["/dev/shm/x", "//dev//shm/x", "/x/dev/null", "dev/null", "/device", "/dev/../x"] {
-            assert!(!is_device(path.as_bytes()), "{path}");
-        }
-    }
-
-    #[test]
-    fn parts_apart_are_parts_of_their_own() {
-        let (one, other) = (part_apart(b"/a/b"), part_apart(b"/a/b"));
-        assert_ne!(one, other);
-        assert!(one.starts_with(b"/a/.b~") && one.ends_with(b".ropewalk-part"), "{one}");
-        assert_ne!(part_apart(&[b'n'; 255]), part_apart(&[b'n'; 255]));
-    }
 
     #[test]
     fn keeps_the_books_of_ranges() {

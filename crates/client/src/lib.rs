@@ -88,6 +88,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod ahead;
 mod auto;
 mod backoff;
@@ -101,6 +102,7 @@ mod credential;
 mod cutting;
 mod data_trust;
 mod dial;
+mod dispatch;
 mod download;
 mod entry;
 mod error;
@@ -121,6 +123,8 @@ mod location;
 mod opening;
 mod ops;
 mod options;
+mod part;
+mod piece;
 mod place;
 mod plan;
 mod profile;
@@ -153,11 +157,14 @@ mod token;
 mod told;
 mod tries;
 mod tune;
+mod tuning;
 mod upload;
 mod verify;
 mod walk;
 mod watch;
+mod work;
 mod worker;
+mod xdg;
 
 pub use cancel::Cancel;
 pub use copy::{CopyError, copy, copy_with};
@@ -170,15 +177,13 @@ pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use location::{Location, LocationError, parse_location};
 pub use options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
-    EndOptions, FsyncPolicy, Limits, Options, Pair, Passphrases, PasswordPrompt, Preserve, StallLimit,
-    SyncLevel, Terminal, Window,
+    EndOptions, FsyncPolicy, Limits, Options, Pair, Passphrases, PasswordPrompt, Preserve, SshOptions,
+    StallLimit, SyncLevel, Terminal, TokenSource, Window,
 };
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};
 pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};
-pub use ssh::SshOptions;
 pub use summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
-pub use token::TokenSource;
 pub use walk::{Usage, du, list, matching, walk};

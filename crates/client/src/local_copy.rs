@@ -10,13 +10,14 @@ use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_storage::{Kind, Metadata, Pages, Store};
 
 use crate::download::Download;
-use crate::landing::part_apart;
+use crate::part::part_apart;
 use crate::place::Place;
 use crate::report::Meter;
 use crate::source::{Source, still_there, unchanged, wanted};
 use crate::task::{Task, one_file};
 use crate::verify::{Check, proof, proved, same};
-use crate::worker::{Job, Worker};
+use crate::work::Job;
+use crate::worker::Worker;
 use crate::{Cancel, ChecksumPolicy, Options, RemoteError};
 
 /// Takes what belongs at an offset.

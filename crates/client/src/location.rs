@@ -7,9 +7,6 @@ use std::path::PathBuf;
 use bstr::{BStr, ByteSlice};
 use ropewalk_protocol::url::{Target, Url};
 
-use crate::Options;
-use crate::place::{End, Endpoints, Place};
-
 /// Where data is or goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -42,13 +39,15 @@ impl Location {
             Self::Standard | Self::Measure { .. } => b"".as_bstr(),
         }
     }
+}
 
-    /// What events call it: a local path, or a URL without user and password whose path is not escaped. A directory's
-    /// name may end with `/`; what is beneath it has its name before a `/`.
-    pub fn in_events(&self, options: &Options) -> String {
-        let endpoints = Endpoints::default();
-        // What has no place is named by no event.
-        Place::new(self, End::Source, &endpoints, options).map(|place| place.display()).unwrap_or_default()
+pub(crate) fn describe(location: &Location) -> String {
+    match location {
+        Location::Local(path) => path.to_string_lossy().into_owned(),
+        Location::Remote(url) => url.to_string(),
+        Location::Standard => "-".to_owned(),
+        Location::Measure { size: 0 } => "null:".to_owned(),
+        Location::Measure { size } => format!("zero:{size}"),
     }
 }
 

@@ -13,9 +13,9 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
 
-use crate::entry::from_status;
+use crate::entry::{OF_LINKS, from_status};
 use crate::error::reply_kind;
-use crate::landing::STRAY;
+use crate::part::STRAY;
 use crate::place::base_name;
 use crate::session::Session;
 use crate::task::{Task, one_file};
@@ -23,9 +23,6 @@ use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 
 /// Permission bit.
 const OWNER_WRITES: u32 = 0o200;
-
-/// Permissions of symbolic links on Linux.
-pub(crate) const OF_LINKS: u32 = 0o777;
 
 impl Session {
     /// The attributes of a file or directory; links are followed. Its name is the one that was asked for.

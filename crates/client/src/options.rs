@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use ropewalk_protocol::url::Url;
 use ropewalk_storage::DirectIo;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tls::Fingerprint;
-use ropewalk_tuning::tuner::{CongestionControl, Fairness, Kind};
+use ropewalk_tuning::tuner::{CongestionControl, Fairness, Kind, Options as TunerOptions};
 use zeroize::Zeroizing;
 
-use crate::{Location, SshOptions, TokenSource};
+use crate::Location;
 
 /// A knob that is found by the program unless it is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -423,7 +424,7 @@ impl Default for Options {
             pipeline: Auto::Auto,
             tuner: Kind::default(),
             max_streams: 128,
-            fairness: crate::tune::default_fairness(),
+            fairness: TunerOptions::default().fairness,
             capacity: None,
             bandwidth: None,
             congestion: Vec::new(),
@@ -493,6 +494,40 @@ impl Default for Options {
             trace_control: false,
         }
     }
+}
+
+/// How sshftp:// connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshOptions {
+    /// The program with its arguments; none: `ssh`. Its file name `ssh` says that it is OpenSSH.
+    pub program: Vec<OsString>,
+    /// What the user's shell on the server's host runs; `None`: what `GLOBUS_REMOTE_SSHFTP` says, or the script `sshftp` of the
+    /// user or the host, or `ropewalk serve --ssh`.
+    pub remote_command: Option<String>,
+    /// It may ask the person at the terminal for passwords, and whether an unknown host is the right one.
+    pub interactive: bool,
+    /// Control connections to one server share a log-in (ControlMaster); otherwise each logs in by itself.
+    pub share: bool,
+}
+
+impl Default for SshOptions {
+    fn default() -> Self {
+        Self { program: Vec::new(), remote_command: None, interactive: false, share: true }
+    }
+}
+
+/// Where a bearer token for log-ins comes from. It is looked for at each log-in, so that one that was renewed meanwhile is
+/// used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TokenSource {
+    /// No token.
+    #[default]
+    None,
+    /// `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` or `/tmp/bt_uUID` (WLCG Bearer Token
+    /// Discovery); none there is an error.
+    Discover,
+    /// In this file, which nobody else may read.
+    File(PathBuf),
 }
 
 #[cfg(test)]

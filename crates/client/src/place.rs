@@ -164,6 +164,16 @@ impl Endpoints {
     }
 }
 
+impl Location {
+    /// What events call it: a local path, or a URL without user and password whose path is not escaped. A directory's
+    /// name may end with `/`; what is beneath it has its name before a `/`.
+    pub fn in_events(&self, options: &Options) -> String {
+        let endpoints = Endpoints::default();
+        // What has no place is named by no event.
+        Place::new(self, End::Source, &endpoints, options).map(|place| place.display()).unwrap_or_default()
+    }
+}
+
 /// One end of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
@@ -268,6 +278,15 @@ pub(crate) fn parent(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// Devices must not be replaced by files, nor open files that /dev and /proc have names for. What is beneath /dev/shm are
+/// files.
+pub(crate) fn is_device(path: &[u8]) -> bool {
+    let Ok(plain) = VirtualPath::parse(path) else { return false };
+    let plain = plain.as_bytes();
+    let special = plain.starts_with(b"/dev/") && !plain.starts_with(b"/dev/shm/");
+    path.starts_with(b"/") && (special || plain.starts_with(b"/proc/"))
+}
+
 /// What commands have to name for a URL: its path counts from the root, as GCT's clients have it; `/~/` begins at the
 /// log-in directory, and so does everything with `relative_paths` (there `%2F` leads to the root).
 pub(crate) fn remote_path(url: &Url, options: &Options) -> BString {
@@ -318,6 +337,18 @@ mod tests {
         assert_eq!(parent(b"/a"), Some(&b"/"[..]));
         assert_eq!(parent(b"/"), None);
         assert_eq!(parent(b"a"), None);
+    }
+
+    #[test]
+    fn devices_are_known_however_they_are_written() {
+        for path in
+            ["/dev/null", "//dev/null", "/dev//null", "/./dev/null", "/x/../dev/null", "/proc/self/fd/1"]
+        {
+            assert!(is_device(path.as_bytes()), "{path}");
+        }
+        for path in ["/dev/shm/x", "//dev//shm/x", "/x/dev/null", "dev/null", "/device", "/dev/../x"] {
+            assert!(!is_device(path.as_bytes()), "{path}");
+        }
     }
 
     #[test]

@@ -30,7 +30,8 @@ use crate::context::Context;
 use crate::entry::Time;
 use crate::filter::Filter;
 use crate::glob::is_glob;
-use crate::landing::is_device;
+use crate::location::describe;
+use crate::place::is_device;
 use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;
 use crate::session::Session;
@@ -38,8 +39,8 @@ use crate::side::{Side, Step, directory_of};
 use crate::spelling::{self, Speller};
 use crate::sync::{Verdict, compare};
 use crate::task::{Task, There};
-use crate::worker::{Job, SAME_SUM};
-use crate::{Amount, Entry, Event, FailureKind, Location, Pair, RemoteError, SyncLevel};
+use crate::work::{Job, SAME_SUM};
+use crate::{Amount, Entry, Event, FailureKind, Pair, RemoteError, SyncLevel};
 
 use given::{Given, given_already, may_merge};
 use hidden::Hidden;
@@ -593,15 +594,5 @@ fn with_path(place: &Place, path: BString) -> Place {
             Err(_) => place.clone(),
         },
         other => other.clone(),
-    }
-}
-
-pub(crate) fn describe(location: &Location) -> String {
-    match location {
-        Location::Local(path) => path.to_string_lossy().into_owned(),
-        Location::Remote(url) => url.to_string(),
-        Location::Standard => "-".to_owned(),
-        Location::Measure { size: 0 } => "null:".to_owned(),
-        Location::Measure { size } => format!("zero:{size}"),
     }
 }

@@ -28,7 +28,7 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::error::is_unknown_command;
-use crate::landing::part_of;
+use crate::part::part_of;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
@@ -38,7 +38,8 @@ use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proved, said_size};
 use crate::watch::Watch;
-use crate::worker::{Job, Pipeline, Route, Worker, cannot_go_on, is_of_no_use};
+use crate::work::{Job, Route};
+use crate::worker::{Pipeline, Worker, cannot_go_on, is_of_no_use};
 
 /// So many files go one by one after one was refused.
 const CAREFUL: u32 = 16;

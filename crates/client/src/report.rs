@@ -12,6 +12,7 @@ use ropewalk_engine::{Progress, Stage};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use self::meter::Meter;
+use crate::account::Account;
 use crate::place::Place;
 use crate::slowest::{STAGES, slowest, with_servers};
 use crate::task::Task;
@@ -24,44 +25,6 @@ use crate::{
 const FAILURES_KEPT: usize = 100;
 /// Progress events are no closer together.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
-/// they do not count any more, whoever is still busy with them.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    balance: Mutex<Balance>,
-    /// Bytes that count in the plan: the file's size may be learnt, or lose its meaning, later.
-    planned: AtomicU64,
-    /// Of another try than the first.
-    again: bool,
-}
-
-#[derive(Debug, Default)]
-struct Balance {
-    bytes: i64,
-    closed: bool,
-}
-
-impl Account {
-    /// So many bytes count in the plan.
-    pub(crate) fn plan(&self, bytes: u64) {
-        self.planned.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Closes it; gives what was in it.
-    fn close(&self) -> i64 {
-        let mut balance = self.balance.lock();
-        balance.closed = true;
-        std::mem::take(&mut balance.bytes)
-    }
-
-    /// `false` where it is closed.
-    fn add(&self, bytes: i64) -> bool {
-        let mut balance = self.balance.lock();
-        balance.bytes = balance.bytes.saturating_add(if balance.closed { 0 } else { bytes });
-        !balance.closed
-    }
-}
 
 pub(crate) struct Report {
     sink: Arc<dyn EventSink>,
@@ -172,7 +135,7 @@ impl Report {
 
     /// A planned file turned out to be there already, and leaves the plan.
     pub(crate) fn needless(&self, task: &Task, reason: &str) {
-        let bytes = task.account.planned.load(Ordering::Relaxed);
+        let bytes = task.account.planned();
         {
             let mut totals = self.totals.lock();
             totals.planned_files = totals.planned_files.saturating_sub(1);
@@ -205,8 +168,7 @@ impl Report {
     pub(crate) fn anew(&self, task: &mut Task) {
         let again = task.began.is_some();
         task.began.get_or_insert_with(Instant::now);
-        let planned = task.account.planned.load(Ordering::Relaxed);
-        let account = Account { again, planned: planned.into(), ..Account::default() };
+        let account = task.account.anew(again);
         let before = std::mem::replace(&mut task.account, account.into()).close();
         self.bytes_there.fetch_sub(before, Ordering::Relaxed);
     }
@@ -217,7 +179,7 @@ impl Report {
             let mut totals = self.totals.lock();
             totals.files_active += 1;
             // What is there of a try before came in this run.
-            let earlier = if task.account.again { 0 } else { resumed };
+            let earlier = if task.account.is_again() { 0 } else { resumed };
             totals.bytes_resumed = totals.bytes_resumed.saturating_add(earlier);
         }
         self.there(&task.account, signed(resumed));

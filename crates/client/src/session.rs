@@ -16,22 +16,21 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::url::{Scheme, Url};
-use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::Options as DriverOptions;
 
+use crate::auto::NEAR;
 use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
-use crate::ops::OF_LINKS;
 use crate::place::{Endpoint, Serving};
 use crate::security::Secured;
 use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
-use crate::task::Task;
+use crate::task::{Task, differs};
 use crate::tls;
 use crate::told::Told;
-use crate::tune::{Lane, MOST_BUFFER, NEAR, Seat, Wanted};
+use crate::tune::{Lane, MOST_BUFFER, Seat, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 
@@ -426,15 +425,4 @@ fn named(command: &Command) -> String {
         C::Site(site) => format!("SITE {}", site.verb()),
         _ => verb(),
     }
-}
-
-/// Whether a file has another size or, where they are known `exactly`, another time than it had.
-pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
-    // What some servers tell of the link, not of what it leads to.
-    if entry.kind == Kind::Symlink || entry.mode == Some(OF_LINKS) && task.mode.is_none() {
-        return false;
-    }
-    let times = task.modified.zip(entry.modified).filter(|_| exactly);
-    let sizes = task.size.zip(entry.size);
-    sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)
 }

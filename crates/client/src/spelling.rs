@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use bstr::{BString, ByteSlice};
 
-use crate::Location;
+use crate::glob::is_glob;
 use crate::place::{base_name, local_path};
+use crate::{Location, Pair};
 
 /// Spells places. Those of one directory need not find it each time.
 #[derive(Default)]
@@ -93,6 +94,19 @@ pub(crate) fn plain(path: &[u8]) -> BString {
     let mut plain = BString::from(if path.starts_with(b"/") { "/" } else { "" });
     plain.extend_from_slice(&bstr::join("/", names));
     plain
+}
+
+/// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
+/// or what is called like the source in there.
+pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
+    let mut made = speller.spell(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
+    made.push(b'/');
+    let named = !pair.source.ends_with_slash() && !is_glob(pair.source.path());
+    if let Some(called) = name(&pair.source).filter(|_| named) {
+        made.extend_from_slice(&called);
+        made.push(b'/');
+    }
+    Some(made)
 }
 
 #[cfg(test)]

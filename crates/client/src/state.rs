@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::auto::SMALL;
 use crate::place::Place;
 use crate::task::Task;
+use crate::xdg::state_directory;
 
 /// The directory of the journals; without a home directory nothing is kept.
 pub(crate) struct States {
@@ -140,16 +141,6 @@ impl States {
         }
         Some(self.directory.as_ref()?.join(&hasher.finish()[..32]).with_extension("json"))
     }
-}
-
-/// Where this program keeps what it has to remember: as given, or by the XDG base directories.
-pub(crate) fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
-    if let Some(given) = given {
-        return Some(given.to_owned());
-    }
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-    home.map(|home| home.join("ropewalk"))
 }
 
 /// Removes journals that are too old, and what was left of writing them.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bstr::{BString, ByteSlice};
+use ropewalk_storage::Kind;
 
-use crate::landing::is_device;
-use crate::place::Place;
-use crate::report::Account;
+use crate::account::Account;
+use crate::entry::OF_LINKS;
+use crate::place::{Place, is_device};
 use crate::tries::Tried;
-use crate::{Amount, FailureKind, FileId, RemoteError};
+use crate::{Amount, Entry, FailureKind, FileId, RemoteError};
 
 /// The copy would take the place of what it is of, or destroy it.
 pub(crate) fn one_file(task: &Task) -> RemoteError {
@@ -145,4 +146,15 @@ impl Task {
             String::from_utf8(key).unwrap_or_else(|e| format!("escaped {}", e.as_bytes().escape_bytes()));
         if self.stamp == 0 { name } else { format!("{name}#{:x}", self.stamp) }
     }
+}
+
+/// Whether a file has another size or, where they are known `exactly`, another time than it had.
+pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
+    // What some servers tell of the link, not of what it leads to.
+    if entry.kind == Kind::Symlink || entry.mode == Some(OF_LINKS) && task.mode.is_none() {
+        return false;
+    }
+    let times = task.modified.zip(entry.modified).filter(|_| exactly);
+    let sizes = task.size.zip(entry.size);
+    sizes.is_some_and(|(old, new)| old != new) || times.is_some_and(|(old, new)| old != new)
 }

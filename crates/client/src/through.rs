@@ -20,7 +20,8 @@ use crate::task::Task;
 use crate::threads::{join, spawn_in};
 use crate::verify::{Check, choose, proof, proved, same};
 use crate::watch::Watch;
-use crate::worker::{Job, Worker, is_of_no_use};
+use crate::work::Job;
+use crate::worker::{Worker, is_of_no_use};
 use crate::{ChecksumPolicy, RemoteError, Window};
 
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {

@@ -1,28 +1,12 @@
 //! Log-in with a bearer token.
 
-use std::path::PathBuf;
-
 use ropewalk_protocol::command::{Command, Password};
 use ropewalk_protocol::server::TOKEN_USER;
 use ropewalk_protocol::url::Scheme;
 use ropewalk_tokens::{Token, find};
 
-use crate::RemoteError;
 use crate::session::Session;
-
-/// Where a bearer token for log-ins comes from. It is looked for at each log-in, so that one that was renewed meanwhile is
-/// used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TokenSource {
-    /// No token.
-    #[default]
-    None,
-    /// `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` or `/tmp/bt_uUID` (WLCG Bearer Token
-    /// Discovery); none there is an error.
-    Discover,
-    /// In this file, which nobody else may read.
-    File(PathBuf),
-}
+use crate::{RemoteError, TokenSource};
 
 impl TokenSource {
     fn token(&self) -> Result<Option<Token>, String> {

@@ -7,7 +7,6 @@
 
 mod buffers;
 mod carried;
-mod driver;
 mod lane;
 mod memory;
 mod own;
@@ -16,7 +15,7 @@ mod seat;
 mod span;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use ropewalk_engine::Bandwidth;
@@ -25,14 +24,15 @@ use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Options a
 
 pub(crate) use buffers::MOST as MOST_BUFFER;
 pub(crate) use lane::Lane;
+pub(crate) use pressure::Processors;
 pub(crate) use seat::{Knob, Seat, Wanted, useful_streams};
 
-use crate::auto::{DEEPEST, Path};
+use crate::auto::{DEEPEST, NEAR, Path};
 use crate::tune::memory::Memory;
 use crate::{Auto, Options, TunedPath};
 
-/// Below this round trip two streams fill any path that this machine can: nothing is tuned.
-pub(crate) const NEAR: Duration = Duration::from_millis(1);
+/// How often the lanes are looked at.
+const TICK: Duration = Duration::from_millis(100);
 /// Decisions are made for spans of about this many seconds.
 const CHUNK_SECONDS: f64 = 10.0;
 
@@ -162,8 +162,31 @@ impl Tune {
         Some(self.options.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
+    pub(crate) fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
         self.lanes.lock()
+    }
+
+    /// Waits for the next tick; `false` when the run is over. Without lanes it is not woken.
+    pub(crate) fn wait(&self) -> bool {
+        let mut lanes = self.lanes();
+        let is_over = || *self.over.lock();
+        while lanes.is_empty() && !is_over() {
+            self.changed.wait(&mut lanes);
+        }
+        if is_over() {
+            return false;
+        }
+        let until = Instant::now() + TICK;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if is_over() {
+                return false;
+            }
+            if left.is_zero() {
+                return true;
+            }
+            self.changed.wait_for(&mut lanes, left);
+        }
     }
 
     /// The run is over: the driver ends.
@@ -185,9 +208,4 @@ impl Tune {
         let set = self.options.tcp_buffer.is_some();
         lanes.iter().filter_map(|lane| lane.tuned(set)).collect()
     }
-}
-
-/// `Fairness` where nothing was asked for: streams are added while they gain.
-pub(crate) fn default_fairness() -> Fairness {
-    TunerOptions::default().fairness
 }

@@ -4,8 +4,6 @@ mod failing;
 mod pipeline;
 
 use std::cell::{Cell, RefCell};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,88 +14,22 @@ use ropewalk_protocol::range::RangeSet;
 
 use crate::auto::SMALL;
 use crate::context::Context;
-use crate::download::Download;
-use crate::landing::{Landing, STRAY};
+use crate::landing::Landing;
 use crate::opening::{Wanted, at_work, open_another};
-use crate::place::{Endpoint, Place, parent};
+use crate::part::STRAY;
+use crate::place::Endpoint;
 use crate::queue::Next;
 use crate::ready::Taker;
-use crate::relay::Relay;
 use crate::report::{failure, signed};
 use crate::session::Session;
 use crate::task::Task;
+use crate::threads;
 use crate::tune::{Ends, Seat};
-use crate::upload::Upload;
+use crate::work::{Job, Route, SAME_SUM};
 use crate::{FailureKind, RemoteError};
-use crate::{get, local_copy, put, third_party, threads, through};
 
 pub(crate) use failing::{cannot_go_on, is_of_no_use};
 pub(crate) use pipeline::Pipeline;
-
-/// Why a file is not copied.
-pub(crate) const SAME_SUM: &str = "same checksum";
-
-/// Something to do.
-pub(crate) enum Job {
-    File(Task),
-    Get(Arc<Download>, Range<u64>),
-    /// The checksum of a download's source, computed by the server while others move its data.
-    Sum(Arc<Download>),
-    Put(Arc<Upload>, Range<u64>),
-    Third(Arc<Relay>, Range<u64>),
-}
-
-/// Which sessions a job needs. Jobs of one route are pipelined.
-#[derive(Clone)]
-pub(crate) enum Route {
-    Get(Arc<Endpoint>),
-    Put(Arc<Endpoint>),
-    Third(Arc<Endpoint>, Arc<Endpoint>),
-    Local,
-}
-
-impl Route {
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Get(a), Self::Get(b)) | (Self::Put(a), Self::Put(b)) => Arc::ptr_eq(a, b),
-            (Self::Third(a, b), Self::Third(c, d)) => Arc::ptr_eq(a, c) && Arc::ptr_eq(b, d),
-            (Self::Local, Self::Local) => true,
-            _ => false,
-        }
-    }
-}
-
-impl Job {
-    pub(crate) fn task(&self) -> &Task {
-        match self {
-            Self::File(task) => task,
-            Self::Get(download, _) | Self::Sum(download) => &download.task,
-            Self::Put(upload, _) => &upload.task,
-            Self::Third(relay, _) => &relay.task,
-        }
-    }
-
-    /// The same for all files of one destination directory.
-    pub(crate) fn group(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        match &self.task().destination {
-            Place::Local(path) => parent(path.as_bytes()).hash(&mut hasher),
-            Place::Remote(_, path) => parent(path).hash(&mut hasher),
-            Place::Standard | Place::Measure(_) => {}
-        }
-        hasher.finish()
-    }
-
-    pub(crate) fn route(&self) -> Route {
-        let task = self.task();
-        match (&task.source, &task.destination) {
-            (Place::Remote(a, _), Place::Remote(b, _)) => Route::Third(a.clone(), b.clone()),
-            (Place::Remote(a, _), _) => Route::Get(a.clone()),
-            (_, Place::Remote(b, _)) => Route::Put(b.clone()),
-            _ => Route::Local,
-        }
-    }
-}
 
 pub(crate) struct Worker<'c> {
     pub ctx: &'c Context,
@@ -140,20 +72,12 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// Until the queue ends.
-    pub(crate) fn run(&self) {
+    /// Until the queue ends. `carry_out` does a job, and those like it that follow.
+    pub(crate) fn run(&self, carry_out: impl Fn(&Self, Job)) {
         let began = Instant::now();
         let _end = End(self.ctx);
         while let Some(job) = self.next_unless_surplus() {
-            match job.route() {
-                Route::Get(endpoint) => get::run(self, &endpoint, job),
-                Route::Put(endpoint) => put::run(self, &endpoint, job),
-                Route::Third(source, destination) if self.ctx.options().through_here => {
-                    through::run(self, &source, &destination, job);
-                }
-                Route::Third(source, destination) => third_party::run(self, &source, &destination, job),
-                Route::Local => local_copy::run(self, job),
-            }
+            carry_out(self, job);
         }
         self.remove_leftovers();
         self.ctx.lent.release(self.taker);

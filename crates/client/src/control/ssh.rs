@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Control, GREETING};
+use crate::error::NO_GREETING;
 use crate::link::Link;
 use crate::place::Endpoint;
-use crate::ssh::NO_GREETING;
 use crate::{Cancel, EventSink, Options, RemoteError};
 
 impl Control {

@@ -1,7 +1,7 @@
 //! What comes before the data: which ranges, over which channel, by which commands.
 
 use super::*;
-use crate::landing::is_device;
+use crate::place::is_device;
 
 impl Flow<'_> {
     /// Opens the destination, and cuts a big file up between the sessions.

@@ -8,7 +8,7 @@ use ropewalk_protocol::site::SiteCommand;
 
 use crate::RemoteError;
 use crate::error::is_unknown_command;
-use crate::landing::part_apart;
+use crate::part::part_apart;
 use crate::place::{base_name, parent};
 use crate::session::Session;
 

@@ -1,8 +1,8 @@
 //! Which destinations have a source already: two files of one name do not become one.
 
 use super::*;
-use crate::copy::made_by;
 use crate::spelling::Speller;
+use crate::spelling::made_by;
 
 /// Whether a destination has a source already.
 pub(super) enum Given {

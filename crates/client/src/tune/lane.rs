@@ -47,7 +47,7 @@ const SLOW_START_ROUND_TRIPS: u32 = 10;
 const AS_GOOD: f64 = 0.95;
 
 pub(crate) struct Lane {
-    pub(super) ends: Ends,
+    pub(crate) ends: Ends,
     rtt: Duration,
     /// Workers may come and go.
     hires: bool,
@@ -139,11 +139,11 @@ const DESCENT_ROUND_TRIPS: u32 = 10;
 const DESCENT_PART: u32 = 16;
 
 /// What the driver is to do after it looked at a lane.
-pub(super) struct Step {
+pub(crate) struct Step {
     /// A new decision, and the rate on which it rests, in bytes a second.
-    pub(super) decision: Option<(Decision, f64)>,
+    pub(crate) decision: Option<(Decision, f64)>,
     /// Workers that are missing.
-    pub(super) hire: u32,
+    pub(crate) hire: u32,
 }
 
 impl Lane {
@@ -398,7 +398,7 @@ impl Lane {
 
     /// Measures, and asks the tuner where a span has ended. `work` is what is known of what is left, `ends` its bytes where that is all. `waiting`: there are jobs that nobody does; `workers`: those
     /// of the run.
-    pub(super) fn step(
+    pub(crate) fn step(
         &self,
         now: Instant,
         processors: &mut Processors,

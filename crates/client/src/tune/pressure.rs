@@ -7,7 +7,7 @@ use std::time::Instant;
 /// How much of its time the busiest thread of this program wanted a processor since the last question: it ran, or waited for
 /// one. What else the machine does counts only as far as it keeps us waiting.
 #[derive(Default)]
-pub(super) struct Processors {
+pub(crate) struct Processors {
     last: Option<(Instant, HashMap<u64, u64>)>,
 }
 

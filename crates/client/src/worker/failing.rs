@@ -1,6 +1,9 @@
 //! What becomes of a job that failed: it comes again, as a whole or in part, or its file has failed.
 
+use std::ops::Range;
+
 use super::*;
+use crate::place::Place;
 use crate::tries::Tried;
 
 impl Worker<'_> {

@@ -1,9 +1,10 @@
 //! Several transfers of one route at a time over the same session.
 
-use super::{Job, Route, Worker};
+use super::Worker;
 use crate::RemoteError;
 use crate::ahead::Ahead;
 use crate::tune::Seat;
+use crate::work::{Job, Route};
 
 /// Transfers that are under way over a session, or a pair of them.
 pub(crate) trait Pipeline {

@@ -1,0 +1,67 @@
+//! Names of the files that data waits in until it is whole.
+
+use bstr::BString;
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::part_name;
+
+use crate::place::{base_name, join, parent};
+use crate::task::Task;
+
+/// Where a connection to GCT's server breaks in the midst of a block, it writes what it has of that to the beginning of the
+/// file: as much as its own blocks have (256 KiB unless configured otherwise), perhaps long after markers told of other bytes there.
+pub(crate) const STRAY: u64 = 4 << 20;
+
+/// The name under which a file waits beside its place until it is whole; names that would become too long are cut. `tag`: it has
+/// one of its own.
+fn part_path(path: &[u8], tag: Option<u64>) -> BString {
+    let Some(tag) = tag else { return part_name_of(path) };
+    part_name_of(&[path, format!("~{tag:016x}").as_bytes()].concat())
+}
+
+fn part_name_of(path: &[u8]) -> BString {
+    let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
+    let name: BString = match &name {
+        Ok(name) => name.file_name().unwrap_or_default().into(),
+        // No name that could be written to; the server will say so.
+        Err(_) => path.into(),
+    };
+    match parent(path) {
+        Some(directory) => join(directory, &name),
+        None if path.starts_with(b"/") => join(b"/", &name),
+        None => name,
+    }
+}
+
+/// The usual part of a file.
+pub(crate) fn part_of(task: &Task) -> BString {
+    part_path(&task.destination.path(), task.part)
+}
+
+/// A temporary name beside a place that nobody else has.
+pub(crate) fn part_apart(path: &[u8]) -> BString {
+    part_path(path, Some(crate::random::unique()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_names_stand_beside_their_files() {
+        assert_eq!(part_path(b"/a/b", None), "/a/.b.ropewalk-part");
+        assert_eq!(part_path(b"/b", None), "/.b.ropewalk-part");
+        assert_eq!(part_path(b"b", None), ".b.ropewalk-part");
+        assert_eq!(part_path(b"a/b", None), "a/.b.ropewalk-part");
+        assert_eq!(part_path(b"/a/b", Some(0xabc)), "/a/.b~0000000000000abc.ropewalk-part");
+        assert!(base_name(&part_path(&[b'n'; 255], None)).len() <= 255);
+        assert_ne!(part_path(&[b'n'; 255], Some(1)), part_path(&[b'n'; 255], Some(2)));
+    }
+
+    #[test]
+    fn parts_apart_are_parts_of_their_own() {
+        let (one, other) = (part_apart(b"/a/b"), part_apart(b"/a/b"));
+        assert_ne!(one, other);
+        assert!(one.starts_with(b"/a/.b~") && one.ends_with(b".ropewalk-part"), "{one}");
+        assert_ne!(part_apart(&[b'n'; 255]), part_apart(&[b'n'; 255]));
+    }
+}

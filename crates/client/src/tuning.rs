@@ -1,0 +1,46 @@
+//! The thread that looks at the lanes ten times a second.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use ropewalk_tuning::tuner::Work;
+
+use crate::Event;
+use crate::context::Context;
+use crate::tune::Processors;
+
+/// Until the run is over. `hire` begins a further worker.
+pub(crate) fn drive(ctx: &Context, hire: &dyn Fn() -> bool) {
+    let mut processors = Processors::default();
+    while ctx.tune.wait() {
+        let now = Instant::now();
+        let lanes = ctx.tune.lanes().clone();
+        for lane in lanes {
+            let left = ctx.report.left();
+            let work = left.map(|(files, bytes)| Work { files, bytes });
+            let ends = left.filter(|_| ctx.report.knows_all()).map(|left| left.1);
+            let workers = ctx.sessions.load(Ordering::Relaxed);
+            let step = lane.step(now, &mut processors, (work, ends), ctx.queue.has_waiting(), workers);
+            for _ in 0..step.hire {
+                let workers = ctx.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+                if !hire() {
+                    ctx.sessions.fetch_sub(1, Ordering::Relaxed);
+                    break;
+                }
+                ctx.report.sessions(workers);
+            }
+            if let Some((decision, rate)) = step.decision {
+                ctx.report.event(Event::Tuned {
+                    path: lane.ends.name(),
+                    streams: decision.knobs.connections(),
+                    files: decision.knobs.files,
+                    pipeline: decision.knobs.pipeline,
+                    congestion_control: decision.congestion.map(|control| control.name().into()),
+                    bits_per_second: 8.0 * rate,
+                    reason: decision.reason.name().into(),
+                    why: decision.reason.to_string(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The directory where this program keeps what it has to remember between runs.
+
+use std::path::{Path, PathBuf};
+
+/// Where this program keeps what it has to remember: as given, or by the XDG base directories.
+pub(crate) fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
+    if let Some(given) = given {
+        return Some(given.to_owned());
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    home.map(|home| home.join("ropewalk"))
+}
