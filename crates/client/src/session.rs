@@ -1,6 +1,12 @@
 //! A logged-in control session, with its data channel.
 
+mod binding;
 mod channel;
+mod data_trust;
+mod kerberos;
+pub(crate) mod ops;
+mod security;
+mod token;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,12 +26,9 @@ use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::Options as DriverOptions;
 
 use crate::auto::NEAR;
-use crate::binding::Binding;
 use crate::control::Control;
 use crate::error::is_unknown_command;
 use crate::place::{Endpoint, Serving};
-use crate::security::Secured;
-use crate::security::can_protect;
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::{Task, differs};
 use crate::tls;
@@ -34,7 +37,12 @@ use crate::tune::{Lane, MOST_BUFFER, Seat, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 
+pub(crate) use binding::Binding;
 pub(crate) use channel::{Channel, active, port};
+pub(crate) use data_trust::agree;
+
+use data_trust::DataTrust;
+use security::{Secured, can_protect};
 
 /// The user that the server's gridmap has for our certificate.
 const MAPPED: &str = ":globus-mapping:";
@@ -73,8 +81,8 @@ pub(crate) struct Session {
     pub(crate) security: Option<Secured>,
     /// The session has TLS.
     pub(crate) tls: Option<tls::OverTls>,
-    pub(crate) kerberos: Option<crate::kerberos::Secured>,
-    pub(crate) data_trust: crate::data_trust::DataTrust,
+    pub(crate) kerberos: Option<kerberos::Secured>,
+    pub(crate) data_trust: DataTrust,
     /// TREV was sent.
     markers_asked: bool,
 }
@@ -114,7 +122,7 @@ impl Session {
             security: None,
             tls: None,
             kerberos: None,
-            data_trust: crate::data_trust::DataTrust::default(),
+            data_trust: DataTrust::default(),
             markers_asked: false,
         };
         let tls = session.wants_tls();

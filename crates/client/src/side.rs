@@ -10,9 +10,9 @@ use ropewalk_storage::{ErrorKind, Kind, Store};
 use crate::entry::OF_LINKS;
 use crate::entry::{DANGLING, LEADS_BACK, Time};
 use crate::listing::Listing;
-use crate::ops::names::{LEVELS, too_deep};
 use crate::place::{Endpoint, Place, join, parent};
 use crate::session::Session;
+use crate::session::ops::names::{LEVELS, too_deep};
 use crate::{Entry, FailureKind, RemoteError};
 
 pub(crate) enum Side {

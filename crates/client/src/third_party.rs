@@ -24,16 +24,14 @@ use ropewalk_protocol::server::{Mode, Window};
 
 use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
-use crate::binding::Binding;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
-use crate::data_trust::agree;
 use crate::entry::from_status;
 use crate::get::checksum_command;
 use crate::part::part_of;
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
-use crate::session::{Session, active, port};
+use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
 use crate::task::{Task, differs};
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};

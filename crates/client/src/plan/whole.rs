@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::listing::Listing;
-use crate::ops::names::{LEVELS, too_deep};
+use crate::session::ops::names::{LEVELS, too_deep};
 
 /// So many entries are looked at in one go.
 const BATCH: usize = 512;

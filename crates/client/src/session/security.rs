@@ -10,13 +10,15 @@ use ropewalk_protocol::command::{Command, DataAuthentication, Protection};
 use ropewalk_protocol::url::Scheme;
 use ropewalk_transport::Driver;
 
-use crate::binding::Binding;
 use crate::credential::Own;
-use crate::data_trust::DataTrust;
 use crate::place::End;
 use crate::session::Session;
+use crate::tls;
 use crate::{Authentication, DataCredential, DataProtection, Options, RemoteError};
-use crate::{kerberos, tls};
+
+use super::binding::Binding;
+use super::data_trust::DataTrust;
+use super::kerberos;
 
 /// What GridFTP clients announce; GCT's programs send the same.
 const BUFFER: u64 = 1 << 20;
