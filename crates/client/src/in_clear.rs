@@ -1,41 +1,12 @@
-//! Passwords that anybody on the way can read.
+//! Servers that the user was warned of.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use parking_lot::Mutex;
-
-use crate::Event;
-use crate::session::Session;
 
 /// Servers of which it was said in this run.
 #[derive(Default)]
 pub(crate) struct Warned(Mutex<HashSet<String>>);
-
-impl Session {
-    /// Nobody on the way reads what is sent on the control connection.
-    pub(crate) fn is_protected(&self) -> bool {
-        self.tls.is_some() || self.security.is_some() || self.kerberos.is_some() || self.control.is_ssh()
-    }
-
-    /// To be called before a password is sent. `anonymous`: it is none.
-    pub(crate) fn warn_of_clear_password(&self, anonymous: bool) {
-        let address = self.control.remote_addr().ip();
-        if anonymous || self.is_protected() || !is_network(address) {
-            return;
-        }
-        let peer = self.control.peer();
-        if self.setup.warned_of_clear.was_said(peer) {
-            return;
-        }
-        self.setup.events.event(Event::Warning {
-            message: format!(
-                "the password for {peer} goes over the network in clear, where others can read it; --tls (or ftpes://) \
-                 encrypts it where the server can"
-            ),
-        });
-    }
-}
 
 impl Warned {
     /// Whether it was said of this server before.
@@ -44,14 +15,8 @@ impl Warned {
     }
 }
 
-/// Whether what is sent to the address leaves this host.
-fn is_network(address: IpAddr) -> bool {
-    !address.to_canonical().is_loopback()
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -59,21 +24,5 @@ mod tests {
         let warned = Warned::default();
         let said = ["a:21", "b:21", "a:21", "b:21", "b:2811"].map(|peer| !warned.was_said(peer));
         assert_eq!(said, [true, true, false, false, true]);
-    }
-
-    #[test]
-    fn loopback_is_no_network() {
-        for (address, network) in [
-            ("127.0.0.1", false),
-            ("127.8.9.10", false),
-            ("::1", false),
-            ("::ffff:127.0.0.1", false),
-            ("192.0.2.1", true),
-            ("10.0.0.1", true),
-            ("::ffff:192.0.2.1", true),
-            ("fe80::1", true),
-        ] {
-            assert_eq!(is_network(address.parse().unwrap()), network, "{address}");
-        }
     }
 }

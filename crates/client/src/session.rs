@@ -2,9 +2,11 @@
 
 mod binding;
 mod channel;
+mod clear;
 mod data_trust;
 mod kerberos;
 pub(crate) mod ops;
+mod over_tls;
 mod security;
 mod token;
 
@@ -80,7 +82,7 @@ pub(crate) struct Session {
     /// The control connection is protected.
     pub(crate) security: Option<Secured>,
     /// The session has TLS.
-    pub(crate) tls: Option<tls::OverTls>,
+    pub(crate) tls: Option<over_tls::OverTls>,
     pub(crate) kerberos: Option<kerberos::Secured>,
     pub(crate) data_trust: DataTrust,
     /// TREV was sent.

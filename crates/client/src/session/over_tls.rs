@@ -1,0 +1,88 @@
+//! TLS of a session: the handshake, and data connections that resume it.
+
+use std::sync::Arc;
+
+use ropewalk_layers::{Layer, TlsLayer};
+use ropewalk_protocol::command::{Command, Protection};
+use ropewalk_tls::{Ticket, X509};
+
+use super::Session;
+use crate::tls::{Begin, begin};
+use crate::{DataProtection, RemoteError};
+
+/// A session over TLS.
+pub(crate) struct OverTls {
+    /// The server's, which data connections have to show, too.
+    certificate: X509,
+    /// Data connections have TLS as well (PROT P), by this where there is no newer one.
+    private: Option<Ticket>,
+}
+
+impl Session {
+    /// How this session is to begin TLS.
+    pub(crate) fn wants_tls(&self) -> Option<Begin> {
+        begin(self.endpoint.url.scheme, &self.setup.options)
+    }
+
+    /// The handshake; with [`Begin::Asked`] AUTH TLS before it. Whoever cuts that out of the way gets no further.
+    pub(crate) fn begin_tls(&mut self, begin: Begin) -> Result<(), RemoteError> {
+        let setup = Arc::clone(&self.setup);
+        let peer = self.control.peer().to_owned();
+        let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
+        let client = setup.tls.client(&setup.options, self.endpoint.end).map_err(failed)?;
+        if begin == Begin::Asked {
+            let reply = self.control.call(&Command::Auth("TLS".into()))?;
+            if reply.code() != 234 {
+                return Err(failed(format!(
+                    "it does not offer TLS (AUTH TLS: {}), and nothing goes on in clear where TLS was asked for",
+                    crate::error::text(&reply)
+                )));
+            }
+        }
+        let host = self.endpoint.url.host.split('%').next().unwrap_or_default().to_owned();
+        let handshake = client.connect(&host).map_err(|e| failed(e.to_string()))?;
+        let established = self.control.shake(handshake, begin == Begin::AtOnce)?;
+        let certificate = setup.tls.believe(&established, &host, &peer, &setup.options).map_err(failed)?;
+        tracing::debug!(
+            peer,
+            version = established.records.version(),
+            cipher = established.records.cipher(),
+            "TLS"
+        );
+        self.control.protect_with_tls(established)?;
+        self.tls = Some(OverTls { certificate, private: None });
+        Ok(())
+    }
+
+    /// PBSZ and PROT (RFC 4217 section 9).
+    pub(crate) fn protect_tls_data(&mut self) -> Result<(), RemoteError> {
+        let private = self.setup.options.data_protection != DataProtection::Clear;
+        self.call(&Command::Pbsz(0))?;
+        self.call(&Command::Prot(if private { Protection::Private } else { Protection::Clear }))?;
+        let ticket = self.control.ticket().filter(|_| private);
+        if private && ticket.is_none() {
+            // Never on in clear.
+            return Err(RemoteError::Security {
+                peer: self.control.peer().to_owned(),
+                reason: "its TLS session cannot be resumed, which protected data connections need".to_owned(),
+            });
+        }
+        if let Some(tls) = &mut self.tls {
+            tls.private = ticket;
+        }
+        Ok(())
+    }
+
+    /// Data connections have TLS.
+    pub(crate) fn has_private_tls_data(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.private.is_some())
+    }
+
+    /// What secures the data connections of this session, where TLS does.
+    pub(crate) fn tls_layer(&self) -> Option<Arc<dyn Layer>> {
+        let tls = self.tls.as_ref()?;
+        let first = tls.private.as_ref()?;
+        let ticket = self.control.ticket().unwrap_or_else(|| first.clone());
+        Some(Arc::new(TlsLayer::Client { ticket, certificate: tls.certificate.clone() }))
+    }
+}
