@@ -7,7 +7,7 @@ use ropewalk_tests::imports::Imports;
 
 /// The modules of the largest cycle of imports that each crate may have. The numbers only go down.
 const LARGEST_CYCLES: [(&str, usize); 7] = [
-    ("client", 8),
+    ("client", 1),
     ("server", 1),
     ("engine", 1),
     ("layers", 1),

@@ -12,7 +12,7 @@ use crate::ahead::{Ahead, Left};
 use crate::auto::{Path, RANGE, range_size};
 use crate::backoff::pause;
 use crate::finished::Finished;
-use crate::opening::Lent;
+use crate::lent::Lent;
 use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;

@@ -113,6 +113,7 @@ mod in_clear;
 mod job;
 mod known_hosts;
 mod landing;
+mod lent;
 mod link;
 mod listing;
 mod local_copy;
