@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod changed;
+mod changing_files;
 mod connections;
 mod disk;
 mod fixture;
 mod lines;
-mod lying_client;
-mod lying_server;
-mod neighbours;
+mod parallel_sessions;
 mod paths;
-mod side_by_side;
+mod refusals_in_pipeline;
+mod rogue_client;
+mod rogue_server;
 mod stalls;

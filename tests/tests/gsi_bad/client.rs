@@ -13,7 +13,7 @@ use ropewalk_gsi::{
 use ropewalk_tests::grid::LIMIT;
 use ropewalk_tests::{peers, process::run};
 
-use crate::yard::Yard;
+use crate::fixture::Yard;
 
 const HOUR: i64 = 3600;
 

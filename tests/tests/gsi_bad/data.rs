@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use ropewalk_gsi::testing::secure;
 use ropewalk_gsi::{After, Credential, Expected, Initiator, InitiatorOptions};
 
-use crate::yard::Yard;
+use crate::fixture::Yard;
 
 fn initiator(yard: &Yard, credential: &Credential, expected: Expected, after: After) -> Initiator {
     let options = InitiatorOptions { expected, delegate: None, after, server_name: None };

@@ -9,7 +9,7 @@ use ropewalk_gsi::testing::Control;
 use ropewalk_gsi::{Step, ca, decode_token, encode_token};
 use ropewalk_tests::{peers, process};
 
-use crate::yard::{Yard, initiator};
+use crate::fixture::{Yard, initiator};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -5,6 +5,6 @@
 
 mod client;
 mod data;
+mod fixture;
 mod lines;
 mod server;
-mod yard;

@@ -7,7 +7,7 @@ use ropewalk_gsi::testing::{Control, Forged, Site, chain, key, name};
 use ropewalk_gsi::{Credential, ca};
 use ropewalk_tests::{grid, process};
 
-use crate::yard::{Yard, initiator};
+use crate::fixture::{Yard, initiator};
 
 const HOUR: i64 = 3600;
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use ropewalk_tests::control::Control;
 
-use crate::town::{ADA, BOB, CLUB, Town, give, is_possible, log_in};
+use crate::user_fixture::{ADA, BOB, CLUB, Town, give, is_possible, log_in};
 
 const SECRET: &[u8] = b"what only ada may know";
 

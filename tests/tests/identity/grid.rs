@@ -9,7 +9,7 @@ use ropewalk_tests::peers;
 use ropewalk_tests::process::{Outcome, run};
 use ropewalk_tests::scratch::Scratch;
 
-use crate::town::{ADA, Town, is_possible};
+use crate::user_fixture::{ADA, Town, is_possible};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

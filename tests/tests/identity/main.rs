@@ -6,5 +6,5 @@ mod grid;
 mod privileges;
 mod profiles;
 mod refusals;
-mod town;
 mod uploads;
+mod user_fixture;

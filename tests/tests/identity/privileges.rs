@@ -7,7 +7,7 @@ use std::time::Duration;
 use ropewalk_tests::peers;
 use ropewalk_tests::process::run;
 
-use crate::town::{ADA, Town, is_possible};
+use crate::user_fixture::{ADA, Town, is_possible};
 
 /// CAP_SETGID and CAP_SETUID.
 const IDENTITIES: &str = "00000000000000c0";

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use crate::town::{ADA, Town, give, is_possible};
+use crate::user_fixture::{ADA, Town, give, is_possible};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -2,7 +2,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::town::{ADA, Town, give, is_possible, password};
+use crate::user_fixture::{ADA, Town, give, is_possible, password};
 
 #[test]
 fn root_system_disabled_and_unknown_accounts_are_refused() {

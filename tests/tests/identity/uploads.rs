@@ -9,7 +9,7 @@ use ropewalk_tests::control::{Control, connect_data};
 use ropewalk_tests::peers;
 use ropewalk_tests::process::run;
 
-use crate::town::{ADA, BOB, Town, give, is_possible, password};
+use crate::user_fixture::{ADA, BOB, Town, give, is_possible, password};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

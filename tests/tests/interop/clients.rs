@@ -15,7 +15,7 @@ use ropewalk_tests::{files, peers, tree};
 
 use crate::cells::{self, Cell, Expected};
 use crate::document::Section;
-use crate::yard::{Plot, Yard};
+use crate::interop_fixture::{Plot, Yard};
 
 const SECTION: Section = Section {
     key: "clients",

@@ -14,8 +14,8 @@ use ropewalk_tests::server::Kind;
 use ropewalk_tests::{files, tree};
 
 use crate::document::Section;
+use crate::interop_fixture::Yard;
 use crate::servers::{self, Row, row};
-use crate::yard::Yard;
 
 const SECTION: Section = Section {
     key: "curl",

@@ -14,7 +14,7 @@ use ropewalk_tests::server::{Kind, Server};
 
 use crate::cells::{self, Cell, Expected};
 use crate::document::Section;
-use crate::yard::Yard;
+use crate::interop_fixture::Yard;
 
 /// A client and a server of the matrix.
 #[derive(Clone, Copy)]

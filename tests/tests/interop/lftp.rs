@@ -16,8 +16,8 @@ use ropewalk_tests::tree::Snapshot;
 use ropewalk_tests::{files, tree};
 
 use crate::document::Section;
+use crate::interop_fixture::{Plot, Yard};
 use crate::servers::{self, Row, row};
-use crate::yard::{Plot, Yard};
 
 const SECTION: Section = Section {
     key: "lftp",

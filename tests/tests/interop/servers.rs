@@ -8,7 +8,7 @@ use ropewalk_tests::server::Kind;
 
 use crate::cells::{self, Cell, Expected};
 use crate::document::Section;
-use crate::yard::Yard;
+use crate::interop_fixture::Yard;
 
 pub(crate) struct Row {
     name: &'static str,

@@ -15,7 +15,7 @@ use ropewalk_tests::{files, peers, tree};
 
 use crate::cells::{self, Cell, Expected};
 use crate::document::Section;
-use crate::yard::{Plot, ROOMY, Yard};
+use crate::interop_fixture::{Plot, ROOMY, Yard};
 
 const SIZE: u64 = 5_000_003;
 

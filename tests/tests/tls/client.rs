@@ -7,7 +7,7 @@ use openssl::hash::MessageDigest;
 use tempfile::TempDir;
 
 use crate::certificates::{Authority, Credential, Made, self_signed};
-use crate::liar::{CONTENT, Liar, Lie, silent};
+use crate::rogue_server::{CONTENT, Liar, Lie, silent};
 use crate::site::{LIMIT, Site, client, cp};
 
 #[test]

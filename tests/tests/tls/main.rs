@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod certificates;
+mod cleartext_passwords;
 mod client;
 mod filezilla;
 mod foreign;
-mod in_clear;
-mod liar;
 mod revocation;
+mod rogue_server;
 mod server;
 mod site;
 mod terminal;

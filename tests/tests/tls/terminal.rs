@@ -10,7 +10,7 @@ use ropewalk_tests::process::run;
 use ropewalk_tests::terminal::Terminal;
 
 use crate::certificates::{Made, self_signed};
-use crate::liar::{CONTENT, Liar, Lie};
+use crate::rogue_server::{CONTENT, Liar, Lie};
 use crate::site::{LIMIT, Site, client};
 
 fn copying(home: &Path, url: &str) -> Command {

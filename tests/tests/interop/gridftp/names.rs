@@ -10,7 +10,7 @@ use ropewalk_tests::{files, tree};
 
 use super::{Pair, Row, Way};
 use crate::cells::Expected;
-use crate::yard::Yard;
+use crate::interop_fixture::Yard;
 
 const GUC_QUOTES: &str = "globus-url-copy cannot copy a directory with a double quote in a name";
 const GCT_DROPS: &str = "globus-gridftp-server drops bytes above 0x7f from paths";

@@ -9,7 +9,7 @@ use ropewalk_tests::proxy::Proxy;
 
 use super::{Pair, Row, Way};
 use crate::cells::Expected;
-use crate::yard::Yard;
+use crate::interop_fixture::Yard;
 
 const GUC_RESTARTS: &str = "globus-url-copy -rst restarts third-party transfers only";
 const SIZE: u64 = 24_000_001;

@@ -10,7 +10,7 @@ use ropewalk_tests::files;
 use ropewalk_tests::server::Kind;
 
 use super::{Pair, Row, Way};
-use crate::yard::{Plot, ROOMY, Yard};
+use crate::interop_fixture::{Plot, ROOMY, Yard};
 
 /// Not a multiple of any block size.
 const SIZE: u64 = 5_000_003;

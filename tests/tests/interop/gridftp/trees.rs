@@ -9,7 +9,7 @@ use ropewalk_tests::files;
 use ropewalk_tests::tree::{self, Snapshot};
 
 use super::{Pair, Row, Way};
-use crate::yard::{Plot, Yard};
+use crate::interop_fixture::{Plot, Yard};
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
