@@ -1,4 +1,4 @@
-//! One description of a copy, carried out by either GridFTP client.
+//! Describes a copy once and runs it with any of the GridFTP clients under test.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,43 +16,43 @@ use crate::server::percent_encode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     Ropewalk,
-    /// globus-url-copy.
+    /// GCT's globus-url-copy.
     Guc,
-    /// Our `globus-url-copy`, which takes the options of GCT's.
+    /// Ropewalk's `globus-url-copy` command, which accepts the options of GCT's client.
     Compatible,
 }
 
 /// Data channels of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// What the client does by itself.
+    /// The client's own choice.
     #[default]
     Auto,
     Stream,
-    /// MODE E with so many streams.
+    /// MODE E with this number of streams.
     Extended(u32),
 }
 
-/// What to copy and how.
+/// A copy and its options, independent of the client that runs it.
 #[derive(Clone, Debug)]
 pub struct Copy {
     pub source: OsString,
     pub destination: OsString,
     pub mode: Mode,
-    /// Offset and length.
+    /// Offset and length of the range to copy.
     pub window: Option<(u64, u64)>,
     pub recursive: bool,
     pub pipelined: bool,
-    /// Control connections at once; `None`: what the client does by itself.
+    /// Number of concurrent control connections; `None`: the client's own choice.
     pub concurrency: Option<u32>,
     pub sync: bool,
     pub verify: bool,
     pub ipv6: bool,
-    /// Go on after a failure of the connection.
+    /// Retry after a connection failure.
     pub restart: bool,
     pub ascii: bool,
     pub delayed_passive: bool,
-    /// More arguments for the client.
+    /// Further arguments for the client.
     pub arguments: Vec<OsString>,
     pub limit: Duration,
 }
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    /// How this client wants a local path to be written.
+    /// Returns a local path in the notation that this client expects.
     pub fn local(self, path: &Path, is_directory: bool) -> OsString {
         let slash = if is_directory { "/" } else { "" };
         match self {
@@ -123,7 +123,7 @@ impl Client {
         }
     }
 
-    /// The command line for `copy`.
+    /// Builds the command line for `copy`.
     pub fn command(self, copy: &Copy) -> Result<Command> {
         match self {
             Self::Ropewalk => ropewalk(copy),
@@ -139,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Runs `copy` to its end.
+    /// Runs `copy` to completion.
     pub fn run(self, copy: &Copy) -> Result<Outcome> {
         process::run(&mut self.command(copy)?, copy.limit)
     }
@@ -156,7 +156,7 @@ impl Client {
                 let mut command = self.command(&Copy::new("", ""))?;
                 let words: Vec<OsString> = command.get_args().map(OsStr::to_owned).collect();
                 let program = command.get_program().to_owned();
-                // Without the two names at the end.
+                // Drop the source and the destination at the end.
                 command = Command::new(program);
                 command.args(&words[..words.len() - 2]).arg("-list");
                 command
@@ -165,7 +165,7 @@ impl Client {
         process::run(command.arg(url), Duration::from_secs(30))
     }
 
-    /// Starts `copy` for a test that will disturb it.
+    /// Starts `copy` without waiting, for a test that disturbs the running client.
     pub fn start(self, copy: &Copy) -> Result<Program> {
         Program::start(&mut self.command(copy)?)
     }
@@ -201,7 +201,7 @@ fn ropewalk(copy: &Copy) -> Result<Command> {
 }
 
 fn guc(mut command: Command, copy: &Copy) -> Command {
-    // Without this it announces an address by the machine's host name.
+    // Without this variable, globus-url-copy announces the address of the machine's host name.
     if copy.ipv6 {
         command.arg("-ipv6");
     } else {
@@ -241,12 +241,12 @@ fn guc(mut command: Command, copy: &Copy) -> Command {
     command
 }
 
-/// The summary that `ropewalk cp --json` ends with.
+/// The `finished` event at the end of the output of `ropewalk cp --json`.
 #[derive(Clone, Debug)]
 pub struct Summary(Value);
 
 impl Summary {
-    /// Of the standard output of a finished run.
+    /// Parses the standard output of a finished run.
     pub fn of(outcome: &Outcome) -> Result<Self> {
         Self::parse(&outcome.text())
     }
@@ -264,7 +264,7 @@ impl Summary {
         Ok(Self(found.context("no `finished` event")?))
     }
 
-    /// A whole number of the summary.
+    /// Returns an integer field of the summary.
     pub fn number(&self, name: &str) -> Result<u64> {
         self.0[name].as_u64().with_context(|| format!("the summary has no number `{name}`: {}", self.0))
     }

@@ -1,4 +1,4 @@
-//! A bare control connection: a test sends what it likes and looks at what comes.
+//! A bare control connection for tests that send arbitrary commands and inspect the replies.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A reply, its lines joined by `\n`.
+/// A reply; `text` holds its lines, joined by `\n`.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub code: u16,
@@ -22,7 +22,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects and takes the greeting.
+    /// Connects and reads the greeting.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         let mut control = Self::connect_silently(address)?;
         let greeting = control.reply()?;
@@ -39,7 +39,7 @@ impl Control {
         Ok(Self { reader: BufReader::with_capacity(512, stream), peer: address })
     }
 
-    /// Connects and logs in as `anonymous`, TYPE I.
+    /// Connects, logs in as `anonymous`, and sets TYPE I.
     pub fn log_in(address: SocketAddr) -> Result<Self> {
         let mut control = Self::connect(address)?;
         let user = control.command("USER anonymous")?;
@@ -66,7 +66,7 @@ impl Control {
         self.send_raw(&bytes)
     }
 
-    /// The next reply, preliminary ones too.
+    /// Returns the next reply, which may be preliminary (1xx).
     pub fn reply(&mut self) -> Result<Reply> {
         let mut line = self.line()?;
         let code: u16 =
@@ -83,7 +83,7 @@ impl Control {
         Ok(Reply { code, text })
     }
 
-    /// The next reply that is not preliminary.
+    /// Returns the next reply that is not preliminary.
     pub fn final_reply(&mut self) -> Result<Reply> {
         loop {
             let reply = self.reply()?;
@@ -98,7 +98,7 @@ impl Control {
         self.final_reply()
     }
 
-    /// Sends a command whose final reply must have `code`.
+    /// Sends a command and fails unless its final reply has `code`.
     pub fn expect(&mut self, line: impl AsRef<[u8]>, code: u16) -> Result<Reply> {
         let line = line.as_ref();
         let reply = self.command(line)?;
@@ -117,7 +117,7 @@ impl Control {
         Ok(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned())
     }
 
-    /// True when the server has closed the connection, or does so soon.
+    /// Returns true if the server closes the connection before the read timeout.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
@@ -126,19 +126,19 @@ impl Control {
         }
     }
 
-    /// `PASV`: the address to connect to.
+    /// Sends `PASV` and returns the address from the reply.
     pub fn passive(&mut self) -> Result<SocketAddr> {
         let reply = self.expect("PASV", 227)?;
         parse_host_port(&reply.text).with_context(|| format!("no address in {reply:?}"))
     }
 
-    /// `PASV` and a connection to what it gives.
+    /// Sends `PASV` and connects to the address from the reply.
     pub fn open_data(&mut self) -> Result<TcpStream> {
         let address = self.passive()?;
         connect_data(address)
     }
 
-    /// `PORT` with a listener of our own.
+    /// Listens on a loopback port and announces it with `PORT`.
     pub fn listen_for_data(&mut self) -> Result<TcpListener> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let port = listener.local_addr()?.port();
@@ -146,7 +146,7 @@ impl Control {
         Ok(listener)
     }
 
-    /// `RETR` in stream mode: the data and the final reply.
+    /// Sends `RETR` in stream mode and returns the data and the final reply.
     pub fn retrieve(&mut self, path: &str) -> Result<(Vec<u8>, Reply)> {
         let address = self.passive()?;
         self.send(format!("RETR {path}"))?;
@@ -160,7 +160,7 @@ impl Control {
         Ok((all, self.final_reply()?))
     }
 
-    /// `STOR` in stream mode; gives the final reply.
+    /// Sends `STOR` in stream mode and returns the final reply.
     pub fn store(&mut self, path: &str, content: &[u8]) -> Result<Reply> {
         let address = self.passive()?;
         self.send(format!("STOR {path}"))?;
@@ -179,7 +179,7 @@ impl Control {
     }
 }
 
-/// A data connection with time limits.
+/// Opens a data connection with timeouts.
 pub fn connect_data(address: SocketAddr) -> Result<TcpStream> {
     let data = TcpStream::connect_timeout(&address, PATIENCE)
         .with_context(|| format!("data connection to {address}"))?;
@@ -188,7 +188,7 @@ pub fn connect_data(address: SocketAddr) -> Result<TcpStream> {
     Ok(data)
 }
 
-/// The first `h,h,h,h,p,p` in `text`.
+/// Returns the first `h,h,h,h,p,p` in `text` as an address.
 pub fn parse_host_port(text: &str) -> Option<SocketAddr> {
     for word in text.split(|c: char| !c.is_ascii_digit() && c != ',') {
         let numbers: Option<Vec<u8>> = word.split(',').map(|n| n.parse().ok()).collect();
@@ -199,7 +199,7 @@ pub fn parse_host_port(text: &str) -> Option<SocketAddr> {
     None
 }
 
-/// `h,h,h,h,p,p` of an IPv4 address.
+/// Returns an IPv4 address as `h,h,h,h,p,p`.
 pub fn host_port(address: SocketAddr) -> Result<String> {
     let SocketAddr::V4(address) = address else { bail!("{address} is not IPv4") };
     let [a, b, c, d] = address.ip().octets();

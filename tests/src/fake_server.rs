@@ -1,4 +1,5 @@
-//! A server that follows a script: it is polite until a transfer is asked for, and then does what a test says.
+//! An FTP server for tests that behaves correctly up to the first transfer command and then runs a
+//! script of the test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use anyhow::Result;
 
 use crate::control::{host_port, parse_host_port};
 
-/// How the data connection of a transfer is reached.
+/// How the server reaches the data connection of a transfer.
 #[derive(Debug)]
 pub enum Data {
     Connect(SocketAddr),
@@ -18,7 +19,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// One data connection.
+    /// Opens one data connection.
     pub fn open(&self) -> Result<TcpStream> {
         match self {
             Self::Connect(address) => Ok(TcpStream::connect(address)?),
@@ -27,7 +28,8 @@ impl Data {
     }
 }
 
-/// What is done at a transfer command: its verb, the data connections, and the control connection for replies.
+/// Runs at each transfer command. Its arguments are the verb, the source of data connections, and
+/// the control connection for replies.
 pub type Script = dyn Fn(&str, &Data, &mut TcpStream) -> Result<()> + Send + Sync;
 
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub struct FakeServer {
 }
 
 impl FakeServer {
-    /// A server whose files all have `size` bytes.
+    /// Starts a server that reports `size` bytes for every file.
     pub fn start(size: u64, script: Arc<Script>) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;

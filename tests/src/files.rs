@@ -1,4 +1,4 @@
-//! Files with known content, and their comparison.
+//! Creates files with known content and compares files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::random::Random;
 
 const CHUNK: usize = 1 << 20;
 
-/// A file of `size` bytes that differ everywhere, the same for the same `seed`.
+/// Writes a file of `size` pseudo-random bytes, which depend on `seed` alone.
 pub fn write_random(path: &Path, size: u64, seed: u64) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -31,7 +31,8 @@ pub fn write_random(path: &Path, size: u64, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// A file of `size` bytes that is a hole but for random bytes at `pieces` (offset, length).
+/// Writes a sparse file of `size` bytes with random data at `pieces` (offset, length) and holes
+/// elsewhere.
 pub fn write_sparse(path: &Path, size: u64, pieces: &[(u64, usize)], seed: u64) -> Result<()> {
     let file = File::create(path).with_context(|| format!("making {}", path.display()))?;
     file.set_len(size)?;
@@ -42,7 +43,8 @@ pub fn write_sparse(path: &Path, size: u64, pieces: &[(u64, usize)], seed: u64) 
     Ok(())
 }
 
-/// An error that names the first difference, unless both files hold the same bytes. Holes of both are not read.
+/// Fails with the offset of the first difference unless both files hold the same bytes. Does not
+/// read ranges that are holes in both files.
 pub fn ensure_same(left: &Path, right: &Path) -> Result<()> {
     let size = fs::metadata(left).with_context(|| format!("{} cannot be read", left.display()))?.len();
     let other = fs::metadata(right).with_context(|| format!("{} cannot be read", right.display()))?.len();
@@ -50,14 +52,14 @@ pub fn ensure_same(left: &Path, right: &Path) -> Result<()> {
     ensure_same_range(left, 0, right, 0, size)
 }
 
-/// As [`ensure_same`] for `length` bytes at an offset of each.
+/// Like [`ensure_same`], for `length` bytes from the given offset of each file.
 pub fn ensure_same_range(left: &Path, from: u64, right: &Path, from_right: u64, length: u64) -> Result<()> {
     let a = File::open(left).with_context(|| format!("opening {}", left.display()))?;
     let b = File::open(right).with_context(|| format!("opening {}", right.display()))?;
     let (mut one, mut two) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut at = 0;
     while at < length {
-        // Whatever is a hole in both is the same.
+        // Skip ranges that are holes in both files.
         let data = next_data(&a, from + at)?
             .saturating_sub(from)
             .min(next_data(&b, from_right + at)?.saturating_sub(from_right))
@@ -88,12 +90,12 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     file.read_exact_at(buffer, offset)
 }
 
-/// The first offset at or after `offset` that is not in a hole.
+/// Returns the first offset at or after `offset` that is not in a hole.
 fn next_data(file: &File, offset: u64) -> Result<u64> {
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(found) => Ok(found),
         Err(Errno::NXIO) => Ok(u64::MAX),
-        // A file system that knows no holes.
+        // The file system does not report holes.
         Err(Errno::INVAL) => Ok(offset),
         Err(error) => Err(error.into()),
     }

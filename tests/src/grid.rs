@@ -1,4 +1,5 @@
-//! Sites with certificates: an authority that `ropewalk ca` made, users with proxies, and servers that believe in them.
+//! Test sites with certificates: an authority made by `ropewalk ca`, a host certificate, a user
+//! with a proxy, and servers that trust the authority.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,11 +13,11 @@ use tempfile::TempDir;
 use crate::peers;
 use crate::process::{self, Outcome, Program, run};
 
-/// For each program that is run to its end.
+/// Time limit of each program that runs to completion.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A directory with `certificates`, `hostcert.pem`, `hostkey.pem`, `usercert.pem`, `userkey.pem`, `proxy`, `gridmap`, the
-/// authority in `ropewalk-ca`, and `root`, which servers offer.
+/// A directory with `certificates`, `hostcert.pem`, `hostkey.pem`, `usercert.pem`, `userkey.pem`,
+/// `proxy`, and `gridmap`. The authority is in `ropewalk-ca`; servers serve `root`.
 pub struct Site {
     directory: TempDir,
     namespace: String,
@@ -34,7 +35,7 @@ impl Site {
         Self::named("/O=Grid/OU=site")
     }
 
-    /// With this beginning of all names.
+    /// Creates a site whose subject names all begin with `namespace`.
     pub fn named(namespace: &str) -> Result<Self> {
         let site = Self { directory: tempfile::tempdir()?, namespace: namespace.to_owned() };
         site.ca(&["init", "--namespace", namespace])?;
@@ -54,12 +55,12 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    /// Of the user.
+    /// Returns the subject name of the user's certificate.
     pub fn identity(&self) -> String {
         format!("{}/CN=Test User", self.namespace)
     }
 
-    /// Ours, in this site's directory and with its proxy.
+    /// Returns a Ropewalk command that runs in this site's directory with its proxy.
     pub fn command(&self) -> Result<Command> {
         let mut command = peers::ropewalk_command()?;
         self.environment(&mut command);
@@ -84,7 +85,7 @@ impl Site {
         run(self.command()?.args(["cp", "--quiet"]).args(options).args([from, to]), LIMIT)
     }
 
-    /// Trusts another site's authority, too.
+    /// Makes this site trust the authority of `other` too.
     pub fn trust(&self, other: &Self) -> Result<()> {
         for entry in fs::read_dir(other.path("certificates"))? {
             let entry = entry?;
@@ -93,7 +94,7 @@ impl Site {
         Ok(())
     }
 
-    /// Our server; `more` stands before the table `[gsi]` of its configuration.
+    /// Starts a Ropewalk server; `more` precedes the table `[gsi]` of its configuration.
     pub fn serve(&self, more: &str, environment: &[(&str, &Path)]) -> Result<Served> {
         serve(self.directory.path(), more, environment)
     }
@@ -113,7 +114,7 @@ impl Site {
         started(&mut command, &self.path("root").display().to_string())
     }
 
-    /// Some megabytes in `source`.
+    /// Writes about 5 MB to `source` and returns the content.
     pub fn content(&self) -> Result<Vec<u8>> {
         let content: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
         fs::write(self.path("source"), &content)?;
@@ -121,7 +122,7 @@ impl Site {
     }
 }
 
-/// Our server with the files of a [`Site`] in `directory`.
+/// Starts a Ropewalk server with the files of a [`Site`] in `directory`.
 pub fn serve(directory: &Path, more: &str, environment: &[(&str, &Path)]) -> Result<Served> {
     let text = format!(
         "{more}\n[gsi]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\nauthorities = 'certificates'\n\
@@ -146,7 +147,7 @@ fn started(command: &mut Command, root: &str) -> Result<Served> {
     Ok(Served { program, url: format!("gsiftp://localhost:{port}{root}"), address })
 }
 
-/// Who runs the test.
+/// Returns the name of the user who runs the test.
 pub fn account() -> Result<String> {
     Ok(run(process::command("id").arg("-un"), LIMIT)?.succeeded()?.text().trim().to_owned())
 }

@@ -1,10 +1,11 @@
-//! Whether JSON is what a JSON schema says (draft 2020-12), as far as the schemas of this project go.
+//! Validates JSON against a JSON schema (draft 2020-12), limited to the keywords that Ropewalk's
+//! schemas use.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// Keywords that are checked here, or say nothing of what is allowed. Any other one is an error: a check that is left out
-/// would pass for one that was made.
+/// Keywords that are checked here or that do not restrict values. Any other keyword is an error, so
+/// that a missing check cannot pass unnoticed.
 const KNOWN: [&str; 19] = [
     "$schema",
     "$defs",
@@ -27,8 +28,11 @@ const KNOWN: [&str; 19] = [
     "propertyNames",
 ];
 
+/// Checks `value` against `schema`.
+///
 /// # Errors
-/// The place in `value` and what is wrong there.
+///
+/// Returns the place in `value` and the rule that it violates.
 pub fn validate(value: &Value, schema: &Value) -> Result<()> {
     check(value, schema, schema, "")
 }
@@ -81,7 +85,7 @@ fn check(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<()> {
         let place = format!("{at}/{name}");
         match (rules.get("properties").and_then(|all| all.get(name)), rules.get("additionalProperties")) {
             (Some(rule), _) | (None, Some(rule)) => check(member, rule, root, &place)?,
-            // What is written is to be described, too.
+            // A member that the schema does not describe is an error.
             (None, None) if rules.contains_key("properties") => bail!("{place}: the schema does not know it"),
             (None, None) => {}
         }
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_found() {
+    fn validate_invalid_value_fails() {
         let schema = json!({
             "type": "object",
             "properties": {

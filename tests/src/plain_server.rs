@@ -1,4 +1,5 @@
-//! An FTP server without GridFTP whose one directory, and what is said of it, a test makes up.
+//! An FTP server without GridFTP extensions whose single directory and its listing are defined by
+//! the test.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,22 +13,22 @@ use parking_lot::Mutex;
 
 use crate::control::host_port;
 
-/// What the server offers.
+/// The files of the server and its deviations from usual behaviour.
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
-    /// The files that it has, whatever its listing says; uploads come here.
+    /// The files that exist, whether listed or not. Uploads are added here.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Empty directories that it has.
+    /// Names of existing, empty directories.
     pub directories: Vec<String>,
-    /// It has MLST and MLSD; else LIST alone.
+    /// The server supports MLST and MLSD; otherwise only LIST.
     pub facts: bool,
-    /// The lines of its listing; `None`: the names of the files that it has.
+    /// The lines of the listing; `None`: one line for each existing file.
     pub listing: Option<Vec<String>>,
-    /// The answer after a listing.
+    /// The reply after a listing; empty: 226.
     pub listed: String,
-    /// A name is taken for another one of its directory that differs in case alone.
+    /// File names are case-insensitive.
     pub folds: bool,
-    /// The answer to PASV, with `@` for the address; empty: as usual.
+    /// The reply to PASV, with `@` in place of the address; empty: the usual reply.
     pub passive: String,
 }
 
@@ -60,7 +61,7 @@ impl PlainServer {
         format!("ftp://{}/", self.address)
     }
 
-    /// The names of the files that it has now.
+    /// Returns the names of the files that exist now.
     pub fn names(&self) -> Vec<String> {
         self.offer.lock().files.keys().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Programs that a test runs: each in a process group of its own, none left behind.
+//! Runs programs for tests, each in its own process group, and kills them when the test ends.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-/// A command that dies with the thread that starts it, so that not even a killed test leaves it behind.
+/// Returns a command whose process is killed when the thread that starts it ends, so that not even
+/// a killed test leaves it behind.
 ///
-/// The kernel looks at the *thread*: start servers from one that outlives their use.
+/// The kernel ties the signal to the *thread*: start a server from a thread that outlives its use.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
@@ -35,7 +36,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `command` with its output gathered; lines of standard output can be waited for with [`Self::wait_for_line`].
+    /// Starts `command` and collects its output. [`Self::wait_for_line`] waits for lines of
+    /// standard output.
     pub fn start(command: &mut Command) -> Result<Self> {
         let described = format!("{command:?}");
         let mut child = command
@@ -62,12 +64,13 @@ impl Program {
         self.child.id()
     }
 
-    /// What the program has written so far, both outputs mixed.
+    /// Returns the output so far, with standard output and standard error interleaved.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&self.log.lock()).into_owned()
     }
 
-    /// Waits until `wanted` finds in the log what it looks for: what a program has written is read a little later.
+    /// Waits until `wanted` returns true for the log. Output is read asynchronously, so it appears
+    /// in the log with a delay.
     pub fn wait_for_log(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let end = Instant::now() + limit;
         loop {
@@ -80,7 +83,7 @@ impl Program {
         }
     }
 
-    /// The first line of standard output for which `wanted` gives something.
+    /// Returns the first result of `wanted` that is not `None` for a line of standard output.
     pub fn wait_for_line<T>(&self, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let end = Instant::now() + limit;
         let lines = self.lines.lock();
@@ -102,7 +105,7 @@ impl Program {
         }
     }
 
-    /// One output has ended: what is on its way on the other one belongs to what it wrote, too.
+    /// One output has ended: waits until the rest of the other one is read as well.
     fn hear_out(&self) {
         let end = Instant::now() + Duration::from_secs(10);
         while Instant::now() < end && !self.readers.iter().all(JoinHandle::is_finished) {
@@ -110,7 +113,7 @@ impl Program {
         }
     }
 
-    /// Waits until a socket of the program listens.
+    /// Waits until the program has a listening socket and returns its address.
     pub fn wait_for_port(&mut self, limit: Duration) -> Result<SocketAddr> {
         let end = Instant::now() + limit;
         loop {
@@ -133,13 +136,13 @@ impl Program {
         let _ = rustix::process::kill_process(self.group, signal);
     }
 
-    /// As a crash would: SIGKILL to the whole group.
+    /// Simulates a crash: sends SIGKILL to the whole group.
     pub fn kill(&mut self) {
         let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
         let _ = self.child.wait();
     }
 
-    /// Waits for the end; a program that takes longer than `limit` is killed and that is an error.
+    /// Waits for the program to end. Kills it and fails if that takes longer than `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         if let Some(status) = self.child.try_wait()? {
             return Ok(status);
@@ -151,7 +154,7 @@ impl Program {
         Ok(self.child.wait()?)
     }
 
-    /// Ends the program and returns all that it wrote.
+    /// Kills the program and returns its complete output.
     pub fn finish(mut self) -> String {
         self.kill();
         for reader in self.readers.drain(..) {
@@ -199,7 +202,7 @@ fn ends_within(child: &Child, limit: Duration) -> Result<bool> {
     }
 }
 
-/// How a program that was run to its end did.
+/// The result of a program that ran to completion.
 #[derive(Debug)]
 pub struct Outcome {
     pub command: String,
@@ -218,7 +221,7 @@ impl Outcome {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// An error with what the program said, unless it ended with 0.
+    /// Fails with the output of the program unless its exit code was 0.
     pub fn succeeded(self) -> Result<Self> {
         ensure!(
             self.status.success(),
@@ -231,7 +234,8 @@ impl Outcome {
         Ok(self)
     }
 
-    /// An error unless the program ended with a code other than 0 of its own will.
+    /// Fails unless the program exited with a code other than 0; death by a signal is a failure
+    /// too.
     pub fn failed(self) -> Result<Self> {
         ensure!(!self.status.success(), "{} should have failed: {}", self.command, tail(&self.text()));
         ensure!(self.status.code().is_some(), "{} crashed: {}", self.command, self.status);
@@ -239,7 +243,7 @@ impl Outcome {
     }
 }
 
-/// Runs `command` to its end, which must come within `limit`.
+/// Runs `command` to completion; kills it and fails if that takes longer than `limit`.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome> {
     let described = format!("{command:?}").replace("\"setpriv\" \"--pdeathsig\" \"KILL\" \"--\" ", "");
     let begin = Instant::now();
@@ -258,7 +262,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome> {
     }
     let status = child.wait()?;
     let took = begin.elapsed();
-    // Grandchildren would keep the pipes open.
+    // Surviving grandchildren would keep the pipes open.
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
     let [stdout, stderr] = readers.map(|reader| reader.and_then(|r| r.join().ok()).unwrap_or_default());
     if !in_time? {
@@ -284,7 +288,7 @@ fn tail(text: &str) -> &str {
     text[start..].trim()
 }
 
-/// A figure of `/proc/PID/status` in bytes, such as `VmRSS` or `VmHWM`.
+/// Returns a field of `/proc/PID/status` in bytes, such as `VmRSS` or `VmHWM`.
 pub fn memory_of(pid: u32, field: &str) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text
@@ -295,7 +299,7 @@ pub fn memory_of(pid: u32, field: &str) -> Result<u64> {
     Ok(kib << 10)
 }
 
-/// The address of a listening TCP socket of process `pid`.
+/// Returns the address of a listening TCP socket of process `pid`.
 fn listening_address(pid: u32) -> Option<SocketAddr> {
     let mut inodes = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {

@@ -1,7 +1,8 @@
-//! A proxy for FTP sessions that slows, stalls and cuts them.
+//! A proxy for FTP sessions that can slow, stall, and cut them.
 //!
-//! It passes control connections on and puts its own addresses in place of those that `PASV`, `EPSV`, `SPAS`, `PORT`,
-//! `EPRT` and `SPOR` carry, so data connections run through it in either direction. Clear text and loopback only.
+//! It forwards control connections and replaces the addresses in `PASV`, `EPSV`, `SPAS`, `PORT`,
+//! `EPRT`, and `SPOR` with its own, so data connections in both directions pass through it. It
+//! supports only clear text over loopback.
 
 mod relay;
 mod rewrite;
@@ -16,13 +17,15 @@ use anyhow::{Result, ensure};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Bytes that a data connection passes on at once: what can be on its way between the proxy and the receiver.
+/// Bytes that a data connection forwards at a time, and so the most that is between the proxy and
+/// the receiver.
 pub const CHUNK: usize = 32 << 10;
 
-/// Socket buffers of data connections, so that a sender cannot run far ahead of what was passed on.
+/// Size of the socket buffers of data connections: small, so that a sender cannot run far ahead of
+/// the forwarded bytes.
 const BUFFER: usize = 64 << 10;
 
-/// A running proxy; dropping it closes every connection.
+/// A running proxy. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -32,12 +35,12 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: Mutex<SocketAddr>,
-    /// Time that one byte of data takes, in nanoseconds, and when the next may pass.
+    /// Nanoseconds per byte of data, and the time at which the next byte may pass.
     pace: Mutex<Option<(f64, Instant)>>,
-    /// Bytes of data connections that were passed on.
+    /// Bytes forwarded over data connections.
     moved: AtomicU64,
     cut_at: AtomicU64,
-    /// So many bytes after a cut comes the next one; 0: none.
+    /// Bytes between two cuts; 0: no repeated cuts.
     cut_every: AtomicU64,
     stalled: Mutex<bool>,
     changed: Condvar,
@@ -45,13 +48,13 @@ struct Shared {
     data_connections: AtomicU64,
     /// Delay of each line of control connections, in microseconds.
     line_delay: AtomicU64,
-    /// The beginning of a command, and how many of those still break everything.
+    /// The beginning of a command, and how many further commands with it cut all connections.
     cut_on: Mutex<(String, u32)>,
     over: AtomicBool,
 }
 
 impl Proxy {
-    /// A proxy in front of the server at `target`.
+    /// Starts a proxy in front of the server at `target`.
     pub fn start(target: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((target.ip(), 0))?;
         let address = listener.local_addr()?;
@@ -73,7 +76,7 @@ impl Proxy {
         thread::spawn(move || {
             while let Some(client) = accepting.accept(&listener) {
                 let target = *accepting.target.lock();
-                // A server that is down: the client sees its connection closed.
+                // The server is down: close the client's connection.
                 let Ok(server) = TcpStream::connect(target) else { continue };
                 rewrite::session(&accepting, client, server);
             }
@@ -85,38 +88,38 @@ impl Proxy {
         self.address
     }
 
-    /// Where new sessions go from now on.
+    /// Sets the server of new sessions.
     pub fn set_target(&self, target: SocketAddr) {
         *self.shared.target.lock() = target;
     }
 
-    /// Limits all data connections together; `None` lifts the limit.
+    /// Limits the total rate of all data connections; `None` removes the limit.
     pub fn set_rate(&self, bytes_per_second: Option<u64>) {
         *self.shared.pace.lock() = bytes_per_second.map(|rate| (1e9 / rate.max(1) as f64, Instant::now()));
     }
 
-    /// Lines of control connections take so long from now on.
+    /// Delays each following line of control connections by `delay`.
     pub fn delay_lines(&self, delay: Duration) {
         self.shared.line_delay.store(delay.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Data connections pass nothing on until they are released.
+    /// Stops or resumes forwarding on data connections.
     pub fn stall(&self, stalled: bool) {
         *self.shared.stalled.lock() = stalled;
         self.shared.changed.notify_all();
     }
 
-    /// Bytes of data connections passed on so far, both directions.
+    /// Returns the bytes forwarded over data connections so far, in both directions.
     pub fn moved(&self) -> u64 {
         self.shared.moved.load(Ordering::SeqCst)
     }
 
-    /// Data connections seen so far.
+    /// Returns the number of data connections so far.
     pub fn data_connections(&self) -> u64 {
         self.shared.data_connections.load(Ordering::SeqCst)
     }
 
-    /// Waits until `bytes` in all were passed on.
+    /// Waits until `bytes` in total have been forwarded.
     pub fn wait_for(&self, bytes: u64, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         while self.moved() < bytes {
@@ -126,33 +129,34 @@ impl Proxy {
         Ok(())
     }
 
-    /// Breaks every connection, control connections too.
+    /// Cuts every connection, including control connections.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// Breaks every connection, once, as soon as `bytes` in all were passed on.
+    /// Cuts every connection once, as soon as `bytes` in total have been forwarded.
     pub fn cut_after(&self, bytes: u64) {
         self.shared.cut_at.store(bytes, Ordering::SeqCst);
     }
 
-    /// Breaks every connection each time that so many bytes more were passed on, until 0 is said.
+    /// Cuts every connection each time another `bytes` have been forwarded; 0 stops this.
     pub fn cut_every(&self, bytes: u64) {
         self.shared.cut_every.store(bytes, Ordering::SeqCst);
         self.cut_after(if bytes == 0 { u64::MAX } else { self.moved().saturating_add(bytes) });
     }
 
-    /// Breaks every connection when a command comes that begins so (in capitals), so many times: it does not pass.
+    /// Cuts every connection when a command arrives that begins with `command` (in capitals), up to
+    /// `times` times. The command is not forwarded.
     pub fn cut_on(&self, command: &str, times: u32) {
         *self.shared.cut_on.lock() = (command.to_owned(), times);
     }
 
-    /// How many cuts of [`Self::cut_on`] are still to come.
+    /// Returns how many cuts of [`Self::cut_on`] are pending.
     pub fn cuts_due(&self) -> u32 {
         self.shared.cut_on.lock().1
     }
 
-    /// True until the cut of [`Self::cut_after`] has happened.
+    /// Returns true until the cut of [`Self::cut_after`] has happened.
     pub fn cut_is_due(&self) -> bool {
         self.shared.cut_at.load(Ordering::SeqCst) != u64::MAX
     }
@@ -168,7 +172,7 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    /// The next connection; `None` when the proxy is over.
+    /// Accepts the next connection; returns `None` after the proxy was dropped.
     fn accept(&self, listener: &TcpListener) -> Option<TcpStream> {
         let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         loop {
@@ -182,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// Remembers a connection, so that it can be cut.
+    /// Registers a connection so that it can be cut.
     fn register(&self, stream: TcpStream) -> Arc<TcpStream> {
         let stream = Arc::new(stream);
         let mut open = self.open.lock();
@@ -191,7 +195,7 @@ impl Shared {
         stream
     }
 
-    /// Breaks connections so that the peers see a reset: nothing is sent in the end, and closing discards.
+    /// Cuts connections with a reset: SO_LINGER 0 makes closing discard unsent data.
     fn cut(&self) {
         let broken = std::mem::take(&mut *self.open.lock());
         for stream in &broken {
@@ -200,7 +204,8 @@ impl Shared {
         }
         self.changed.notify_all();
         thread::spawn(move || {
-            // Whoever is still writing is woken the hard way.
+            // A relay thread that still blocks in a write ends only when the socket is shut down
+            // for writing too.
             thread::sleep(Duration::from_millis(50));
             for stream in broken {
                 if Arc::strong_count(&stream) > 1 {

@@ -1,6 +1,7 @@
-//! A server that takes commands ahead and does them in order, as GCT's does; and, as that one, ends a session whose client has
-//! ended its side of the connection. A deaf one goes on with the commands: it has its time, and does what is left just when another
-//! session stores something.
+//! A server that queues commands and executes them in order, as GCT's server does. Like GCT's, it
+//! ends a session after the client has closed its side of the connection. A deaf session instead
+//! executes the remaining commands, at the worst moment: just after another session has stored a
+//! file.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,21 +18,21 @@ use crate::mode_e::EOD;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is done at a command.
+/// How the server handles a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Do,
-    /// Answered with this, and nothing more is done before the client has given up.
+    /// Send this reply, then wait until the client gives up.
     Refuse(&'static str),
-    /// Waits until the client gives up, as for data that does not come.
+    /// Wait until the client gives up, as if no data arrived.
     Hang,
-    /// The same, and neither ABOR nor the end of the client's side ends the session.
+    /// Like `Hang`, but neither ABOR nor the end of the client's side ends the session.
     Deaf,
-    /// The connection is closed without an answer.
+    /// Close the connection without a reply.
     Close,
 }
 
-/// Says what is done at a command: its verb and its path.
+/// Decides how to handle a command, given its verb and its path.
 pub type Script = dyn Fn(&str, &str) -> What + Send + Sync;
 
 #[derive(Debug)]
@@ -49,32 +50,32 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<String, Vec<u8>>,
-    /// Commands that were read, in all sessions, done or not.
+    /// The commands read in all sessions, executed or not.
     read: Vec<String>,
     stored: u32,
-    /// Sessions without a client that have commands left.
+    /// Number of sessions without a client that still have commands to execute.
     orphans: u32,
     over: bool,
 }
 
-/// Waits for what a server hears, and meddles with its files.
+/// Waits for commands at the server and changes its files.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Until so many commands of this verb were read.
+    /// Waits until `count` commands with this verb have been read.
     pub fn heard(&self, verb: &str, count: usize) {
         self.0.wait(|state| state.read.iter().filter(|line| line.starts_with(verb)).count() >= count);
     }
 }
 
 impl Watch {
-    /// Somebody else gives a file another name.
+    /// Renames a file, as another user of the server could.
     pub fn rename(&self, from: &str, to: &str) -> bool {
         self.0.rename(from, to)
     }
 
-    /// The same of the part of a file, whatever its tag.
+    /// Like [`Self::rename`], for the part file of `name`, whatever its tag.
     pub fn rename_part(&self, name: &str, to: &str) -> bool {
         let begins = format!("/.{name}~");
         let part = self.0.state.lock().files.keys().find(|path| path.starts_with(&begins)).cloned();
@@ -104,10 +105,10 @@ impl Shared {
     }
 }
 
-/// What is known of the client of one session.
+/// The state of the client of one session.
 #[derive(Debug, Default)]
 struct Client {
-    /// ABOR was read, or the connection has ended.
+    /// Whether the client sent ABOR or QUIT or is gone, and whether its connection has ended.
     given_up: Mutex<(bool, bool)>,
     changed: Condvar,
 }
@@ -119,7 +120,7 @@ impl Client {
         self.changed.notify_all();
     }
 
-    /// Waits until the client gives up, or is gone.
+    /// Waits until the client gives up; if `deaf`, until its connection has ended.
     fn gives_up(&self, deaf: bool) {
         let mut state = self.given_up.lock();
         self.changed.wait_while_for(&mut state, |(up, gone)| !*gone && (deaf || !*up), PATIENCE);
@@ -131,7 +132,8 @@ impl Client {
 }
 
 impl QueueServer {
-    /// With `data`, what is stored comes over data connections in MODE E; otherwise every transfer ends at once.
+    /// Starts the server. With `data`, uploads arrive over data connections in MODE E; otherwise
+    /// every transfer ends at once.
     pub fn start(data: bool, script: Arc<Script>) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
@@ -165,7 +167,7 @@ impl QueueServer {
         self.shared.state.lock().files.clone()
     }
 
-    /// The commands that were read, of all sessions.
+    /// Returns the commands read so far in all sessions.
     pub fn read(&self) -> Vec<String> {
         self.shared.state.lock().read.clone()
     }
@@ -264,7 +266,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A client that is gone hears nothing.
+    /// Sends a reply; a failed write is no error if the client is gone.
     fn say(&mut self, reply: &str) -> Result<()> {
         match self.control.write_all(format!("{reply}\r\n").as_bytes()) {
             Err(_) if self.client.is_gone() => Ok(()),
@@ -298,7 +300,7 @@ impl Session<'_> {
             "RETR" => self.say("150 begins.\r\n226 done."),
             "STOR" => self.store(path),
             "RNFR" => {
-                // As GCT, which only looks when it renames.
+                // GCT's server also checks for the file only at RNTO.
                 self.renamed = Some(path.to_owned());
                 self.say("350 and to what?")
             }
@@ -345,7 +347,7 @@ impl Session<'_> {
         self.say("226 done.")
     }
 
-    /// One file from a single MODE E stream.
+    /// Receives one file from a single MODE E stream.
     fn receive(&mut self) -> Result<Vec<u8>> {
         if self.data.is_none() {
             let listener = self.listener.take().context("no data connection")?;

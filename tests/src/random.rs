@@ -1,6 +1,6 @@
-//! Reproducible bytes and numbers.
+//! Reproducible pseudo-random bytes and numbers.
 
-/// SplitMix64: small, fast and good enough to make files that differ everywhere.
+/// SplitMix64: small, fast, and random enough for file contents.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which must not be 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.number() % limit
     }

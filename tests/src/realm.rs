@@ -1,5 +1,5 @@
-//! A Kerberos realm for one test: a key distribution centre of MIT's on a loopback port, its database and keys in a temporary
-//! directory.
+//! A Kerberos realm for one test: MIT's key distribution centre on a loopback port, with its
+//! database and keys in a temporary directory.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,12 +16,13 @@ use crate::process::{self, Outcome, Program, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 pub const NAME: &str = "ROPEWALK.TEST";
-/// What [`available`] looks for.
+/// The programs that [`available`] requires.
 const PROGRAMS: &[&str] = &["krb5kdc", "kdb5_util", "kadmin.local", "kinit"];
-/// Names the directory of a realm to a test that runs inside of it.
+/// Environment variable that holds the realm's directory in a test process started by [`enter`].
 const INSIDE: &str = "ROPEWALK_TEST_REALM";
 
-/// Whether the programs are there; else the test is to be skipped, or fails (see [`peers::available`]).
+/// Returns true if the programs are installed. Otherwise the test is skipped or fails (see
+/// [`peers::available`]).
 pub fn available() -> bool {
     let missing: Vec<_> = PROGRAMS.iter().filter(|program| peers::find(program).is_none()).collect();
     let reason = format!("not installed: {missing:?} (Debian: krb5-kdc krb5-admin-server krb5-user)");
@@ -31,21 +32,22 @@ pub fn available() -> bool {
 #[derive(Debug)]
 pub struct Realm {
     directory: TempDir,
-    /// `None` once it was shut down.
+    /// `None` after it was stopped.
     centre: Option<Program>,
 }
 
 impl Realm {
-    /// A realm with `host/localhost`, whose key is in [`Realm::keytab`], and the user `ada`, whose key is in `ada.keytab`.
+    /// Creates a realm with the service `host/localhost`, whose key is in [`Realm::keytab`], and
+    /// the user `ada`, whose key is in `ada.keytab`.
     pub fn new() -> Result<Self> {
         Self::at(None)
     }
 
-    /// A realm whose clock is off: `-2h`, as faketime has it.
+    /// Creates a realm whose clock is shifted, in faketime's notation (`-2h`).
     pub fn at(shift: Option<&str>) -> Result<Self> {
         let mut realm = Self { directory: tempfile::tempdir()?, centre: None };
         fs::create_dir(realm.path("tmp"))?;
-        // The port may be gone before it is taken.
+        // Another process may take the port first.
         let mut last = None;
         for _ in 0..5 {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -90,7 +92,7 @@ impl Realm {
         Ok(())
     }
 
-    /// Nobody answers from now on.
+    /// Stops the key distribution centre.
     pub fn stop(&mut self) {
         self.centre = None;
     }
@@ -99,12 +101,13 @@ impl Realm {
         self.directory.path().join(name)
     }
 
-    /// The server's.
+    /// Returns the path of the server's keytab.
     pub fn keytab(&self) -> PathBuf {
         self.path("server.keytab")
     }
 
-    /// What programs of this realm need to know. Each test may have its own cache with `KRB5CCNAME`.
+    /// Returns the environment variables for programs in this realm. A test can select another
+    /// credential cache with `KRB5CCNAME`.
     pub fn variables(&self) -> Vec<(&'static str, OsString)> {
         let file = |kind: &str, name: &str| {
             let mut text = OsString::from(kind);
@@ -130,7 +133,7 @@ impl Realm {
         run(self.environment(command.args(arguments)).current_dir(self.directory.path()), LIMIT)
     }
 
-    /// Makes a principal with a random key, and adds the key to a file.
+    /// Creates a principal with a random key and adds the key to `keytab`.
     pub fn principal(&self, name: &str, keytab: Option<&str>) -> Result<()> {
         self.run("kadmin.local", &["addprinc", "-randkey", name])?.succeeded()?;
         if let Some(keytab) = keytab {
@@ -140,12 +143,12 @@ impl Realm {
         Ok(())
     }
 
-    /// Tickets for the principal whose key is in `NAME.keytab`, in the cache of this name.
+    /// Obtains tickets for the principal whose key is in `NAME.keytab` and stores them in `cache`.
     pub fn login(&self, name: &str, cache: &str, options: &[&str]) -> Result<()> {
         self.login_at(None, name, cache, options)
     }
 
-    /// As [`Realm::login`], by another clock.
+    /// Like [`Realm::login`], with a shifted clock.
     pub fn login_at(&self, shift: Option<&str>, name: &str, cache: &str, options: &[&str]) -> Result<()> {
         let mut command = shifted("kinit", shift)?;
         command.args(["-k", "-t", &format!("{name}.keytab"), "-c", cache]).args(options).arg(name);
@@ -161,7 +164,7 @@ impl Drop for Realm {
     }
 }
 
-/// Removes the shared memory that libfaketime leaves behind where its process was killed.
+/// Removes the shared memory of libfaketime whose process was killed.
 fn sweep() {
     for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -172,13 +175,14 @@ fn sweep() {
             .and_then(|number| number.parse::<u32>().ok())
             .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
         if ended {
-            // Another test may do the same.
+            // Another test may remove it at the same time.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// Runs the test of this name once more, in a process whose environment is that of `realm`, for libraries that read it there.
+/// Runs the test with this name again, in a process with the environment of `realm`, for libraries
+/// that read the environment.
 pub fn enter(realm: &Realm, test: &str) -> Result<()> {
     let mut command = process::command(env::current_exe()?);
     command.args([test, "--exact", "--nocapture"]).env(INSIDE, realm.directory.path());
@@ -190,19 +194,19 @@ pub fn enter(realm: &Realm, test: &str) -> Result<()> {
     Ok(())
 }
 
-/// The directory of the realm in which this process was started by [`enter`].
+/// Returns the directory of the realm if this process was started by [`enter`].
 pub fn inside() -> Option<PathBuf> {
     env::var_os(INSIDE).map(PathBuf::from)
 }
 
-/// A program, perhaps with another clock (`-2h`).
+/// Returns a command for `program`, optionally with a shifted clock (`-2h`).
 pub fn shifted(program: impl AsRef<Path>, shift: Option<&str>) -> Result<Command> {
     let program = program.as_ref();
     let name = program.to_string_lossy();
     let path = if program.is_absolute() { Some(program.to_owned()) } else { peers::find(&name) };
     let mut command = process::command(path.with_context(|| format!("{name} is not installed"))?);
     if let Some(shift) = shift {
-        // The program `faketime` stays in between.
+        // Preload the library directly: the program `faketime` would stay as a parent process.
         let library = fs::read_dir("/usr/lib")?
             .flatten()
             .map(|entry| entry.path().join("faketime/libfaketime.so.1"))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// Bytes of memory that are left to programs.
+/// Bytes of memory that stay free for programs.
 const SPARE: u64 = 3 << 30;
 
 /// A directory that any user may enter and that is removed with everything in it.
@@ -15,12 +15,13 @@ const SPARE: u64 = 3 << 30;
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// In the directory for temporary files.
+    /// Creates it in the directory for temporary files.
     pub fn new() -> Result<Self> {
         Self::within(&std::env::temp_dir())
     }
 
-    /// In memory where `/dev/shm` has `needed` bytes free, otherwise in the directory for temporary files.
+    /// Creates it in memory if `/dev/shm` has `needed` bytes free, otherwise in the directory for
+    /// temporary files.
     pub fn in_memory(needed: u64) -> Result<Self> {
         let shm = Path::new("/dev/shm");
         if free_bytes(shm).is_ok_and(|free| free >= needed) && available_memory() >= needed + SPARE {
@@ -55,7 +56,7 @@ impl Scratch {
     }
 }
 
-/// Bytes that an ordinary user can still write on the file system of `path`.
+/// Returns the bytes that an unprivileged user can still write on the file system of `path`.
 pub fn free_bytes(path: &Path) -> Result<u64> {
     let info = rustix::fs::statvfs(path).with_context(|| format!("statvfs of {}", path.display()))?;
     Ok(info.f_bavail.saturating_mul(info.f_frsize))

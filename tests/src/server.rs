@@ -1,4 +1,5 @@
-//! Servers of several kinds that offer one directory to anonymous users, or to one with a password.
+//! Starts servers of several implementations. Each serves one directory, to anonymous users or to
+//! one user with a password.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,30 +24,31 @@ pub enum Kind {
     /// globus-gridftp-server.
     Gct,
     Vsftpd,
-    /// Lets [`LOGIN`] in.
+    /// Accepts [`LOGIN`].
     Proftpd,
-    /// Lets [`LOGIN`] in; to files that belong to [`NOBODY`] if root has started it.
+    /// Accepts [`LOGIN`], and accesses files as [`NOBODY`] if root started it.
     PureFtpd,
 }
 
-/// User and password at servers that have no anonymous user.
+/// User and password at servers without an anonymous user.
 pub const LOGIN: (&str, &str) = ("rope", "walk");
 
-/// Its SHA-512 hash.
+/// The SHA-512 hash of the password.
 const HASH: &str =
     "$6$ropewalk$jfSoihbB2MQBNg39Pke4bggPG3qVeR08F7G3Ioen3qMM2TC3l6kSs6N9OE/0pGM7GDVvm0dyMuJEc1mi.qy.H1";
 
-/// User and group for whom Pure-FTPd, which works for root never, reads and writes files.
+/// User and group that Pure-FTPd uses for file access when root starts it, because it refuses to
+/// serve as root.
 pub const NOBODY: u32 = 65_534;
 
-/// How a server is started; [`Setup::new`] is a writable one on IPv4.
+/// The options of a server; [`Setup::new`] is a writable server on IPv4.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub kind: Kind,
     pub root: PathBuf,
     pub ipv6: bool,
     pub writable: bool,
-    /// More arguments for the server.
+    /// Further arguments for the server.
     pub arguments: Vec<OsString>,
     /// A program with arguments that executes the server, such as `unshare`.
     pub wrapper: Vec<OsString>,
@@ -84,7 +86,7 @@ impl Setup {
         self
     }
 
-    /// As root, without root's way past permissions.
+    /// Runs the server without root's capability to bypass file permissions if root runs the test.
     pub fn obeying_permissions(self) -> Self {
         if rustix::process::geteuid().is_root() {
             self.wrapper(["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"])
@@ -93,7 +95,8 @@ impl Setup {
         }
     }
 
-    /// vsftpd with TLS, which wants data connections to resume the session of the control connection.
+    /// Configures vsftpd with TLS, where each data connection must resume the TLS session of the
+    /// control connection.
     pub fn vsftpd_tls(mut self, certificate: &Path, key: &Path, implicit: bool) -> Self {
         let switches = [
             "ssl_enable",
@@ -139,7 +142,7 @@ pub struct Server {
     program: Program,
     setup: Setup,
     address: SocketAddr,
-    /// Files of its own.
+    /// The server's own files.
     _state: Scratch,
 }
 
@@ -184,19 +187,19 @@ impl Server {
         self.program.is_running()
     }
 
-    /// As a crash would.
+    /// Kills the server as a crash would.
     pub fn kill(&mut self) {
         self.program.kill();
     }
 
-    /// Kills it and starts another one like it, on another port.
+    /// Kills the server and starts it again on another port.
     pub fn restart(&mut self) -> Result<()> {
         self.kill();
         *self = Self::start(self.setup.clone())?;
         Ok(())
     }
 
-    /// The path by which clients know `path`, which is relative to the directory that is served.
+    /// Returns the path by which clients address `path`, which is relative to the served directory.
     pub fn remote_path(&self, path: impl AsRef<Path>) -> Vec<u8> {
         let mut remote = match self.setup.kind {
             Kind::Ropewalk => Vec::new(),
@@ -213,7 +216,7 @@ impl Server {
         self.url_at(self.address, path)
     }
 
-    /// As [`Self::url`], by way of a proxy at `address`.
+    /// Like [`Self::url`], through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr, path: impl AsRef<Path>) -> String {
         let login = match self.setup.kind {
             Kind::Ropewalk | Kind::Gct | Kind::Vsftpd => String::new(),
@@ -223,7 +226,7 @@ impl Server {
     }
 }
 
-/// Encodes everything but unreserved characters and `/` (RFC 3986, section 2.3).
+/// Percent-encodes every byte except unreserved characters and `/` (RFC 3986, section 2.3).
 pub fn percent_encode(path: &[u8]) -> String {
     let mut text = String::new();
     for &byte in path {
@@ -307,12 +310,12 @@ fn start_vsftpd(setup: &Setup) -> Result<(Program, SocketAddr)> {
     let mut command = setup.command(binary);
     command.arg(config.path()).args(&setup.arguments);
     let mut program = Program::start(&mut command)?;
-    // vsftpd has read its configuration when it listens.
+    // vsftpd has read its configuration once it listens.
     let address = program.wait_for_port(START).context("starting vsftpd")?;
     Ok((program, address))
 }
 
-/// For servers that have to be told one.
+/// Returns a free port, for servers that cannot let the kernel choose one.
 fn free_port(setup: &Setup) -> Result<u16> {
     Ok(TcpListener::bind((setup.loopback(), 0))?.local_addr()?.port())
 }

@@ -1,5 +1,5 @@
-//! OpenSSH's server for one test: its own keys, its own idea of a home directory, a port that the kernel chooses, and no
-//! process left when it is dropped.
+//! OpenSSH's server for one test, with its own keys and home directory, on a port that the kernel
+//! chooses. Dropping it leaves no process behind.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,8 @@ use crate::process::{self, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// An sshd for each connection, as inetd would start it. The user is the one that runs the test.
+/// Starts one sshd for each connection, as inetd would. Clients log in as the user who runs the
+/// test.
 #[derive(Debug)]
 pub struct Sshd {
     directory: PathBuf,
@@ -29,8 +30,8 @@ pub struct Sshd {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// Somebody who logs in with a password. Only the server's own processes know of them: they have a user database of
-/// their own, in a mount namespace that goes with each.
+/// A user who logs in with a password. The account exists only for the server's own processes:
+/// their user database is in a mount namespace of each process.
 #[derive(Clone, Copy, Debug)]
 pub struct User<'a> {
     pub name: &'a str,
@@ -46,20 +47,21 @@ struct Shared {
 }
 
 impl Sshd {
-    /// Keeps everything in `directory`, which must exist: `home` is where commands find themselves, `key` logs in, and `config`
-    /// is what clients need.
+    /// Starts a server whose files are in `directory`, which must exist. Commands run in `home`,
+    /// `key` is the accepted key, and `config` is the client's configuration file.
     pub fn start(directory: &Path) -> Result<Self> {
         Self::begin(directory, None)
     }
 
-    /// As [`Sshd::start`], for root: `user` logs in, with a password, and owns `home`.
+    /// Like [`Sshd::start`], for root only: `user` logs in with a password and owns `home`.
     pub fn with_user(directory: &Path, user: &User<'_>) -> Result<Self> {
         Self::begin(directory, Some(user))
     }
 
     fn begin(directory: &Path, user: Option<&User<'_>>) -> Result<Self> {
         let sshd = peers::find("sshd").context("no sshd: install openssh-server")?;
-        // Its place for unprivileged parts, which the service makes where it runs.
+        // The directory for sshd's privilege separation, which its service creates on other
+        // systems.
         if rustix::process::geteuid().is_root() && !Path::new("/run/sshd").exists() {
             fs::DirBuilder::new().recursive(true).mode(0o755).create("/run/sshd")?;
         }
@@ -73,7 +75,7 @@ impl Sshd {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let at = directory.display();
-        // The command that the client has sent, in a home of the test's own.
+        // Runs the command that the client sent, in the test's own home directory.
         let login = format!(
             "#!/bin/sh\ncd {at}/home || exit 1\nHOME={at}/home\nPATH=/usr/bin:/bin\nexport HOME PATH\n\
              exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n"
@@ -125,7 +127,7 @@ impl Sshd {
         Ok(sshd)
     }
 
-    /// Clients take `key` for the host's.
+    /// Makes clients accept `key` as the host's key.
     pub fn know(&self, key: &str) -> Result<()> {
         let public = fs::read_to_string(self.directory.join(format!("{key}.pub")))?;
         let mut words = public.split_whitespace();
@@ -140,22 +142,23 @@ impl Sshd {
         self.address.port()
     }
 
-    /// Log-ins and attempts so far.
+    /// Returns the number of connections so far, including failed log-ins.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// The home directory that commands see.
+    /// Returns the home directory of the commands.
     pub fn home(&self) -> PathBuf {
         self.directory.join("home")
     }
 
-    /// ssh with the test's own settings, for a client's option.
+    /// Returns an ssh command line with the test's own configuration, for a client's option.
     pub fn client(&self) -> String {
         format!("ssh -F {}", self.directory.join("config").display())
     }
 
-    /// Processes that have this test's directory in their command line or in HOME, and `word` in their command line.
+    /// Returns the processes that have this test's directory in their command line or in HOME, and
+    /// `word` in their command line.
     pub fn processes(&self, word: &str) -> Result<Vec<String>> {
         let here = self.directory.to_str().context("the directory's name")?;
         let home = format!("HOME={here}/home");
@@ -172,7 +175,7 @@ impl Sshd {
         Ok(found)
     }
 
-    /// Waits until no process is left that [`Sshd::processes`] finds.
+    /// Waits until [`Sshd::processes`] finds no process.
     pub fn until_none(&self, word: &str) -> Result<()> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -185,17 +188,17 @@ impl Sshd {
         }
     }
 
-    /// What the servers have said; for failures.
+    /// Returns the log of the servers, for failure messages.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("sshd.log")).unwrap_or_default()
     }
 }
 
-/// The files of a host that has this user, and those that sshd needs.
+/// Writes the user database with this user and the further files that sshd needs.
 fn make_user(directory: &Path, user: &User<'_>) -> Result<()> {
     let User { name, uid, password } = user;
     let home = directory.join("home");
-    // They have to get there.
+    // The user must be able to enter the directory.
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
     std::os::unix::fs::chown(&home, Some(*uid), Some(*uid))?;
     let hash = run(process::command("openssl").args(["passwd", "-6", password]), LIMIT)?.succeeded()?.text();
@@ -225,7 +228,7 @@ fn serve(sshd: &Path, directory: &Path, stream: TcpStream) -> Result<Child> {
     Ok(command.spawn()?)
 }
 
-/// Writes a script.
+/// Writes an executable script.
 pub fn executable(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;

@@ -1,4 +1,4 @@
-//! A program at a terminal of its own, where somebody reads and types.
+//! Runs a program at its own terminal, reads its screen, and types to it.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -12,19 +12,20 @@ use crate::process;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Dropping it takes the terminal away, which ends the program, too.
+/// A program at a terminal. Dropping it closes the terminal, which also ends the program.
 #[derive(Debug)]
 pub struct Terminal {
     script: Child,
     keys: Option<ChildStdin>,
     shown: Receiver<Vec<u8>>,
     text: String,
-    /// What was read up to here was waited for.
+    /// End of the output that earlier calls have waited for.
     seen: usize,
 }
 
 impl Terminal {
-    /// Starts `command`, of which program, arguments, environment and directory count; `script` makes the terminal.
+    /// Starts the program, arguments, environment, and directory of `command`; `script` provides
+    /// the terminal.
     pub fn start(command: &Command) -> Result<Self> {
         let quoted = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
         let words: Vec<String> =
@@ -55,7 +56,7 @@ impl Terminal {
         Ok(Self { script, keys, shown, text: String::new(), seen: 0 })
     }
 
-    /// Waits until this stands on the screen, behind what was waited for before.
+    /// Waits until `wanted` appears on the screen after the text of the previous call.
     pub fn wait_for(&mut self, wanted: &str) -> Result<()> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -77,14 +78,14 @@ impl Terminal {
         Ok(keys.flush()?)
     }
 
-    /// Types Ctrl-C, which the terminal makes a signal to all that runs in front of it.
+    /// Types Ctrl-C, for which the terminal sends SIGINT to its foreground process group.
     pub fn interrupt(&mut self) -> Result<()> {
         let keys = self.keys.as_mut().context("nobody is there any more")?;
         keys.write_all(b"\x03")?;
         Ok(keys.flush()?)
     }
 
-    /// Waits for the program's end: its exit status, and all that stood on the screen.
+    /// Waits for the program to end and returns its exit status and everything shown on the screen.
     pub fn finish(mut self) -> Result<(ExitStatus, String)> {
         let end = Instant::now() + LIMIT;
         loop {

@@ -1,4 +1,4 @@
-//! Directory trees: made, compared, and watched for what a second run changes.
+//! Creates and compares directory trees, and detects which files a second run writes.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -11,18 +11,19 @@ use anyhow::{Context, Result, ensure};
 
 use crate::files;
 
-/// What a tree holds, by path relative to its root.
+/// The entries of a tree by path relative to its root.
 type Entries = BTreeMap<PathBuf, Entry>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     is_directory: bool,
     size: u64,
-    /// Changes whenever the file is written anew: inode and time of modification.
+    /// Inode and time of modification, which change whenever the file is replaced or written.
     stamp: (u64, i64, i64),
 }
 
-/// A small tree of several levels with an empty file and, where `empty_directory`, an empty directory.
+/// Creates a small tree of several levels with an empty file and, if `empty_directory`, an empty
+/// directory.
 pub fn make(root: &Path, empty_directory: bool) -> Result<()> {
     for (seed, (name, size)) in [
         ("top", 1000),
@@ -44,7 +45,7 @@ pub fn make(root: &Path, empty_directory: bool) -> Result<()> {
     Ok(())
 }
 
-/// `count` files of `size` bytes in directories of 100.
+/// Creates `count` files of `size` bytes in directories of 100 files.
 pub fn make_many(root: &Path, count: usize, size: u64) -> Result<()> {
     for number in 0..count {
         let directory = root.join(format!("d{:03}", number / 100));
@@ -56,7 +57,7 @@ pub fn make_many(root: &Path, count: usize, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Names that break careless programs. All are legal on Linux.
+/// Returns legal Linux file names that programs often handle incorrectly.
 pub fn odd_names() -> Vec<OsString> {
     [
         "sp ace",
@@ -76,18 +77,18 @@ pub fn odd_names() -> Vec<OsString> {
     .collect()
 }
 
-/// Names with bytes above 0x7f, the last two not UTF-8.
+/// Returns names with bytes above 0x7f; the last two are not UTF-8.
 pub fn foreign_names() -> Vec<OsString> {
     let bytes: [&[u8]; 4] = ["na\u{ef}ve".as_bytes(), "\u{7e69}".as_bytes(), b"latin-\xe9", b"n\xff\xfe"];
     bytes.iter().map(|name| OsStr::from_bytes(name).to_owned()).collect()
 }
 
-/// A name of 255 bytes, the longest that Linux has.
+/// Returns a name of 255 bytes, the longest that Linux allows.
 pub fn long_name() -> OsString {
     OsString::from_vec(vec![b'n'; 255])
 }
 
-/// Makes `names` as files in `directory`, each with its own content.
+/// Creates `names` as files in `directory`, each with different content.
 pub fn make_named(directory: &Path, names: &[OsString]) -> Result<()> {
     for (seed, name) in names.iter().enumerate() {
         files::write_random(&directory.join(name), 100 + seed as u64, seed as u64 + 500)?;
@@ -115,7 +116,7 @@ fn entries(root: &Path) -> Result<Entries> {
     Ok(found)
 }
 
-/// An error that names what differs, unless both trees have the same names and the same bytes.
+/// Fails with the difference unless both trees have the same names and the same bytes.
 pub fn ensure_same(left: &Path, right: &Path) -> Result<()> {
     let (one, two) = (entries(left)?, entries(right)?);
     for (name, entry) in &one {
@@ -131,7 +132,7 @@ pub fn ensure_same(left: &Path, right: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The state of a tree, to see later which files were written.
+/// The state of a tree, for detecting which files are written later.
 #[derive(Debug)]
 pub struct Snapshot(Entries);
 
@@ -140,7 +141,7 @@ impl Snapshot {
         Ok(Self(entries(root)?))
     }
 
-    /// Files that were made or written since.
+    /// Returns the files that were created or written since the snapshot.
     pub fn written_since(&self, root: &Path) -> Result<Vec<PathBuf>> {
         let now = entries(root)?;
         Ok(now

@@ -1,4 +1,4 @@
-//! Data connections of the proxy.
+//! Forwards the data connections of the proxy.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 
 use super::{BUFFER, CHUNK, Shared};
 
-/// Listens for data connections on behalf of `target`; each that comes is passed on to it.
+/// Listens for data connections on behalf of `target` and forwards each of them to it.
 pub(super) fn listen_for(shared: &Arc<Shared>, target: SocketAddr) -> Result<SocketAddr> {
     let listener = TcpListener::bind((target.ip(), 0))?;
     sockopt::set_socket_recv_buffer_size(&listener, BUFFER)?;

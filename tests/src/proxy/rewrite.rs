@@ -1,4 +1,5 @@
-//! Control connections of the proxy: addresses in commands and replies are replaced.
+//! Forwards the control connections of the proxy and replaces the addresses in commands and
+//! replies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,7 +13,7 @@ use anyhow::{Context, Result};
 use super::{Shared, relay};
 use crate::control::{host_port, parse_host_port};
 
-/// Starts to pass a session on.
+/// Starts forwarding a session.
 pub(super) fn session(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
     let Ok(server_address) = server.peer_addr() else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
@@ -48,7 +49,7 @@ fn pass_on(
     });
 }
 
-/// The command with the proxy's addresses; `None` where it carries none.
+/// Returns the command with an address of the proxy, or `None` if it carries no address.
 fn command(shared: &Arc<Shared>, line: &[u8]) -> Result<Option<Vec<u8>>> {
     let text = String::from_utf8_lossy(line).trim_end().to_owned();
     shared.cut_if_wanted(&text);
@@ -66,7 +67,7 @@ fn command(shared: &Arc<Shared>, line: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok(Some(format!("{verb} {rewritten}\r\n").into_bytes()))
 }
 
-/// An address of the proxy for one of the client, in the same form.
+/// Returns an address of the proxy in place of the client's `address`, in the same notation.
 fn instead_of(shared: &Arc<Shared>, address: &str) -> Result<String> {
     if address.starts_with('|') {
         let parts: Vec<&str> = address.split('|').collect();
@@ -78,7 +79,7 @@ fn instead_of(shared: &Arc<Shared>, address: &str) -> Result<String> {
     host_port(relay::listen_for(shared, client)?)
 }
 
-/// The line of a reply with the proxy's address; `None` where it carries none.
+/// Returns the line of a reply with an address of the proxy, or `None` if it carries no address.
 fn reply(
     shared: &Arc<Shared>,
     line: &[u8],

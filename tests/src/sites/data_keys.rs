@@ -1,4 +1,4 @@
-//! Servers that bind data connections by one-time keys.
+//! Servers that bind data connections to their session by one-time keys.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -66,7 +66,8 @@ impl Site {
         run(self.command().args(common).args(options).args([from, to]), LIMIT).unwrap()
     }
 
-    /// A server for everybody, who has to use TLS; it makes no data channel without a key or PROT P.
+    /// Starts a server for anonymous users over TLS that refuses data channels without a key or
+    /// PROT P.
     pub fn serve_tls(&self, root: &str) -> (Program, String) {
         let text = format!(
             "{REQUIRED}\n[anonymous]\nroot = '{root}'\nwrite = true\nthird_party = true\n[identity]\nmapped = false\n\
@@ -76,7 +77,7 @@ impl Site {
         (program, format!("ftpes://localhost:{port}"))
     }
 
-    /// A server with GSI and these settings.
+    /// Starts a server with GSI and these settings.
     pub fn serve(&self, root: &str, data: &str) -> (Program, String) {
         let text = format!(
             "{data}\n[identity]\nmapped = false\n[gsi]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\nauthorities = 'certificates'\n\

@@ -1,4 +1,4 @@
-//! gsiftp:// with tickets of a real key distribution centre.
+//! A site for gsiftp:// with tickets from a real key distribution centre.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -28,7 +28,8 @@ impl Site {
         Some(site)
     }
 
-    /// With the clock of the key distribution centre off (`-2h`); nobody has a ticket.
+    /// Creates a site whose key distribution centre has a shifted clock (`-2h`), without any
+    /// ticket.
     pub fn at(shift: Option<&str>) -> Option<Self> {
         if !realm::available() {
             return None;
@@ -54,7 +55,7 @@ impl Site {
     }
 
     pub fn serve(&self, settings: &str) -> (Program, u16) {
-        // Not many tests are about that pause.
+        // Shorten the pause after a failed log-in unless the test sets timeouts itself.
         let pauses = if settings.contains("[timeouts]") { "" } else { "[timeouts]\nlogin_failure = 0.001\n" };
         let text = format!(
             "[kerberos]\nkeytab = '{}'\nrealms = ['{}']\nrequired = true\n{settings}[identity]\nmapped = false\n{pauses}",
@@ -93,7 +94,7 @@ impl Site {
         fs::remove_file(self.path("back")).unwrap();
     }
 
-    /// The first token of a client whose clock is off, in base64.
+    /// Returns the first token, in base64, of a client with a shifted clock.
     pub fn token(&self, shift: Option<&str>) -> String {
         const CLIENT: &str = "import base64, gssapi\n\
             name = gssapi.Name('host@localhost', gssapi.NameType.hostbased_service)\n\
@@ -105,9 +106,9 @@ impl Site {
         run(&mut command, LIMIT).unwrap().succeeded().unwrap().text().trim().to_owned()
     }
 
-    /// The client that is not ours.
+    /// Runs the independent client, which uses python3-gssapi instead of Ropewalk's code.
     pub fn python(&self, port: u16, arguments: &[&str]) -> Outcome {
-        // Debian's, which has the package python3-gssapi.
+        // Debian's interpreter, which has the package python3-gssapi.
         let mut command = process::command("/usr/bin/python3");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kerberos/client.py");
         self.environment(&mut command);

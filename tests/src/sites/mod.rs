@@ -1,4 +1,5 @@
-//! Servers with one way to log in each, and what their clients need. A set-up that fails ends the test.
+//! Servers with one authentication method each, and the files of their clients. A failed set-up
+//! panics.
 
 pub mod data_keys;
 pub mod kerberos;

@@ -1,4 +1,4 @@
-//! sshftp:// through OpenSSH, to our server or GCT's.
+//! A site for sshftp:// through OpenSSH, with Ropewalk's server or GCT's.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -17,13 +17,13 @@ use crate::sshd::{Sshd, User, executable};
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub struct Site {
-    // Dropped before the directory.
+    // First, so that it is dropped before the directory.
     pub sshd: Sshd,
     pub directory: TempDir,
 }
 
 impl Site {
-    /// `None` where the peers are missing.
+    /// Creates a site; returns `None` if peers are missing.
     pub fn new(also: &[&str]) -> Option<Self> {
         if !peers::available(&[&["sshd", "ssh"], also].concat()) {
             return None;
@@ -34,7 +34,7 @@ impl Site {
         Some(Self { sshd, directory })
     }
 
-    /// With our server, for somebody who has a password and no key. Only root can have such a site.
+    /// Creates a site with Ropewalk's server for a user with a password and no key. Requires root.
     pub fn with_password(user: &User<'_>) -> Option<Self> {
         if !peers::available(&["sshd", "ssh", "unshare", "mount", "openssl"]) {
             return None;
@@ -67,7 +67,7 @@ impl Site {
         let enabled = run(enable.arg("-out").arg(&script), LIMIT).unwrap().succeeded().unwrap();
         assert!(enabled.text().contains("Successfully created"));
         if rustix::process::geteuid().is_root() {
-            // It wants to be told that root is meant.
+            // GCT's server refuses to run as root unless an option allows it.
             let text = fs::read_to_string(&script).unwrap();
             let text =
                 text.replace("-gridftp-server -ssh", "-gridftp-server -ssh -anonymous-user root -allow-root");
@@ -76,7 +76,7 @@ impl Site {
         Some(site)
     }
 
-    /// The script that the server's user would have made.
+    /// Installs the script that starts the server, as the server's user would.
     pub fn install(&self, options: &[&str]) {
         let mut command = peers::ropewalk_command().unwrap();
         command.env("HOME", self.sshd.home()).args(["serve", "--install-ssh", "--force"]).args(options);
@@ -91,7 +91,7 @@ impl Site {
     pub fn command(&self) -> Command {
         let mut command = peers::ropewalk_command().unwrap();
         command.current_dir(self.directory.path()).env("ROPEWALK_SSH", self.sshd.client());
-        // What a killed client leaves goes with the test.
+        // Files that a killed client leaves are removed with the test's directory.
         command.env("XDG_RUNTIME_DIR", self.directory.path());
         command.env_remove("GLOBUS_REMOTE_SSHFTP").env_remove("GLOBUS_HOSTNAME").env_remove("SSH_AUTH_SOCK");
         command
@@ -101,7 +101,7 @@ impl Site {
         run(self.command().args(["cp", "--quiet"]).args(options).args([from, to]), LIMIT).unwrap()
     }
 
-    /// A path beneath `root`, seen from the host's root.
+    /// Returns the URL of a file beneath `root`; its path is absolute.
     pub fn url(&self, name: &str) -> String {
         format!("sshftp://127.0.0.1:{}{}/root/{name}", self.sshd.port(), self.directory.path().display())
     }
@@ -127,7 +127,7 @@ impl Site {
         fs::remove_dir_all(self.path(name)).unwrap();
     }
 
-    /// There and back.
+    /// Uploads and downloads a file and compares the content.
     pub fn round(&self, options: &[&str]) {
         let content = self.content();
         self.cp(options, "source", &self.url("there")).succeeded().unwrap_or_else(|e| self.fail(&e));
@@ -154,7 +154,7 @@ impl Site {
             .unwrap_or_else(|e| self.fail(&e));
         self.is_tree("again");
         fs::remove_dir_all(self.path("root/tree")).unwrap();
-        // Nothing is left, neither of the programs nor of the sockets.
+        // Neither processes nor control sockets remain.
         assert_eq!(self.sshd.processes("ssh -F").unwrap(), [""; 0]);
         self.sshd.until_none("gridftp-server").unwrap();
         self.sshd.until_none("serve").unwrap();
@@ -164,7 +164,7 @@ impl Site {
         panic!("{error}\n{}", self.sshd.log())
     }
 
-    /// GCT's client, whose script for ssh is one that uses the test's settings.
+    /// Runs GCT's client with an ssh script that uses the test's configuration.
     pub fn globus_url_copy(&self, arguments: &[&str]) -> Outcome {
         let script = "/usr/share/globus/gridftp-ssh";
         static NEXT: AtomicUsize = AtomicUsize::new(0);

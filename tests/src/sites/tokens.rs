@@ -1,4 +1,4 @@
-//! A server that takes bearer tokens over TLS, and an issuer made here.
+//! A server that accepts bearer tokens over TLS, with a test issuer.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../crates/tokens/tests/common/mod.rs"]
@@ -55,7 +55,7 @@ impl Site {
         format!("127.0.0.1:{}{path}", self.port)
     }
 
-    /// A file with the token, for us alone.
+    /// Writes a token to a file that only the current user may read.
     pub fn token(&self, name: &str, changes: Value) -> PathBuf {
         let path = self.path(name);
         private(&path, &token(changes));
@@ -91,7 +91,7 @@ impl Site {
         .unwrap()
     }
 
-    /// No part of a token is in what the server has said.
+    /// Checks that the server's log contains no signature of these tokens.
     pub fn kept_secret(&self, tokens: &[&str]) {
         let log = self.server.log();
         assert!(log.contains("bearer token accepted"), "{log}");
@@ -120,7 +120,7 @@ pub fn private(path: &std::path::Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// A good one of now, with changes.
+/// Returns a token that is valid now, with `changes` applied to its claims.
 pub fn token(changes: Value) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut claims = with(json!({
