@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 
-use crate::threads::spawn_in;
+use crate::model::threads::spawn_in;
 use crate::{Event, EventSink, RemoteError};
 
 /// Sends events to the thread that has the borrowed sink, and waits until each is handled.

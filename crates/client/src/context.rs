@@ -10,9 +10,9 @@ use ropewalk_storage::{PosixOptions, PosixStore, Store};
 
 use crate::ahead::{Ahead, Left};
 use crate::auto::{Path, RANGE, range_size};
-use crate::backoff::pause;
 use crate::finished::Finished;
 use crate::lent::Lent;
+use crate::model::backoff::pause;
 use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;

@@ -29,10 +29,10 @@ use asked::{Asked, Due};
 use life::Life;
 
 use crate::dial::dial;
-use crate::error::RemoteError;
 use crate::link::Link;
+use crate::model::error::RemoteError;
+use crate::model::told::Told;
 use crate::sealing::Security;
-use crate::told::Told;
 use crate::{Cancel, EventSink, Options};
 
 /// Round trips that are taken for the estimate.

@@ -14,10 +14,12 @@ use crate::auto::Path;
 use crate::borrowed_events::lend;
 use crate::context::Context;
 use crate::dispatch::carry_out;
-use crate::filter::{Filter, PatternError};
 use crate::finished::Finished;
-use crate::glob::is_glob;
 use crate::local_copy::replace_link;
+use crate::model::filter::{Filter, PatternError};
+use crate::model::glob::is_glob;
+use crate::model::threads::{join, spawn_in};
+use crate::model::xdg::state_directory;
 use crate::opening;
 use crate::place::{Endpoint, Place, parent};
 use crate::plan::{Late, Link, Plan, Sink, Twins, reopen, tell_lost};
@@ -27,11 +29,9 @@ use crate::setup::Shared;
 use crate::side::Side;
 use crate::spelling::{Speller, made_by};
 use crate::task::Task;
-use crate::threads::{join, spawn_in};
 use crate::tuning::drive;
 use crate::work::Job;
 use crate::worker::{Worker, left_over};
-use crate::xdg::state_directory;
 use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed

@@ -14,11 +14,11 @@ use ropewalk_storage::{
 };
 
 use crate::auto::SMALL;
+use crate::model::tries::{Tried, Tries};
 use crate::piece::Piece;
 use crate::place::Place;
 use crate::place::is_device;
 use crate::task::Task;
-use crate::tries::{Tried, Tries};
 use crate::verify::{Check, proof, same};
 use crate::{FsyncPolicy, Options, RemoteError};
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
-use crate::location::describe;
+use crate::model::location::describe;
 use crate::place::Place;
 use crate::task::Task;
 use crate::{Entry, FsyncPolicy, Location, Options, Pair};

@@ -13,7 +13,7 @@ use ropewalk_files::OnDisk;
 use ropewalk_tls::Fingerprint;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::xdg::state_directory;
+use crate::model::xdg::state_directory;
 
 const AUTHORITY: &str = "authority";
 /// Bytes of the file, at most.

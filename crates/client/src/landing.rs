@@ -16,13 +16,13 @@ use ropewalk_storage::Kind;
 
 use crate::Preserve;
 use crate::auto::SMALL;
-use crate::entry::from_status;
+use crate::model::entry::from_status;
+use crate::model::tries::{Tried, Tries};
 use crate::part::{part_apart, part_of};
 use crate::piece::Piece;
 use crate::report::signed;
 use crate::state::LetGo;
 use crate::task::{Task, There};
-use crate::tries::{Tried, Tries};
 use ropewalk_protocol::feature::Features;
 
 pub(crate) struct Landing {

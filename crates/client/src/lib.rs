@@ -88,12 +88,9 @@
 
 #![forbid(unsafe_code)]
 
-mod account;
 mod ahead;
 mod auto;
-mod backoff;
 mod borrowed_events;
-mod cancel;
 mod context;
 mod control;
 mod copy;
@@ -102,13 +99,8 @@ mod cutting;
 mod dial;
 mod dispatch;
 mod download;
-mod entry;
-mod error;
-mod event;
-mod filter;
 mod finished;
 mod get;
-mod glob;
 mod in_clear;
 mod job;
 mod known_hosts;
@@ -117,9 +109,8 @@ mod lent;
 mod link;
 mod listing;
 mod local_copy;
-mod location;
+mod model;
 mod opening;
-mod options;
 mod part;
 mod piece;
 mod place;
@@ -127,7 +118,6 @@ mod plan;
 mod profile;
 mod put;
 mod queue;
-mod random;
 mod ready;
 mod relay;
 mod remote;
@@ -136,21 +126,16 @@ mod sealing;
 mod session;
 mod setup;
 mod side;
-mod slowest;
 mod source;
 mod spelling;
 mod ssh;
 mod state;
 mod straggler;
-mod summary;
 mod sync;
 mod task;
 mod third_party;
-mod threads;
 mod through;
 mod tls;
-mod told;
-mod tries;
 mod tune;
 mod tuning;
 mod upload;
@@ -159,26 +144,25 @@ mod walk;
 mod watch;
 mod work;
 mod worker;
-mod xdg;
 
-pub use cancel::Cancel;
 pub use copy::{CopyError, copy, copy_with};
-pub use entry::{DANGLING, Entry};
-pub use error::RemoteError;
-pub use event::{EVENT_SCHEMA, Event, EventSink, FileId, no_events};
-pub use filter::PatternError;
 pub use job::{Client, ClientLimits, JobHandle, JobSpec};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
-pub use location::{Location, LocationError, parse_location};
-pub use options::{
+pub use model::cancel::Cancel;
+pub use model::entry::{DANGLING, Entry};
+pub use model::error::RemoteError;
+pub use model::event::{EVENT_SCHEMA, Event, EventSink, FileId, no_events};
+pub use model::filter::PatternError;
+pub use model::location::{Location, LocationError, parse_location};
+pub use model::options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
     EndOptions, FsyncPolicy, Limits, Options, Pair, Passphrases, PasswordPrompt, Preserve, SshOptions,
     StallLimit, SyncLevel, Terminal, TokenSource, Window,
 };
+pub use model::summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};
 pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};
-pub use summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
 pub use walk::{Usage, du, list, matching, walk};

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use bstr::{BString, ByteSlice};
 use tempfile::SpooledTempFile;
 
-use crate::entry::Line;
+use crate::model::entry::Line;
 use crate::place::base_name;
 use crate::{Entry, RemoteError};
 
@@ -131,7 +131,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::entry::{from_facts, from_long};
+    use crate::model::entry::{from_facts, from_long};
 
     #[test]
     fn a_listing_is_read_back_line_by_line() {

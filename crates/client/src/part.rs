@@ -39,7 +39,7 @@ pub(crate) fn part_of(task: &Task) -> BString {
 
 /// A temporary name beside a place that nobody else has.
 pub(crate) fn part_apart(path: &[u8]) -> BString {
-    part_path(path, Some(crate::random::unique()))
+    part_path(path, Some(crate::model::random::unique()))
 }
 
 #[cfg(test)]

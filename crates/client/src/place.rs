@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::url::Url;
 
-use crate::told::Told;
+use crate::model::told::Told;
 use crate::{FailureKind, Location, Options, RemoteError};
 
 /// A server with a log-in: what a session is for.

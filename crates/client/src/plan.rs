@@ -27,10 +27,10 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::context::Context;
-use crate::entry::Time;
-use crate::filter::Filter;
-use crate::glob::is_glob;
-use crate::location::describe;
+use crate::model::entry::Time;
+use crate::model::filter::Filter;
+use crate::model::glob::is_glob;
+use crate::model::location::describe;
 use crate::place::is_device;
 use crate::place::{End, Place, base_name, join, parent};
 use crate::report::failure;

@@ -27,7 +27,7 @@ use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
-use crate::error::is_unknown_command;
+use crate::model::error::is_unknown_command;
 use crate::part::part_of;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
@@ -381,7 +381,7 @@ fn hear(
                 return;
             }
             Ask::Attribute => {
-                let (place, why) = (&slot.upload.task.destination, crate::error::text(&reply));
+                let (place, why) = (&slot.upload.task.destination, crate::model::error::text(&reply));
                 ctx.report.not_preserved(place, Some(reply.code()), &why);
                 return;
             }

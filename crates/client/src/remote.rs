@@ -9,7 +9,7 @@ use ropewalk_protocol::command::Command;
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 
-use crate::event::no_events;
+use crate::model::event::no_events;
 use crate::place::{Endpoint, remote_path};
 use crate::session::Session;
 use crate::setup::Setup;

@@ -12,9 +12,9 @@ use ropewalk_engine::{Progress, Stage};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use self::meter::Meter;
-use crate::account::Account;
+use crate::model::account::Account;
+use crate::model::slowest::{STAGES, slowest, with_servers};
 use crate::place::Place;
-use crate::slowest::{STAGES, slowest, with_servers};
 use crate::task::Task;
 use crate::tune::Lane;
 use crate::{

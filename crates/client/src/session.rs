@@ -29,12 +29,12 @@ use ropewalk_transport::Options as DriverOptions;
 
 use crate::auto::NEAR;
 use crate::control::Control;
-use crate::error::is_unknown_command;
+use crate::model::error::is_unknown_command;
+use crate::model::told::Told;
 use crate::place::{Endpoint, Serving};
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::{Task, differs};
 use crate::tls;
-use crate::told::Told;
 use crate::tune::{Lane, MOST_BUFFER, Seat, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
@@ -133,7 +133,7 @@ impl Session {
         }
         let greeting = session.control.finish()?;
         if session.control.is_ssh() && greeting.code() == 500 {
-            let (peer, reason) = (session.control.peer().to_owned(), crate::error::text(&greeting));
+            let (peer, reason) = (session.control.peer().to_owned(), crate::model::error::text(&greeting));
             return Err(RemoteError::Ssh { peer, reason });
         }
         if !greeting.is_success() {
@@ -347,7 +347,7 @@ impl Session {
     }
 
     pub(crate) fn nonsense(&self, command: &str, reply: &Reply) -> RemoteError {
-        let reason = format!("{command} was answered with {}", crate::error::text(reply));
+        let reason = format!("{command} was answered with {}", crate::model::error::text(reply));
         RemoteError::Nonsense { peer: self.control.peer().to_owned(), reason }
     }
 

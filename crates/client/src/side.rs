@@ -7,9 +7,9 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{ErrorKind, Kind, Store};
 
-use crate::entry::OF_LINKS;
-use crate::entry::{DANGLING, LEADS_BACK, Time};
 use crate::listing::Listing;
+use crate::model::entry::OF_LINKS;
+use crate::model::entry::{DANGLING, LEADS_BACK, Time};
 use crate::place::{Endpoint, Place, join, parent};
 use crate::session::Session;
 use crate::session::ops::names::{LEVELS, too_deep};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bstr::{BString, ByteSlice};
 
-use crate::glob::is_glob;
+use crate::model::glob::is_glob;
 use crate::place::{base_name, local_path};
 use crate::{Location, Pair};
 

@@ -22,7 +22,7 @@ pub(crate) use shared::Shared;
 use tempfile::TempDir;
 
 use crate::Options;
-use crate::options::TerminalHold;
+use crate::model::options::TerminalHold;
 
 /// A connection through ssh. Its process has ended when this is dropped.
 pub(crate) struct Tunnel {

@@ -15,9 +15,9 @@ use ropewalk_storage::checksum::{Algorithm, Hasher};
 use serde::{Deserialize, Serialize};
 
 use crate::auto::SMALL;
+use crate::model::xdg::state_directory;
 use crate::place::Place;
 use crate::task::Task;
-use crate::xdg::state_directory;
 
 /// The directory of the journals; without a home directory nothing is kept.
 pub(crate) struct States {

@@ -6,10 +6,10 @@ use std::time::Instant;
 use bstr::{BString, ByteSlice};
 use ropewalk_storage::Kind;
 
-use crate::account::Account;
-use crate::entry::OF_LINKS;
+use crate::model::account::Account;
+use crate::model::entry::OF_LINKS;
+use crate::model::tries::Tried;
 use crate::place::{Place, is_device};
-use crate::tries::Tried;
 use crate::{Amount, Entry, FailureKind, FileId, RemoteError};
 
 /// The copy would take the place of what it is of, or destroy it.

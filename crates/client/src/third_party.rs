@@ -25,8 +25,8 @@ use ropewalk_protocol::server::{Mode, Window};
 use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
-use crate::entry::from_status;
 use crate::get::checksum_command;
+use crate::model::entry::from_status;
 use crate::part::part_of;
 use crate::place::Endpoint;
 use crate::relay::Relay;
@@ -493,7 +493,7 @@ impl<'w> Flow<'w> {
                     said.sum = Some(String::new());
                 }
                 Ask::Attribute => {
-                    ctx.report.not_preserved(place, Some(reply.code()), &crate::error::text(&reply));
+                    ctx.report.not_preserved(place, Some(reply.code()), &crate::model::error::text(&reply));
                 }
                 Ask::Rename => {
                     let error = RemoteError::of_part(place.display(), "RNTO", &slot.relay.path, reply);

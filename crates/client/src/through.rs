@@ -13,11 +13,11 @@ use ropewalk_protocol::server::Mode;
 
 use crate::control::{Answer, LAST_WORDS};
 use crate::landing::Landing;
+use crate::model::threads::{join, spawn_in};
 use crate::place::Endpoint;
 use crate::report::Meter;
 use crate::session::Session;
 use crate::task::Task;
-use crate::threads::{join, spawn_in};
 use crate::verify::{Check, choose, proof, proved, same};
 use crate::watch::Watch;
 use crate::work::Job;

@@ -8,7 +8,7 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_storage::Kind;
 
 use crate::context::local_store;
-use crate::glob::{Glob, is_glob};
+use crate::model::glob::{Glob, is_glob};
 use crate::place::{Endpoint, base_name, local_path, remote_path};
 use crate::session::Session;
 use crate::setup::Setup;

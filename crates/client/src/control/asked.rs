@@ -7,7 +7,7 @@ use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 
 use crate::RemoteError;
-use crate::told::Told;
+use crate::model::told::Told;
 
 /// What came for the oldest command that waits for something.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Control, GREETING};
-use crate::error::NO_GREETING;
 use crate::link::Link;
+use crate::model::error::NO_GREETING;
 use crate::place::Endpoint;
 use crate::{Cancel, EventSink, Options, RemoteError};
 

@@ -8,7 +8,7 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_storage::checksum::Algorithm;
 
 use super::*;
-use crate::event::no_events;
+use crate::model::event::no_events;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -1,7 +1,7 @@
 //! Sources that are patterns.
 
 use super::*;
-use crate::glob::Glob;
+use crate::model::glob::Glob;
 
 impl Plan<'_> {
     pub(super) fn glob(&mut self, ends: &Ends, path: &BString) -> Result<(), RemoteError> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::*;
+use crate::model::threads;
+use crate::opening;
 use crate::place::Endpoint;
 use crate::verify::same;
-use crate::{opening, threads};
 
 impl Plan<'_> {
     /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who

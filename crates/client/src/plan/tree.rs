@@ -3,7 +3,7 @@
 use ropewalk_protocol::facts::INVALID_LINK;
 
 use super::*;
-use crate::entry::DANGLING;
+use crate::model::entry::DANGLING;
 use crate::side::is_shut;
 
 impl Plan<'_> {

@@ -84,7 +84,7 @@ impl Session {
         if reply.code() != 334 {
             return Err(failed(format!(
                 "it does not offer log-in with tickets (AUTH GSSAPI: {}), and Kerberos was asked for: nothing goes on in clear",
-                crate::error::text(&reply)
+                crate::model::error::text(&reply)
             )));
         }
         for _ in 0..ROUNDS {
@@ -96,7 +96,7 @@ impl Session {
             let Some(token) = token(&reply) else {
                 return Err(failed(format!(
                     "it did not prove itself: {} has no token of Kerberos",
-                    crate::error::text(&reply)
+                    crate::model::error::text(&reply)
                 )));
             };
             let token = decode_token(&token).map_err(|e| failed(e.to_string()))?;

@@ -13,8 +13,8 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::Algorithm;
 
-use crate::entry::{OF_LINKS, from_status};
-use crate::error::reply_kind;
+use crate::model::entry::{OF_LINKS, from_status};
+use crate::model::error::reply_kind;
 use crate::part::STRAY;
 use crate::place::base_name;
 use crate::session::Session;

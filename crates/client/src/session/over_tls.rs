@@ -35,7 +35,7 @@ impl Session {
             if reply.code() != 234 {
                 return Err(failed(format!(
                     "it does not offer TLS (AUTH TLS: {}), and nothing goes on in clear where TLS was asked for",
-                    crate::error::text(&reply)
+                    crate::model::error::text(&reply)
                 )));
             }
         }

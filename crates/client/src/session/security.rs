@@ -52,7 +52,7 @@ impl Session {
             return Err(failed(format!(
                 "it does not offer log-in with certificates (AUTH GSSAPI: {}), and gsiftp:// does not go on in clear; \
                  use ftp:// or --insecure where the network can be trusted",
-                crate::error::text(&reply)
+                crate::model::error::text(&reply)
             )));
         }
         let host = self.endpoint.url.host.clone();
@@ -93,7 +93,7 @@ impl Session {
             if reply.code() != 335 {
                 return Err(failed(format!(
                     "the handshake is not through, and it was answered as if it were: {}",
-                    crate::error::text(&reply)
+                    crate::model::error::text(&reply)
                 )));
             }
             let text = String::from_utf8_lossy(reply.text()).into_owned();

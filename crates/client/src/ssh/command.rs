@@ -10,7 +10,7 @@ use std::time::Duration;
 use bstr::{BStr, ByteSlice};
 use ropewalk_protocol::url::Url;
 
-use crate::options::TerminalHold;
+use crate::model::options::TerminalHold;
 use crate::{Options, Terminal};
 
 /// What runs on the server's host: the scripts that GCT's client runs, or our own server where there is none. The user's shell

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tempfile::TempDir;
 
-use crate::options::TerminalHold;
+use crate::model::options::TerminalHold;
 
 /// What a session gets to end by itself once its input has ended: the server's last words and its exit code travel here.
 const GRACE: Duration = Duration::from_millis(500);

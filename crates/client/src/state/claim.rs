@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
-use crate::random::unique;
+use crate::model::random::unique;
 
 /// Runs at the same time that find a tag again.
 const RUNS: u32 = 256;

@@ -10,7 +10,7 @@ use ropewalk_files::OnDisk;
 use ropewalk_tuning::tuner::Prior;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::xdg::state_directory;
+use crate::model::xdg::state_directory;
 
 const NAME: &str = "paths.json";
 const VERSION: u32 = 1;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::*;
+use crate::model::tries::Tried;
 use crate::place::Place;
-use crate::tries::Tried;
 
 impl Worker<'_> {
     /// A try of a job failed: it comes again, or its file has failed.

@@ -13,8 +13,8 @@ use ropewalk_protocol::server::{Mode, Window as Part};
 use ropewalk_storage::Kind;
 
 use crate::control::Answer;
-use crate::entry::{Line, from_facts, from_long};
 use crate::listing::Listing;
+use crate::model::entry::{Line, from_facts, from_long};
 use crate::place::base_name;
 use crate::session::Session;
 use crate::watch::Watch;

@@ -7,7 +7,7 @@ use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::site::SiteCommand;
 
 use crate::RemoteError;
-use crate::error::is_unknown_command;
+use crate::model::error::is_unknown_command;
 use crate::part::part_apart;
 use crate::place::{base_name, parent};
 use crate::session::Session;

@@ -4,7 +4,7 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_glob::Pattern;
 
 use crate::Entry;
-use crate::filter::{PatternError, path_pattern};
+use crate::model::filter::{PatternError, path_pattern};
 
 /// A path with a glob in it, taken apart.
 #[derive(Debug)]

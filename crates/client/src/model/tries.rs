@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::backoff::least;
+use crate::model::backoff::least;
 
 /// A try that brought so much is followed by the next one at once. One that brought less waits: a server that closes
 /// connections after a few bytes is not to be asked for a large file as fast as it answers.
