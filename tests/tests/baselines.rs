@@ -1,4 +1,5 @@
-//! Baselines of `ropewalk profile` that meet slow paths, stuck tools and Ctrl-C: each part has its time, and no more.
+//! Baselines of `ropewalk profile` over slow paths, with tools that hang, and with Ctrl-C: each
+//! part is limited in time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +27,7 @@ fn server(scratch: &Scratch) -> Server {
     let text =
         "[identity]\nmapped = false\n[profiling]\nenabled = true\nusers = ['anonymous']\nperf = false\n";
     fs::write(&config, text).unwrap();
-    // It finds no sysstat, which would take its time.
+    // The server finds no sysstat, which would take time.
     let setup = Setup::new(Kind::Ropewalk, &root).wrapper(["env", "PATH=/nowhere"]);
     setup.argument("--config").argument(config).start().unwrap()
 }
@@ -53,9 +54,10 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What is moved is what the path carries in the time, however slow it is: no amount that has to be moved first.
+/// A baseline moves what the path carries within its time, however slow the path is, and requires
+/// no minimum amount.
 #[test]
-fn slow_paths_take_no_longer() {
+fn baseline_on_slow_path_takes_no_longer() {
     const RATE: u64 = 10_000_000 / 8;
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch);
@@ -65,7 +67,7 @@ fn slow_paths_take_no_longer() {
     let outcome =
         process::run(&mut command(&scratch, &["--baseline", "path", "zero:1M", &url]), LIMIT).unwrap();
     let said = outcome.succeeded().unwrap().errors();
-    // Each way had 32 MiB first, once.
+    // Earlier versions first moved 32 MiB in each direction.
     assert!(proxy.moved() < 30 << 20, "{} bytes", proxy.moved());
     let baselines = &profile(&scratch)["baselines"];
     assert_eq!(baselines["path_by"], "ropewalk", "{said}");
@@ -76,7 +78,7 @@ fn slow_paths_take_no_longer() {
 }
 
 #[test]
-fn a_path_that_carries_nothing_is_given_up_and_ctrl_c_ends_the_rest() {
+fn baseline_on_stalled_path_times_out_and_ctrl_c_skips_the_rest() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch);
     let proxy = Proxy::start(server.address()).unwrap();
@@ -85,14 +87,14 @@ fn a_path_that_carries_nothing_is_given_up_and_ctrl_c_ends_the_rest() {
     let mut command = command(&scratch, &["--baseline", "path,disk,cpu", "zero:1M", &url]);
     let mut program = Program::start(&mut command).unwrap();
     until("the path is not given up", || program.log().contains("baseline of the path: nothing arrived"));
-    // The way back has begun, or does now.
+    // The measurement of the return path has begun, or begins now.
     program.signal(Signal::INT);
     let status = program.wait(LIMIT).unwrap();
     let said = program.finish();
     assert_eq!(status.code(), Some(130), "{said}");
     let profile = profile(&scratch);
     let baselines = &profile["baselines"];
-    // What there is until then is told, and nothing was measured after it.
+    // Results up to the interruption are reported; nothing was measured after it.
     assert!(baselines["rtt"].as_f64().is_some_and(|rtt| rtt > 0.0), "{baselines}");
     for part in ["path", "path_back", "destination_disk", "checksum"] {
         assert!(baselines[part].is_null(), "{part}: {baselines}");
@@ -101,11 +103,11 @@ fn a_path_that_carries_nothing_is_given_up_and_ctrl_c_ends_the_rest() {
 }
 
 #[test]
-fn a_fio_that_does_not_end_is_killed() {
+fn fio_that_does_not_end_is_killed() {
     let scratch = Scratch::new().unwrap();
     let tools = scratch.directory("tools").unwrap();
     let pid = scratch.join("pid");
-    // With a child of its own, as fio has.
+    // The script has a child process, as fio does.
     let script = format!("#!/bin/sh\nsleep 1000 &\necho $$ $! > {}\nwait\n", pid.display());
     fs::write(tools.join("fio"), script).unwrap();
     fs::set_permissions(tools.join("fio"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -121,15 +123,16 @@ fn a_fio_that_does_not_end_is_killed() {
     let started = fs::read_to_string(&pid).unwrap();
     let gone = |pid: &str| {
         let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
-        // Killed, and not waited for yet by whoever it belongs to now.
+        // The process was killed, but its parent may not have reaped it yet.
         stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ")
     };
     until("fio lives on", || started.split_whitespace().all(gone));
 }
 
-/// The terminal gives Ctrl-C to all that runs there, ssh included: what the other host has measured is had all the same.
+/// The terminal sends Ctrl-C to all processes in its foreground, including ssh; the measurements of
+/// the other host are kept nevertheless.
 #[test]
-fn ctrl_c_at_a_terminal_keeps_what_ssh_measures() {
+fn ctrl_c_at_terminal_keeps_measurements_through_ssh() {
     if !peers::available(&["ssh", "sshd", "script", "setpriv"]) {
         return;
     }
@@ -144,7 +147,7 @@ fn ctrl_c_at_a_terminal_keeps_what_ssh_measures() {
     let places = ["zero:100T", &server.url_at(proxy.address(), "dev/ropewalk-null")];
     let command = command(&scratch, &[&far[..], &places].concat());
     let mut terminal = Terminal::start(&command).unwrap();
-    // Data moves: both ends are measured.
+    // Data moves, so both ends are being measured.
     proxy.wait_for(4 << 20, LIMIT).unwrap();
     terminal.interrupt().unwrap();
     let (_, said) = terminal.finish().unwrap();

@@ -1,4 +1,4 @@
-//! Buffers of transfers that run, divided among them by `ropewalk buffers`.
+//! `ropewalk buffers`, which divides a budget of buffers among running transfers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use ropewalk_tests::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Less than they ask for.
+/// Less than the transfers request.
 const BUDGET: u64 = 512 << 10;
 
 struct Killed(Child);
@@ -27,7 +27,7 @@ impl Drop for Killed {
     }
 }
 
-/// The connections that one call tells of.
+/// Returns the connections that one run reports.
 fn look(scratch: &Scratch, arguments: &[&str]) -> Vec<Value> {
     let output = Command::new(peers::ropewalk().unwrap())
         .args(["buffers", "--json", "--interval", "300ms"])
@@ -44,9 +44,10 @@ fn number(connection: &Value, field: &str) -> u64 {
     connection[field].as_u64().unwrap_or_else(|| panic!("{field} in {connection}"))
 }
 
-/// Those of our own server and client are set, within the budget, and the data goes on; another program's is left alone.
+/// The buffers of Ropewalk's server and client are set within the budget and the data keeps moving;
+/// those of another program are not changed.
 #[test]
-fn transfers_of_our_own_get_their_part_of_the_budget() {
+fn ropewalk_transfers_get_their_share_of_the_budget() {
     if !rustix::process::geteuid().is_root() {
         peers::skip("other processes' sockets are taken as root");
         return;
@@ -60,7 +61,7 @@ fn transfers_of_our_own_get_their_part_of_the_budget() {
         .spawn()
         .unwrap();
     let client = Killed(client);
-    // Another program's: this one's.
+    // A connection of another program: the test itself.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let foreign = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut sender = foreign.try_clone().unwrap();
@@ -88,14 +89,14 @@ fn transfers_of_our_own_get_their_part_of_the_budget() {
         connection["action"]["failed"].as_str().is_some_and(|why| why.contains("pidfd_getfd"))
     };
     if set.is_empty() && own.iter().any(forbidden) {
-        // As a container may have it; everything else is tested without.
+        // A container may forbid this. Everything else has been tested before.
         return peers::loudly("SKIPPED: no sockets may be taken here");
     }
     assert!(set.len() >= 3, "{decided:?}");
     assert!(others.iter().all(|connection| connection["action"]["set"].is_null()), "{others:?}");
     assert!(others.iter().any(|connection| connection["action"] == "would_set"), "{others:?}");
 
-    // The kernel has what was decided, and the streams carry on.
+    // The kernel's values are the decided ones, and the streams continue.
     let after = look(&scratch, &["--process", ours]);
     for connection in set {
         let now = after.iter().find(|now| now["cookie"] == connection["cookie"]).unwrap();
@@ -109,7 +110,8 @@ fn transfers_of_our_own_get_their_part_of_the_budget() {
     }
 }
 
-/// Server and client each divide a budget of their own among their connections, without any right over others.
+/// The server and the client each divide their own budget among their connections, without
+/// privileges over other processes.
 #[test]
 fn programs_divide_their_own_budgets() {
     let scratch = Scratch::new().unwrap();
@@ -138,7 +140,7 @@ fn programs_divide_their_own_budgets() {
         let began = Instant::now();
         loop {
             let streams = look(&scratch, &["--process", &pid, "--min-rate", "10Mbit/s"]);
-            // The kernel counts the double.
+            // The kernel counts twice the size that was set.
             let sum: u64 = streams.iter().map(|stream| number(stream, "kernel_buffer_bytes")).sum();
             if streams.len() == 3 && sum <= 2 * budget {
                 break;
@@ -148,9 +150,10 @@ fn programs_divide_their_own_budgets() {
     }
 }
 
-/// What `--watch` shows goes on until Ctrl-C: a line of JSON an interval, or a table that is written over itself.
+/// `--watch` prints until Ctrl-C: one line of JSON per interval, or a table that is redrawn in
+/// place.
 #[test]
-fn watching_goes_on_until_it_is_interrupted() {
+fn watch_runs_until_interrupted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let _connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

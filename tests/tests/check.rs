@@ -1,4 +1,4 @@
-//! `ropewalk sync` and `ropewalk check`: two trees, brought together and compared.
+//! `ropewalk sync` and `ropewalk check` synchronise and compare two trees.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn ropewalk(words: &[&str]) -> Outcome {
     process::run(&mut command, Duration::from_secs(60)).unwrap()
 }
 
-/// Code, and the lines of standard output in order.
+/// Returns the exit code and the lines of standard output, sorted.
 fn check(words: &[&str]) -> (Option<i32>, Vec<String>) {
     let output = ropewalk(&[&["check"], words].concat());
     let mut lines: Vec<String> = output.text().lines().map(str::to_owned).collect();
@@ -25,7 +25,7 @@ fn check(words: &[&str]) -> (Option<i32>, Vec<String>) {
 }
 
 #[test]
-fn check_names_what_differs_and_sync_mends_it() {
+fn check_lists_differences_and_sync_removes_them() {
     let (here, root) = (Scratch::new().unwrap(), Scratch::new().unwrap());
     let server = Setup::new(Kind::Ropewalk, root.path()).start().unwrap();
     let source = here.join("s");
@@ -38,7 +38,7 @@ fn check_names_what_differs_and_sync_mends_it() {
     fs::create_dir(source.join("empty")).unwrap();
     let (from, to) = (source.display().to_string(), server.url("t"));
     ropewalk(&["sync", &from, &to]).succeeded().unwrap();
-    // Again it goes to the same place, not into it.
+    // A second run writes to the same directory, not into a subdirectory of it.
     ropewalk(&["sync", &from, &to]).succeeded().unwrap();
     assert!(!root.join("t/s").exists());
     tree::ensure_same(&source, &root.join("t")).unwrap();
@@ -61,9 +61,9 @@ fn check_names_what_differs_and_sync_mends_it() {
     let (code, lines) = check(&[&from, &to, "--checksum"]);
     assert!(code == Some(1) && lines.contains(&format!("differs: {from}/sum")), "{lines:?}");
     assert_eq!(check(&["-q", &from, &to]), (Some(1), vec![]));
-    // It has changed nothing.
+    // `check` has changed nothing.
     assert!(root.join("t/gone").exists() && !root.join("t/d/new").exists());
-    // A file for a file.
+    // Compare single files.
     assert_eq!(check(&[&format!("{from}/same"), &format!("{to}/same")]).0, Some(0));
     assert_eq!(check(&[&format!("{from}/same"), &format!("{to}/none")]).0, Some(1));
 

@@ -1,5 +1,5 @@
-//! `kill -9` of the client and of servers at random moments, and Ctrl-C: after a rerun every byte is right, and little was moved
-//! twice.
+//! Kills clients and servers with SIGKILL at random moments and interrupts clients with Ctrl-C.
+//! After a rerun every byte must be right, and few bytes may have moved twice.
 //!
 //! `ROPEWALK_TEST_SEED` repeats a run with the moments that it printed.
 
@@ -26,10 +26,10 @@ use rustix::process::Signal;
 
 /// Large enough for a journal, and not a multiple of the block size.
 const SIZE: u64 = (80 << 20) + 12_345;
-/// The block size that both programs have unless told otherwise.
+/// The default block size of both programs.
 const BLOCK: u64 = 1 << 20;
 const RATE: u64 = 120_000_000;
-/// Kills of one file's transfer. 14 files make 56 kills.
+/// Kills per transfer of a file; 14 files make 56 kills.
 const KILLS: u64 = 4;
 const SOON: Duration = Duration::from_secs(60);
 
@@ -43,17 +43,18 @@ enum Way {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Victim {
     Client,
-    /// The server beyond the proxy: the only one, or the destination.
+    /// The server behind the proxy: the only server, or the destination of a third-party transfer.
     Server,
-    /// The other server of a third-party transfer.
+    /// The source server of a third-party transfer.
     Source,
-    /// The client, which is asked to end.
+    /// The client, which receives a signal that asks it to end.
     Told(Signal),
 }
 
-/// A transfer that was killed a moment ago may still wait for the disk, and hold the file.
+/// A transfer that was killed a moment ago may still wait for the disk and hold the lock on the
+/// file.
 #[test]
-fn a_destination_that_somebody_holds_is_waited_for() {
+fn locked_destination_is_waited_for() {
     let scratch = Scratch::new().unwrap();
     let served = scratch.directory("served").unwrap();
     files::write_random(&served.join("source"), 3 << 20, 1).unwrap();
@@ -76,9 +77,9 @@ fn a_destination_that_somebody_holds_is_waited_for() {
     files::ensure_same(&served.join("source"), &scratch.join("copy")).unwrap();
 }
 
-/// Each try brings a copy on a little: it never fails as often as `--retries` allows.
+/// Each try makes some progress, so the copy does not use up its `--retries`.
 #[test]
-fn a_path_that_breaks_again_and_again_does_not_end_a_copy() {
+fn retries_that_make_progress_are_not_counted() {
     const SIZE: u64 = 25 << 20;
     const EVERY: u64 = 3 << 20;
     for mode in [Mode::Auto, Mode::Stream] {
@@ -103,16 +104,17 @@ fn a_path_that_breaks_again_and_again_does_not_end_a_copy() {
             let before = proxy.data_connections();
             process::run(&mut command, SOON).unwrap().succeeded().unwrap();
             proxy.cut_every(0);
-            // More tries than it may have that bring nothing.
+            // More tries than `--retries` allows without progress.
             assert!(proxy.data_connections() - before > 5, "{from:?}");
             files::ensure_same(&served.join("source"), &result).unwrap();
         }
     }
 }
 
-/// What a tree copy finished before Ctrl-C, the same command does not send again, unless one of the ends was changed.
+/// Rerunning the command after Ctrl-C does not send the finished files of a tree again, unless the
+/// source or the destination has changed.
 #[test]
-fn a_tree_goes_on_where_it_was_interrupted() {
+fn interrupted_tree_copy_resumes() {
     const FILES: usize = 300;
     let scratch = Scratch::in_memory(256 << 20).unwrap();
     let served = scratch.directory("served").unwrap();
@@ -148,7 +150,7 @@ fn a_tree_goes_on_where_it_was_interrupted() {
         }
         assert_eq!(client.wait().unwrap().code(), Some(130));
         assert!((10..FILES).contains(&done), "{done} of {FILES} files were done");
-        // The first one is done; somebody has changed its copy.
+        // The first file is finished; change its copy, as another user could.
         let first: serde_json::Value = serde_json::from_str(&first.unwrap()).unwrap();
         let name = Path::new(first["source"].as_str().unwrap()).file_name().unwrap();
         fs::write(destination.join(name), "other").unwrap();
@@ -159,7 +161,7 @@ fn a_tree_goes_on_where_it_was_interrupted() {
             let name = number.to_string();
             assert_eq!(fs::read_to_string(destination.join(&name)).unwrap(), name);
         }
-        // All is done: nothing is remembered.
+        // The copy is finished, so its record of finished files is gone.
         let kept = fs::read_dir(scratch.join("ropewalk")).into_iter().flatten().flatten();
         let kept = kept.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "done"));
         assert_eq!(kept.count(), 0);
@@ -168,7 +170,7 @@ fn a_tree_goes_on_where_it_was_interrupted() {
 
 struct Series {
     scratch: Scratch,
-    /// Beyond the proxy.
+    /// The server behind the proxy.
     server: Server,
     source_server: Option<Server>,
     proxy: Proxy,
@@ -178,7 +180,7 @@ struct Series {
 }
 
 impl Series {
-    /// `direct`: both sides write past the page cache, into space that they have reserved.
+    /// With `direct`, both sides write with O_DIRECT into preallocated space.
     fn new(way: Way, mode: Mode, direct: bool) -> Self {
         let scratch = Scratch::in_memory(1 << 30).unwrap();
         let served = scratch.directory("served").unwrap();
@@ -220,7 +222,8 @@ impl Series {
         };
         files::write_random(&source, SIZE, 1).unwrap();
         let copy = Copy { limit: SOON, ..Copy::new(from, to).mode(mode) }.argument("--block-size=1MiB");
-        // Direct writes hold the receiver up: on a busy machine what waits in a socket would be more than what is allowed.
+        // Direct writes slow the receiver down. On a busy machine more data would wait in a socket
+        // than the test allows.
         let slow = ["--direct-io=always", "--tcp-buffer=128KiB"];
         let copy = if direct { slow.into_iter().fold(copy, Copy::argument) } else { copy };
         Self { scratch, server, source_server, proxy, copy, source, destination }
@@ -237,7 +240,7 @@ impl Series {
         Client::Ropewalk.start(&copy).unwrap()
     }
 
-    /// Kills what is to be killed and brings servers back.
+    /// Kills the victim and restarts servers.
     fn kill(&mut self, victim: Victim, running: &mut Program) {
         match victim {
             Victim::Client => running.kill(),
@@ -251,8 +254,9 @@ impl Series {
     }
 }
 
-/// One file whose transfer is killed [`KILLS`] times. `patient`: one client sees all the crashes of its server; otherwise each
-/// crash ends the client, too, and the command is given again.
+/// Copies one file whose transfer is killed [`KILLS`] times. If `patient`, one client survives all
+/// crashes of its server; otherwise each crash ends the client too, and the command is started
+/// again.
 fn series(way: Way, mode: Mode, victim: Victim, patient: bool) {
     series_of(way, mode, victim, patient, false);
 }
@@ -268,11 +272,12 @@ fn series_of(way: Way, mode: Mode, victim: Victim, patient: bool, direct: bool) 
     let mut running = series.start(patient);
     let mut moments = Vec::new();
     for kill in 0..KILLS {
-        // One moment in each part of the file, so that the crashes add up.
+        // One moment in each chunk of the file, so that the crashes add up.
         let part = SIZE / (KILLS + 1);
         let mut moment = kill * part + random.below(part) + 1;
         if let Victim::Told(_) = victim {
-            // Not before this run moves data: who has just begun does not know yet how to end.
+            // Wait until this run moves data: a client that has just started does not handle the
+            // signal yet.
             moment = moment.max(series.proxy.moved() + BLOCK);
         }
         moments.push(moment);
@@ -281,12 +286,12 @@ fn series_of(way: Way, mode: Mode, victim: Victim, patient: bool, direct: bool) 
         }
         series.kill(victim, &mut running);
         if !patient {
-            // It may take the client a moment to see that its server is gone.
+            // The client may need a moment to notice that its server is gone.
             if victim != Victim::Client {
                 let status = running.wait(SOON).unwrap();
                 assert!(!status.success(), "{name}, moments {moments:?}: {}", running.log());
                 if let Victim::Told(_) = victim {
-                    // It ended in order, and said that it did.
+                    // It ended in an orderly way and reported so.
                     assert_eq!(status.code(), Some(130), "{name}, moments {moments:?}: {}", running.log());
                 }
             }
@@ -307,7 +312,8 @@ fn series_of(way: Way, mode: Mode, victim: Victim, patient: bool, direct: bool) 
         assert_eq!(bytes + resumed, SIZE, "{name}: {}", summary.value());
         assert!(resumed > 0, "{name}: nothing was resumed: {}", summary.value());
     }
-    // What was in no block that had arrived, and what was between the proxy and the receiver's memory.
+    // Bytes that may move twice: those in incomplete blocks, and those between the proxy and the
+    // receiver's memory.
     let allowed = KILLS * streams * (BLOCK + 2 * CHUNK as u64);
     let headers = 17 * (SIZE / BLOCK + 2 + KILLS * streams * 2);
     let again = series.proxy.moved().saturating_sub(SIZE + headers);
@@ -327,7 +333,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Part files and journals that are still there.
+/// Returns the remaining part files and journals.
 fn leftovers(scratch: &Scratch) -> Vec<PathBuf> {
     fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).unwrap().flatten() {
@@ -349,32 +355,32 @@ fn both_modes(way: Way, victim: Victim, patient: bool) {
     }
     series(way, Mode::Stream, victim, patient);
     series(way, Mode::Extended(4), victim, patient);
-    // Whatever a killed client left running on a server ends by itself.
+    // Server processes that a killed client left running end by themselves.
     thread::yield_now();
 }
 
 #[test]
-fn get_client_killed() {
+fn get_when_client_is_killed_resumes() {
     both_modes(Way::Get, Victim::Client, false);
 }
 
 #[test]
-fn put_client_killed() {
+fn put_when_client_is_killed_resumes() {
     both_modes(Way::Put, Victim::Client, false);
 }
 
 #[test]
-fn get_interrupted() {
+fn get_when_interrupted_resumes() {
     both_modes(Way::Get, Victim::Told(Signal::INT), false);
 }
 
 #[test]
-fn put_interrupted() {
+fn put_when_interrupted_resumes() {
     both_modes(Way::Put, Victim::Told(Signal::INT), false);
 }
 
 #[test]
-fn direct_writes_and_third_party_terminated() {
+fn direct_and_third_party_when_terminated_resume() {
     if !peers::available(&["setpriv"]) {
         return;
     }
@@ -384,23 +390,24 @@ fn direct_writes_and_third_party_terminated() {
 }
 
 #[test]
-fn get_server_killed() {
+fn get_when_server_is_killed_resumes() {
     both_modes(Way::Get, Victim::Server, false);
 }
 
 #[test]
-fn put_server_killed() {
+fn put_when_server_is_killed_resumes() {
     both_modes(Way::Put, Victim::Server, false);
 }
 
 #[test]
-fn put_server_killed_under_a_patient_client() {
+fn put_when_server_is_killed_survives_in_one_client() {
     both_modes(Way::Put, Victim::Server, true);
 }
 
-/// Sessions that work on one file see it together, and ask together what has arrived.
+/// All sessions that work on one file notice the crash together and query together which ranges
+/// have arrived.
 #[test]
-fn a_crash_is_one_try_however_many_sessions_break() {
+fn server_crash_counts_as_one_try_for_all_sessions() {
     if !peers::available(&["setpriv"]) {
         return;
     }
@@ -426,7 +433,7 @@ fn a_crash_is_one_try_however_many_sessions_break() {
 }
 
 #[test]
-fn direct_writes_killed() {
+fn direct_writes_when_killed_resume() {
     if !peers::available(&["setpriv"]) {
         return;
     }
@@ -435,12 +442,12 @@ fn direct_writes_killed() {
 }
 
 #[test]
-fn third_party_client_killed() {
+fn third_party_when_client_is_killed_resumes() {
     both_modes(Way::ThirdParty, Victim::Client, false);
 }
 
 #[test]
-fn third_party_servers_killed() {
+fn third_party_when_servers_are_killed_resumes() {
     if !peers::available(&["setpriv"]) {
         return;
     }
@@ -448,9 +455,10 @@ fn third_party_servers_killed() {
     series(Way::ThirdParty, Mode::Extended(4), Victim::Source, false);
 }
 
-/// In the midst of a tree that is removed, one by one at a server that has no command for it.
+/// A signal interrupts the removal of a tree, file by file at a server without a command that
+/// removes trees.
 #[test]
-fn a_tree_is_left_at_a_signal() {
+fn removal_of_tree_when_signalled_stops() {
     if !peers::available(&["vsftpd"]) {
         return;
     }
@@ -461,7 +469,7 @@ fn a_tree_is_left_at_a_signal() {
     let proxy = Proxy::start(server.address()).unwrap();
     proxy.delay_lines(Duration::from_millis(5));
     for signal in [Signal::INT, Signal::TERM] {
-        // Each has a tree of its own: the server may still work on what the one before has asked for.
+        // Each signal gets its own tree: the server may still execute commands of the previous run.
         let name = format!("tree{}", signal.as_raw());
         let tree = scratch.directory(format!("served/{name}")).unwrap();
         for n in 0..FILES {

@@ -1,4 +1,5 @@
-//! Data connections bound to their session by one-time keys: our client with our servers, where DCAU is not wanted.
+//! Data connections bound to their session by one-time keys: Ropewalk's client with Ropewalk's
+//! servers, without DCAU.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -11,7 +12,7 @@ use ropewalk_tests::sites::data_keys::{REQUIRED, Site, WITHOUT};
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
-fn everything_goes_over_bound_connections() {
+fn transfers_and_listings_use_bound_connections() {
     let site = Site::new();
     let (_server, url) = site.serve("root", REQUIRED);
     for options in [&["-p", "4"][..], &["-p", "1"], &["--mode", "stream"], &["--no-delegate", "-p", "4"]] {
@@ -22,7 +23,7 @@ fn everything_goes_over_bound_connections() {
         fs::remove_file(site.path("root/there")).unwrap();
         fs::remove_file(site.path("back")).unwrap();
     }
-    // Listings too, and many small files over connections that are used again.
+    // Listings too, and many small files over reused connections.
     for options in [&["-r"][..], &["-r", "--mode", "stream"]] {
         site.cp(options, "tree/", &format!("{url}/tree/")).succeeded().unwrap();
         assert!(site.tree_is_whole("root/tree"), "{options:?}");
@@ -34,7 +35,7 @@ fn everything_goes_over_bound_connections() {
 }
 
 #[test]
-fn the_dialogue_is_shown_without_the_secret() {
+fn dialogue_is_shown_without_secret() {
     let site = Site::new();
     let (server, url) = site.serve("root", REQUIRED);
     let shown = site.cp(&["--debug"], "source", &format!("{url}/there")).succeeded().unwrap().errors();
@@ -46,7 +47,7 @@ fn the_dialogue_is_shown_without_the_secret() {
 }
 
 #[test]
-fn between_two_servers_both_get_the_key_or_none() {
+fn third_party_uses_key_if_both_servers_support_it() {
     let site = Site::new();
     let (_one, one) = site.serve("one", REQUIRED);
     let (_other, other) = site.serve("other", REQUIRED);
@@ -64,14 +65,14 @@ fn between_two_servers_both_get_the_key_or_none() {
     let required = &["--require-data-authentication", "--retries", "0"][..];
     site.cp(required, &format!("{one}/a"), &format!("{other}/b")).succeeded().unwrap();
     assert!(site.is_whole("other/b"));
-    // With one that does not know keys there is none; and who wants one says so.
+    // With a server without data keys, no key is used, and a server that requires one refuses.
     fs::copy(site.path("source"), site.path("old/a")).unwrap();
     site.cp(&[], &format!("{old}/a"), &format!("{open}/b")).succeeded().unwrap();
     assert!(site.is_whole("open/b"));
     let text =
         site.cp(&["--retries", "0"], &format!("{old}/a"), &format!("{one}/b")).failed().unwrap().errors();
     assert!(text.contains("521") && text.contains("SITE DATAKEY"), "{text}");
-    // So does a client that wants one, before any data.
+    // A client that requires a key fails too, before any data.
     fs::copy(site.path("source"), site.path("open/a")).unwrap();
     for (from, to) in [(&old, &open), (&open, &old)] {
         let text = site.cp(required, &format!("{from}/a"), &format!("{to}/c")).failed().unwrap().errors();
@@ -81,7 +82,7 @@ fn between_two_servers_both_get_the_key_or_none() {
 }
 
 #[test]
-fn within_tls_data_in_clear_is_bound() {
+fn clear_data_within_tls_is_bound() {
     let site = Site::new();
     let ((_one, one), (_other, other)) = (site.serve_tls("one"), site.serve_tls("other"));
     let clear = |options: &[&'static str]| {
@@ -100,7 +101,7 @@ fn within_tls_data_in_clear_is_bound() {
             fs::remove_file(site.path(name)).unwrap();
         }
     }
-    // Who knows no keys gets data with PROT P, and none without.
+    // A client without data keys can transfer data with PROT P only.
     if !peers::available(&["curl"]) {
         return;
     }

@@ -1,4 +1,5 @@
-//! `ropewalk doctor` with the kernel's real settings, in network namespaces of their own: the machine's stay as they are.
+//! `ropewalk doctor` with real kernel settings, in separate network namespaces, so that the
+//! machine's own settings do not change.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,8 @@ use ropewalk_tests::scratch::Scratch;
 
 const LINK: &str = "--rate 10Gbit/s --rtt 80ms";
 
-/// Runs a script in a new network namespace; `$doctor` is the command, whose old values are kept in `state`.
+/// Runs a script in a new network namespace. `$doctor` is the command, which keeps the old values
+/// in `state`.
 fn in_namespace(state: &Path, script: &str) -> Result<Output> {
     let binary = peers::ropewalk()?;
     let mut command = process::command("unshare");
@@ -35,7 +37,7 @@ fn setting(name: &str) -> String {
 }
 
 #[test]
-fn settings_are_applied_and_brought_back_exactly() {
+fn apply_and_revert_restore_settings_exactly() {
     if !can_test() {
         return;
     }
@@ -59,7 +61,7 @@ fn settings_are_applied_and_brought_back_exactly() {
 }
 
 #[test]
-fn where_nothing_was_saved_nothing_is_made() {
+fn revert_without_saved_values_creates_nothing() {
     let scratch = Scratch::new().unwrap();
     let state = scratch.join("none/state");
     let mut command = peers::ropewalk_command().unwrap();
@@ -73,13 +75,14 @@ fn where_nothing_was_saved_nothing_is_made() {
 }
 
 #[test]
-fn a_crash_half_way_is_brought_back() {
+fn revert_after_crash_restores_settings() {
     if !can_test() {
         return;
     }
     let scratch = Scratch::new().unwrap();
     let state = scratch.join("state");
-    // What a killed doctor leaves: the file of the old values, still saying `applying`, and some settings written.
+    // The state after doctor was killed: the file of old values still says `applying`, and some
+    // settings have been written.
     let script = format!(
         "cd /proc/sys/net/ipv4; echo '4096 100000 222222' > tcp_rmem; echo '4096 16384 333333' > tcp_wmem
          $doctor {LINK} --apply --yes > /dev/null
@@ -103,7 +106,7 @@ fn a_crash_half_way_is_brought_back() {
 }
 
 #[test]
-fn each_check_says_what_was_found_and_wanted_and_why() {
+fn checks_report_found_and_wanted_values_and_reason() {
     if !can_test() {
         return;
     }
@@ -122,7 +125,7 @@ fn each_check_says_what_was_found_and_wanted_and_why() {
 }
 
 #[test]
-fn nothing_is_changed_unasked() {
+fn doctor_without_apply_changes_nothing() {
     if !can_test() {
         return;
     }

@@ -1,5 +1,5 @@
-//! `ropewalk doctor --apply --verify`: settings on trial, kept or brought back, also by whoever comes after a crash. With the
-//! kernel's real settings, in network namespaces of their own.
+//! `ropewalk doctor --apply --verify`: settings on trial are kept or reverted, also by the next run
+//! after a crash. Uses real kernel settings in separate network namespaces.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,9 +12,9 @@ use ropewalk_tests::process;
 use ropewalk_tests::scratch::Scratch;
 use serde_json::Value;
 
-/// What the tests make of a namespace's settings, and what is brought back.
+/// The setting in the namespace before the trial, which is restored.
 const OLD: &str = "4096 100000 222222";
-/// What doctor makes of it.
+/// The value that doctor sets.
 const NEW: &str = "4096 100000 134217728";
 
 fn can_test(tun: bool) -> bool {
@@ -27,8 +27,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a script in a new network namespace, where a server listens at port 2811. In it: `trial PLACES...` runs doctor in the background, `until_is VALUE` waits
-/// until `tcp_rmem` is that while doctor runs, and `look` shows what is left.
+/// Runs a script in a new network namespace in which a server listens on port 2811. The script can
+/// use `trial PLACES...`, which runs doctor in the background, `until_is VALUE`, which waits until
+/// `tcp_rmem` has this value while doctor runs, and `look`, which shows the final state.
 fn in_namespace(state: &Path, script: &str) -> Output {
     let binary = peers::ropewalk().unwrap();
     let mut command = process::command("unshare");
@@ -68,11 +69,11 @@ fn in_namespace(state: &Path, script: &str) -> Output {
 }
 
 const NOWHERE: &str = "ftp://127.0.0.1:2811/dev/ropewalk-null";
-/// Takes some tenths of a second.
+/// The transfer takes some tenths of a second.
 const PLACES: &str = "zero:500M ftp://127.0.0.1:2811/dev/ropewalk-null";
 
 #[test]
-fn a_killed_trial_is_brought_back_from_each_of_its_moments() {
+fn trial_killed_at_any_moment_is_reverted() {
     if !can_test(false) {
         return;
     }
@@ -96,7 +97,7 @@ fn a_killed_trial_is_brought_back_from_each_of_its_moments() {
         );
         let output = in_namespace(&scratch.join("state"), &script);
         let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-        // Until it is brought back nothing else is changed.
+        // Doctor changes nothing else until the trial has been reverted.
         assert_eq!(
             said,
             format!("exit 1 exit 1 exit 0 {OLD} 0"),
@@ -107,7 +108,7 @@ fn a_killed_trial_is_brought_back_from_each_of_its_moments() {
 }
 
 #[test]
-fn before_the_trial_there_is_nothing_to_bring_back() {
+fn revert_before_trial_has_nothing_to_restore() {
     if !can_test(false) {
         return;
     }
@@ -122,7 +123,7 @@ fn before_the_trial_there_is_nothing_to_bring_back() {
 }
 
 #[test]
-fn ctrl_c_brings_back_and_says_so() {
+fn ctrl_c_reverts_and_reports_it() {
     if !can_test(false) {
         return;
     }
@@ -136,7 +137,7 @@ fn ctrl_c_brings_back_and_says_so() {
 }
 
 #[test]
-fn a_transfer_that_fails_with_the_new_settings_brings_back_the_old() {
+fn transfer_failure_with_new_settings_reverts() {
     if !can_test(false) {
         return;
     }
@@ -153,7 +154,7 @@ fn a_transfer_that_fails_with_the_new_settings_brings_back_the_old() {
     assert!(said.starts_with(&format!("exit 4\n{OLD} 0\n")), "{said}");
     assert!(said.contains("the transfer failed with the new settings"), "{said}");
     assert!(said.contains("the old settings are back"), "{said}");
-    // As it is it fails, too: nothing is tried at all.
+    // The transfer fails with the old settings too, so nothing is tried.
     let script = format!("trial '{}' {NOWHERE}; wait $pid; echo exit $?; look; cat $err", source.display());
     let said = text(&in_namespace(&scratch.join("state"), &script).stdout);
     assert!(
@@ -163,7 +164,7 @@ fn a_transfer_that_fails_with_the_new_settings_brings_back_the_old() {
 }
 
 #[test]
-fn what_somebody_else_sets_meanwhile_is_left_alone() {
+fn setting_changed_by_others_during_trial_is_kept() {
     if !can_test(false) {
         return;
     }
@@ -180,9 +181,9 @@ fn what_somebody_else_sets_meanwhile_is_left_alone() {
     assert!(said.ends_with(&format!("exit 1\n{OLD} 0\n")), "{said}");
 }
 
-/// What came of it and what is set agree, however the transfers went.
+/// The reported result and the active settings agree, whatever the transfers measured.
 #[test]
-fn what_is_said_is_what_is_set() {
+fn reported_result_matches_settings() {
     if !can_test(false) {
         return;
     }
@@ -205,7 +206,7 @@ fn what_is_said_is_what_is_set() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     let scratch = Scratch::new().unwrap();
     let refused = |words: &str, why: &str| {
         let mut command = Command::new(peers::ropewalk().unwrap());
@@ -226,8 +227,8 @@ fn what_makes_no_sense_is_refused() {
     assert!(!scratch.join("state").exists());
 }
 
-/// What `doctor` says in the lab on `left`, whose receive buffers and those of the sender on `right` are limited so; and
-/// `left`'s tcp_rmem afterwards.
+/// Runs `doctor` in the lab on `left`, with these limits of `left`'s receive buffers and `right`'s
+/// send buffers. Returns its output and `left`'s `tcp_rmem` afterwards.
 fn in_lab(rmem: &str, wmem: &str) -> (Value, String) {
     let scratch = Scratch::new().unwrap();
     let scenario = format!(
@@ -298,7 +299,7 @@ fn settings_that_help_are_kept() {
 }
 
 #[test]
-fn where_the_other_end_is_too_small_it_says_so() {
+fn limit_at_other_end_is_reported() {
     if !can_test(true) {
         return;
     }
@@ -311,6 +312,6 @@ fn where_the_other_end_is_too_small_it_says_so() {
         "{report}"
     );
     let kept = report["verified"]["kept"].as_bool().unwrap();
-    // A matter of luck, which is small.
+    // Depends on chance, which has little influence here.
     assert_eq!(rmem.trim_end().ends_with("\t16777216"), kept, "{rmem}");
 }

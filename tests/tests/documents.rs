@@ -1,4 +1,4 @@
-//! What documents say of the tests.
+//! Checks the statements of the documents about tests, set-up, and settings.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::{peers, process};
 
-/// Each row of the table of bad input in docs/evaluation/security.md names tests, and they are there.
+/// Each row of the table of bad input in docs/evaluation/security.md names tests that exist.
 #[test]
-fn tests_that_the_table_of_bad_input_names() {
+fn table_of_bad_input_names_existing_tests() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let text = fs::read_to_string(root.join("docs/evaluation/security.md")).unwrap();
     let (_, table) = text.split_once("\n## Bad input\n").unwrap();
@@ -44,9 +44,10 @@ fn tests_that_the_table_of_bad_input_names() {
     assert!(rows > 60 && named > rows, "{rows} rows name {named} tests");
 }
 
-/// As it is printed in docs/server.md, a small site is set up, and `ropewalk serve --check` has nothing to say.
+/// The small site of docs/server.md can be set up with the printed commands, and `ropewalk serve
+/// --check` reports nothing.
 #[test]
-fn a_small_site_is_set_up_as_the_document_says() {
+fn small_site_of_the_document_passes_check() {
     if !rustix::process::geteuid().is_root() && peers::skip("only root can set up a server") {
         return;
     }
@@ -65,7 +66,7 @@ fn a_small_site_is_set_up_as_the_document_says() {
 
     let scratch = Scratch::new().unwrap();
     fs::write(scratch.join("server.toml"), settings).unwrap();
-    // Where this writes is this process's own, and goes with it.
+    // The script writes to a file system of this process alone, which is removed with it.
     let mut script = String::from(
         "set -e; cd \"$1\"; mkdir own; mount -t tmpfs none own\n\
          for place in etc srv var; do\n\
@@ -75,7 +76,7 @@ fn a_small_site_is_set_up_as_the_document_says() {
          rm -rf /etc/ropewalk /srv/ropewalk /var/log/ropewalk; mkdir /etc/ropewalk; cp server.toml /etc/ropewalk/\n",
     );
     for command in commands {
-        // It reads the new password.
+        // The command reads the new password.
         let answer = if command.starts_with("ropewalk passwd") { "echo secret | " } else { "" };
         script.push_str(&format!("{answer}{command}\n"));
     }
@@ -90,9 +91,10 @@ fn a_small_site_is_set_up_as_the_document_says() {
     assert!(problems.is_empty(), "{said}");
 }
 
-/// docs/settings.md is made of the comments in the configuration's source; `UPDATE_SNAPSHOTS=1` writes it anew.
+/// docs/settings.md is generated from the comments in the source of the configuration;
+/// `UPDATE_SNAPSHOTS=1` rewrites it.
 #[test]
-fn settings_are_all_described() {
+fn settings_document_is_current() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let source = |file: &str| fs::read_to_string(root.join("crates/server/src/config").join(file)).unwrap();
     let mut text = String::from(
@@ -105,7 +107,7 @@ fn settings_are_all_described() {
         let found = fields(&source(file), name);
         assert!(!found.is_empty(), "{file} has no fields of {name}");
         for (field, comment) in found {
-            // Those of the whole configuration that are sections of their own.
+            // Fields of the whole configuration that have sections of their own.
             if *name == "Config"
                 && SECTIONS.iter().any(|(_, _, section)| section.contains(&format!("[{field}")))
             {
@@ -149,7 +151,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("testing.rs", "Testing", "`[testing]`"),
 ];
 
-/// The public fields of a struct that a file can set, with their comments in one line each.
+/// Returns the public fields of a struct that a file can set, each with its comment on one line.
 fn fields(source: &str, name: &str) -> Vec<(String, String)> {
     let (_, rest) = source.split_once(&format!("pub struct {name} {{\n")).unwrap();
     let (body, _) = rest.split_once("\n}\n").unwrap();

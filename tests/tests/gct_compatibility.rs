@@ -1,4 +1,5 @@
-//! What GCT's users are used to: older kinds of proxies, passphrases, and the variables of the environment.
+//! Features that GCT's users rely on: older kinds of proxies, passphrases, and environment
+//! variables.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -16,7 +17,7 @@ use ropewalk_tests::grid::{LIMIT, Site, account, serve};
 use ropewalk_tests::peers;
 use ropewalk_tests::process::{self, run};
 
-/// What a copy of a file says; `None` when it worked.
+/// Returns the messages of a copy of a file; `None` if it succeeded.
 fn copied(mut command: Command, url: &str, to: &Path) -> Option<String> {
     let _ = fs::remove_file(to);
     let outcome = run(command.args([url, &format!("file://{}", to.display())]), LIMIT).unwrap();
@@ -25,17 +26,18 @@ fn copied(mut command: Command, url: &str, to: &Path) -> Option<String> {
     failed
 }
 
-/// GCT 6.2 with OpenSSL 3 takes proxies of RFC 3820 and of the drafts; legacy ones (GT2) only below certificates without key
-/// usage (OpenSSL wants leave to sign certificates there), on control and on data connections. Ours takes them all.
+/// GCT 6.2 with OpenSSL 3 accepts proxies of RFC 3820 and of its drafts. It accepts legacy proxies
+/// (GT2) only below certificates without key usage, because OpenSSL requires the permission to sign
+/// certificates there, on control and on data connections. Ropewalk accepts all of them.
 #[test]
-fn older_kinds_of_proxies() {
+fn older_proxy_types_are_accepted() {
     if !peers::available(&["globus-gridftp-server", "globus-url-copy", "grid-proxy-init", "openssl"]) {
         return;
     }
     let site = Site::new().unwrap();
     let (ours, gct) = (site.serve("", &[]).unwrap(), site.gct(&[]).unwrap());
     fs::write(site.path("root/file"), "hello").unwrap();
-    // The same person with a certificate that says nothing of its use.
+    // A certificate of the same subject without key usage.
     let openssl = |words: &str| {
         let mut command = process::command("openssl");
         run(command.args(words.split(' ')).current_dir(site.path("")), LIMIT).unwrap().succeeded().unwrap();
@@ -69,7 +71,8 @@ fn older_kinds_of_proxies() {
             let mut guc = process::command("globus-url-copy");
             site.environment(&mut guc);
             if !gct_takes {
-                // It would not believe the server, which shows a proxy of this one on data connections.
+                // The client would not accept the server, which presents a proxy of this proxy on
+                // data connections.
                 guc.arg("-nodcau");
             }
             let mut cp = site.command().unwrap();
@@ -83,7 +86,7 @@ fn older_kinds_of_proxies() {
     }
 }
 
-/// Runs our program at a terminal of its own, where somebody types `typed`.
+/// Runs Ropewalk at its own terminal, at which `typed` is entered.
 fn at_terminal(site: &Site, arguments: &str, typed: &str) -> (bool, String) {
     let program = peers::ropewalk().unwrap();
     let mut command = process::command("script");
@@ -100,7 +103,7 @@ fn at_terminal(site: &Site, arguments: &str, typed: &str) -> (bool, String) {
 }
 
 #[test]
-fn passphrases() {
+fn passphrases_are_asked_for() {
     if !peers::available(&["script", "setsid"]) {
         return;
     }
@@ -115,7 +118,7 @@ fn passphrases() {
     let (well, text) = at_terminal(&site, init, "wrong\nsecret\n");
     assert!(well && text.contains("is wrong") && text.contains("CN=Ada"), "{text}");
     assert_eq!(mode("adaproxy"), 0o600);
-    // Different ones, too short ones, and an authority.
+    // Passphrases that differ, are too short, and of an authority.
     let (well, text) =
         at_terminal(&site, "ca user Bob --encrypt --cert b.pem --key bk.pem", "secret\nother\n");
     assert!(!well && text.contains("are not the same"), "{text}");
@@ -128,7 +131,8 @@ fn passphrases() {
         at_terminal(&site, "ca host --ca sealed --cert h.pem --key hk.pem h.example.org", "secret\n");
     assert!(well && text.contains("CN=h.example.org"), "{text}");
 
-    // A transfer with the long-lived certificate itself asks before it begins; standard input may be the data.
+    // A transfer with the long-lived certificate itself asks for the passphrase before it begins,
+    // because standard input may be the data.
     let server = site.serve("", &[]).unwrap();
     fs::write(site.path("root/file"), "hello").unwrap();
     fs::create_dir_all(site.path("home/.globus")).unwrap();
@@ -151,7 +155,7 @@ fn passphrases() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert_eq!(fs::read(site.path("got")).unwrap(), b"hello");
 
-    // Without a terminal there is nobody to ask.
+    // Without a terminal the client cannot ask.
     for words in [&words, init] {
         let mut command = process::command("setsid");
         site.environment(&mut command);
@@ -180,9 +184,10 @@ fn initiator(identity: &Identity, host: &str) -> Initiator {
     Initiator::new(identity, options).unwrap()
 }
 
-/// `X509_VHOST_CRED_DIR`, `GLOBUS_GFS_EXTRA_CA_CERTS`, `GSI_AUTHZ_CONF` and `GLOBUS_GSSAPI_*` at the server.
+/// `X509_VHOST_CRED_DIR`, `GLOBUS_GFS_EXTRA_CA_CERTS`, `GSI_AUTHZ_CONF`, and `GLOBUS_GSSAPI_*` at
+/// the server.
 #[test]
-fn the_servers_environment() {
+fn server_environment_variables_are_honoured() {
     let (site, elsewhere) = (Site::new().unwrap(), Site::named("/O=Elsewhere").unwrap());
     let authority = Ca::open(&site.path("ropewalk-ca"), &mut |_| None).unwrap();
     for host in ["data.example.org", "*.other.example.org"] {
@@ -221,7 +226,7 @@ fn the_servers_environment() {
     control.log_in();
     drop(server);
 
-    // A directory without a key in it, and one that is not there.
+    // A directory without a key, and a directory that does not exist.
     fs::remove_file(site.path("vhosts/data.example.org/hostkey.pem")).unwrap();
     let error = site.serve("", &environment[..1]).err().unwrap().to_string();
     assert!(error.contains("has 0 files whose name ends with key.pem"), "{error}");
@@ -230,16 +235,16 @@ fn the_servers_environment() {
     assert!(error.contains("X509_VHOST_CRED_DIR") && error.contains("nowhere"), "{error}");
 }
 
-/// `X509_USER_CERT`, `X509_USER_KEY`, `X509_CERT_DIR`, `GRIDMAP`, `GRIDMAPDIR`, at the server and at the client, and
-/// `GLOBUS_IGNORE_CRED_PERMS`.
+/// `X509_USER_CERT`, `X509_USER_KEY`, `X509_CERT_DIR`, `GRIDMAP`, `GRIDMAPDIR`, at the server and
+/// at the client, and `GLOBUS_IGNORE_CRED_PERMS`.
 #[test]
-fn places_of_credentials_and_maps() {
+fn credential_and_map_variables_are_honoured() {
     let site = Site::new().unwrap();
     fs::create_dir(site.path("pool")).unwrap();
     fs::write(site.path("pool/grid001"), "").unwrap();
     fs::write(site.path("poolmap"), ca::gridmap_line(&site.identity(), &[".grid"])).unwrap();
     fs::write(site.path("root/file"), "hello").unwrap();
-    // Nothing of it in the configuration.
+    // The configuration contains none of these paths.
     fs::write(site.path("server.toml"), "[gsi]\nrequired = true\n[identity]\nmapped = false\n").unwrap();
     let mut command = site.command().unwrap();
     command.args(["serve", "--config", "server.toml", "--listen", "127.0.0.1:0", "--root", "root"]);
@@ -275,9 +280,9 @@ fn places_of_credentials_and_maps() {
     assert!(text.contains("there is no directory nowhere"), "{text}");
 }
 
-/// What `ropewalk ca revoke` does is seen at once.
+/// `ropewalk ca revoke` takes effect at once.
 #[test]
-fn revocation() {
+fn revocation_takes_effect_at_once() {
     let site = Site::new().unwrap();
     let server = serve(&site.path(""), "", &[]).unwrap();
     fs::write(site.path("root/file"), "hello").unwrap();
@@ -294,7 +299,7 @@ fn revocation() {
         text.contains("530") && text.contains("CN=Test User") && text.contains("was revoked by"),
         "{text}"
     );
-    // A new proxy of it is no better.
+    // A new proxy of the revoked certificate is refused as well.
     let user =
         Credential::load_pair(&site.path("usercert.pem"), &site.path("userkey.pem"), &mut |_| None).unwrap();
     proxy_file::init(&user, &site.path("proxy"), 2048, &Default::default()).unwrap();

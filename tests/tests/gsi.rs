@@ -1,5 +1,5 @@
-//! gsiftp:// with certificates: our client with globus-gridftp-server and with our own server, on an authority that
-//! `ropewalk ca` made.
+//! gsiftp:// with certificates of an authority made by `ropewalk ca`: Ropewalk's client with
+//! globus-gridftp-server and with Ropewalk's server.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -9,13 +9,13 @@ use std::net::{SocketAddr, TcpListener};
 use ropewalk_tests::grid::Site;
 use ropewalk_tests::peers;
 
-/// There and back again, with these options.
+/// Uploads and downloads a file with these options.
 fn round(site: &Site, url: &str, options: &[&str]) {
     let content = site.content().unwrap();
     site.cp(options, "source", &format!("{url}/there")).unwrap().succeeded().unwrap();
     assert!(fs::read(site.path("root/there")).unwrap() == content, "{url} {options:?}");
     let got = site.cp(options, &format!("{url}/there"), "back").unwrap().succeeded().unwrap().errors();
-    // Nor was there another way than the one that was wanted.
+    // The client did not fall back to another method either.
     assert!(!got.contains("warning"), "{url} {options:?}: {got}");
     assert!(fs::read(site.path("back")).unwrap() == content, "{url} {options:?}");
     fs::remove_file(site.path("root/there")).unwrap();
@@ -29,7 +29,7 @@ fn rounds(site: &Site, url: &str) {
     round(site, url, &["--mode", "stream"]);
     round(site, url, &["--mode", "stream", "--data-protection", "safe"]);
     round(site, url, &["--no-dcau"]);
-    // Many small files over connections that are used again.
+    // Many small files over reused connections.
     for n in 0..40 {
         fs::create_dir_all(site.path("tree/below")).unwrap();
         fs::write(site.path(&format!("tree/below/{n}")), vec![n; usize::from(n) * 321]).unwrap();
@@ -48,12 +48,12 @@ fn rounds(site: &Site, url: &str) {
 }
 
 #[test]
-fn with_our_own_server() {
+fn client_with_ropewalk_server_transfers() {
     let site = Site::new().unwrap();
     let server = site.serve("", &[]).unwrap();
     let url = &server.url;
     rounds(&site, url);
-    // A server that is somebody else.
+    // A server with another identity than the expected one.
     let text = site
         .cp(&["--retries", "0", "--server-subject", "/O=Grid/CN=Other"], &format!("{url}/x"), "y")
         .unwrap()
@@ -64,7 +64,7 @@ fn with_our_own_server() {
 }
 
 #[test]
-fn with_gcts_server() {
+fn client_with_gct_server_transfers() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -74,7 +74,7 @@ fn with_gcts_server() {
 }
 
 #[test]
-fn between_two_servers() {
+fn third_party_transfers_between_both_servers() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -94,7 +94,7 @@ fn between_two_servers() {
 }
 
 #[test]
-fn without_a_credential_it_says_what_to_do() {
+fn client_without_credential_names_remedy() {
     let site = Site::new().unwrap();
     let server = site.serve("", &[]).unwrap();
     let url = &server.url;
@@ -111,7 +111,7 @@ fn without_a_credential_it_says_what_to_do() {
 }
 
 #[test]
-fn a_server_without_auth_gets_nothing() {
+fn gsi_server_without_auth_gets_no_login() {
     let site = Site::new().unwrap();
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let url = format!("gsiftp://localhost:{}/x", listener.local_addr().unwrap().port());

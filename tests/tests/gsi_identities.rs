@@ -1,5 +1,5 @@
-//! Third-party transfers between servers to which the client logs in as different people, of authorities that know nothing
-//! of each other.
+//! Third-party transfers between servers of authorities that do not know each other, where the
+//! client logs in with a different identity at each.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -31,7 +31,8 @@ impl World {
         command
     }
 
-    /// From the one's server to the other's and back to the one's, with our client under its own name and as GCT's.
+    /// Copies a file from the first server to the second and back, with `ropewalk cp` and with
+    /// Ropewalk's globus-url-copy.
     fn copies(&self, from: &Served, to: &Served, options: &[&str], gct_options: &[&str]) {
         let content = self.one.content().unwrap();
         fs::write(self.one.path("root/a"), &content).unwrap();
@@ -58,13 +59,13 @@ impl World {
 }
 
 #[test]
-fn between_two_of_our_servers() {
+fn third_party_between_ropewalk_servers_with_two_identities() {
     let world = World::new();
     let (one, other) = (world.one.serve("", &[]).unwrap(), world.other.serve("", &[]).unwrap());
     world.copies(&one, &other, &[], &[]);
     world.copies(&one, &other, &["-p", "3", "--data-protection", "private"], &["-p", "2", "-dcpriv"]);
     world.copies(&one, &other, &["--data-credential", "auto"], &["-data-cred", "auto"]);
-    // A person's own credential, which neither server's authority knows.
+    // A credential of the user that neither server's authority has signed.
     let third = world.client.path("proxy").display().to_string();
     world.copies(&one, &other, &["--data-credential", &third], &["-data-cred", &third]);
     // Many files, with listings on the same sessions between them.
@@ -82,14 +83,14 @@ fn between_two_of_our_servers() {
         let got = fs::read(world.other.path(&format!("root/tree/below/{n}"))).unwrap();
         assert_eq!(got, vec![n; usize::from(n) * 777]);
     }
-    // With one of the two everywhere, the other server does not know who it is.
+    // With one of the two credentials at both servers, the other server does not know the user.
     let words = ["cp", "-q", "--retries", "0", "--credential", &source, &from, &to, "-r"];
     let text = run(&mut world.command(&words), LIMIT).unwrap().failed().unwrap().errors();
     assert!(text.contains("OU=one/CN=Ropewalk CA") && text.contains("is not in"), "{text}");
 }
 
 #[test]
-fn between_ours_and_gcts() {
+fn third_party_between_ropewalk_and_gct_with_two_identities() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -103,9 +104,11 @@ fn between_ours_and_gcts() {
     world.copies(&one, &other, &["--data-credential", &third], &["-data-cred", "auto"]);
 }
 
-/// Servers without DCSC play themselves: the other one plays their part, or each is told whom to expect.
+/// A server without DCSC keeps its own credential on data connections. The other server then
+/// receives a matching credential through DCSC, or each server receives the expected subject (DCAU
+/// S).
 #[test]
-fn where_servers_take_no_credential() {
+fn third_party_without_dcsc_transfers() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -115,14 +118,14 @@ fn where_servers_take_no_credential() {
     world.copies(&one, &other, &[], &[]);
     let (one, other) = (world.one.serve("", &[]).unwrap(), world.other.serve(ours, &[]).unwrap());
     world.copies(&one, &other, &[], &[]);
-    // DCAU S, for which both must know both authorities.
+    // DCAU S requires that both servers know both authorities.
     world.one.trust(&world.other).unwrap();
     world.other.trust(&world.one).unwrap();
     let (one, other) = (world.one.serve(ours, &[]).unwrap(), world.other.serve(ours, &[]).unwrap());
     world.copies(&one, &other, &[], &["-dcpriv"]);
     let gct = world.other.gct(&["-disable-command-list", "DCSC"]).unwrap();
     world.copies(&one, &gct, &[], &[]);
-    // A credential that was asked for and cannot be given is an error.
+    // An explicitly requested credential that cannot be sent is an error.
     let [source, destination] =
         [&world.one, &world.other].map(|site| site.path("proxy").display().to_string());
     let (from, to) = (format!("{}/a", one.url), format!("{}/b", other.url));
@@ -133,7 +136,7 @@ fn where_servers_take_no_credential() {
 }
 
 #[test]
-fn subjects_of_each_end() {
+fn subject_of_each_end_is_checked() {
     let world = World::new();
     let (one, other) = (world.one.serve("", &[]).unwrap(), world.other.serve("", &[]).unwrap());
     fs::write(world.one.path("root/a"), "hello").unwrap();

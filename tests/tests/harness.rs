@@ -1,4 +1,5 @@
-//! The harness itself: a test that cannot fail proves nothing. GCT's own programs stand in for ours.
+//! Tests the harness itself, because a test that cannot fail proves nothing. GCT's programs are
+//! used in place of Ropewalk's.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +21,7 @@ use ropewalk_tests::tree::{self, Snapshot};
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn differences_of_files_are_found() {
+fn ensure_same_different_files_fails() {
     let scratch = Scratch::new().unwrap();
     let (one, two) = (scratch.join("one"), scratch.join("two"));
     files::write_random(&one, 3_000_000, 1).unwrap();
@@ -34,7 +35,7 @@ fn differences_of_files_are_found() {
 }
 
 #[test]
-fn differences_in_holes_are_found() {
+fn ensure_same_data_in_hole_fails() {
     let scratch = Scratch::new().unwrap();
     let (one, two) = (scratch.join("one"), scratch.join("two"));
     let size = 2 << 40;
@@ -44,20 +45,20 @@ fn differences_in_holes_are_found() {
     let before = bytes_read();
     files::ensure_same(&one, &two).unwrap();
     assert!(bytes_read() - before < 1 << 30, "holes were read");
-    // Data where the other has a hole.
+    // Data at a place where the other file has a hole.
     files::damage(&two, 10 << 30).unwrap();
     assert!(files::ensure_same(&one, &two).is_err());
     assert!(files::ensure_same(&two, &one).is_err());
 }
 
-/// The number of bytes that this thread has read.
+/// Returns the number of bytes that this thread has read.
 fn bytes_read() -> u64 {
     let counters = fs::read_to_string("/proc/thread-self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
 }
 
 #[test]
-fn differences_of_trees_are_found() {
+fn ensure_same_different_trees_fails() {
     let scratch = Scratch::new().unwrap();
     let (one, two) = (scratch.join("one"), scratch.join("two"));
     tree::make(&one, true).unwrap();
@@ -75,13 +76,13 @@ fn differences_of_trees_are_found() {
 }
 
 #[test]
-fn programs_end_with_their_guard_and_with_their_time() {
+fn program_when_dropped_or_too_slow_is_killed() {
     let program = Program::start(process::command("sh").args(["-c", "sleep 600 & sleep 600"])).unwrap();
     let group = program.pid();
     let members = || {
         fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-            // pid (name) state ppid pgrp
+            // Fields: pid (name) state ppid pgrp
             let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
             fields.first().is_some_and(|state| *state != "Z")
                 && fields.get(2) == Some(&group.to_string().as_str())
@@ -99,7 +100,7 @@ fn programs_end_with_their_guard_and_with_their_time() {
 }
 
 #[test]
-fn addresses_and_names() {
+fn addresses_and_names_are_converted() {
     assert_eq!(parse_host_port("227 Entering (127,0,0,1,4,1)"), Some(([127, 0, 0, 1], 1025).into()));
     assert_eq!(parse_host_port("227 Entering (127,0,0,1,4)"), None);
     assert_eq!(percent_encode(b"/a b/100%\xff"), "/a%20b/100%25%FF");
@@ -119,7 +120,7 @@ fn gct() -> Option<(Scratch, Server)> {
 }
 
 #[test]
-fn the_bare_control_connection_speaks_with_gct() {
+fn control_connection_with_gct_works() {
     let Some((_scratch, server)) = gct() else { return };
     let path = |name: &str| String::from_utf8(server.remote_path(name)).unwrap();
     let mut control = Control::log_in(server.address()).unwrap();
@@ -140,7 +141,7 @@ fn the_bare_control_connection_speaks_with_gct() {
 }
 
 #[test]
-fn the_proxy_counts_slows_and_cuts() {
+fn proxy_counts_slows_and_cuts() {
     let Some((scratch, server)) = gct() else { return };
     let size = 10_000_000;
     files::write_random(&server.root().join("source"), size, 1).unwrap();
@@ -176,7 +177,7 @@ fn the_proxy_counts_slows_and_cuts() {
 }
 
 #[test]
-fn a_server_comes_back_behind_the_proxy() {
+fn proxy_after_server_restart_reconnects() {
     let Some((scratch, mut server)) = gct() else { return };
     files::write_random(&server.root().join("source"), 1000, 1).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();

@@ -1,5 +1,5 @@
-//! gsiftp:// and ftp:// with Kerberos tickets of a real key distribution centre: our client and our server, and clients of
-//! others with our server.
+//! gsiftp:// and ftp:// with Kerberos tickets from a real key distribution centre: Ropewalk's
+//! client with Ropewalk's server, and an independent client with Ropewalk's server.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -15,7 +15,7 @@ use ropewalk_tests::sites::kerberos::Site;
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
-fn both_ways_with_our_own_server() {
+fn client_with_ropewalk_server_transfers() {
     let Some(site) = Site::new() else { return };
     let (_server, port) = site.serve("");
     let url = format!("gsiftp://localhost:{port}");
@@ -26,18 +26,19 @@ fn both_ways_with_our_own_server() {
             site.round(&url, &[way, &["--data-protection", protection]].concat());
         }
     }
-    // Whoever is first at a port could read what is only signed, and break what is encrypted: these have a key, too.
+    // Whichever peer connects to a port first could read data that is only signed and disturb data
+    // that is encrypted, so these connections are bound by a key as well.
     let (_strict, strict) = site.serve("[data]\nrequire_key = true\n");
     for protection in ["clear", "safe", "private"] {
         let options = ["--data-protection", protection, "--require-data-authentication"];
         site.round(&format!("gsiftp://localhost:{strict}"), &options);
     }
-    // In clear before, in clear again: the port and the scheme say nothing of Kerberos.
+    // In clear first, and in clear again: port and scheme do not imply Kerberos.
     let ftp = format!("ftp://localhost:{port}");
     site.round(&ftp, &["--auth", "kerberos", "--data-protection", "private"]);
     let text = site.cp(&[], "source", &format!("{ftp}/x")).failed().unwrap().errors();
     assert!(text.contains("Must perform GSSAPI authentication"), "{text}");
-    // Many small files over connections that are used again.
+    // Many small files over reused connections.
     fs::create_dir_all(site.path("tree/below")).unwrap();
     for n in 0..60u8 {
         fs::write(site.path(&format!("tree/below/{n}")), vec![n; usize::from(n) * 321]).unwrap();
@@ -60,7 +61,7 @@ fn both_ways_with_our_own_server() {
 }
 
 #[test]
-fn who_is_not_a_user_and_who_has_no_ticket() {
+fn unknown_user_and_missing_ticket_are_refused() {
     let Some(site) = Site::new() else { return };
     let (server, port) = site.serve("services = ['host']\nusers = { 'known/one@ROPEWALK.TEST' = 'ada' }\n");
     let url = format!("gsiftp://localhost:{port}");
@@ -73,14 +74,14 @@ fn who_is_not_a_user_and_who_has_no_ticket() {
     site.realm.login("ada", "cache", &[]).unwrap();
     let text = site.cp(&["--user", "root"], "source", &format!("{url}/x")).failed().unwrap().errors();
     assert!(text.contains("ada@ROPEWALK.TEST may not be the user root"), "{text}");
-    // A server that is another one.
+    // A server with another identity than the expected one.
     let other = ["--server-subject", "ftp/localhost@ROPEWALK.TEST"];
     let text = site.cp(&other, "source", &format!("{url}/x")).failed().unwrap().errors();
     assert!(text.contains("ftp/localhost@ROPEWALK.TEST not found"), "{text}");
     let text =
         site.cp(&["--kerberos-service", "nfs"], "source", &format!("{url}/x")).failed().unwrap().errors();
     assert!(text.contains("nfs/localhost@ROPEWALK.TEST not found"), "{text}");
-    // Between two servers nothing can be wrapped.
+    // Data between two servers cannot be wrapped.
     let twice = ["--data-protection", "private"];
     fs::write(site.path("root/a"), &content).unwrap();
     let text = site.cp(&twice, &format!("{url}/a"), &format!("{url}/b")).failed().unwrap().errors();
@@ -96,7 +97,7 @@ fn who_is_not_a_user_and_who_has_no_ticket() {
 }
 
 #[test]
-fn a_client_of_others() {
+fn independent_client_transfers() {
     let Some(site) = Site::new() else { return };
     let (_server, port) = site.serve("");
     let content = site.content();
@@ -124,8 +125,8 @@ fn a_client_of_others() {
 }
 
 #[test]
-fn a_host_without_kerberos() {
-    // The library cannot be loaded where a file of its name is no library.
+fn host_without_kerberos_library_reports_it() {
+    // The library cannot be loaded: a file with its name is no library.
     let Some(site) = Site::new() else { return };
     let fake = site.path("fake");
     fs::create_dir(&fake).unwrap();
@@ -144,9 +145,9 @@ fn a_host_without_kerberos() {
     assert!(text.contains("Kerberos is not installed") && text.contains("libgssapi-krb5-2"), "{text}");
 }
 
-/// AUTH cut out of the way, or answered by somebody else.
+/// AUTH is removed by an attacker, or answered by another party.
 #[test]
-fn a_server_without_auth_gets_nothing() {
+fn kerberos_server_without_auth_gets_no_login() {
     let Some(site) = Site::new() else { return };
     for answer in ["500 What?", "502 Not here.", "534 No.", "234 TLS, then."] {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -173,14 +174,14 @@ fn a_server_without_auth_gets_nothing() {
     }
 }
 
-/// First tokens that are none, and commands in clear beside them.
+/// Invalid first tokens, and commands in clear between them.
 #[test]
-fn what_is_no_ticket() {
+fn invalid_tokens_are_refused() {
     let Some(site) = Site::new() else { return };
     let (_server, port) = site.serve("[timeouts]\nlogin_failure = 0.05\n");
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let begun = Instant::now();
-    // Base64 of: nothing of GSSAPI, SPNEGO's name, NTLMSSP, a frame of Kerberos cut short.
+    // Base64 of: no GSSAPI token, SPNEGO's OID, NTLMSSP, and a truncated Kerberos frame.
     for token in ["AAAA", "YAgGBisGAQUFAg==", "TlRMTVNTUAABAAAA", "YA0GCSqGSIb3EgECAgE="] {
         let mut control = Control::connect(address).unwrap();
         control.expect("AUTH GSSAPI", 334).unwrap();
@@ -188,7 +189,7 @@ fn what_is_no_ticket() {
         assert!([503, 530].contains(&control.command("ADAT AAAA").unwrap().code), "{token}");
         control.expect("USER ada", 530).unwrap();
     }
-    // Each costs its sender more than the one before: 0.05, 0.1, 0.2 and 0.4 s.
+    // Each failed attempt delays its sender longer: 0.05, 0.1, 0.2, and 0.4 s.
     assert!(begun.elapsed() >= Duration::from_millis(750));
     let mut control = Control::connect(address).unwrap();
     control.expect("USER ada", 530).unwrap();
@@ -199,9 +200,10 @@ fn what_is_no_ticket() {
     assert!(control.reply().map_or(true, |reply| reply.code >= 400));
 }
 
-/// What a client is told, and what the server's own log and audit say, of tickets whose time is not now, or that came before.
+/// Messages to the client, and entries in the server's log and audit log, for tickets outside their
+/// lifetime and for replayed tickets.
 #[test]
-fn expired_skewed_and_replayed_tickets() {
+fn expired_skewed_and_replayed_tickets_are_refused() {
     let told = |site: &Site, port: u16, token: &str, words: &str| {
         let mut control = Control::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
         control.expect("AUTH GSSAPI", 334).unwrap();
@@ -214,7 +216,7 @@ fn expired_skewed_and_replayed_tickets() {
                 && line.contains(words)
         };
         assert!(audit.lines().any(refused), "{words}: {audit}");
-        // The handshake is over, and nobody is logged in.
+        // The handshake has ended, and no user is logged in.
         control.expect("USER :globus-mapping:", 530).unwrap();
         control.expect("AUTH GSSAPI", 334).unwrap();
     };
@@ -222,7 +224,8 @@ fn expired_skewed_and_replayed_tickets() {
     {
         let Some(site) = Site::new() else { return };
         let (_server, port) = site.serve(settings);
-        // Its own clock is an hour ahead; the key distribution centre has given it a ticket before.
+        // The client's clock is one hour ahead; it obtained its ticket from the key distribution
+        // centre before.
         site.realm.run("kvno", &["host/localhost"]).unwrap().succeeded().unwrap();
         told(&site, port, &site.token(Some("+1h")), "the clocks of client");
         let token = site.token(None);
@@ -231,13 +234,14 @@ fn expired_skewed_and_replayed_tickets() {
         first.expect(format!("ADAT {token}"), 235).unwrap();
         told(&site, port, &token, "replay");
     }
-    // A ticket of an hour, two hours ago; the client's token is of that time, too.
+    // A ticket with a lifetime of one hour from two hours ago; the client's token has the same
+    // time.
     let Some(site) = Site::at(Some("-2h")) else { return };
     site.realm.login_at(Some("-2h"), "ada", "cache", &["-l", "1h"]).unwrap();
     let (_server, port) = site.serve(settings);
     let token = site.token(Some("-2h"));
     told(&site, port, &token, "Ticket expired (get a new ticket with kinit)");
-    // Our own client says so before it sends anything, and what to do.
+    // Ropewalk's client reports this, with a remedy, before it sends anything.
     site.content();
     let url = format!("gsiftp://localhost:{port}/x");
     let text = site.cp(&["--auth", "kerberos"], "source", &url).failed().unwrap().errors();

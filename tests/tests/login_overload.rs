@@ -1,4 +1,4 @@
-//! More log-ins at a time than the server can see to.
+//! More concurrent log-ins than the server can handle.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Where the many come from, and where somebody else does.
+/// The address of the many clients, and the address of another client.
 const CROWD: [u8; 4] = [127, 0, 0, 2];
 const OTHER: [u8; 4] = [127, 0, 0, 3];
 const RIGHT: &str = "PASS open sesame";
@@ -25,7 +25,7 @@ struct Host {
 }
 
 impl Host {
-    /// One thread sees to log-ins, each of which has a password that takes its time.
+    /// One thread handles log-ins, and checking each password takes a while.
     fn new(limits: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -61,7 +61,7 @@ impl Host {
         Client(BufReader::new(stream))
     }
 
-    /// So many clients who have said a wrong password and wait for the answer.
+    /// Returns `size` clients that have sent a wrong password and wait for the reply.
     fn crowd(&self, size: usize) -> Vec<Client> {
         let mut clients: Vec<_> = (0..size).map(|_| self.connect(CROWD)).collect();
         clients.retain_mut(|client| client.reply().starts_with("220"));
@@ -85,7 +85,7 @@ impl Client {
         line
     }
 
-    /// What comes of the log-in that was begun.
+    /// Returns the result of the log-in in progress.
     fn outcome(&mut self) -> String {
         let reply = self.reply();
         if reply.starts_with("331") { self.reply() } else { reply }
@@ -103,17 +103,17 @@ impl Client {
 }
 
 #[test]
-fn who_has_a_share_of_the_crowd_is_told_to_come_again() {
+fn address_with_too_many_logins_gets_421() {
     let host =
         Host::new("[limits]\npassword_checks = 1\nwaiting_logins = 3\n[timeouts]\nlogin_failure = 0.001\n");
     let mut turned_away = None;
-    // On a machine that is fast enough none may wait any more when the next one comes.
+    // On a fast machine the queue may be empty when the next client connects.
     for _ in 0..100 {
         let mut crowd = host.crowd(24);
         let mut late = host.connect(CROWD);
         let reply = late.reply();
         if reply.starts_with("421") {
-            // Others get in meanwhile, and in their turn.
+            // Clients from other addresses log in meanwhile, in turn.
             let mut other = host.connect(OTHER);
             let greeting = other.reply();
             assert!(greeting.starts_with("220"), "{greeting}");
@@ -133,21 +133,22 @@ fn who_has_a_share_of_the_crowd_is_told_to_come_again() {
     assert!(told.contains("too many log-ins at a time. Please try again later."), "{told}");
     let log = host.program.log();
     assert!(log.contains("too many log-ins wait") && log.contains("peer=127.0.0.2:"), "{log}");
-    // When the crowd is gone its address is as good as any.
+    // After these clients have left, their address is treated like any other.
     let mut again = host.connect(CROWD);
     assert!(again.reply().starts_with("220"));
     again.log_in();
 }
 
 #[test]
-fn who_has_waited_for_too_long_is_told_to_come_again() {
+fn login_that_waits_too_long_gets_421() {
     let host = Host::new(
         "[limits]\npassword_checks = 1\nwaiting_logins = 0\n[timeouts]\nlogin = 1\nlogin_failure = 0.001\n",
     );
     let mut told = Vec::new();
     let mut size = 100;
     while told.is_empty() && size <= 1600 {
-        // Each says its password at once: the time in which clients have to log in runs from their beginning.
+        // Each client sends its password at once, because its time for the log-in starts when it
+        // connects.
         let crowd: Vec<_> = (0..size).flat_map(|_| host.crowd(1)).collect();
         for mut client in crowd {
             let outcome = client.outcome();

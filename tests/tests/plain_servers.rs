@@ -1,4 +1,4 @@
-//! Plain FTP servers that say less, or something else, than what they have.
+//! Plain FTP servers whose listings are incomplete or wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,8 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Mirrors the server of `offer` onto `there`; what is said, and what is there then.
+/// Mirrors the server of `offer` onto `there`; returns the outcome and the names that exist
+/// afterwards.
 fn mirrored(offer: Offer, there: &[&str]) -> (Outcome, Vec<String>) {
     let scratch = Scratch::new().unwrap();
     for name in there {
@@ -48,14 +49,14 @@ fn facts(name: &str) -> String {
 }
 
 #[test]
-fn what_a_server_cut_off_its_listing_is_not_removed() {
+fn mirror_of_truncated_listing_removes_nothing() {
     let all = ["a", "b", "c"];
     let part = vec![facts("a"), facts("b")];
     for listed in [
         "226 Output truncated to 2 matches",
         "226-Options: -l\r\n226 3 matches total",
         "226-Listing: 400 bytes\r\n226 Transfer Complete.",
-        // Nothing tells of it but what is asked for by name.
+        // Only a query by name shows that the listing is incomplete.
         "226 Done.",
     ] {
         let (files, listing) = (files(&all), Some(part.clone()));
@@ -73,7 +74,7 @@ fn what_a_server_cut_off_its_listing_is_not_removed() {
 
 /// Also without MLSD.
 #[test]
-fn what_a_listing_does_not_tell_of_is_asked_for_before_it_is_removed() {
+fn mirror_queries_unlisted_file_before_removal() {
     let line = |name: &str| format!("-rw-r--r-- 1 o g 1 Feb  3  2001 {name}");
     let offer = Offer { files: files(&["a", "b"]), listing: Some(vec![line("a")]), ..Offer::default() };
     let (outcome, names) = mirrored(offer, &["a", "b"]);
@@ -84,9 +85,9 @@ fn what_a_listing_does_not_tell_of_is_asked_for_before_it_is_removed() {
     assert_eq!(names, ["a"]);
 }
 
-/// That a directory has no size is not to say that it is not there.
+/// A directory without a size may still exist.
 #[test]
-fn a_directory_that_was_listed_is_asked_for_as_one() {
+fn mirror_queries_listed_directory_as_directory() {
     let listing = Some(vec![
         "drwxr-xr-x 1 o g 0 Feb  3  2001 d".to_owned(),
         "-rw-r--r-- 1 o g 1 Feb  3  2001 e".to_owned(),
@@ -99,7 +100,7 @@ fn a_directory_that_was_listed_is_asked_for_as_one() {
 }
 
 #[test]
-fn nothing_is_removed_when_a_name_that_was_listed_is_not_there() {
+fn mirror_when_listed_file_is_missing_removes_nothing() {
     let listing = Some(vec![facts("other")]);
     let offer = Offer { files: files(&["a"]), listing, facts: true, ..Offer::default() };
     let (outcome, names) = mirrored(offer, &["gone"]);
@@ -108,7 +109,7 @@ fn nothing_is_removed_when_a_name_that_was_listed_is_not_there() {
 }
 
 #[test]
-fn values_of_facts_may_have_blanks() {
+fn fact_values_may_contain_blanks() {
     let facts = |name| format!("type=file;size=1;UNIX.groupname=domain users;UNIX.ownername=bob lee; {name}");
     let offer = Offer {
         files: files(&["a", "b"]),
@@ -122,7 +123,7 @@ fn values_of_facts_may_have_blanks() {
 }
 
 #[test]
-fn times_are_kept_that_no_listing_tells() {
+fn times_missing_in_listing_are_queried() {
     let scratch = Scratch::new().unwrap();
     let server = PlainServer::start(Offer { files: files(&["a", "b"]), ..Offer::default() }).unwrap();
     for (source, to) in [(server.url(), "tree/"), (format!("{}*", server.url()), "glob/")] {
@@ -135,7 +136,7 @@ fn times_are_kept_that_no_listing_tells() {
 }
 
 #[test]
-fn listings_of_windows_are_understood() {
+fn windows_listing_is_parsed() {
     let listing = Some(vec!["01-10-26  12:34PM                    3 a b".to_owned()]);
     let server = PlainServer::start(Offer { files: files(&["a b"]), listing, ..Offer::default() }).unwrap();
     let scratch = Scratch::new().unwrap();
@@ -145,7 +146,7 @@ fn listings_of_windows_are_understood() {
 }
 
 #[test]
-fn names_that_become_one_are_told() {
+fn colliding_names_are_reported() {
     for folds in [true, false] {
         let scratch = Scratch::new().unwrap();
         for name in ["A", "a", "b"] {
@@ -166,14 +167,14 @@ fn names_that_become_one_are_told() {
 }
 
 #[test]
-fn where_data_was_to_come_from_is_told() {
+fn data_address_is_reported_on_failure() {
     let at = |passive: &str| {
         let passive = passive.to_owned();
         PlainServer::start(Offer { files: files(&["a"]), facts: true, passive, ..Offer::default() }).unwrap()
     };
     let several = at("227-listening\r\n227 (@)");
     assert_eq!(ropewalk(["ls", &several.url()]).succeeded().unwrap().text().trim(), "a");
-    // Nobody listens there, and the server waits for our connection.
+    // No server listens there, and the server waits for the client's connection.
     let elsewhere = at("227 (127,255,255,254,0,9)");
     let outcome = ropewalk(["ls", "--reply-timeout=2s", "--connect-timeout=2s", &elsewhere.url()]);
     let outcome = outcome.failed().unwrap();
