@@ -1,4 +1,4 @@
-//! Two uploads to one name at the same time: what is there in the end is one of the two, at whatever server.
+//! Two concurrent uploads to one name: the result is one of the two files, complete, at any server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,10 +15,10 @@ use ropewalk_tests::{files, peers};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Until the slower one is in its midst.
+/// Bytes after which the slower upload is under way.
 const SOME: u64 = 1 << 20;
 
-/// A server of GCT and its root, where it is installed.
+/// Returns GCT's server and its root if the server is installed.
 fn gct() -> Option<(Scratch, PathBuf, Server)> {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {
         return None;
@@ -34,18 +34,18 @@ fn parts(directory: &Path) -> Vec<String> {
     names.map(|name| name.into_string().unwrap()).filter(|name| name.contains("ropewalk-part")).collect()
 }
 
-/// The one that began first stands still until the other has ended.
+/// The upload that began first stalls until the other one has ended.
 #[test]
-fn one_of_two_uploads_is_whole() {
+fn concurrent_uploads_leave_one_whole_file() {
     let Some((scratch, root, server)) = gct() else { return };
-    // With a journal and without.
+    // With a journal and without one.
     for size in [24 << 20, 3 << 20] {
         let [first, second] = ["first", "second"].map(|name| {
             let path = scratch.join(format!("{name}-{size}"));
             files::write_random(&path, size, size + name.len() as u64).unwrap();
             path
         });
-        // At GCT's server a sum that is sent ahead is computed by name.
+        // GCT's server computes a checksum that was requested in advance by name.
         for checksum in ["--checksum=none", "--checksum=adler32", "--checksum=auto"] {
             let proxy = Proxy::start(server.address()).unwrap();
             proxy.set_rate(Some(20 << 20));
@@ -72,9 +72,10 @@ fn one_of_two_uploads_is_whole() {
     }
 }
 
-/// What a killed upload has left is gone on with, or written over, by the next one; not by one that runs beside it.
+/// The next upload resumes or overwrites the part file of a killed upload, but not that of a
+/// running upload.
 #[test]
-fn what_was_left_is_found_again() {
+fn killed_upload_is_resumed_by_next() {
     let Some((scratch, root, server)) = gct() else { return };
     for size in [24 << 20, 3 << 20] {
         let source = scratch.join(format!("source-{size}"));
@@ -87,13 +88,13 @@ fn what_was_left_is_found_again() {
             let mut command = Client::Ropewalk.command(&copy).unwrap();
             Program::start(command.env("XDG_STATE_HOME", &state)).unwrap()
         };
-        // Markers tell of some of it after a second.
+        // Restart markers report some of the data after one second.
         proxy.set_rate(Some(8 << 20));
         let mut killed = begin();
         proxy.wait_for(2 * size / 3, SOON).unwrap();
         killed.signal(Signal::STOP);
         proxy.set_rate(None);
-        // A second run while the first lives has a part of its own.
+        // A second run during the first one has its own part file.
         let mut beside = begin();
         let ended = beside.wait(SOON).unwrap();
         assert!(ended.success(), "{}", beside.log());

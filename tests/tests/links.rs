@@ -1,4 +1,4 @@
-//! Symbolic links in listings of our server.
+//! Symbolic links in listings of Ropewalk's server, and in copies.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,9 +12,10 @@ use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{peers, process};
 
-/// An earlier copy, or a server, may have made a link at the destination: what comes later does not leave the destination by it.
+/// An earlier copy or a server may have created a link at the destination; later files must not
+/// leave the destination through it.
 #[test]
-fn nothing_is_written_through_links_that_lead_out_of_the_destination() {
+fn links_out_of_destination_are_not_followed() {
     let scratch = Scratch::new().unwrap();
     let served = scratch.directory("served").unwrap();
     for file in ["out/victim", "within/f", "special", "plain"] {
@@ -27,7 +28,7 @@ fn nothing_is_written_through_links_that_lead_out_of_the_destination() {
     symlink("../outside", destination.join("out")).unwrap();
     symlink("real", destination.join("within")).unwrap();
     symlink("/dev/null", destination.join("special")).unwrap();
-    // The user may go by a link, and says so by its name.
+    // The user may name a link as the destination, which is then followed.
     symlink("to", scratch.join("named")).unwrap();
     let server = Setup::new(Kind::Ropewalk, &served).start().unwrap();
     let copy = |from: OsString, more: &[&str]| {
@@ -49,7 +50,7 @@ fn nothing_is_written_through_links_that_lead_out_of_the_destination() {
             assert_eq!(fs::read_to_string(real.join("f")).unwrap(), "new");
             assert_eq!(fs::read_to_string(destination.join("plain")).unwrap(), "new");
         }
-        // A directory that a source names is no more of the user's choice than what is in it.
+        // A directory name from the source is as untrusted as the content of the directory.
         let done = copy(directory, &[]);
         assert_eq!(done.status.code(), Some(1));
         assert_eq!(fs::read_to_string(outside.join("victim")).unwrap(), "older");
@@ -60,7 +61,7 @@ fn nothing_is_written_through_links_that_lead_out_of_the_destination() {
 }
 
 #[test]
-fn one_that_leads_nowhere_is_listed_and_no_failure() {
+fn dangling_link_is_listed_without_failure() {
     let root = Scratch::new().unwrap();
     fs::create_dir(root.join("d")).unwrap();
     fs::write(root.join("d/f"), "0123456789").unwrap();
@@ -81,9 +82,9 @@ fn one_that_leads_nowhere_is_listed_and_no_failure() {
     assert!(usage.starts_with("10 B\t1 file\t"), "{usage}");
 }
 
-/// GCT's listings make relative links absolute: those that lead within the tree lead within its copy.
+/// GCT's listings make relative links absolute; links within the tree must lead within its copy.
 #[test]
-fn links_of_a_tree_lead_within_its_copy() {
+fn links_of_tree_stay_within_copy() {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {
         return;
     }
@@ -114,9 +115,9 @@ fn links_of_a_tree_lead_within_its_copy() {
     }
 }
 
-/// A mirror at GCT's server, whose listings of directories do not show links that lead nowhere.
+/// Mirrors to GCT's server, whose directory listings omit dangling links.
 #[test]
-fn what_leads_nowhere_at_the_destination_is_compared_and_removed() {
+fn mirror_compares_and_removes_dangling_links() {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {
         return;
     }
@@ -133,7 +134,7 @@ fn what_leads_nowhere_at_the_destination_is_compared_and_removed() {
         Summary::of(&outcome).unwrap()
     };
     mirror(&["-a"]);
-    // That server makes none that leads nowhere.
+    // That server creates no dangling links.
     symlink("nowhere", from.join("d/kept")).unwrap();
     symlink("nowhere", to.join("d/kept")).unwrap();
     let kept = || fs::read_link(to.join("d/kept")).unwrap();
@@ -154,9 +155,9 @@ fn what_leads_nowhere_at_the_destination_is_compared_and_removed() {
     assert!(!to.join("d/kept").is_symlink() && !to.join("d/e/gone").is_symlink());
 }
 
-/// A link that leads nowhere and is not kept is told, whatever is asked for.
+/// A dangling link that is not copied is reported, whatever the options.
 #[test]
-fn one_that_leads_nowhere_is_told_of_by_every_copy() {
+fn dangling_link_is_reported_by_every_copy() {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {
         return;
     }
@@ -175,9 +176,10 @@ fn one_that_leads_nowhere_is_told_of_by_every_copy() {
     }
 }
 
-/// What GCT's listing of a tree says nothing of: what is in a directory that is the first of its names and sorts before a dot.
+/// GCT's listing of a tree omits the content of a directory that is the first of its names and
+/// sorts before a dot.
 #[test]
-fn links_in_directories_that_sort_before_a_dot_are_mirrored() {
+fn links_in_directories_sorting_before_dot_are_mirrored() {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {
         return;
     }
@@ -201,7 +203,7 @@ fn links_in_directories_that_sort_before_a_dot_are_mirrored() {
             assert!(here.join(link).is_symlink(), "{link} {round}");
         }
     }
-    // At the destination they are found, and removed, too.
+    // At the destination such links are found and removed too.
     for directory in ["e/(1)", "#a/b/-c"] {
         fs::create_dir_all(to.join(directory)).unwrap();
         symlink("nowhere", to.join(directory).join("gone")).unwrap();
@@ -211,9 +213,9 @@ fn links_in_directories_that_sort_before_a_dot_are_mirrored() {
     assert_eq!(mirror(here.as_os_str(), destination.url("").as_ref()), 2);
 }
 
-/// A link that leads nowhere, which GCT's listing of its directory does not show, takes the place of a directory.
+/// A dangling link, which GCT's listing of its directory omits, replaces a directory.
 #[test]
-fn one_that_leads_nowhere_takes_the_place_of_a_directory() {
+fn dangling_link_replaces_directory() {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {
         return;
     }

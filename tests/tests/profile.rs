@@ -1,4 +1,5 @@
-//! `ropewalk profile` over loopback: what is measured at both ends, and what comes of ends that fail or lie.
+//! `ropewalk profile` over loopback: the measurements of both ends, and ends that fail or send
+//! false profiles.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// In place of ssh: `$1` is the host, `$2` what is to run there.
+/// Replaces ssh: `$1` is the host, `$2` the command.
 const SSH: &str = "sh -c 'exec sh -c \"$2\"' ssh";
 
 struct Site {
@@ -31,7 +32,7 @@ impl Site {
         Self { scratch: Scratch::new().unwrap() }
     }
 
-    /// A server of ours with `name` for its directory.
+    /// Starts a Ropewalk server that serves the directory `name`.
     fn server(&self, name: &str, profiles: bool) -> Server {
         let root = self.scratch.directory(name).unwrap();
         let config = self.scratch.join(format!("{name}.toml"));
@@ -39,7 +40,7 @@ impl Site {
             "[identity]\nmapped = false\n[profiling]\nenabled = {profiles}\nusers = ['anonymous']\nperf = false\n"
         );
         std::fs::write(&config, text).unwrap();
-        // It finds no sysstat, which would outlive a server that is killed.
+        // The server finds no sysstat, whose processes would outlive a killed server.
         let setup = Setup::new(Kind::Ropewalk, &root).wrapper(["env", "PATH=/nowhere"]);
         setup.argument("--config").argument(config).start().unwrap()
     }
@@ -58,7 +59,7 @@ impl Site {
         process::run(&mut self.command(arguments), LIMIT).unwrap()
     }
 
-    /// What was written; checked against the schema.
+    /// Returns the written profile after checking it against the schema.
     fn profile(&self) -> Value {
         let profile: Value = serde_json::from_slice(&std::fs::read(self.output()).unwrap()).unwrap();
         let schema = include_str!("../../tools/profiler/profile.schema.json");
@@ -79,7 +80,7 @@ fn seconds(stages: &Value, stage: &str) -> f64 {
     stages[stage]["busy"].as_f64().unwrap() + stages[stage]["waited"].as_f64().unwrap()
 }
 
-/// What every end of a transfer through our own engine tells.
+/// Checks what each end of a transfer through Ropewalk's engine reports.
 fn check_end(host: &Value, profile: &Value) {
     let role = host["role"].as_str().unwrap();
     assert!(!host["system"].as_array().unwrap().is_empty(), "{role}: no samples of the system");
@@ -113,10 +114,10 @@ fn check_end(host: &Value, profile: &Value) {
 }
 
 #[test]
-fn both_ends_of_uploads_and_downloads_tell() {
+fn uploads_and_downloads_profile_both_ends() {
     let site = Site::new();
     let server = site.server("root", true);
-    // Two seconds of data: nothing is seen of transfers that are over between two samples.
+    // Two seconds of data: a transfer between two samples would not be seen.
     let proxy = Proxy::start(server.address()).unwrap();
     proxy.set_rate(Some(200 << 20));
     let file = server.url_at(proxy.address(), "file");
@@ -132,7 +133,7 @@ fn both_ends_of_uploads_and_downloads_tell() {
     let clock = &hosts(&profile)[1]["clock"];
     let (offset, error) =
         (clock["offset_seconds"].as_f64().unwrap(), clock["error_seconds"].as_f64().unwrap());
-    // It is the same clock.
+    // Both ends have the same clock.
     assert!(error > 0.0 && error < 5.0 && offset.abs() <= error + 1e-5, "{clock}");
 
     site.run(&["-p", "3", &file, "null:"]).succeeded().unwrap();
@@ -144,7 +145,7 @@ fn both_ends_of_uploads_and_downloads_tell() {
     hosts(&profile).iter().for_each(|host| check_end(host, &profile));
     assert_eq!(profile["workload"]["streams"], 3);
 
-    // One end alone, either.
+    // Also with one end only.
     site.run(&["--local", &file, "null:"]).succeeded().unwrap();
     assert_eq!(roles(&site.profile()), ["destination"]);
     site.run(&["--server", &server.url(""), &server.url("file"), "null:"]).succeeded().unwrap();
@@ -152,7 +153,7 @@ fn both_ends_of_uploads_and_downloads_tell() {
 }
 
 #[test]
-fn both_servers_of_a_third_party_transfer_tell() {
+fn third_party_profiles_both_servers() {
     let site = Site::new();
     let (left, right) = (site.server("left", true), site.server("right", true));
     std::fs::File::create(left.root().join("file")).unwrap().set_len(300 << 20).unwrap();
@@ -168,7 +169,7 @@ fn both_servers_of_a_third_party_transfer_tell() {
 }
 
 #[test]
-fn workloads_and_baselines_without_disks() {
+fn workloads_and_baselines_run_without_disks() {
     let site = Site::new();
     let server = site.server("root", true);
     std::fs::write(server.root().join("file"), vec![7; 3 << 20]).unwrap();
@@ -191,7 +192,7 @@ fn workloads_and_baselines_without_disks() {
         assert_eq!(roles(&profile), ["source", "destination"]);
     }
     assert_eq!(std::fs::metadata(&here).unwrap().len(), 20 << 20);
-    // These names are for those who may take profiles.
+    // These names exist only for accounts that may take profiles.
     let without = site.server("without", false);
     let outcome =
         site.run(&["--workload", "mem-mem", &without.url("file"), here.to_str().unwrap()]).failed().unwrap();
@@ -209,7 +210,7 @@ fn workloads_and_baselines_without_disks() {
 }
 
 #[test]
-fn a_server_that_takes_no_profiles_is_named() {
+fn server_without_profiles_is_named() {
     let site = Site::new();
     let server = site.server("root", false);
     let outcome = site.run(&["zero:50M", &server.url("file")]).succeeded().unwrap();
@@ -224,7 +225,7 @@ fn a_server_that_takes_no_profiles_is_named() {
 }
 
 #[test]
-fn other_servers_are_measured_through_ssh() {
+fn other_servers_are_profiled_through_ssh() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -254,11 +255,11 @@ fn other_servers_are_measured_through_ssh() {
 }
 
 #[test]
-fn what_there_is_of_a_transfer_that_breaks_is_told() {
+fn broken_transfer_is_profiled_up_to_failure() {
     let site = Site::new();
     let (mut server, other) = (site.server("root", true), site.server("other", true));
     std::fs::File::create(other.root().join("file")).unwrap().set_len(6 << 30).unwrap();
-    // A line for each block that has come.
+    // The journal has a line for each block that has arrived.
     let journal = server.root().join(".file.ropewalk-journal");
     let arguments = ["--retries", "0", &other.url("file"), &server.url("file")];
     let mut profile = Program::start(&mut site.command(&arguments)).unwrap();
@@ -274,7 +275,7 @@ fn what_there_is_of_a_transfer_that_breaks_is_told() {
     assert!(hosts(&profile)[0]["stages"]["stream_seconds"].as_f64().unwrap() > 0.0);
 }
 
-/// Until there are so many bytes in the file.
+/// Waits until the file has this many bytes.
 fn wait_for(file: &Path, bytes: u64) {
     let deadline = Instant::now() + LIMIT;
     while !std::fs::metadata(file).is_ok_and(|metadata| metadata.len() >= bytes) {
@@ -283,7 +284,7 @@ fn wait_for(file: &Path, bytes: u64) {
     }
 }
 
-/// A server that takes profiles, and tells what `profile` writes.
+/// Starts a server that offers profiles and sends the bytes that `profile` writes.
 fn liar(profile: impl Fn(&mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -316,7 +317,7 @@ fn lie(client: TcpStream, profile: &dyn Fn(&mut TcpStream) -> std::io::Result<()
             "SITE PROFILE FETCH" => {
                 replies.write_all(b"150 Here it comes.\r\n")?;
                 if let Some(listener) = &data {
-                    // Whoever reads may end it.
+                    // The client may close the connection early.
                     let _ = profile(&mut listener.accept()?.0);
                 }
                 "226 Done.\r\n".to_owned()
@@ -334,7 +335,7 @@ fn lie(client: TcpStream, profile: &dyn Fn(&mut TcpStream) -> std::io::Result<()
 }
 
 #[test]
-fn servers_that_lie_are_not_believed() {
+fn false_profiles_are_rejected() {
     let site = Site::new();
     let failed = |address: SocketAddr| {
         let url = format!("ftp://{address}/");

@@ -1,4 +1,5 @@
-//! `ropewalk profile` at other hosts: baselines, the tools' own files, and what is left of a program that was killed.
+//! `ropewalk profile` at other hosts: baselines, the tools' own files, and the processes and files
+//! of killed programs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +21,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// In place of ssh: `$1` is the host, `$2` what is to run there.
+/// Replaces ssh: `$1` is the host, `$2` the command.
 const SSH: &str = "sh -c 'exec sh -c \"$2\"' ssh";
 
 fn server(scratch: &Scratch, more: &str) -> Server {
@@ -59,7 +60,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_servers_disks_and_processor_are_measured() {
+fn baselines_of_server_disks_and_cpu_are_measured() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch, "");
     std::fs::write(server.root().join("file"), vec![7; 8 << 20]).unwrap();
@@ -90,7 +91,7 @@ fn a_servers_disks_and_processor_are_measured() {
         assert!(rtt > 0.0 && rtt < 5.0, "{rtt}");
         assert!(baselines["loss"].as_f64().unwrap() < 0.5 && baselines["probes"].as_u64().unwrap() > 0);
         assert!(!baselines["path_by"].as_str().unwrap().is_empty());
-        // The kinds that came later are in the first profile as well.
+        // The first profile also contains the kinds of baselines that came later.
         let kinds: Vec<&str> = baselines["kinds"]
             .as_array()
             .unwrap()
@@ -104,7 +105,7 @@ fn a_servers_disks_and_processor_are_measured() {
     assert!(table.contains("100 %") && table.contains("disk to disk"), "{table}");
     assert_eq!(names(server.root()), ["file"], "something was left behind");
 
-    // The other way, and a place that is not there yet.
+    // In the other direction, to a path that does not exist yet.
     let outcome = run(&scratch, &["--baseline", "disk", "zero:5M", &server.url("none/new")]);
     outcome.succeeded().unwrap();
     rate(&profile(&scratch.join("profile.json"))["baselines"]["destination_disk"]);
@@ -121,7 +122,7 @@ fn a_servers_disks_and_processor_are_measured() {
 }
 
 #[test]
-fn iperf3_measures_the_path_where_both_have_it() {
+fn path_is_measured_by_iperf3_if_both_have_it() {
     if !peers::available(&["iperf3"]) {
         return;
     }
@@ -135,7 +136,7 @@ fn iperf3_measures_the_path_where_both_have_it() {
 }
 
 #[test]
-fn so_many_iperf3_and_no_more() {
+fn iperf3_servers_are_limited() {
     if !peers::available(&["iperf3"]) {
         return;
     }
@@ -147,7 +148,7 @@ fn so_many_iperf3_and_no_more() {
     first.expect(start, 250).unwrap();
     let mut second = Control::log_in(server.address()).unwrap();
     second.expect(start, 451).unwrap();
-    // Profiles are counted by themselves.
+    // Profiles are counted separately.
     second.expect("SITE PROFILE BASELINE CPU", 250).unwrap();
     drop(first);
     until("the first one's iperf3 has gone with its session", || {
@@ -155,9 +156,10 @@ fn so_many_iperf3_and_no_more() {
     });
 }
 
-/// A profile belongs to the session that has taken it. It counts until it is fetched, or its session is gone.
+/// A profile belongs to the session that started it. It counts until it is fetched or the session
+/// ends.
 #[test]
-fn a_profile_is_its_sessions_alone_and_counts_until_it_is_fetched() {
+fn profile_belongs_to_session_until_fetched() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch, "at_once = 1\n");
     let fetch = |control: &mut Control| {
@@ -169,7 +171,7 @@ fn a_profile_is_its_sessions_alone_and_counts_until_it_is_fetched() {
     let mut second = Control::log_in(server.address()).unwrap();
     first.expect("SITE PROFILE START 60", 250).unwrap();
     second.expect("SITE PROFILE START 60", 451).unwrap();
-    // Neither the one that runs nor the one that has been taken is another session's, though it is the same user's.
+    // Another session of the same user can access neither the running profile nor the finished one.
     second.expect("SITE PROFILE STOP", 503).unwrap();
     assert_eq!(fetch(&mut second).1, 503);
     first.expect("SITE PROFILE STOP", 250).unwrap();
@@ -183,7 +185,7 @@ fn a_profile_is_its_sessions_alone_and_counts_until_it_is_fetched() {
     std::io::Read::read_to_end(&mut data, &mut bytes).unwrap();
     assert_eq!(first.final_reply().unwrap().code, 226);
     assert!(serde_json::from_slice::<Value>(&bytes).unwrap()["system"].is_array());
-    // Once; and there is room again.
+    // A profile can be fetched once; then another one can start.
     assert_eq!(fetch(&mut first).1, 503);
     second.expect("SITE PROFILE START 60", 250).unwrap();
     first.expect("SITE PROFILE START 60", 451).unwrap();
@@ -194,7 +196,7 @@ fn a_profile_is_its_sessions_alone_and_counts_until_it_is_fetched() {
 }
 
 #[test]
-fn what_is_no_disk_of_a_server_has_no_rate() {
+fn virtual_files_of_server_have_no_disk_rate() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch, "");
     let mut control = Control::log_in(server.address()).unwrap();
@@ -205,7 +207,7 @@ fn what_is_no_disk_of_a_server_has_no_rate() {
 }
 
 #[test]
-fn what_cannot_be_written_or_measured_is_said_at_once() {
+fn unwritable_output_and_excess_duration_are_reported_at_once() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch, "longest = 3\n");
     let (target, none) = (scratch.join("target"), scratch.join("none/p.json"));
@@ -215,7 +217,7 @@ fn what_cannot_be_written_or_measured_is_said_at_once() {
     assert!(outcome.errors().contains("cannot be written to"), "{}", outcome.errors());
     assert!(!target.exists(), "it was copied for nothing");
 
-    // What is copied is not replaced by what is said of it.
+    // The output must not replace the source of the copy.
     let source = scratch.join("source");
     std::fs::write(&source, b"precious").unwrap();
     for (output, ends) in [
@@ -230,7 +232,7 @@ fn what_cannot_be_written_or_measured_is_said_at_once() {
     assert_eq!(std::fs::read(&source).unwrap(), b"precious");
     assert!(!target.exists());
 
-    // Longer than the server measures: what it does measure is told.
+    // Longer than the server measures: the measured part is reported.
     let mut command = peers::ropewalk_command().unwrap();
     command.args(["profile", "--no-perf", "--seconds", "1", "--server", &server.url("")]);
     process::run(&mut command, LIMIT).unwrap().succeeded().unwrap();
@@ -240,7 +242,7 @@ fn what_cannot_be_written_or_measured_is_said_at_once() {
 }
 
 #[test]
-fn a_transfer_that_is_broken_off_is_told_of_both_ends() {
+fn interrupted_transfer_is_profiled_at_both_ends() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch, "");
     let output = scratch.join("profile.json");
@@ -260,7 +262,7 @@ fn a_transfer_that_is_broken_off_is_told_of_both_ends() {
 }
 
 #[test]
-fn others_are_measured_through_ssh() {
+fn other_hosts_are_profiled_through_ssh() {
     if !peers::available(&["globus-gridftp-server", "iperf3"]) {
         return;
     }
@@ -279,7 +281,7 @@ fn others_are_measured_through_ssh() {
     assert_eq!(baselines["processors"].as_array().unwrap().len(), 2);
     assert!(baselines["path_by"].as_str().unwrap().starts_with("iperf"), "{baselines}");
     assert_eq!(names(&root), ["file"], "something was left behind");
-    // Both ends have given what their tools wrote.
+    // Both ends have sent the output of their tools.
     if peers::available(&["sar"]) {
         let found = names(&raw);
         let all = ["destination.sadf.json", "destination.sar", "source.sadf.json", "source.sar"];
@@ -288,7 +290,7 @@ fn others_are_measured_through_ssh() {
 }
 
 #[test]
-fn raw_files_of_a_server_are_linked() {
+fn raw_files_of_server_are_linked() {
     if !peers::available(&["sar"]) {
         return;
     }
@@ -304,7 +306,7 @@ fn raw_files_of_a_server_are_linked() {
     assert_eq!(names(&raw), all);
     let json: Value = serde_json::from_slice(&std::fs::read(raw.join(all[0])).unwrap()).unwrap();
     assert!(json["sysstat"]["hosts"][0]["statistics"].is_array());
-    // What sar wrote can be read by sadf.
+    // sadf can read the output of sar.
     let mut sadf = process::command("sadf");
     process::run(sadf.arg("-j").arg(raw.join(all[1])).args(["--", "-u"]), LIMIT)
         .unwrap()
@@ -321,7 +323,7 @@ fn raw_files_of_a_server_are_linked() {
 }
 
 #[test]
-fn transfers_that_take_longer_than_a_profile_may() {
+fn transfer_longer_than_profile_limit_is_reported() {
     let scratch = Scratch::new().unwrap();
     let server = server(&scratch, "longest = 1\n");
     let proxy = Proxy::start(server.address()).unwrap();
@@ -335,7 +337,7 @@ fn transfers_that_take_longer_than_a_profile_may() {
     assert!(outcome.text().contains("over before the transfer"), "{}", outcome.text());
 }
 
-/// Of each process: its parent and its state.
+/// Returns the parent and the state of each process.
 fn processes() -> HashMap<u32, (u32, char)> {
     let mut found = HashMap::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -368,7 +370,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A process that is waited for with all that it started.
+/// A process whose descendants are waited for as well.
 struct Tree(std::process::Child);
 
 impl Drop for Tree {
@@ -379,17 +381,19 @@ impl Drop for Tree {
 }
 
 #[test]
-fn nothing_outlives_a_program_that_is_killed() {
+fn killed_program_leaves_no_processes_or_files() {
     if !peers::available(&["sar", "perf"]) {
         return;
     }
-    // As soon as there is a directory, of the first or the last collector, and when all is under way.
+    // As soon as the directory of the first or the last collector exists, and when everything is
+    // running.
     for (prefix, files) in [("ropewalk-sar-", false), ("ropewalk-perf-", false), ("ropewalk-sar-", true)] {
         killed_once_there_is(prefix, files);
     }
 }
 
-/// `prefix` begins a directory's name; with `files`, sar writes in it.
+/// `prefix` is the beginning of a directory's name. With `files`, waits until sar has written a
+/// file in it.
 fn killed_once_there_is(prefix: &str, files: bool) {
     let scratch = Scratch::new().unwrap();
     let temporary: PathBuf = scratch.directory("tmp").unwrap();
@@ -398,7 +402,7 @@ fn killed_once_there_is(prefix: &str, files: bool) {
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut tree = Tree(child);
     let mut line = String::new();
-    // Kept open: it would end by itself where nobody hears its answers.
+    // Keep the pipe open: the program would end by itself if its output could not be written.
     let mut said = BufReader::new(tree.0.stdout.take().unwrap());
     said.read_line(&mut line).unwrap();
     assert!(line.starts_with("ropewalk-profile 1 "), "{line}");
@@ -418,9 +422,10 @@ fn killed_once_there_is(prefix: &str, files: bool) {
     until("something is left behind", || names(&temporary).is_empty());
 }
 
-/// As the end of a control group kills: all at once, whoever would have cleaned up included.
+/// Kills all processes at once as the end of a control group does, including those that would clean
+/// up.
 #[test]
-fn the_next_profile_removes_what_was_left() {
+fn next_profile_removes_leftovers() {
     if !peers::available(&["sar"]) {
         return;
     }
@@ -441,14 +446,14 @@ fn the_next_profile_removes_what_was_left() {
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         let _ = rustix::process::kill_process(pid, signal);
     };
-    // Beside it, one that goes on.
+    // Another profile keeps running beside it.
     let living = begin();
     until("sar does not begin", || names(&temporary).len() == 1);
     let kept = names(&temporary);
     let mut killed = begin();
     until("the second sar does not begin", || names(&temporary).len() == 2);
     let all: Vec<u32> = descendants(killed.0.id()).into_iter().chain([killed.0.id()]).collect();
-    // Nobody may act on another's end.
+    // Stop all processes first, so that none can react to the end of another.
     all.iter().for_each(|pid| signal(*pid, Signal::STOP));
     all.iter().for_each(|pid| signal(*pid, Signal::KILL));
     killed.0.wait().unwrap();

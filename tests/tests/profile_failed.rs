@@ -1,4 +1,5 @@
-//! What `ropewalk profile` says of transfers that fail, at once or half-way, and of those that are over in no time.
+//! `ropewalk profile` on transfers that fail, at once or half-way, and on transfers that end almost
+//! immediately.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +22,7 @@ struct Site {
     scratch: Scratch,
 }
 
-/// What was said and written of a transfer.
+/// The messages and the reports of a transfer.
 struct Told {
     code: Option<i32>,
     screen: String,
@@ -44,11 +45,11 @@ impl Site {
     }
 
     fn server(&self) -> Server {
-        // It finds no sysstat, which would outlive a server that is killed.
+        // The server finds no sysstat, whose processes would outlive a killed server.
         self.setup().wrapper(["env", "PATH=/nowhere"]).start().unwrap()
     }
 
-    /// With the server behind something that passes on so much a second.
+    /// Starts a server behind a proxy with this rate.
     fn slowed(&self, bytes_per_second: u64) -> (Server, Proxy) {
         let server = self.server();
         let proxy = Proxy::start(server.address()).unwrap();
@@ -68,7 +69,7 @@ impl Site {
         self.told(outcome.status.code())
     }
 
-    /// A transfer to which something happens once so much has passed the proxy.
+    /// Runs a transfer and calls `what` once the proxy has forwarded `bytes`.
     fn disturbed(&self, arguments: &[&str], proxy: &Proxy, bytes: u64, what: impl FnOnce(&Program)) -> Told {
         let mut program = Program::start(&mut self.command(arguments)).unwrap();
         proxy.wait_for(bytes, LIMIT).unwrap();
@@ -77,7 +78,7 @@ impl Site {
         self.told(status.code())
     }
 
-    /// What the profile that was written says, on the screen and as a page.
+    /// Returns what the written profile reports, on the screen and as a page.
     fn told(&self, code: Option<i32>) -> Told {
         let (json, page) = (self.scratch.join("profile.json"), self.scratch.join("report.html"));
         let profile: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
@@ -86,7 +87,7 @@ impl Site {
         let mut report = peers::ropewalk_command().unwrap();
         report.env("COLUMNS", "1000").arg("report").arg(&json).arg("--html").arg(&page);
         let screen = process::run(&mut report, LIMIT).and_then(Outcome::succeeded).unwrap().text();
-        // One paragraph a line, however wide the terminal is said to be.
+        // One paragraph per line, whatever the width of the terminal.
         let screen = screen.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
         let screen = screen.collect::<Vec<_>>().join("\n");
         Told { code, screen, page: std::fs::read_to_string(&page).unwrap(), profile }
@@ -108,7 +109,7 @@ impl Told {
         assert!(self.page.contains("Why it failed") && self.page.contains(finding), "{finding}");
     }
 
-    /// How sure of causes it is, by what is on the screen.
+    /// Returns the highest confidence in a cause that is on the screen.
     fn surest(&self) -> f64 {
         let words: Vec<&str> = self.screen.split_whitespace().collect();
         let sure = words.windows(2).filter(|pair| ["faint", "possible", "likely", "very"].contains(&pair[1]));
@@ -121,7 +122,7 @@ impl Told {
 }
 
 #[test]
-fn what_never_began() {
+fn transfer_that_never_begins_is_reported() {
     let site = Site::new();
     let mut server = site.server();
     let missing = site.run(&[&server.url("no-such-file"), "null:"]);
@@ -139,17 +140,17 @@ fn what_never_began() {
 }
 
 #[test]
-fn what_may_not_be_written() {
+fn denied_destination_is_reported() {
     let site = Site::new();
     let server = site.setup().read_only().start().unwrap();
     let denied = site.run(&["zero:10M", &server.url("file")]);
     denied.check(5, "permission", &["Your transfer failed ", ": permission denied ("], "Permission denied");
-    // Until the answer came, something may have been sent.
+    // Something may have been sent before the reply arrived.
     assert!(denied.surest() < 0.4 || seconds(&denied) > 1.0, "{}", denied.screen);
 }
 
 #[test]
-fn a_full_disk_is_the_finding() {
+fn full_disk_is_the_finding() {
     let scratch = Scratch::new().unwrap();
     let words = on_small_disk(scratch.path());
     let tried = process::run(process::command(&words[0]).args(&words[1..]).arg("true"), LIMIT);
@@ -163,7 +164,8 @@ fn a_full_disk_is_the_finding() {
     let words = on_small_disk(&setup.root);
     let server = setup.wrapper(words).start().unwrap();
     let full = site.run(&["zero:64M", &server.url("file")]);
-    // The server makes room before anything else, and what it says may come before the first byte has gone.
+    // The server allocates space first, and its reply may arrive before the first byte has been
+    // sent.
     let headline: &[&str] = match full.moved() {
         0 => &["Your transfer failed before any data had moved: no space left at the destination"],
         _ => &["Your transfer failed after ", " of 64.0 MiB ("],
@@ -171,7 +173,7 @@ fn a_full_disk_is_the_finding() {
     full.check(7, "no_space", headline, "No space left at the destination");
     assert!(full.moved() < 64 * MIB, "{}", full.screen);
     assert_eq!(full.profile["workload"]["planned"], 64 * MIB);
-    // It took a moment, of which nothing is to be said with certainty.
+    // The transfer was too short for any conclusion with certainty.
     assert!(full.surest() < 0.6 || seconds(&full) > 1.0, "{}", full.screen);
 }
 
@@ -190,7 +192,7 @@ fn seconds(told: &Told) -> f64 {
 }
 
 #[test]
-fn a_server_that_dies_half_way() {
+fn server_death_half_way_is_reported() {
     let site = Site::new();
     let (mut server, proxy) = site.slowed(20 * MIB);
     let url = server.url_at(proxy.address(), "file");
@@ -203,7 +205,7 @@ fn a_server_that_dies_half_way() {
 }
 
 #[test]
-fn data_that_no_longer_moves() {
+fn stalled_data_is_reported() {
     let site = Site::new();
     let (server, proxy) = site.slowed(20 * MIB);
     let url = server.url_at(proxy.address(), "file");
@@ -211,13 +213,13 @@ fn data_that_no_longer_moves() {
     let stalled = site.disturbed(&arguments, &proxy, 8 * MIB, |_| proxy.stall(true));
     stalled.check(8, "stalled", &["Your transfer failed after ", " of 1.00 GiB ("], "Stalled");
     assert!(stalled.screen.contains("nothing had moved in the last "), "{}", stalled.screen);
-    // The proxy takes nothing, and the sender's kernel saw that.
+    // The proxy accepts no data, and the sender's kernel measured that.
     assert!(stalled.screen.contains("the receiver took nothing any more"), "{}", stalled.screen);
     proxy.stall(false);
 }
 
 #[test]
-fn what_somebody_breaks_off() {
+fn interrupted_transfer_is_reported() {
     let site = Site::new();
     let (server, proxy) = site.slowed(20 * MIB);
     let url = server.url_at(proxy.address(), "file");
@@ -233,13 +235,13 @@ fn what_somebody_breaks_off() {
 }
 
 #[test]
-fn what_is_over_in_no_time_tells_nothing() {
+fn very_short_transfer_has_no_finding() {
     let site = Site::new();
     let server = site.server();
     for (size, bytes) in [("zero:1", 1), ("zero:4M", 4 * MIB)] {
         let short = site.run(&[size, &server.url("file")]);
         assert_eq!((short.code, short.moved()), (Some(0), bytes), "{}", short.screen);
-        // On a machine that is very busy, it may have taken its time after all.
+        // On a very busy machine the transfer may take longer.
         if seconds(&short) < 1.0 {
             let first = short.screen.lines().next().unwrap();
             assert!(first.contains("which is too short to tell what held it back"), "{}", short.screen);
@@ -252,7 +254,7 @@ fn what_is_over_in_no_time_tells_nothing() {
 }
 
 #[test]
-fn each_thing_that_is_not_measured_is_named_once() {
+fn unmeasured_items_are_listed_once() {
     let site = Site::new();
     let server = site.server();
     let told = site.run(&["zero:4M", &server.url("file")]);

@@ -1,5 +1,5 @@
-//! What the profiler says of transfers whose bottleneck is known: a few of the cases of `ropewalk lab findings profiler`,
-//! with ours and GCT's servers, one of them third-party. Needs root.
+//! The profiler's verdicts on transfers whose bottleneck is known: some cases of `ropewalk lab
+//! findings profiler`, with Ropewalk's and GCT's servers, one of them third-party. Requires root.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use ropewalk_tests::process;
 use ropewalk_tests::scratch::Scratch;
 use serde_json::Value;
 
-/// Of those whose signs are far beyond what a busy machine does to them.
+/// Cases whose symptoms are far stronger than the effects of a busy machine.
 const CASES: [&str; 5] = [
     "source-disk-get",
     "receive-ceiling-put-gct",
@@ -20,7 +20,7 @@ const CASES: [&str; 5] = [
 ];
 
 #[test]
-fn bottlenecks_that_were_made_are_named() {
+fn profiler_names_known_bottlenecks() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -31,7 +31,8 @@ fn bottlenecks_that_were_made_are_named() {
     let scratch = Scratch::new().unwrap();
     let results = scratch.join("results.jsonl");
     let mut command = peers::ropewalk_command().unwrap();
-    // No more than two at a time: all at once, they compete for the processors of a small machine, and say so.
+    // At most two at a time: more of them compete for the processors of a small machine, which the
+    // profiler then reports.
     command.args(["lab", "findings", "profiler", "--jobs", "2", "--output"]).arg(&results);
     command.args(CASES.iter().flat_map(|case| ["--scenario", case]));
     let outcome = process::run(&mut command, std::time::Duration::from_secs(240)).unwrap();
@@ -46,7 +47,7 @@ fn bottlenecks_that_were_made_are_named() {
     }
     assert!(outcome.text().contains("First set: 4 of 4 right"), "{}", outcome.text());
     assert!(outcome.text().contains("Third set: 1 of 1 right"), "{}", outcome.text());
-    // A profile of each, which can be looked at.
+    // A readable profile of each case.
     for case in CASES {
         let profile = fs::read(scratch.join("results.profiles").join(format!("{case}.json"))).unwrap();
         let profile: Value = serde_json::from_slice(&profile).unwrap();

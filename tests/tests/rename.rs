@@ -10,7 +10,7 @@ use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{peers, process};
 
 #[test]
-fn a_name_with_a_slash_is_that_of_a_directory() {
+fn mv_to_name_with_slash_moves_into_directory() {
     let root = Scratch::new().unwrap();
     fs::write(root.join("f"), "f").unwrap();
     fs::write(root.join("old"), "old").unwrap();

@@ -1,4 +1,4 @@
-//! Files that are replaced keep their permissions, at whatever server and by whatever way.
+//! Replaced files keep their permissions, at every server and with every method.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_is_replaced_keeps_its_permissions() {
+fn replaced_file_keeps_permissions() {
     let scratch = Scratch::new().unwrap();
     let [small, large] = [("small", 1000), ("large", 5 << 20)].map(|(name, size)| {
         let path = scratch.join(name);
@@ -37,7 +37,7 @@ fn what_is_replaced_keeps_its_permissions() {
             Client::Ropewalk.run(&copy).unwrap().succeeded().unwrap();
             mode(&root.join("x"))
         };
-        // New ones have what the server gives them.
+        // New files get the default permissions of the server.
         let usual = copy(large.clone().into(), &[]);
         assert_eq!(usual, 0o644, "{kind:?}");
         fs::copy(&large, root.join("s")).unwrap();
@@ -62,7 +62,8 @@ fn what_is_replaced_keeps_its_permissions() {
     }
 }
 
-/// Here, at our server and at GCT's: a directory of its own, and where `t` in it is.
+/// Calls `test` for a local directory, Ropewalk's server, and GCT's server, each with its own
+/// directory and the URL or path of `t` in it.
 fn each_place(scratch: &Scratch, test: impl Fn(Option<Kind>, &Path, &OsString)) {
     for kind in [None, Some(Kind::Ropewalk), Some(Kind::Gct)] {
         if kind == Some(Kind::Gct) && !peers::available(&["globus-gridftp-server", "setpriv"]) {
@@ -78,7 +79,7 @@ fn each_place(scratch: &Scratch, test: impl Fn(Option<Kind>, &Path, &OsString)) 
     }
 }
 
-/// Copies what is in `source` to `to`, as root without root's way past permissions.
+/// Copies the content of `source` to `to`, as root without the capability to bypass permissions.
 fn copy_obeying_permissions(arguments: &[&str], source: &Path, to: &OsString) {
     let mut command = process::command("setpriv");
     command.args(["--bounding-set=-dac_override,-dac_read_search", "--"]);
@@ -88,9 +89,9 @@ fn copy_obeying_permissions(arguments: &[&str], source: &Path, to: &OsString) {
     process::run(&mut command, Duration::from_secs(30)).unwrap().succeeded().unwrap();
 }
 
-/// Nobody may compare it: it is copied.
+/// The destination cannot be read for a comparison, so it is copied.
 #[test]
-fn what_may_not_be_read_at_the_destination_is_replaced() {
+fn unreadable_destination_is_replaced() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     fs::write(source.join("f"), "the same").unwrap();
@@ -105,9 +106,9 @@ fn what_may_not_be_read_at_the_destination_is_replaced() {
     });
 }
 
-/// A tree whose directories nobody may write to is copied once more, as by the first copy.
+/// A tree with read-only directories is copied a second time like the first time.
 #[test]
-fn directories_that_nobody_writes_to_are_copied_again() {
+fn read_only_directories_are_copied_again() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -115,7 +116,7 @@ fn directories_that_nobody_writes_to_are_copied_again() {
     each_place(&scratch, |kind, root, to| {
         for arguments in [&["-a"][..], &["-a", "--sync=size"], &["-a", "--sync=size", "--delete"]] {
             let deletes = arguments.contains(&"--delete");
-            // What the source has no longer goes from such a directory, too.
+            // Files that no longer exist in the source are removed from such a directory too.
             for round in 0..if deletes { 3 } else { 2 } {
                 let _ = fs::create_dir_all(source.join("ro/sub"));
                 shut(&source, 0o755);
@@ -145,9 +146,10 @@ fn directories_that_nobody_writes_to_are_copied_again() {
     });
 }
 
-/// Whoever made the destination must not have two files of a tree go into one, or into one elsewhere.
+/// A link at the destination must not redirect two files of a tree into one file, or into a file
+/// elsewhere.
 #[test]
-fn links_in_a_tree_are_replaced() {
+fn links_in_destination_tree_are_replaced() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     for name in ["a", "b", "c"] {
@@ -168,9 +170,10 @@ fn links_in_a_tree_are_replaced() {
     });
 }
 
-/// A file that is copied to a link which is named goes to where that leads, whatever its size and the way it takes.
+/// A file copied to a link that the user named is written to the link's target, whatever its size
+/// and the method.
 #[test]
-fn a_link_that_is_named_stays() {
+fn named_link_is_followed_and_kept() {
     let scratch = Scratch::new().unwrap();
     let sources = [("small", 1000), ("large", 5 << 20)].map(|(name, size)| {
         let path = scratch.join(name);
@@ -197,7 +200,7 @@ fn a_link_that_is_named_stays() {
 }
 
 #[test]
-fn nothing_is_copied_through_a_link_to_a_directory_where_links_are_kept() {
+fn directory_links_are_not_followed_with_links_kept() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     fs::create_dir_all(source.join("d/e")).unwrap();
@@ -216,7 +219,8 @@ fn nothing_is_copied_through_a_link_to_a_directory_where_links_are_kept() {
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{kind:?}");
         assert_eq!(mode(&out), 0o700, "{kind:?}");
         assert_eq!(fs::read(root.join("t/g")).unwrap(), b"g", "{kind:?}: the rest is copied");
-        // With --keep-dirlinks it is a directory like others, with and without a look at what is there.
+        // With --keep-dirlinks the link counts as a directory, with and without a comparison of the
+        // destination.
         for sync in [&[][..], &["--sync"], &["--sync=checksum"]] {
             let arguments = [&["-r", "--keep-dirlinks"][..], sync].concat();
             copy_obeying_permissions(&arguments, &source, to);
@@ -226,9 +230,9 @@ fn nothing_is_copied_through_a_link_to_a_directory_where_links_are_kept() {
     });
 }
 
-/// By a server that is not root, to which a read-only file of its own is closed.
+/// With a server that does not run as root and cannot open its own read-only file.
 #[test]
-fn what_may_not_be_written_is_copied_again() {
+fn read_only_files_are_copied_again() {
     let scratch = Scratch::new().unwrap();
     let [source, root] = ["s", "r"].map(|name| scratch.directory(name).unwrap());
     for (name, size) in [("small", 10), ("large", 5 << 20)] {
@@ -252,9 +256,9 @@ fn what_may_not_be_written_is_copied_again() {
     }
 }
 
-/// A dry run looks as far as the copy would.
+/// A dry run examines as much as the copy would.
 #[test]
-fn a_dry_run_tells_what_would_be_copied() {
+fn dry_run_lists_what_would_be_copied() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     fs::create_dir_all(source.join("old")).unwrap();
@@ -275,9 +279,10 @@ fn a_dry_run_tells_what_would_be_copied() {
     });
 }
 
-/// Nor through links to files, where files are written in place: because they are to be, or the server does so.
+/// Files that are written in place, by option or by the server, are not written through links to
+/// files.
 #[test]
-fn what_is_written_in_place_does_not_go_through_links_that_are_kept() {
+fn in_place_writes_do_not_follow_kept_links() {
     let scratch = Scratch::new().unwrap();
     let source = scratch.directory("s").unwrap();
     for name in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! `ropewalk report`: what a terminal gets, and what a browser makes of the page.
+//! `ropewalk report` on the terminal and as a page in a browser.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Twenty seconds of a transfer whose receiver has a small buffer, as JSON from elsewhere: `text` stands wherever names do.
+/// Returns a synthetic profile as untrusted JSON: twenty seconds of a transfer whose receiver has a
+/// small buffer. `text` replaces all names.
 fn profile(text: &str, ceiling: u64) -> Value {
     let rate = ceiling / 2 * 1000 / 60;
     let host = |role: &str| {
@@ -65,7 +66,8 @@ fn profile(text: &str, ceiling: u64) -> Value {
             }
         })
     };
-    // Both ways, with a value that nobody chose, one that is refused, an outlier and a failure.
+    // Both directions, with a value that was not requested, a refused value, an outlier, and a
+    // failure.
     let point = |value: u64, way: f64| {
         let rate = 1e6 * way * value as f64;
         let run = |factor: f64| json!({ "time": 1.0, "round": 1, "bytes": 1, "seconds": 1.0, "bytes_per_second": rate * factor });
@@ -121,7 +123,7 @@ fn report(arguments: &[&str]) -> Outcome {
     process::run(peers::ropewalk_command().unwrap().arg("report").args(arguments), SOON).unwrap()
 }
 
-/// What Chromium has as document after the page has loaded, and what it says on its console.
+/// Returns the document in Chromium after the page has loaded, and the messages on its console.
 fn browse(scratch: &Scratch, page: &Path) -> Result<(String, Vec<String>)> {
     let state = scratch.join("browser");
     let mut command = process::command("chromium");
@@ -141,7 +143,7 @@ fn browse(scratch: &Scratch, page: &Path) -> Result<(String, Vec<String>)> {
     Ok((outcome.text(), console))
 }
 
-/// Counts who connects, and hangs up.
+/// Counts connections and closes them.
 fn listen() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -156,12 +158,12 @@ fn listen() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_browser_shows_all_figures_and_runs_nothing() {
+fn page_shows_all_figures_and_runs_no_script() {
     if !peers::available(&["chromium", "setpriv"]) {
         return;
     }
     let scratch = Scratch::new().unwrap();
-    // Whoever gets out of the text would be heard here.
+    // A script that escapes from the text would connect here.
     let (address, heard) = listen();
     let beacon = format!("http://{address}/");
     let hostile = format!(
@@ -180,7 +182,8 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
             .split_once(&format!("<figure id=\"{figure}\">"))
             .unwrap_or_else(|| panic!("no {figure}"));
         let drawing = rest.split_once("</svg>").unwrap().0;
-        // Four points each way and for each end, and an outlier beside each of those of rates.
+        // Four points for each direction and each end, and an outlier next to each point of the
+        // rates.
         let marks = drawing.matches("<circle").count() + drawing.matches("<polygon").count();
         assert!(marks >= 4 * 4 + 4 * 2, "{figure}: {marks} marks in {drawing}");
         assert!(!drawing.contains("no data"), "{figure}");
@@ -190,7 +193,7 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
             .split_once(&format!("<figure id=\"{figure}\">"))
             .unwrap_or_else(|| panic!("no {figure}"));
         let drawing = rest.split_once("</svg>").unwrap().0;
-        // More lines than axes and grid.
+        // More lines than the axes and the grid have.
         assert!(drawing.matches("<polyline").count() > 8, "{figure}: {drawing}");
         assert!(!drawing.contains("no data"), "{figure}");
     }
@@ -209,7 +212,7 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
     }
     assert_eq!(heard.load(Ordering::SeqCst), 0, "the page asked the network");
 
-    // What is looked for would be found: the same page without its policy, and with a script.
+    // Positive control: without its policy and with a script, the same page connects.
     let text = fs::read_to_string(&page).unwrap();
     let (begin, rest) = text.split_once("<meta http-equiv").unwrap();
     let open = begin.to_owned() + rest.split_once('>').unwrap().1;
@@ -220,7 +223,7 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
     let (_, console) = browse(&scratch, &page).unwrap();
     assert!(console.iter().any(|line| line.contains("nonsense is not defined")), "{console:?}");
     assert!(heard.swap(0, Ordering::SeqCst) > 0);
-    // And the policy holds what gets out of the text all the same.
+    // The policy also blocks a script that escapes from the text.
     fs::write(&page, injected(&text)).unwrap();
     let (_, console) = browse(&scratch, &page).unwrap();
     assert!(
@@ -231,12 +234,12 @@ fn a_browser_shows_all_figures_and_runs_nothing() {
 }
 
 #[test]
-fn the_terminal_gets_one_screen() {
+fn terminal_report_fits_one_screen() {
     let scratch = Scratch::new().unwrap();
     let json = write(&scratch, "p.json", &profile("\u{1b}[2J\u{9b}31m", 131_072));
     let outcome = report(&[&json]).succeeded().unwrap();
     let all = outcome.text();
-    // What sweeps found stands below.
+    // The results of sweeps follow below.
     let (text, below) = all.split_once("\nOther settings\n").unwrap();
     assert!(text.lines().count() <= 24, "{text}");
     assert!(below.contains("Streams: 8 was best") && below.contains("broken off"), "{below}");
@@ -251,7 +254,7 @@ fn the_terminal_gets_one_screen() {
 }
 
 #[test]
-fn two_profiles_are_compared() {
+fn compare_two_profiles() {
     let scratch = Scratch::new().unwrap();
     let before = write(&scratch, "before.json", &profile("", 131_072));
     let after = write(&scratch, "after.json", &profile("", 1 << 20));
@@ -266,7 +269,7 @@ fn two_profiles_are_compared() {
 }
 
 #[test]
-fn sweeps_of_two_profiles_stand_over_each_other() {
+fn compare_draws_sweeps_of_both_profiles() {
     if !peers::available(&["chromium", "setpriv"]) {
         return;
     }
@@ -275,7 +278,7 @@ fn sweeps_of_two_profiles_stand_over_each_other() {
     let hostile =
         format!("\"'></title></svg></style><img src=\"http://{address}/\"><script>nonsense()</script>");
     let before = write(&scratch, "before.json", &profile(&hostile, 131_072));
-    // The second one has other rates, and one setting less.
+    // The second profile has other rates and lacks one setting.
     let mut after = profile(&hostile, 1 << 20);
     let curves = after["sweeps"]["curves"].as_array_mut().unwrap();
     curves.retain(|curve| curve["knob"] != "block");
@@ -321,7 +324,7 @@ fn sweeps_of_two_profiles_stand_over_each_other() {
 }
 
 #[test]
-fn raw_files_are_linked_beside_the_page() {
+fn raw_files_are_linked_from_page() {
     let scratch = Scratch::new().unwrap();
     let json = write(&scratch, "p.json", &profile("", 131_072));
     let raw = scratch.directory("site/raw").unwrap();
@@ -335,7 +338,7 @@ fn raw_files_are_linked_beside_the_page() {
 }
 
 #[test]
-fn what_is_no_profile_is_refused() {
+fn invalid_profile_is_refused() {
     let scratch = Scratch::new().unwrap();
     let good = write(&scratch, "good.json", &profile("", 131_072));
     let mut backwards = profile("", 131_072);
@@ -358,7 +361,7 @@ fn what_is_no_profile_is_refused() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error_worth_a_word() {
+fn closed_pipe_is_not_reported() {
     let scratch = Scratch::new().unwrap();
     let json = write(&scratch, "p.json", &profile("", 131_072));
     let binary = peers::ropewalk().unwrap();

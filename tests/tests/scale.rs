@@ -1,4 +1,4 @@
-//! Many sessions, many files: memory stays where it is.
+//! Memory stays bounded with many sessions and with many files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SESSIONS: usize = 10_000;
 
-/// Lets this process and those that it starts have `count` descriptors each; false, loudly, where that is not allowed.
+/// Raises the descriptor limit of this process and its children to `count`. Returns false after a
+/// message if that is not allowed.
 fn allow_descriptors(count: u64) -> bool {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|limit| limit >= count) {
@@ -39,7 +40,7 @@ fn server(scratch: &Scratch) -> Server {
 }
 
 #[test]
-fn ten_thousand_idle_sessions() {
+fn ten_thousand_idle_sessions_need_little_memory() {
     if !allow_descriptors(SESSIONS as u64 + 1000) {
         return;
     }
@@ -62,13 +63,13 @@ fn ten_thousand_idle_sessions() {
     assert!(memory < 200 << 20, "{SESSIONS} idle sessions take {memory} bytes");
     assert!(threads < 300, "{SESSIONS} idle sessions take {threads} threads");
 
-    // One more is served, and the old ones are alive.
+    // The server accepts another session, and the old ones are alive.
     let (data, reply) = Control::log_in(address).unwrap().retrieve("/known").unwrap();
     assert_eq!((data.as_slice(), reply.code), (&b"known"[..], 226));
     for session in sessions.iter_mut().step_by(997) {
         session.expect("NOOP", 200).unwrap();
     }
-    // They may all wake up at once, too.
+    // All sessions may become active at once.
     for session in &mut sessions {
         session.send("NOOP").unwrap();
     }
@@ -79,7 +80,7 @@ fn ten_thousand_idle_sessions() {
     assert!(memory < 200 << 20, "after all were awake: {memory} bytes");
 }
 
-/// Most memory of a client that copies `source` to `destination`.
+/// Returns the peak memory of a client that copies `source` to `destination`.
 fn peak_memory(
     source: impl Into<std::ffi::OsString>,
     destination: impl Into<std::ffi::OsString>,
@@ -88,7 +89,7 @@ fn peak_memory(
     let copy = Copy::new(source, destination).recursive();
     let mut running = Client::Ropewalk.start(&copy).unwrap();
     let mut peak = 0;
-    // The high-water mark only grows, so the last look before the end is near enough.
+    // The high-water mark only grows, so the last sample before the end is close enough.
     while running.is_running() {
         peak = memory_of(running.pid(), "VmHWM").unwrap_or(0).max(peak);
         thread::sleep(Duration::from_millis(5));
@@ -104,7 +105,7 @@ fn peak_memory(
 }
 
 #[test]
-fn memory_does_not_grow_with_the_number_of_files() {
+fn client_memory_is_independent_of_file_count() {
     let scratch = Scratch::in_memory(1 << 30).unwrap();
     let server = server(&scratch);
     let (few, many) = (5_000, 20_000);

@@ -1,4 +1,4 @@
-//! sshftp:// through OpenSSH: our client and our server, each with the other and with GCT's.
+//! sshftp:// through OpenSSH: Ropewalk's client and server, with each other and with GCT's.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -16,20 +16,20 @@ use ropewalk_tests::{peers, process::Program};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// The exit code for it.
+/// The exit code of failed authentication.
 const AUTHENTICATION: i32 = 3;
 
 #[test]
-fn ours_with_our_own_server() {
+fn client_with_ropewalk_server_transfers() {
     let Some(site) = Site::with_ours() else { return };
     site.rounds();
-    // Small commands, and the home directory in which the session begins.
+    // Short commands, and the home directory in which the session starts.
     fs::write(site.sshd.home().join("note"), "at home").unwrap();
     let home = format!("sshftp://localhost:{}/", site.sshd.port());
     let mut cat = site.command();
     let said = run(cat.args(["cat", "--relative-paths", &format!("{home}note")]), LIMIT).unwrap();
     assert_eq!(said.succeeded().unwrap_or_else(|e| site.fail(&e)).text(), "at home");
-    // And our own globus-url-copy.
+    // Ropewalk's globus-url-copy.
     let content = site.content();
     let back = format!("file://{}", site.path("back").display());
     let source = format!("{}source", site.url("../"));
@@ -39,7 +39,7 @@ fn ours_with_our_own_server() {
 }
 
 #[test]
-fn one_log_in_is_enough() {
+fn one_ssh_login_serves_all_sessions() {
     let Some(site) = Site::with_ours() else { return };
     site.tree();
     let count = |options: &[&str]| {
@@ -53,13 +53,13 @@ fn one_log_in_is_enough() {
 }
 
 #[test]
-fn ours_with_gcts_server() {
+fn client_with_gct_server_transfers() {
     let Some(site) = Site::with_gcts() else { return };
     site.rounds();
 }
 
 #[test]
-fn gcts_client_with_our_server() {
+fn gct_client_with_ropewalk_server_transfers() {
     let Some(site) = Site::with_ours() else { return };
     if !peers::available(&["globus-url-copy", "unshare"]) {
         return;
@@ -86,7 +86,7 @@ fn gcts_client_with_our_server() {
     guc(&["-r", "-cd"], &local("tree/"), &site.url("tree/"));
     guc(&["-r", "-cd", "-cc", "2"], &site.url("tree/"), &local("again/"));
     site.is_tree("again");
-    // Between two servers, both ours. It logs in anew for each file.
+    // Third-party between two Ropewalk servers. GCT's client logs in again for each file.
     fs::create_dir(site.path("root/few")).unwrap();
     for n in 1..4u8 {
         fs::write(site.path(&format!("root/few/{n}")), vec![n; 5000]).unwrap();
@@ -99,11 +99,11 @@ fn gcts_client_with_our_server() {
 }
 
 #[test]
-fn between_two_servers() {
+fn third_party_through_ssh_transfers() {
     let (Some(ours), Some(gct)) = (Site::with_ours(), Site::with_gcts()) else { return };
     let content = ours.content();
     ours.cp(&[], "source", &ours.url("a")).succeeded().unwrap();
-    // One program for both: their keys differ.
+    // One ssh configuration for both hosts, whose keys differ.
     let both = format!("Include {}\n", ours.path("config").display());
     let keys = format!(
         "{both}IdentityFile {}\nUserKnownHostsFile {}\n",
@@ -127,7 +127,7 @@ fn between_two_servers() {
 }
 
 #[test]
-fn what_ssh_says_reaches_the_user() {
+fn ssh_messages_reach_user() {
     let Some(site) = Site::with_ours() else { return };
     let port = site.sshd.port();
     let ssh = site.sshd.client();
@@ -162,7 +162,7 @@ fn what_ssh_says_reaches_the_user() {
 }
 
 #[test]
-fn a_host_that_is_not_set_up() {
+fn host_without_setup_is_reported() {
     let Some(site) = Site::new(&[]) else { return };
     if fs::exists("/etc/grid-security/sshftp").unwrap() || fs::exists("/usr/bin/ropewalk").unwrap() {
         peers::skip("this host is set up for sshftp");
@@ -170,16 +170,16 @@ fn a_host_that_is_not_set_up() {
     }
     let text = site.cp(&[], &site.url("x"), "y").failed().unwrap().errors();
     assert!(text.contains("sshftp is not set up on this host"), "{text}");
-    // A script that cannot be run.
+    // A script that cannot be executed.
     fs::create_dir(site.sshd.home().join(".globus")).unwrap();
     fs::write(site.sshd.home().join(".globus/sshftp"), "#!/bin/sh\n").unwrap();
     let text = site.cp(&[], &site.url("x"), "y").failed().unwrap().errors();
     assert!(text.contains("Permission denied") && text.contains(".globus/sshftp"), "{text}");
-    // One that only talks.
+    // A script that only prints a message.
     executable(&site.sshd.home().join(".globus/sshftp"), "#!/bin/sh\necho Welcome to this host\n").unwrap();
     let text = site.cp(&["--retries", "0"], &site.url("x"), "y").failed().unwrap().errors();
     assert!(text.contains("it is no FTP server"), "{text}");
-    // What a site has in another place.
+    // A site that starts the server by another path.
     let content = site.content();
     let remote = format!("exec '{}' serve --ssh", peers::ropewalk().unwrap().display());
     site.cp(&["--ssh-remote", &remote], "source", &site.url("there")).succeeded().unwrap();
@@ -190,9 +190,10 @@ fn a_host_that_is_not_set_up() {
     assert!(fs::read(site.path("back")).unwrap() == content);
 }
 
-/// Whatever connects: here the server itself, whose standard input and output are a socket then.
+/// Another program makes the connection: here the server itself, whose standard input and output
+/// are then a socket.
 #[test]
-fn a_program_that_is_no_ssh() {
+fn program_other_than_ssh_can_connect() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let program = at("connect");
@@ -224,9 +225,9 @@ fn a_program_that_is_no_ssh() {
 }
 
 #[test]
-fn rules_of_a_configuration_hold() {
+fn server_configuration_applies_through_ssh() {
     let Some(site) = Site::new(&[]) else { return };
-    // Data connections are bound to the session that ssh protects.
+    // Data connections are bound to the session, which ssh protects.
     let text = "root = 'root'\n[defaults]\nread_only = true\n[data]\nrequire_key = true\n";
     fs::write(site.path("server.toml"), text).unwrap();
     site.install(&["--config", site.path("server.toml").to_str().unwrap()]);
@@ -242,7 +243,7 @@ fn rules_of_a_configuration_hold() {
     assert!(!site.path("root/there2").exists(), "{text}");
 }
 
-/// A copy of standard input that never ends.
+/// Starts a copy of standard input that never ends.
 fn endless(site: &Site) -> std::process::Child {
     let mut command = site.command();
     command.args(["cp", "--quiet", "-", &site.url("endless")]).process_group(0);
@@ -258,7 +259,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn cancelled_in_the_middle_it_leaves_no_process() {
+fn cancelled_copy_leaves_no_process() {
     let Some(site) = Site::with_ours() else { return };
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let mut child = endless(&site);
@@ -266,7 +267,7 @@ fn cancelled_in_the_middle_it_leaves_no_process() {
         kill_process(Pid::from_child(&child), signal).unwrap();
         child.wait().unwrap();
         if signal == Signal::KILL {
-            // Nobody was there to wait for it: it ends by itself.
+            // No client process was left to wait for it, so it ends by itself.
             site.sshd.until_none("ssh -F").unwrap();
         } else {
             assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
@@ -276,18 +277,18 @@ fn cancelled_in_the_middle_it_leaves_no_process() {
 }
 
 #[test]
-fn cancelled_before_the_server_has_answered() {
+fn cancelled_login_leaves_no_process() {
     let Some(site) = Site::new(&[]) else { return };
     let mut command = site.command();
     command.args(["cp", "--quiet", "--ssh-remote", "exec sleep 1000", &site.url("x"), "y"]);
     let mut program = Program::start(&mut command).unwrap();
-    // The server's, not those whose arguments name it.
+    // The server's process, not the processes whose arguments contain its name.
     let begun = |line: &String| line.ends_with(": sleep 1000 ");
     until("no sleep", || site.sshd.processes("sleep 1000").unwrap().iter().any(begun));
     program.signal(Signal::INT);
     assert!(!program.wait(LIMIT).unwrap().success());
     assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
-    // It does not look whether anybody is still there, but sshd ends it.
+    // The process does not notice that the client is gone, but sshd ends it.
     for left in site.sshd.processes("sleep 1000").unwrap() {
         let pid: i32 = left.split(':').next().unwrap().parse().unwrap();
         let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
@@ -295,7 +296,7 @@ fn cancelled_before_the_server_has_answered() {
 }
 
 #[test]
-fn what_ssh_asks_at_the_terminal() {
+fn ssh_questions_at_terminal_are_answered() {
     let Some(site) = Site::with_ours() else { return };
     if !peers::available(&["script"]) {
         return;
@@ -317,7 +318,7 @@ fn what_ssh_asks_at_the_terminal() {
     let (status, text) = terminal.finish().unwrap();
     assert!(status.success() && !text.contains("sesame"), "{text}");
     assert_eq!(fs::read(site.path("got")).unwrap(), b"content");
-    // A host that is not known: ssh's own question.
+    // An unknown host: ssh asks its own question.
     fs::remove_file(site.path("got")).unwrap();
     for (answer, goes_on) in [("no", false), ("yes", true)] {
         fs::write(site.path("known_hosts"), "").unwrap();
@@ -335,15 +336,15 @@ fn what_ssh_asks_at_the_terminal() {
     let learned = fs::read_to_string(site.path("known_hosts")).unwrap();
     let key = known.split_whitespace().nth(2).unwrap();
     assert!(learned.contains(key), "{learned}");
-    // Where nobody is there, nobody is asked.
+    // Without a terminal ssh does not ask.
     let text = site.cp(&["--retries", "0"], &site.url("f"), "again").failed().unwrap().errors();
     assert!(text.contains("Permission denied"), "{text}");
     assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
 }
 
-/// Somebody with an account and a password, and nothing else: ssh asks for it, and nobody else sees it.
+/// A user with a password as the only credential: ssh asks for it, and no other program sees it.
 #[test]
-fn a_password_at_the_terminal() {
+fn password_is_asked_by_ssh_once() {
     let ada = User { name: "ada", uid: 31_001, password: "correct horse 7" };
     let Some(site) = Site::with_password(&ada) else { return };
     if !peers::available(&["script"]) {
@@ -357,7 +358,7 @@ fn a_password_at_the_terminal() {
         Terminal::start(&command).unwrap()
     };
     const PROMPT: &str = "ada@127.0.0.1's password: ";
-    // One log-in, however many sessions.
+    // One log-in for any number of sessions.
     for (options, from, to) in [
         (&["-p", "2"][..], "source".to_owned(), url("there")),
         (&[], url("there"), "back".to_owned()),
@@ -375,7 +376,7 @@ fn a_password_at_the_terminal() {
     for name in ["root/there", "back", "tree/there"] {
         assert!(fs::read(site.path(name)).unwrap() == content, "{name}");
     }
-    // The server is theirs.
+    // The server runs as this user.
     let there = fs::metadata(site.path("root/there")).unwrap();
     assert_eq!((there.uid(), there.gid()), (ada.uid, ada.uid));
     fs::write(site.path("root/secret"), "root's").unwrap();
@@ -385,7 +386,8 @@ fn a_password_at_the_terminal() {
     terminal.enter(ada.password).unwrap();
     let (status, text) = terminal.finish().unwrap();
     assert!(!status.success() && text.contains("Permission denied"), "{text}");
-    // Wrong ones: as often as ssh asks, and no log-in of our own behind that.
+    // Wrong passwords: ssh asks as often as it is configured to, and the client adds no log-in of
+    // its own.
     let before = site.sshd.connections();
     let mut terminal = copy(&[], &url("there"), "wrong");
     for _ in 0..3 {
@@ -397,22 +399,22 @@ fn a_password_at_the_terminal() {
     assert!(text.contains("Permission denied (publickey,password)") && !text.contains("horse"), "{text}");
     assert_eq!(site.sshd.connections() - before, 1, "{text}");
     assert!(!site.path("wrong").exists());
-    // Without a terminal nobody is asked.
+    // Without a terminal ssh does not ask.
     let text = site.cp(&["--retries", "0"], &url("there"), "wrong").failed().unwrap().errors();
     assert!(text.contains("Permission denied"), "{text}");
     assert_eq!(site.sshd.processes("ssh -F").unwrap(), [""; 0]);
     site.sshd.until_none("serve").unwrap();
 }
 
-/// The server that ssh starts gives up what it does not need, in all of its threads.
+/// The server started by ssh drops all unnecessary privileges, in all of its threads.
 #[test]
-fn a_server_behind_ssh_has_no_privileges_to_spare() {
+fn server_behind_ssh_drops_privileges() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("f"), "content").unwrap();
     fs::set_permissions(directory.path().join("f"), PermissionsExt::from_mode(0o400)).unwrap();
     let root = rustix::process::geteuid().is_root();
     if root {
-        // Root sees everybody's files, as in every session of ssh.
+        // Root can read the files of all users, as in any ssh session.
         chown(directory.path().join("f"), Some(31_001), Some(31_001)).unwrap();
     }
     let mut child = peers::ropewalk_command()
@@ -440,7 +442,8 @@ fn a_server_behind_ssh_has_no_privileges_to_spare() {
             line.trim_start_matches(':').trim().to_owned()
         };
         assert_eq!(field("NoNewPrivs"), "1", "{status}");
-        // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID: what root's way with files is.
+        // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID: the capabilities with which root
+        // accesses files.
         let files = 0x1f;
         for name in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
             let set = u64::from_str_radix(&field(name), 16).unwrap();

@@ -1,4 +1,4 @@
-//! `ropewalk profile --sweep` over loopback: what is run, what is written, and what is left of sweeps that break.
+//! `ropewalk profile --sweep` over loopback: the runs, the written results, and sweeps that break.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,8 @@ impl Site {
         Self { scratch: Scratch::new().unwrap() }
     }
 
-    /// A server of ours that takes profiles, without sysstat, which would outlive one that is killed.
+    /// Starts a Ropewalk server that offers profiles. It finds no sysstat, whose processes would
+    /// outlive a killed server.
     fn server(&self) -> Server {
         let root = self.scratch.directory("root").unwrap();
         let config = self.scratch.join("server.toml");
@@ -52,7 +53,7 @@ impl Site {
         process::run(&mut self.command(arguments), LIMIT).unwrap()
     }
 
-    /// What was written; checked against the schema.
+    /// Returns the written profile after checking it against the schema.
     fn profile(&self) -> Value {
         let profile: Value = serde_json::from_slice(&std::fs::read(self.output()).unwrap()).unwrap();
         let schema = include_str!("../../tools/profiler/profile.schema.json");
@@ -65,7 +66,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The points of a curve.
+/// Returns the points of a curve.
 fn points<'a>(profile: &'a Value, knob: &str, way: &str) -> &'a [Value] {
     let curves = list(&profile["sweeps"]["curves"]);
     let curve = curves.iter().find(|curve| curve["knob"] == knob && curve["way"] == way);
@@ -73,18 +74,18 @@ fn points<'a>(profile: &'a Value, knob: &str, way: &str) -> &'a [Value] {
 }
 
 #[test]
-fn each_value_is_run_in_each_round_and_told_of_both_ends() {
+fn sweep_runs_each_value_in_each_round_at_both_ends() {
     let site = Site::new();
     let server = site.server();
     let sweeps = ["--sweep", "streams=1,3", "--sweep", "buffer=auto,bdp,64K", "--sweep", "block=64K"];
-    // Connections are looked at ten times a second: each run takes half of one.
+    // Connections are sampled ten times per second, and each run takes half a second.
     let proxy = Proxy::start(server.address()).unwrap();
     proxy.set_rate(Some(60 << 20));
     let file = server.url_at(proxy.address(), "file");
     let others = ["--capacity", "100M", "--repeat", "2", "zero:30M", &file];
     let outcome = site.run(&[&sweeps[..], &others].concat()).succeeded().unwrap();
     let profile = site.profile();
-    // The transfer itself, as without sweeps.
+    // The transfer itself is the same as without sweeps.
     assert_eq!(profile["workload"]["outcome"], "done");
     assert_eq!(profile["workload"]["bytes"], 30 << 20);
     assert_eq!(profile["sweeps"]["runs_wanted"], 12);
@@ -115,13 +116,13 @@ fn each_value_is_run_in_each_round_and_told_of_both_ends() {
     assert_eq!(times.len(), 12, "runs one after the other");
     let buffers = points(&profile, "buffer", "forth");
     assert!(buffers[0]["value"].is_null() && buffers[1]["value"].as_u64().unwrap() >= 4096);
-    // What was asked for is there at both ends; the kernel doubles it.
+    // Both ends have the requested size; the kernel doubles it.
     for (end, side) in list(&buffers[2]["ends"]).iter().zip(["send_buffer", "receive_buffer"]) {
         assert_eq!(end[side].as_u64(), Some(131_072), "{end}");
     }
     assert_eq!(list(&profile["baselines"]["streams"]).len(), 2);
 
-    // As text and as a page.
+    // The report as text and as a page.
     let text = outcome.text();
     for expected in ["Other settings", "Socket buffer", "Rates in ", "Load of the source", "1 file at a time"]
     {
@@ -142,7 +143,7 @@ fn each_value_is_run_in_each_round_and_told_of_both_ends() {
 }
 
 #[test]
-fn ways_back_write_nothing_over() {
+fn return_direction_overwrites_nothing() {
     let site = Site::new();
     let server = site.server();
     let here = site.scratch.join("here");
@@ -166,7 +167,7 @@ fn ways_back_write_nothing_over() {
 }
 
 #[test]
-fn buffers_that_a_server_refuses_are_told() {
+fn refused_buffer_sizes_are_reported() {
     if !peers::available(&["vsftpd"]) {
         return;
     }
@@ -184,7 +185,7 @@ fn buffers_that_a_server_refuses_are_told() {
     assert!(outcome.text().contains("64.0 KiB was not run"), "{}", outcome.text());
 }
 
-/// Until the program has said this, on either output.
+/// Waits until the program has written `text` to either output.
 fn wait_for(program: &Program, text: &str) {
     let deadline = Instant::now() + LIMIT;
     while !program.log().contains(text) {
@@ -194,7 +195,7 @@ fn wait_for(program: &Program, text: &str) {
 }
 
 #[test]
-fn what_there_is_of_a_sweep_that_breaks_is_told() {
+fn broken_sweep_reports_finished_runs() {
     let site = Site::new();
     let mut server = site.server();
     let arguments = ["--sweep", "streams=1,2", "--repeat", "100", "--retries", "0", "zero:5M"];
@@ -234,7 +235,7 @@ fn what_there_is_of_a_sweep_that_breaks_is_told() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_named() {
+fn unsupported_sweeps_are_named() {
     let site = Site::new();
     for (arguments, expected) in [
         (&["--sweep", "zero:1M", "null:"][..], "nothing that can be swept"),
@@ -250,11 +251,11 @@ fn what_cannot_be_swept_is_named() {
     }
 }
 
-/// In place of ssh: `$1` is the host, `$2` what is to run there.
+/// Replaces ssh: `$1` is the host, `$2` the command.
 const SSH: &str = "sh -c 'exec sh -c \"$2\"' ssh";
 
 #[test]
-fn sweeps_against_gcts_server() {
+fn sweep_against_gct_server_runs() {
     if !peers::available(&["globus-gridftp-server"]) {
         return;
     }
@@ -262,7 +263,7 @@ fn sweeps_against_gcts_server() {
     let root = site.scratch.directory("gct").unwrap();
     let server = Setup::new(Kind::Gct, &root).start().unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
-    // Connections are looked at ten times a second: each run takes half of one.
+    // Connections are sampled ten times per second, and each run takes half a second.
     proxy.set_rate(Some(60 << 20));
     let file = server.url_at(proxy.address(), "file");
     let collect = format!("{} profile --collect", peers::ropewalk().unwrap().display());
@@ -285,7 +286,7 @@ fn sweeps_against_gcts_server() {
             assert_eq!(roles, ["source", "destination"], "{point}");
         }
     }
-    // It takes SBUF, and the kernel doubles what is asked for.
+    // GCT's server accepts SBUF, and the kernel doubles the requested size.
     let buffers = points(&profile, "buffer", "forth");
     assert_eq!(list(&buffers[1]["ends"])[0]["send_buffer"].as_u64(), Some(131_072), "{}", buffers[1]);
 }

@@ -1,4 +1,5 @@
-//! Bearer tokens over TLS: curl, lftp and our client with `ropewalk serve`, tokens signed by an issuer made here.
+//! Bearer tokens over TLS: curl, lftp, and Ropewalk's client with `ropewalk serve` and tokens of a
+//! test issuer.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -15,7 +16,7 @@ use serde_json::json;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn curl() {
+fn curl_with_token_transfers_within_scopes() {
     if !peers::available(&["curl"]) {
         return;
     }
@@ -33,7 +34,7 @@ fn curl() {
     site.curl(&good, &["-o", back, &url("/database")]).failed().unwrap();
     site.curl(&good, &["-T", source, &url("/up/new")]).failed().unwrap();
     site.curl(&good, &["-T", source, &url("/data/new")]).failed().unwrap();
-    // Nor with tokens that are not good.
+    // Invalid tokens are refused.
     let expired = token(json!({"exp": 1_700_000_000}));
     let none = format!("{}.{}.", encode(r#"{"alg":"none"}"#), good.split('.').nth(1).unwrap());
     let other = token(json!({"aud": "https://other.example"}));
@@ -41,7 +42,7 @@ fn curl() {
         let outcome = site.curl(bad, &["-o", back, &url("/data/file")]).failed().unwrap();
         assert!(outcome.errors().contains("67") || outcome.errors().contains("530"), "{}", outcome.errors());
     }
-    // In clear the server says no before it comes.
+    // In clear the server refuses before the token is sent.
     let mut command = process::command("curl");
     command.args(["--silent", "--show-error", "--netrc-file"]).arg(site.path("netrc")).arg(url("/data/file"));
     run(&mut command, LIMIT).unwrap().failed().unwrap();
@@ -50,7 +51,7 @@ fn curl() {
 }
 
 #[test]
-fn lftp() {
+fn lftp_with_token_transfers_within_scopes() {
     if !peers::available(&["lftp"]) {
         return;
     }
@@ -73,7 +74,7 @@ fn lftp() {
 }
 
 #[test]
-fn our_client() {
+fn client_with_token_transfers_within_scopes() {
     let site = Site::new();
     let file = site.token("token", json!({}));
     let file = file.to_str().unwrap();
@@ -90,7 +91,7 @@ fn our_client() {
         assert!(fs::read(site.path("root/up/new")).unwrap() == content());
         fs::remove_file(site.path("root/up/new")).unwrap();
     }
-    // From the environment.
+    // The token comes from the environment.
     let cp = |command: &mut Command| {
         let command = command.args(["cp", "--quiet", "--accept-new", "--retries", "0", "--token", "auto"]);
         run(command.args([&url("/data/file"), back]), LIMIT).unwrap()
@@ -101,7 +102,7 @@ fn our_client() {
         site.cp(&["--token", file, "--debug"], &url("/data/file"), back).succeeded().unwrap().errors();
     assert!(debug.contains("USER :token:") && debug.contains("PASS ***"), "{debug}");
     assert!(!debug.contains(&fs::read_to_string(file).unwrap()[..60]), "{debug}");
-    // What the token does not permit.
+    // Paths that the token does not permit.
     let refused = site.cp(&["--token", file], &url("/database"), back).failed().unwrap();
     assert!(!refused.errors().contains(&fs::read_to_string(file).unwrap()[..60]));
     let expired = site.token("expired", json!({"exp": 1_700_000_000}));
@@ -111,9 +112,9 @@ fn our_client() {
     site.kept_secret(&[&fs::read_to_string(file).unwrap(), &fs::read_to_string(expired).unwrap()]);
 }
 
-/// What the client does not send.
+/// The client never sends a token in clear.
 #[test]
-fn a_token_does_not_leave_in_clear() {
+fn token_is_not_sent_in_clear() {
     let site = Site::new();
     let file = site.token("token", json!({}));
     let name = file.to_str().unwrap().to_owned();
@@ -122,7 +123,7 @@ fn a_token_does_not_leave_in_clear() {
     let clear = format!("ftp://{}", site.url("/data/file"));
     let refused = site.cp(&["--token", &name], &clear, back).failed().unwrap();
     assert!(refused.errors().contains("protected control connection"), "{}", refused.errors());
-    // A server whose AUTH somebody has cut out of the way.
+    // A server whose AUTH an attacker has removed.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let heard = std::thread::spawn(move || {
@@ -141,7 +142,7 @@ fn a_token_does_not_leave_in_clear() {
     site.cp(&["--token", &name], &format!("ftpes://127.0.0.1:{port}/x"), back).failed().unwrap();
     let heard = heard.join().unwrap();
     assert!(heard.contains("AUTH TLS") && !heard.contains("USER") && !heard.contains("eyJ"), "{heard}");
-    // Files of others, and tokens among the arguments.
+    // Token files that other users may read, and tokens among the arguments.
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let secured = format!("ftpes://{}", site.url("/data/file"));
     let refused = site.cp(&["--token", &name], &secured, back).failed().unwrap();

@@ -1,4 +1,4 @@
-//! Transfers over long paths, tuned while they run: in the WAN lab, which needs root.
+//! Transfers over long paths that are tuned while they run, in the WAN lab, which requires root.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,20 +10,21 @@ use ropewalk_tests::peers;
 use ropewalk_tests::scratch::Scratch;
 use serde_json::Value;
 
-/// The paths want the machine for themselves.
+/// Serialises the tests, because each emulated path needs the whole machine.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()
 }
 
-/// There can be none here, which is said.
+/// Returns true, after a message, if the lab cannot run here.
 fn no_lab() -> bool {
     let can = rustix::process::geteuid().is_root() && fs::exists("/dev/net/tun").unwrap_or(false);
     !can && peers::skip("the lab needs root and /dev/net/tun")
 }
 
-/// Runs `program` on a path of 200 Mbit/s and 60 ms whose hosts allow windows of 64 KiB, so that only streams help. Gives the
-/// most connections that it had at the same time, and bits of payload a second.
+/// Runs `program` on a path of 200 Mbit/s and 60 ms whose hosts limit windows to 64 KiB, so that
+/// only more streams help. Returns the maximum number of concurrent connections and the payload
+/// rate in bit/s.
 fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
     let limits = [&["--size", "400M", "--limit", "14s"], arguments].concat();
     let result = run_lab("small-buffers", program, &limits)?;
@@ -43,7 +44,7 @@ fn on_small_buffers(program: &str, arguments: &[&str]) -> Option<(u64, f64)> {
     Some((command["streams_max"].as_u64().unwrap(), received as f64 * 8.0 / seconds))
 }
 
-/// What a lab made of this scenario says of this program; `None` where there can be none.
+/// Returns the lab's result of this program in this scenario, or `None` if the lab cannot run here.
 fn run_lab(scenario: &str, program: &str, arguments: &[&str]) -> Option<Value> {
     let needs = if program.contains("gct") { &["globus-gridftp-server"][..] } else { &[] };
     if !peers::available(needs) || no_lab() {
@@ -60,7 +61,7 @@ fn run_lab(scenario: &str, program: &str, arguments: &[&str]) -> Option<Value> {
     Some(result.unwrap_or_else(|e| panic!("{program}: {e}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
-/// Runs all commands of a scenario; gives what the lab says of it as JSON.
+/// Runs all commands of a scenario and returns the lab's JSON output.
 fn run_scenario(scratch: &Scratch, text: &str) -> String {
     let scenario = scratch.join("scenario.toml");
     fs::write(&scenario, text).unwrap();
@@ -75,22 +76,22 @@ fn run_scenario(scratch: &Scratch, text: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What `--json` wrote.
+/// Returns the events that `--json` wrote.
 fn events(log: &str) -> Vec<Value> {
     log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The decisions among it.
+/// Returns the tuning decisions among the events.
 fn tuned(log: &str) -> Vec<Value> {
     events(log).into_iter().filter(|event| event["event"] == "tuned").collect()
 }
 
-/// Eight streams carry 85 Mbit/s at most.
+/// Eight streams carry at most 85 Mbit/s.
 const UNTUNED_STREAMS: u64 = 8;
 const UNTUNED: f64 = 90e6;
 
 #[test]
-fn streams_come_while_a_file_is_fetched() {
+fn download_adds_streams() {
     let _alone = alone();
     let Some((streams, rate)) = on_small_buffers("ropewalk", &[]) else { return };
     assert!(streams > 2 * UNTUNED_STREAMS && rate > 1.1 * UNTUNED, "{streams} connections, {rate} bit/s");
@@ -99,9 +100,9 @@ fn streams_come_while_a_file_is_fetched() {
 }
 
 #[test]
-fn no_more_streams_than_allowed() {
+fn stream_limit_is_respected() {
     let _alone = alone();
-    // A server that is not ours gets sessions instead, each with a control connection.
+    // With another server the client opens sessions instead, each with a control connection.
     for (program, way, most) in
         [("ropewalk", &[][..], 5), ("ropewalk", &["--put"], 5), ("ropewalk-gct", &[], 6)]
     {
@@ -112,7 +113,7 @@ fn no_more_streams_than_allowed() {
 }
 
 #[test]
-fn streams_come_while_a_file_is_sent() {
+fn upload_adds_streams() {
     let _alone = alone();
     for program in ["ropewalk", "ropewalk-gct"] {
         let Some((streams, rate)) = on_small_buffers(program, &["--put"]) else { return };
@@ -120,16 +121,16 @@ fn streams_come_while_a_file_is_sent() {
     }
 }
 
-/// A sender that is not ours has a fixed number of streams for each transfer: further sessions bring further ones.
+/// A foreign sender has a fixed number of streams per transfer, so the client adds sessions.
 #[test]
-fn sessions_come_where_streams_cannot() {
+fn download_from_gct_adds_sessions() {
     let _alone = alone();
     let Some((streams, rate)) = on_small_buffers("ropewalk-gct", &[]) else { return };
     assert!(streams > 2 * UNTUNED_STREAMS && rate > 1.1 * UNTUNED, "{streams} connections, {rate} bit/s");
 }
 
 #[test]
-fn streams_come_between_two_servers() {
+fn third_party_adds_streams() {
     let _alone = alone();
     for program in ["ropewalk-third", "ropewalk-third-gct"] {
         // The client has no data connections of its own.
@@ -138,9 +139,10 @@ fn streams_come_between_two_servers() {
     }
 }
 
-/// Nothing gets through for some seconds in the middle. No tuner, time limit or retry may make a failure of that.
+/// The path carries nothing for some seconds in the middle. No tuner, timeout, or retry may turn
+/// that into a failure.
 #[test]
-fn a_path_that_dies_and_returns() {
+fn path_outage_is_survived() {
     let text = path("40ms", "rate = \"100Mbit/s\", queue = 500", "")
         + r#"
         [[links.changes]]
@@ -166,8 +168,8 @@ fn a_path_that_dies_and_returns() {
     }
 }
 
-/// A scenario of two hosts, `left` and `right`, with a path between them: its round trip and what is the same in both directions.
-/// `kernel` are further settings of both hosts.
+/// Returns a scenario of two hosts, `left` and `right`, and a path between them with this round
+/// trip and the same properties in both directions. `kernel` holds further settings of both hosts.
 fn path(round_trip: &str, both: &str, kernel: &str) -> String {
     format!(
         r#"
@@ -187,7 +189,7 @@ fn path(round_trip: &str, both: &str, kernel: &str) -> String {
     )
 }
 
-/// A server of ours at the right end of a path.
+/// Returns the configuration of a Ropewalk server at the right end of a path.
 fn server() -> String {
     format!(
         r#"
@@ -202,13 +204,13 @@ fn server() -> String {
     )
 }
 
-/// A path of 100 Mbit/s and 50 ms with it.
+/// Returns a scenario with this server and a path of 100 Mbit/s and 50 ms.
 fn with_server(kernel: &str) -> String {
     path("50ms", r#"rate = "100Mbit/s", queue = 500"#, kernel) + &server()
 }
 
-/// Two uploads from the same host over one path, each with its options, for so many seconds: what each moved from 60 to 90 % of that
-/// time, in bytes.
+/// Runs two uploads with these options from the same host over one path for `seconds`. Returns the
+/// bytes that each moved between 60 and 90 % of that time.
 fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
     let scratch = Scratch::new().unwrap();
     let ropewalk = peers::ropewalk().unwrap();
@@ -236,7 +238,7 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
     Some([0, 1].map(|n| {
         let log = fs::read_to_string(log(n)).unwrap();
         let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        // They come at regular intervals.
+        // Progress events come at regular intervals.
         let bytes: Vec<f64> = events
             .filter(|event| event["event"] == "progress")
             .map(|event| event["bytes"].as_f64().unwrap())
@@ -246,8 +248,9 @@ fn two_on_a_path(options: [&str; 2], seconds: u32) -> Option<[f64; 2]> {
     }))
 }
 
-/// Two transfers over one path, from the first of which is known what buffers of the second are to be set to: those to `here`, `"send"` or
-/// `"receive"`. `kernel` ends their autotuning at 64 KiB.
+/// Runs two transfers over one path; the first one determines the buffer sizes for the second.
+/// `here` is `"send"` or `"receive"` and selects the local buffers. `kernel` limits their
+/// autotuning to 64 KiB.
 fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
     let _alone = alone();
     if !peers::available(&["ss"]) || no_lab() {
@@ -293,12 +296,12 @@ fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
         assert!(told, "{log}");
         assert_eq!(tuned["buffers_matter"], true);
     }
-    // The kernel shows twice of what is set, and what it tunes ends at the 64 KiB.
+    // The kernel reports twice the size that is set, and its autotuning ends at 64 KiB.
     let sockets = fs::read_to_string(place("sockets")).unwrap();
     let sizes =
         sockets.split(kernel_shows).skip(1).filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok());
     assert!(sizes.filter(|size| *size > 100_000).count() >= 8, "{sockets}");
-    // The server is asked to do so, too.
+    // The server is asked to set its buffers too.
     assert!(told.contains("ABUF: left to kernel autotuning, nothing is known of the path yet"), "{told}");
     let set = told
         .split("ABUF: ")
@@ -306,9 +309,10 @@ fn second_has_buffers(here: &str, kernel: &str, [first, second]: [&str; 2]) {
     assert!(set, "{told}");
 }
 
-/// What a transfer shows of a path makes the buffers of the next one's connections, where the kernel would leave them too small.
+/// A transfer's measurements of a path set the buffers of the next transfer's connections if the
+/// kernel would leave them too small.
 #[test]
-fn buffers_that_do_not_suffice_are_set_and_told() {
+fn small_send_buffers_are_set_and_reported() {
     let place = "ftp://{addr:right}:{port:ropewalk}/dev/null";
     second_has_buffers(
         "send",
@@ -317,22 +321,24 @@ fn buffers_that_do_not_suffice_are_set_and_told() {
     );
 }
 
-/// The same where what comes is received.
+/// The same for the buffers of a receiving client.
 #[test]
-fn buffers_that_do_not_suffice_are_set_where_data_arrives() {
+fn small_receive_buffers_are_set_and_reported() {
     let copy = "ftp://{addr:right}:{port:ropewalk}{data} /dev/null";
     second_has_buffers("receive", r#"tcp_rmem = ["4 KiB", "32 KiB", "64 KiB"]"#, [copy, copy]);
 }
 
-/// A disk that gives or takes less than the path carries is named, and gets no more streams for it: the server's as the peer's.
+/// A disk that is slower than the path is named as the bottleneck and gets no more streams, at the
+/// server as well as at the client.
 #[test]
-fn the_end_that_is_the_limit_is_named() {
+fn limiting_end_is_named() {
     let _alone = alone();
     for (scenario, way, limit) in [
         ("slow-disk-source", &[][..], "the limit is the peer"),
         ("slow-disk-destination", &["--put"], "the limit is the disk"),
     ] {
-        // It is the second or third decision that says so, of ten seconds each, and on a busy machine one that comes later.
+        // The second or third decision reports it, after ten seconds each; on a busy machine a
+        // later one does.
         let arguments = [&["--size", "1G", "--limit", "45s"], way].concat();
         let Some(result) = run_lab(scenario, "ropewalk --json", &arguments) else { return };
         let command = &result["commands"][0];
@@ -345,7 +351,8 @@ fn the_end_that_is_the_limit_is_named() {
     }
 }
 
-/// A server reports how long it waits for its disk, so that the client does not take that for the network.
+/// A server reports how long it waits for its disk, so that the client does not attribute this time
+/// to the network.
 #[test]
 fn slowest_part_when_the_servers_disk_is_slow_is_the_disk() {
     let _alone = alone();
@@ -360,9 +367,10 @@ fn slowest_part_when_the_servers_disk_is_slow_is_the_disk() {
     }
 }
 
-/// Many files over one path: what one session has asked for is not kept from others that would be sooner through with it.
+/// Many files over one path: pending files of one session can be taken by sessions that would
+/// finish them earlier.
 #[test]
-fn files_in_flight_end_at_about_the_same_time() {
+fn sessions_finish_at_about_the_same_time() {
     let text = path("100ms", "rate = \"100Mbit/s\", queue = 400", "");
     let _alone = alone();
     let scratch = Scratch::new().unwrap();
@@ -373,7 +381,7 @@ fn files_in_flight_end_at_about_the_same_time() {
     let command = &result["commands"][0];
     assert_eq!(command["end"]["exit"], 0, "{command}");
     let events = events(command["stdout"].as_str().unwrap());
-    // Of what was under way when nine tenths were done, each session has little to do.
+    // When nine tenths are done, each session has little in-flight work left.
     let progress: Vec<&Value> = events.iter().filter(|event| event["event"] == "progress").collect();
     let done = |event: &&&Value| event["files_done"].as_u64().unwrap() >= 450;
     let late = progress.iter().find(done).unwrap();
@@ -385,27 +393,28 @@ fn files_in_flight_end_at_about_the_same_time() {
     assert!(streams.iter().all(|event| event["pipeline"].as_u64().unwrap() <= 50), "{streams:?}");
 }
 
-/// How evenly two that are not polite share takes minutes to see: bench/fair.
+/// How evenly two transfers without `--polite` share takes minutes to measure; see bench/fair.
 #[test]
-fn a_polite_one_yields() {
+fn polite_transfer_yields() {
     let _alone = alone();
     let Some([bold, polite]) = two_on_a_path(["", "--polite"], 30) else { return };
     assert!(polite < 0.6 * bold, "{bold} and, polite, {polite} bytes");
 }
 
-/// Beside a transfer that does not give way, a stream more is added only while it gains what the stated share leaves it: of a path that is
-/// shared stream for stream about that share is taken, where without it as many streams as gain anything would be.
+/// Beside a transfer that does not yield, another stream is added only while it gains what the
+/// stated share leaves it. On a path that is shared stream by stream, the transfer takes about the
+/// stated share; without the option it would add streams as long as they gain anything.
 #[test]
-fn a_stated_share_is_about_what_is_taken() {
+fn stated_share_is_about_the_share_taken() {
     let _alone = alone();
     let Some([other, ours]) = two_on_a_path(["--streams 40", "--share 30%"], 75) else { return };
     let share = ours / (ours + other);
     assert!((0.1..0.55).contains(&share), "{ours} of {} bytes", ours + other);
 }
 
-/// The next transfer over the same path begins with what the one before found.
+/// The next transfer over the same path begins with the result of the previous one.
 #[test]
-fn what_a_path_needed_is_remembered() {
+fn tuning_result_of_path_is_remembered() {
     let _alone = alone();
     if no_lab() {
         return;
@@ -434,7 +443,7 @@ fn what_a_path_needed_is_remembered() {
     let [first, second] = ["first", "second"].map(|run| events(&fs::read_to_string(place(run)).unwrap()));
     let of = |event: &Value| event["streams"].as_u64().unwrap();
     let begun = |run: &[Value]| {
-        // Connections of the first seconds, before anything was decided.
+        // Connections of the first seconds, before the first decision.
         let early = run.iter().take_while(|event| event["event"] != "tuned");
         early.filter(|event| event["event"] == "progress").map(of).max().unwrap()
     };
@@ -448,10 +457,11 @@ fn what_a_path_needed_is_remembered() {
     );
 }
 
-/// Only the server that sends sees what is lost between two servers; it tells the client. Loss asks for BBR, where that is allowed.
+/// Only the sending server sees the loss between two servers, and reports it to the client. Loss
+/// selects BBR if that is allowed.
 #[test]
-fn loss_between_two_servers_is_heard() {
-    // One packet of a hundred is lost.
+fn loss_between_servers_is_reported_to_client() {
+    // One packet in a hundred is lost.
     let text = path("40ms", "rate = \"100Mbit/s\", queue = 500, loss = \"1%\"", "");
     let _alone = alone();
     let scratch = Scratch::new().unwrap();
@@ -467,9 +477,9 @@ fn loss_between_two_servers_is_heard() {
     assert!(told.iter().any(|event| event["congestion_control"] == "bbr"), "{command}");
 }
 
-/// Where nothing is tuned there is nobody to choose: the one that is named is used, by whoever sends.
+/// Without tuning there is no selection: the sender uses the named congestion control.
 #[test]
-fn a_named_congestion_control_is_used_with_a_fixed_number_of_streams() {
+fn named_congestion_control_with_fixed_streams_is_used() {
     let _alone = alone();
     let scratch = Scratch::new().unwrap();
     let scenario = scratch.join("reno.toml");
@@ -491,16 +501,16 @@ fn a_named_congestion_control_is_used_with_a_fixed_number_of_streams() {
         let used: Vec<&Value> = connections.iter().filter(sends).map(|one| &one["congestion"]).collect();
         assert!(!used.is_empty() && used.iter().all(|name| *name == "bbr"), "{program}: {used:?}");
     }
-    // A server that does not let clients choose: the user is told.
+    // If the server does not let clients choose, the user gets a warning.
     let program = "ropewalk --streams 4 --congestion bbr";
     let Some(result) = run_lab(scenario.to_str().unwrap(), program, &["--size", "1M"]) else { return };
     let told = result["commands"][0]["stderr"].as_str().unwrap();
     assert!(told.contains("--congestion bbr has no effect"), "{told}");
 }
 
-/// A match on a random path, with all that belongs to it.
+/// A complete match on a random path.
 #[test]
-fn a_match_on_a_random_path() {
+fn match_on_random_path_is_recorded_once() {
     if no_lab() {
         return;
     }
@@ -523,15 +533,15 @@ fn a_match_on_a_random_path() {
         assert!(figures["beside"].as_f64().unwrap() > 0.0, "{results}");
     }
     assert!(row["alone"].as_f64().unwrap() > 0.0 && results["scores"][0]["paths"] == 1, "{results}");
-    // Everything is there: nothing runs again.
+    // All results are recorded, so nothing runs again.
     let records = || fs::read_to_string(scratch.join("match.jsonl")).unwrap().lines().count();
     let (before, again) = (records(), run(&[]));
     assert_eq!((before, records()), (2 + 1 + 2 + 1, before));
     assert_eq!(run(&["--report-only"]), again);
-    // The last digit of a number may change on its way through the file.
+    // The last digit of a number may change when it is written and read.
     let goodput = |results: &Value| results["rows"][0]["best"][1]["goodput"].as_f64().unwrap();
     assert!((goodput(&again) / goodput(&results) - 1.0).abs() < 1e-12, "{again}");
 }
 
-/// The seed of a slow path without loss and without cross traffic.
+/// The seed of a slow path without loss and cross traffic.
 const LIGHT: &str = "0";

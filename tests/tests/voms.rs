@@ -1,4 +1,4 @@
-//! VOMS attributes that VOMS's own tools have written into proxies.
+//! VOMS attributes that VOMS's own tools wrote into proxies.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -34,13 +34,13 @@ impl Organisation {
         self.site.path("vomsdir/atlas/voms.example.org.lsc")
     }
 
-    /// This host speaks for the organisation.
+    /// Trusts this site's host as the server of the organisation.
     fn trust(&self, name: &str) {
         let authority = "/O=Grid/OU=site/CN=Ropewalk CA";
         fs::write(self.list(), format!("/O=Grid/OU=site/CN={name}.example.org\n{authority}\n")).unwrap();
     }
 
-    /// VOMS's tool makes a proxy with attributes, as a VOMS server has them made.
+    /// Makes a proxy with attributes with VOMS's own tool, as a VOMS server would issue them.
     fn fake(&self, options: &[&str]) {
         let mut fake = process::command("voms-proxy-fake");
         self.site.environment(&mut fake);
@@ -58,7 +58,7 @@ impl Organisation {
         run(&mut info, LIMIT).unwrap().succeeded().unwrap().text()
     }
 
-    /// What VOMS's own tool says of it. It does not look at signatures.
+    /// Returns the output of VOMS's own tool, which does not verify signatures.
     fn theirs(&self) -> String {
         let mut info = process::command("voms-proxy-info");
         self.site.environment(&mut info);
@@ -68,7 +68,7 @@ impl Organisation {
 }
 
 #[test]
-fn attributes_of_foreign_tools_are_shown() {
+fn attributes_of_voms_tools_are_shown() {
     let Some(organisation) = Organisation::new() else { return };
     organisation.fake(&["-ga", "nickname=ada (atlas)", "-path-length", "5"]);
     let (ours, theirs) = (organisation.info(), organisation.theirs());
@@ -77,7 +77,7 @@ fn attributes_of_foreign_tools_are_shown() {
         assert!(ours.contains(&format!("\nattribute {said}\n")), "{ours}");
         assert!(theirs.contains(&format!("\nattribute : {said}\n")), "{theirs}");
     }
-    // A proxy of it has them as well: they stand further up the chain.
+    // A proxy of the proxy has the attributes too, further up the chain.
     let mut again = organisation.site.command().unwrap();
     again.env("X509_USER_PROXY", organisation.site.path("attributes.pem"));
     again.args([
@@ -92,7 +92,7 @@ fn attributes_of_foreign_tools_are_shown() {
     ]);
     run(&mut again, LIMIT).unwrap().succeeded().unwrap();
 
-    // And the server tells of them at a log-in.
+    // The server reports them at a log-in.
     let vomsdir = organisation.site.path("vomsdir");
     let served = organisation.site.serve("", &[("X509_VOMS_DIR", &vomsdir)]).unwrap();
     fs::write(organisation.site.path("root/file"), "content").unwrap();
@@ -113,7 +113,7 @@ fn attributes_of_foreign_tools_are_shown() {
 }
 
 #[test]
-fn attributes_that_are_not_believed() {
+fn untrusted_attributes_are_rejected() {
     let Some(organisation) = Organisation::new() else { return };
     let refused = |reason: &str| {
         let ours = organisation.info();
@@ -128,14 +128,14 @@ fn attributes_that_are_not_believed() {
     organisation.trust("voms");
     organisation.fake(&["-hostcert", "othercert.pem", "-hostkey", "otherkey.pem"]);
     refused("it is signed by /O=Grid/OU=site/CN=other.example.org");
-    // The one's certificate and the other's key.
+    // The certificate of one host and the key of the other.
     organisation.fake(&["-hostkey", "otherkey.pem"]);
     refused("its signature is wrong");
     organisation.fake(&["-pastac", "48:00", "-vomslife", "1"]);
     refused("it is valid from 2");
     organisation.fake(&["-target", "elsewhere.example.org"]);
     refused("it is only for hosts that it names");
-    // Who speaks for the organisation may have been revoked since.
+    // The certificate of the organisation's server may have been revoked since.
     organisation.fake(&[]);
     assert!(organisation.info().contains("\nverified  yes"));
     organisation.site.ca(&["revoke", "vomscert.pem"]).unwrap();
