@@ -1,4 +1,4 @@
-//! A file that changes between the moment in which its sum is taken and that in which it is sent.
+//! A file that changes after its checksum was computed and before it is sent.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,11 +14,12 @@ use ropewalk_tests::random::Random;
 
 use crate::fixture::Fixture;
 
-/// More than the sockets in between hold, and no more than what is told its sum beforehand.
+/// Larger than the socket buffers in between, and small enough that its checksum is announced in
+/// advance.
 const SIZE: usize = 4 << 20;
 
-/// Passes a control connection and its data connections on to `target`. At the first STOR `act` is called; no data is passed on
-/// before it has ended.
+/// Forwards a control connection and its data connections to `target`. Calls `act` at the first
+/// STOR and forwards no data before it has returned.
 fn act_before_data(target: SocketAddr, act: impl FnOnce() + Send + 'static) -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
@@ -26,7 +27,7 @@ fn act_before_data(target: SocketAddr, act: impl FnOnce() + Send + 'static) -> R
     let mut act = Some(act);
     thread::spawn(move || -> Result<()> {
         let (client, _) = listener.accept()?;
-        // Others get no answer.
+        // Further connections are refused.
         drop(listener);
         let mut server = TcpStream::connect(target)?;
         let (replies, back) = (server.try_clone()?, client.try_clone()?);
@@ -50,7 +51,8 @@ fn act_before_data(target: SocketAddr, act: impl FnOnce() + Send + 'static) -> R
     Ok(address)
 }
 
-/// The address of the reply to PASV is replaced by one of our own, whose connections are passed on once there is word.
+/// Replaces the address in the reply to PASV by a local one, whose connections are forwarded after
+/// a message on `go`.
 fn pass_replies(replies: TcpStream, mut client: TcpStream, go: mpsc::Receiver<()>) -> Result<()> {
     let mut go = Some(go);
     for line in BufReader::new(replies).lines() {
@@ -76,7 +78,7 @@ fn pass_replies(replies: TcpStream, mut client: TcpStream, go: mpsc::Receiver<()
 }
 
 #[test]
-fn a_small_file_that_changes_after_its_sum_was_taken_is_not_kept() {
+fn small_file_changed_after_checksum_is_discarded() {
     let mut fixture = Fixture::new().unwrap();
     let source = fixture.scratch.join("source");
     fs::write(&source, Random::new(1).bytes(SIZE)).unwrap();
@@ -85,7 +87,7 @@ fn a_small_file_that_changes_after_its_sum_was_taken_is_not_kept() {
         let file = fs::File::options().write(true).open(&path).unwrap();
         let modified = file.metadata().unwrap().modified().unwrap();
         file.write_all_at(&Random::new(2).bytes(SIZE), 0).unwrap();
-        // So that only its bytes tell.
+        // Only the content reveals the change.
         file.set_modified(modified).unwrap();
     })
     .unwrap();

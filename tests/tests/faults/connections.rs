@@ -11,7 +11,7 @@ use ropewalk_tests::process::memory_of;
 use crate::fixture::Fixture;
 
 #[test]
-fn a_thousand_connections_that_never_log_in() {
+fn thousand_connections_without_login_do_no_harm() {
     let mut fixture = Fixture::new().unwrap();
     fixture.still_serves().unwrap();
     let before = fixture.memory().unwrap();
@@ -24,7 +24,7 @@ fn a_thousand_connections_that_never_log_in() {
         }
         silent.push(stream);
     }
-    // Those are there for 20 seconds, and nobody has to wait for that.
+    // These connections stay for 20 seconds, and other clients must not have to wait for that.
     let begin = Instant::now();
     fixture.still_serves().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(15), "a client had to wait {:?}", begin.elapsed());
@@ -37,10 +37,10 @@ fn a_thousand_connections_that_never_log_in() {
 }
 
 #[test]
-fn a_client_that_does_not_log_in_is_closed() {
+fn connection_without_login_is_closed() {
     let mut fixture = Fixture::new().unwrap();
     let mut control = Control::connect(fixture.server.address()).unwrap();
-    // The fixture's limit is 20 seconds; RFC 959 has 421 for it.
+    // The fixture's limit is 20 seconds; RFC 959 defines 421 for this.
     control.stream().set_read_timeout(Some(Duration::from_secs(40))).unwrap();
     let reply = control.reply().unwrap();
     assert_eq!(reply.code, 421, "{reply:?}");
@@ -49,7 +49,7 @@ fn a_client_that_does_not_log_in_is_closed() {
 }
 
 #[test]
-fn sessions_that_break_off_leave_nothing_open() {
+fn broken_sessions_leave_no_descriptors() {
     let mut fixture = Fixture::new().unwrap();
     fixture.still_serves().unwrap();
     let open =
@@ -83,13 +83,13 @@ fn sessions_that_break_off_leave_nothing_open() {
 }
 
 #[test]
-fn abort_ends_a_transfer_and_the_session_goes_on() {
+fn abor_ends_transfer_and_keeps_session() {
     let mut fixture = Fixture::new().unwrap();
     std::fs::write(fixture.root.join("large"), vec![7; 64 << 20]).unwrap();
     let mut control = fixture.log_in().unwrap();
     let address = control.passive().unwrap();
     control.send("RETR /large").unwrap();
-    // Nothing is read, so the transfer cannot end by itself.
+    // The test reads no data, so the transfer cannot end by itself.
     let data = TcpStream::connect(address).unwrap();
     assert_eq!(control.reply().unwrap().code, 150);
     control.send("ABOR").unwrap();
@@ -104,7 +104,7 @@ fn abort_ends_a_transfer_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_stranger_cannot_take_a_data_connection() {
+fn data_connection_from_other_address_is_refused() {
     let mut fixture = Fixture::new().unwrap();
     let mut control = fixture.log_in().unwrap();
     let address = control.passive().unwrap();

@@ -1,4 +1,4 @@
-//! Disks that are full, files that may not be read, files that change while they are read.
+//! Full disks, files that may not be read, and files that change while they are read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,10 +14,11 @@ use ropewalk_tests::{files, peers, process, tree};
 
 use crate::fixture::{Fixture, SOON};
 
-/// Room on the small disk.
+/// Capacity of the small disk in bytes.
 const ROOM: u64 = 8 << 20;
 
-/// Words that execute a program with a file system of [`ROOM`] bytes at `directory`, which only it sees.
+/// Returns the beginning of a command line that runs a program with a private file system of
+/// [`ROOM`] bytes mounted at `directory`.
 fn on_small_disk(directory: &Path) -> Vec<String> {
     let mut words = vec!["unshare".to_owned(), "--mount".into()];
     if !rustix::process::geteuid().is_root() {
@@ -28,7 +29,7 @@ fn on_small_disk(directory: &Path) -> Vec<String> {
     words
 }
 
-/// False, loudly, where this machine lets nobody mount anything.
+/// Returns false, after a message, if this machine does not permit mounts.
 fn can_mount() -> bool {
     let scratch = Scratch::new().unwrap();
     let words = on_small_disk(scratch.path());
@@ -39,7 +40,7 @@ fn can_mount() -> bool {
 }
 
 #[test]
-fn the_servers_disk_is_full() {
+fn full_server_disk_is_reported() {
     if !can_mount() {
         return;
     }
@@ -49,7 +50,7 @@ fn the_servers_disk_is_full() {
     let large = scratch.join("large");
     files::write_random(&large, 2 * ROOM, 1).unwrap();
 
-    // Plain: RFC 959 has 452 and 552 for this.
+    // A plain control connection: RFC 959 defines 452 and 552 for this.
     let mut control = Control::log_in(server.address()).unwrap();
     let refused = |control: &mut Control, name: &str, file: &Path| {
         let address = control.passive().unwrap();
@@ -62,12 +63,12 @@ fn the_servers_disk_is_full() {
     };
     refused(&mut control, "/full", &large);
     assert_eq!(control.command("MLST /full").unwrap().code, 550, "a file of a failed upload is visible");
-    // Make room again: what the failed upload left may be kept for a restart.
+    // Free the disk: the failed upload may be kept for a restart.
     for name in ["/.full.ropewalk-part", "/.full.ropewalk-journal"] {
         let _ = control.command(format!("DELE {name}")).unwrap();
     }
 
-    // What came from a pipe nobody can go on with: it leaves no disk full.
+    // An upload from a pipe cannot be resumed, so it must not leave the disk full.
     let mut command = process::command("sh");
     command.args(["-c", r#"cat "$1" | "$0" cp -q - "$2""#]).arg(peers::ropewalk().unwrap());
     command.arg(&large).arg(server.url("piped"));
@@ -88,7 +89,7 @@ fn the_servers_disk_is_full() {
         }
     }
 
-    // Of what is too small to go on with nothing stays, to whatever name it goes.
+    // Nothing remains of a file that is too small to be resumed, whatever its destination name.
     let (filler, small) = (scratch.join("filler"), scratch.join("small"));
     files::write_random(&filler, ROOM - (1 << 20), 2).unwrap();
     files::write_random(&small, 3 << 20, 3).unwrap();
@@ -112,7 +113,7 @@ fn the_servers_disk_is_full() {
 }
 
 #[test]
-fn the_clients_disk_is_full() {
+fn full_client_disk_is_reported() {
     if !can_mount() {
         return;
     }
@@ -124,7 +125,7 @@ fn the_clients_disk_is_full() {
         let copy = Copy::new(fixture.server.url("large"), Client::Ropewalk.local(&local.join("copy"), false));
         let copy = copy.mode(mode).argument("--retries=1").argument(format!("--direct-io={direct}"));
         let plain = Client::Ropewalk.command(&copy).unwrap();
-        // setpriv --pdeathsig KILL -- ropewalk cp ...
+        // The command line is: setpriv --pdeathsig KILL -- ropewalk cp ...
         let words: Vec<_> = plain.get_args().skip(3).collect();
         let small = on_small_disk(&local);
         let mut command = process::command(&small[0]);
@@ -143,11 +144,11 @@ fn allow(path: &Path) -> Result<()> {
 }
 
 #[test]
-fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
+fn tree_copy_skips_unreadable_files() {
     let fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
     let from = fixture.root.join("from");
     tree::make(&from, false).unwrap();
-    // A directory alone: what is told of it comes after its name.
+    // A single unreadable directory: its error arrives after its name.
     forbid(&from.join("z")).unwrap();
     let to = fixture.scratch.join("but-one");
     let copy = Copy::new(fixture.server.url("from/"), Client::Ropewalk.local(&to, true)).recursive();
@@ -159,7 +160,7 @@ fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
     let copy = Copy::new(fixture.server.url("from/"), Client::Ropewalk.local(&to, true)).recursive();
     let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();
     allow(&from.join("z")).unwrap();
-    // 5: permission denied, the only reason.
+    // Exit code 5: permission denied was the only reason.
     assert_eq!(outcome.status.code(), Some(5), "{}{}", outcome.text(), outcome.errors());
     assert!(!to.join("a/block").exists());
     assert!(!to.join("z/last").exists());
@@ -169,7 +170,7 @@ fn a_tree_with_files_that_may_not_be_read_is_copied_but_for_them() {
 }
 
 #[test]
-fn an_upload_into_a_tree_that_may_not_be_written_goes_on_with_the_rest() {
+fn upload_into_partly_unwritable_tree_copies_the_rest() {
     let mut fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
     let (from, to) = (fixture.scratch.join("from"), fixture.root.join("to"));
     tree::make(&from, false).unwrap();
@@ -177,7 +178,8 @@ fn an_upload_into_a_tree_that_may_not_be_written_goes_on_with_the_rest() {
     fs::set_permissions(to.join("a"), fs::Permissions::from_mode(0o555)).unwrap();
     let copy = Copy::new(Client::Ropewalk.local(&from, true), fixture.server.url("to/")).recursive();
     let outcome = Client::Ropewalk.run(&copy.argument("--retries=0")).unwrap().failed().unwrap();
-    // 5: all were denied, those among them that had no directory to go to.
+    // Exit code 5: all failures were denials, including the files whose directory could not be
+    // created.
     assert_eq!(outcome.status.code(), Some(5), "{}{}", outcome.text(), outcome.errors());
     for name in ["top", "empty", "z/last"] {
         files::ensure_same(&from.join(name), &to.join(name)).unwrap();
@@ -187,7 +189,7 @@ fn an_upload_into_a_tree_that_may_not_be_written_goes_on_with_the_rest() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_fails() {
+fn server_file_that_shrinks_fails_download() {
     let mut fixture = Fixture::new().unwrap();
     let size = 32_000_000;
     for mode in [Mode::Stream, Mode::Extended(2)] {
@@ -210,7 +212,7 @@ fn a_file_that_shrinks_while_it_is_read_fails() {
 }
 
 #[test]
-fn our_client_notices_a_local_file_that_shrinks() {
+fn local_file_that_shrinks_fails_upload() {
     let mut fixture = Fixture::new().unwrap();
     let size = 32_000_000;
     for mode in [Mode::Stream, Mode::Extended(2)] {
@@ -226,7 +228,8 @@ fn our_client_notices_a_local_file_that_shrinks() {
         let status = running.wait(SOON).unwrap();
         assert!(!status.success(), "{mode:?}: a file that was cut off counted as copied: {}", running.log());
         if mode != Mode::Stream {
-            // In stream mode the server cannot tell the end of the file from a sender that stopped.
+            // In stream mode the server cannot distinguish the end of the file from a sender that
+            // stopped.
             assert_eq!(fixture.visible().unwrap(), ["known"], "{mode:?}: it looks whole");
         }
         proxy.set_rate(None);

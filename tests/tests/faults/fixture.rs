@@ -1,4 +1,4 @@
-//! A server with short limits and one file that everybody knows.
+//! A server with short timeouts and one known file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use ropewalk_tests::random::Random;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 
-/// Longest time in which a server or a client must have noticed what is wrong.
+/// Maximum time in which a server or a client must detect a fault.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) struct Fixture {
@@ -26,7 +26,7 @@ impl Fixture {
         Self::with(|setup| setup)
     }
 
-    /// The server waits only seconds for data and for log-ins.
+    /// Starts a server that waits only seconds for data and for log-ins.
     pub(crate) fn with(change: impl FnOnce(Setup) -> Setup) -> Result<Self> {
         let scratch = Scratch::new()?;
         let root = scratch.directory("served")?;
@@ -46,7 +46,7 @@ impl Fixture {
         Control::log_in(self.server.address())
     }
 
-    /// An error unless the server is alive and gives the known file to a new client.
+    /// Fails unless the server is alive and a new client can fetch the known file.
     pub(crate) fn still_serves(&mut self) -> Result<()> {
         ensure!(self.server.is_running(), "the server is gone; it wrote: {}", self.server.log());
         let mut control = self.log_in().context("the server serves no more")?;
@@ -57,12 +57,12 @@ impl Fixture {
         Ok(())
     }
 
-    /// Resident memory of the server in bytes.
+    /// Returns the resident memory of the server in bytes.
     pub(crate) fn memory(&self) -> Result<u64> {
         memory_of(self.server.pid(), "VmRSS")
     }
 
-    /// Names in the served directory that clients may see, sorted.
+    /// Returns the names in the served directory that clients can see, sorted.
     pub(crate) fn visible(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root)? {

@@ -1,4 +1,4 @@
-//! Commands that are wrong, too long, not text, or too many.
+//! Commands that are malformed, too long, binary, or too many.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use ropewalk_tests::random::Random;
 
 use crate::fixture::Fixture;
 
-/// Each must be refused with 4xx or 5xx.
+/// Commands that must be refused with 4xx or 5xx.
 const REFUSED: &[&[u8]] = &[
     b"XYZZ",
     b"LONGVERB",
@@ -88,7 +88,7 @@ fn malformed_commands_are_refused() {
         let reply = control.command(command).unwrap_or_else(|error| panic!("{shown:?}: {error:#}"));
         assert!((400..600).contains(&reply.code), "{shown:?} was answered by {reply:?}");
     }
-    // The session is as good as before.
+    // The session is still usable.
     let (data, reply) = control.retrieve("/known").unwrap();
     assert_eq!((data.len(), reply.code), (300_000, 226));
     assert_eq!(fixture.visible().unwrap(), ["known"]);
@@ -96,7 +96,7 @@ fn malformed_commands_are_refused() {
 }
 
 #[test]
-fn commands_before_login_do_nothing() {
+fn commands_before_login_are_refused() {
     let mut fixture = Fixture::new().unwrap();
     for command in [
         "RETR /known",
@@ -121,7 +121,7 @@ fn lines_of_64_kib_are_refused() {
         let mut control = fixture.log_in().unwrap();
         let mut line = prefix.as_bytes().to_vec();
         line.resize(64 << 10, b'a');
-        // It may be refused or the connection closed, but not be taken.
+        // The server may refuse the line or close the connection, but must not execute it.
         if let Ok(reply) = control.command(&line) {
             assert!((400..600).contains(&reply.code), "{prefix}: {}", reply.code);
         }
@@ -130,7 +130,7 @@ fn lines_of_64_kib_are_refused() {
 }
 
 #[test]
-fn a_line_without_end_takes_no_memory() {
+fn endless_line_uses_bounded_memory() {
     let mut fixture = Fixture::new().unwrap();
     fixture.still_serves().unwrap();
     let before = fixture.memory().unwrap();
@@ -154,7 +154,7 @@ fn random_bytes_do_no_harm() {
         let mut control = fixture.log_in().unwrap();
         let count = 1 + random.below(4000) as usize;
         let mut bytes = random.bytes(count);
-        // Line ends, so that something is executed.
+        // Insert line ends, so that something is executed.
         for at in (0..bytes.len().saturating_sub(1)).step_by(37) {
             bytes[at..at + 2].copy_from_slice(b"\r\n");
         }
@@ -165,7 +165,7 @@ fn random_bytes_do_no_harm() {
 }
 
 #[test]
-fn a_flood_of_pipelined_commands_is_answered_in_order() {
+fn pipelined_commands_are_answered_in_order() {
     let mut fixture = Fixture::new().unwrap();
     let mut control = fixture.log_in().unwrap();
     let count = 500;
@@ -182,12 +182,13 @@ fn a_flood_of_pipelined_commands_is_answered_in_order() {
 }
 
 #[test]
-fn a_client_that_never_reads_its_replies_is_dropped() {
+fn client_that_never_reads_replies_is_dropped() {
     let mut fixture = Fixture::new().unwrap();
     let control = fixture.log_in().unwrap();
     let before = fixture.memory().unwrap();
     let flood = b"HELP\r\n".repeat(10_000);
-    // 120 MB of replies that nobody takes; sooner or later the server stops reading or closes.
+    // 120 MB of replies that are never read; the server eventually stops reading or closes the
+    // connection.
     for _ in 0..20 {
         if control.stream().write_all(&flood).is_err() {
             break;

@@ -1,4 +1,5 @@
-//! Hostile peers, broken connections and failing disks: nothing crashes, hangs, leaks, or leaves a file that looks whole.
+//! Hostile peers, broken connections, and failing disks: no fault may crash, hang, leak, or leave a
+//! file that looks complete.
 
 #![allow(clippy::unwrap_used)]
 

@@ -16,8 +16,9 @@ use crate::fixture::SOON;
 
 const SESSIONS: usize = 4;
 
-/// Passes connections on to `target`: the first at once, all others once there are [`SESSIONS`] of them. Until then the first
-/// is not told of the end of a transfer, so that it cannot move all of a file meanwhile.
+/// Forwards connections to `target`: the first one at once, all others when there are [`SESSIONS`]
+/// of them. Until then the first session receives no end of a transfer, so that it cannot move the
+/// whole file alone.
 fn held_until_all_came(target: SocketAddr) -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;
@@ -57,7 +58,7 @@ fn held_until_all_came(target: SocketAddr) -> Result<SocketAddr> {
 }
 
 #[test]
-fn the_sessions_of_a_file_log_in_at_the_same_time() {
+fn sessions_of_a_file_log_in_concurrently() {
     let scratch = Scratch::new().unwrap();
     let root = scratch.directory("served").unwrap();
     // Several ranges for each session.
@@ -72,12 +73,12 @@ fn the_sessions_of_a_file_log_in_at_the_same_time() {
         .argument("--checksum=none")
         .argument("--debug");
     let mut running = Client::Ropewalk.start(&copy).unwrap();
-    // If one waited for another, they would wait for ever.
+    // If one session waited for another, they would wait forever.
     let status = running.wait(SOON).unwrap();
     let log = running.log();
     assert!(status.success(), "{log}");
     assert_eq!(fs::metadata(&target).unwrap().len(), size);
-    // What was cut off before a log-in is not taken for all that is left of the file.
+    // A range that was cut before a log-in is not mistaken for the rest of the file.
     let asked =
         log.lines().filter_map(|line| line.split_once("ERET P ")?.1.split(' ').nth(1)?.parse::<u64>().ok());
     let long = asked.filter(|&bytes| bytes >= 24 << 20).count();

@@ -1,4 +1,4 @@
-//! Ways out of the directory that is served.
+//! Attempts to leave the served directory.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -13,7 +13,7 @@ use crate::fixture::Fixture;
 
 const SECRET: &[u8] = b"this must never be seen";
 
-/// A fixture with a secret beside the served directory.
+/// Returns a fixture with a secret next to the served directory.
 fn beside_a_secret() -> Fixture {
     let fixture = Fixture::new().unwrap();
     let outside = fixture.scratch.directory("outside").unwrap();
@@ -22,7 +22,7 @@ fn beside_a_secret() -> Fixture {
 }
 
 #[test]
-fn dots_do_not_lead_out() {
+fn dot_paths_stay_within_root() {
     let mut fixture = beside_a_secret();
     fs::create_dir(fixture.root.join("d")).unwrap();
     let absolute = fixture.scratch.join("outside/secret").to_string_lossy().into_owned();
@@ -52,7 +52,7 @@ fn dots_do_not_lead_out() {
 }
 
 #[test]
-fn links_do_not_lead_out() {
+fn links_stay_within_root() {
     let mut fixture = beside_a_secret();
     let outside = fixture.scratch.join("outside");
     symlink(&outside, fixture.root.join("to-directory")).unwrap();
@@ -78,7 +78,7 @@ fn links_do_not_lead_out() {
     for name in ["to-directory/secret", "relative/secret"] {
         let _ = control.command(format!("DELE /{name}")).unwrap();
     }
-    // Links that the client makes itself are no way out either.
+    // Links that the client creates stay within the root too.
     for target in ["/etc", "../outside", "../../../../../../etc"] {
         let _ = control.command(format!("SITE SYMLINKFROM {target}")).unwrap();
         let _ = control.command("SITE SYMLINKTO /made").unwrap();
@@ -92,9 +92,9 @@ fn links_do_not_lead_out() {
     fixture.still_serves().unwrap();
 }
 
-/// What is larger than 4 MiB goes beside its place first, whatever there is.
+/// Files larger than 4 MiB are first written beside their destination, whatever exists there.
 #[test]
-fn no_file_takes_the_place_of_a_pipe() {
+fn upload_does_not_replace_pipe() {
     let mut fixture = Fixture::new().unwrap();
     let pipe = fixture.root.join("pipe");
     let mode = rustix::fs::Mode::from(0o600);
@@ -108,7 +108,7 @@ fn no_file_takes_the_place_of_a_pipe() {
         command.args(["cp", "--quiet"]).arg(&source).arg(to);
         let outcome = process::run(&mut command, Duration::from_secs(60)).unwrap();
         assert!(!outcome.status.success());
-        // At once, and not after all has been sent again and again.
+        // The copy fails at once instead of sending the data again and again.
         let errors = outcome.errors();
         let expected = "answered RNTO with: 553 Nothing takes the place of a device";
         assert!(errors.contains(expected) && !errors.contains("cannot go on"), "{errors}");
@@ -119,7 +119,7 @@ fn no_file_takes_the_place_of_a_pipe() {
 }
 
 #[test]
-fn links_that_change_while_they_are_followed_do_not_lead_out() {
+fn links_swapped_during_lookup_stay_within_root() {
     let mut fixture = beside_a_secret();
     let outside = fixture.scratch.join("outside");
     let inside = fixture.root.join("inside");
@@ -134,7 +134,7 @@ fn links_that_change_while_they_are_followed_do_not_lead_out() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // The directory and the link that leads out change places all the time.
+            // The directory and the link that leads outside are swapped continuously.
             while !stop.load(Ordering::Relaxed) {
                 exchange(&swapped, &spare);
             }

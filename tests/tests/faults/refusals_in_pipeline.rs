@@ -1,4 +1,5 @@
-//! Files that are refused in the middle of a pipeline must not disturb those before and after them.
+//! Files that are refused in the middle of a pipeline must not disturb the files before and after
+//! them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,7 @@ fn name(number: u64) -> String {
     format!("f{number:03}")
 }
 
-/// Every seventh, and two in a row.
+/// Every seventh file, and sometimes two in a row.
 fn is_refused(number: u64) -> bool {
     number % 7 == 3 || number % 21 == 4
 }
@@ -39,7 +40,7 @@ fn ways() -> [Copy; 4] {
     ]
 }
 
-/// Runs the copy, which must fail as a whole, and compares what it brought.
+/// Runs the copy, which must fail as a whole, and compares the files that it copied.
 fn run(copy: &Copy, from: &Path, to: &Path) {
     let outcome = Client::Ropewalk.run(copy).unwrap().failed().unwrap();
     let text = outcome.text();
@@ -59,13 +60,13 @@ fn run(copy: &Copy, from: &Path, to: &Path) {
 }
 
 #[test]
-fn uploads_that_are_refused() {
+fn refused_uploads_do_not_disturb_others() {
     for (round, way) in ways().into_iter().enumerate() {
         let mut fixture = Fixture::new().unwrap();
         let (from, to) = (fixture.scratch.join("from"), fixture.root.join("to"));
         make(&from);
         for number in (0..COUNT).filter(|number| is_refused(*number)) {
-            // A file cannot take the name of a directory that is not empty.
+            // A file cannot replace a non-empty directory.
             fs::create_dir_all(to.join(name(number)).join("inner")).unwrap();
         }
         let copy = Copy {
@@ -79,7 +80,7 @@ fn uploads_that_are_refused() {
 }
 
 #[test]
-fn downloads_that_are_refused() {
+fn refused_downloads_do_not_disturb_others() {
     for (round, way) in ways().into_iter().enumerate() {
         let mut fixture = Fixture::with(|setup| setup.obeying_permissions()).unwrap();
         let (from, to) = (fixture.root.join("from"), fixture.scratch.join("to"));
@@ -97,9 +98,9 @@ fn downloads_that_are_refused() {
     }
 }
 
-/// A file stands where a directory has to be made.
+/// A file is in the way of a directory.
 #[test]
-fn what_is_beneath_a_directory_that_cannot_be_made_is_not_sent() {
+fn files_of_uncreatable_directory_are_not_sent() {
     let scratch = Scratch::new().unwrap();
     let (from, to) = (scratch.directory("from").unwrap(), scratch.directory("to").unwrap());
     for name in ["d/a", "d/e/b", "d/e/f/c", "whole/x"] {

@@ -1,4 +1,4 @@
-//! MODE E streams that lie to our server.
+//! Malformed MODE E streams sent to Ropewalk's server.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -9,7 +9,8 @@ use ropewalk_tests::mode_e::{EOD, EOF, block, end_of_file, header};
 
 use crate::fixture::Fixture;
 
-/// Sends an upload as `script` has it; gives the final reply. The data connections stay open until it has come.
+/// Uploads with `script` and returns the final reply. The data connections stay open until it has
+/// arrived.
 fn upload(
     fixture: &Fixture,
     script: impl Fn(&mut dyn FnMut() -> Result<TcpStream>) -> Result<Vec<TcpStream>>,
@@ -21,12 +22,12 @@ fn upload(
     let open = script(&mut || connect_data(address))?;
     let reply = control.final_reply()?;
     drop(open);
-    // The session is as good as before.
+    // The session is still usable.
     control.expect("NOOP", 200)?;
     Ok(reply)
 }
 
-/// The upload must fail, leave no file, and do no harm.
+/// The upload must fail without leaving a file or doing other harm.
 fn refused(name: &str, script: impl Fn(&mut dyn FnMut() -> Result<TcpStream>) -> Result<Vec<TcpStream>>) {
     let mut fixture = Fixture::new().unwrap();
     let before = fixture.memory().unwrap();
@@ -38,10 +39,10 @@ fn refused(name: &str, script: impl Fn(&mut dyn FnMut() -> Result<TcpStream>) ->
     fixture.still_serves().unwrap();
 }
 
-/// One connection that sends `bytes` and then closes its side, or not.
+/// Opens one connection that sends `bytes` and then closes its side if `close` is set.
 fn one(bytes: &[u8], close: bool, connect: &mut dyn FnMut() -> Result<TcpStream>) -> Result<Vec<TcpStream>> {
     let mut data = connect()?;
-    // The server may have had enough before all is sent.
+    // The server may close the connection before everything is sent.
     let _ = data.write_all(bytes);
     if close {
         let _ = data.shutdown(Shutdown::Write);
@@ -50,7 +51,7 @@ fn one(bytes: &[u8], close: bool, connect: &mut dyn FnMut() -> Result<TcpStream>
 }
 
 #[test]
-fn offset_and_count_overflow() {
+fn block_whose_offset_and_count_overflow_is_refused() {
     for (offset, count) in [(u64::MAX - 5, 10), (i64::MAX as u64 - 5, 10), (u64::MAX, 1), (1 << 63, 10)] {
         refused("overflow", |connect| {
             let mut bytes = header(0, count, offset).to_vec();
@@ -62,7 +63,7 @@ fn offset_and_count_overflow() {
 }
 
 #[test]
-fn block_of_more_bytes_than_come() {
+fn truncated_block_is_refused() {
     for count in [1000, 1 << 40, i64::MAX as u64, u64::MAX] {
         refused("count", |connect| {
             let mut bytes = header(0, count, 0).to_vec();
@@ -73,14 +74,14 @@ fn block_of_more_bytes_than_come() {
 }
 
 #[test]
-fn connection_ends_without_an_end_of_data() {
+fn connection_without_eod_is_refused() {
     refused("FIN after a block", |connect| one(&block(0, b"some bytes"), true, connect));
     refused("FIN within a header", |connect| one(&header(0, 10, 0)[..5], true, connect));
     refused("FIN at once", |connect| one(&[], true, connect));
 }
 
 #[test]
-fn end_of_file_counts_connections_that_never_come() {
+fn eof_count_above_connections_is_refused() {
     for count in [2, 1000, u64::MAX] {
         refused("EOF count", |connect| {
             let mut bytes = block(0, b"some bytes");
@@ -91,7 +92,7 @@ fn end_of_file_counts_connections_that_never_come() {
 }
 
 #[test]
-fn two_ends_of_file_that_disagree() {
+fn contradictory_eof_counts_are_refused() {
     refused("two counts", |connect| {
         let mut first = connect()?;
         first.write_all(&header(EOF, 0, 2))?;
@@ -103,12 +104,12 @@ fn two_ends_of_file_that_disagree() {
 }
 
 #[test]
-fn end_of_data_without_any_end_of_file() {
+fn eod_without_eof_is_refused() {
     refused("EOD only", |connect| one(&header(EOD, 0, 0), true, connect));
 }
 
 #[test]
-fn end_of_file_that_counts_none() {
+fn eof_count_of_zero_is_refused() {
     refused("EOF 0", |connect| {
         let mut bytes = block(0, b"some bytes");
         bytes.extend_from_slice(&end_of_file(0));
@@ -117,10 +118,10 @@ fn end_of_file_that_counts_none() {
 }
 
 #[test]
-fn a_file_that_is_honest_is_taken() {
+fn valid_upload_is_accepted() {
     let mut fixture = Fixture::new().unwrap();
     let reply = upload(&fixture, |connect| {
-        // Out of order, over three connections, the end of the file in the middle.
+        // Out of order, over three connections, with the end of the file in the middle.
         let (mut a, mut b, mut c) = (connect()?, connect()?, connect()?);
         c.write_all(&block(10, b"third"))?;
         a.write_all(&block(5, b"secon"))?;

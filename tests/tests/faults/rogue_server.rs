@@ -1,4 +1,4 @@
-//! Servers that lie to our client.
+//! Servers that send malformed or false data to Ropewalk's client.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,8 @@ use crate::fixture::SOON;
 
 const SIZE: u64 = 1000;
 
-/// A download from a server that follows `script` must fail within its time and leave nothing that looks whole.
+/// A download from a server with `script` must fail in time and leave nothing that looks like a
+/// complete file.
 fn refused(
     name: &str,
     mode: Mode,
@@ -25,7 +26,7 @@ fn refused(
     let server = FakeServer::start(
         SIZE,
         Arc::new(move |_: &str, data: &Data, control: &mut TcpStream| {
-            // The client may hang up at any time.
+            // The client may close the connection at any time.
             let _ = script(data, control);
             Ok(())
         }),
@@ -52,7 +53,7 @@ fn end(control: &mut TcpStream) -> Result<()> {
     Ok(control.write_all(b"226 Transfer Complete.\r\n")?)
 }
 
-/// One connection that carries `bytes` and closes.
+/// Sends `bytes` over one connection and closes it.
 fn send(data: &Data, control: &mut TcpStream, bytes: &[u8]) -> Result<()> {
     let mut stream = data.open()?;
     begin(control)?;
@@ -62,18 +63,18 @@ fn send(data: &Data, control: &mut TcpStream, bytes: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn stream_of_too_few_bytes() {
+fn short_stream_fails_download() {
     refused("too few", Mode::Stream, |data, control| send(data, control, &[1; 999]));
     refused("none", Mode::Stream, |data, control| send(data, control, &[]));
 }
 
 #[test]
-fn stream_of_too_many_bytes() {
+fn long_stream_fails_download() {
     refused("too many", Mode::Stream, |data, control| send(data, control, &[1; 1001]));
 }
 
 #[test]
-fn control_connection_ends_before_the_reply() {
+fn lost_control_connection_fails_download() {
     refused("no 226", Mode::Stream, |data, control| {
         let mut stream = data.open()?;
         begin(control)?;
@@ -84,7 +85,7 @@ fn control_connection_ends_before_the_reply() {
 }
 
 #[test]
-fn the_reply_is_an_error_although_all_bytes_came() {
+fn error_reply_after_all_bytes_fails_download() {
     refused("451", Mode::Stream, |data, control| {
         let mut stream = data.open()?;
         begin(control)?;
@@ -95,9 +96,9 @@ fn the_reply_is_an_error_although_all_bytes_came() {
 }
 
 #[test]
-fn nothing_happens_after_the_command() {
+fn silent_server_times_out() {
     refused("silence", Mode::Stream, |data, _| {
-        // Keeps the connection until the client gives up.
+        // Keep the connection open until the client times out.
         let stream = data.open()?;
         std::thread::sleep(SOON);
         drop(stream);
@@ -106,7 +107,7 @@ fn nothing_happens_after_the_command() {
 }
 
 #[test]
-fn replies_that_are_none() {
+fn malformed_replies_fail_download() {
     refused("garbage", Mode::Stream, |_, control| Ok(control.write_all(b"what?\r\n\x00\xff\r\n9999 x\r\n")?));
     refused("endless line", Mode::Stream, |_, control| {
         let piece = vec![b'5'; 1 << 20];
@@ -125,7 +126,7 @@ fn replies_that_are_none() {
 }
 
 #[test]
-fn blocks_outside_the_file() {
+fn blocks_outside_file_fail_download() {
     let places = [SIZE, SIZE - 5, 1 << 40, i64::MAX as u64 - 5, u64::MAX - 5, u64::MAX];
     for offset in places {
         refused("offset", Mode::Extended(1), move |data, control| {
@@ -139,7 +140,7 @@ fn blocks_outside_the_file() {
 }
 
 #[test]
-fn a_hole_in_the_file() {
+fn missing_range_fails_download() {
     refused("hole", Mode::Extended(1), |data, control| {
         let mut bytes = block(0, &[1; 400]);
         bytes.extend_from_slice(&block(600, &[1; 400]));
@@ -149,7 +150,7 @@ fn a_hole_in_the_file() {
 }
 
 #[test]
-fn end_of_data_is_missing_or_wrong() {
+fn missing_or_wrong_eod_fails_download() {
     refused("early FIN", Mode::Extended(1), |data, control| send(data, control, &block(0, &[1; 500])));
     refused("FIN in a header", Mode::Extended(1), |data, control| send(data, control, &header(0, 9, 0)[..7]));
     refused("count of 3", Mode::Extended(1), |data, control| {
@@ -165,7 +166,7 @@ fn end_of_data_is_missing_or_wrong() {
 }
 
 #[test]
-fn an_honest_server_is_believed() {
+fn valid_download_succeeds() {
     let scratch = Scratch::new().unwrap();
     let server = FakeServer::start(
         SIZE,

@@ -1,4 +1,4 @@
-//! Peers that stop to read or to write.
+//! Peers that stop reading or writing.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use ropewalk_tests::proxy::Proxy;
 use crate::fixture::{Fixture, SOON};
 
 #[test]
-fn a_reader_that_stalls_is_broken_off() {
+fn stalled_reader_is_aborted() {
     let mut fixture = Fixture::new().unwrap();
     files::write_random(&fixture.root.join("large"), 64 << 20, 1).unwrap();
     let mut control = fixture.log_in().unwrap();
@@ -27,7 +27,7 @@ fn a_reader_that_stalls_is_broken_off() {
 }
 
 #[test]
-fn a_writer_that_stalls_is_broken_off_and_leaves_no_file() {
+fn stalled_writer_is_aborted_without_file() {
     let mut fixture = Fixture::new().unwrap();
     let mut control = fixture.log_in().unwrap();
     let address = control.passive().unwrap();
@@ -41,7 +41,7 @@ fn a_writer_that_stalls_is_broken_off_and_leaves_no_file() {
 }
 
 #[test]
-fn nobody_connects_to_the_data_port() {
+fn data_port_without_connection_times_out() {
     let mut fixture = Fixture::new().unwrap();
     for command in ["RETR /known", "STOR /nobody", "MLSD /"] {
         let mut control = fixture.log_in().unwrap();
@@ -55,7 +55,7 @@ fn nobody_connects_to_the_data_port() {
 }
 
 #[test]
-fn nobody_listens_at_the_port_that_was_given() {
+fn active_port_without_listener_fails() {
     let mut fixture = Fixture::new().unwrap();
     let mut control = fixture.log_in().unwrap();
     drop(control.listen_for_data().unwrap());
@@ -66,7 +66,7 @@ fn nobody_listens_at_the_port_that_was_given() {
 }
 
 #[test]
-fn our_client_breaks_off_a_stalled_transfer_and_goes_on() {
+fn client_resumes_stalled_transfer() {
     let fixture = Arc::new(Fixture::new().unwrap());
     let size = 24_000_001;
     files::write_random(&fixture.root.join("large"), size, 2).unwrap();
@@ -92,7 +92,7 @@ fn our_client_breaks_off_a_stalled_transfer_and_goes_on() {
 }
 
 #[test]
-fn our_client_gives_up_when_everything_stalls() {
+fn client_fails_when_everything_stalls() {
     let fixture = Fixture::new().unwrap();
     files::write_random(&fixture.root.join("large"), 24_000_001, 2).unwrap();
     let proxy = Proxy::start(fixture.server.address()).unwrap();
@@ -103,7 +103,8 @@ fn our_client_gives_up_when_everything_stalls() {
         .argument("--stall-limit=1KiB/1s")
         .argument("--retries=0");
     let outcome = Client::Ropewalk.run(&Copy { limit: SOON, ..job }).unwrap().failed().unwrap();
-    // 8: stalled; the server, whose limit is as short, may be the first to notice.
+    // Exit code 8 means stalled; the server's timeout is as short, so it may detect the stall
+    // first.
     assert!(matches!(outcome.status.code(), Some(8 | 9)), "{}: {}", outcome.status, outcome.text());
     assert!(!copy.exists(), "a stalled transfer left a file that looks whole");
 }

@@ -1,4 +1,4 @@
-//! Servers that our client does not believe.
+//! Servers that Ropewalk's client must reject.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -17,21 +17,22 @@ use crate::fixture::Yard;
 
 const HOUR: i64 = 3600;
 
-/// What a false server does.
+/// The behaviour of a rogue server.
 #[derive(Clone)]
 enum Part {
-    /// Everything as it should, with this credential.
+    /// Correct behaviour with this credential.
     Honest(Credential),
-    /// This answer to the first token.
+    /// This reply to the first token.
     Shortcut(&'static str),
-    /// All as it should; this in clear right behind the 235, or as the answer to the next command.
+    /// Correct behaviour with this credential, but this text in clear directly after the 235 or,
+    /// for `Answer`, as the reply to the next command.
     Behind(Credential, &'static str),
     Answer(Credential, &'static str),
-    /// This answer to AUTH.
+    /// This reply to AUTH.
     NoAuth(&'static str),
 }
 
-/// Serves one client; gives the lines that came in clear.
+/// Serves one client and returns the lines that arrived in clear.
 fn false_server(yard: &Yard, part: Part) -> (u16, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -85,7 +86,7 @@ fn false_server(yard: &Yard, part: Part) -> (u16, JoinHandle<Vec<String>>) {
     (port, heard)
 }
 
-/// What our client says of such a server.
+/// Returns the client's messages about such a server.
 fn verdict(yard: &Yard, host: &str, part: Part) -> String {
     let (port, heard) = false_server(yard, part);
     let mut command = peers::ropewalk_command().unwrap();
@@ -103,7 +104,7 @@ fn verdict(yard: &Yard, host: &str, part: Part) -> String {
 }
 
 #[test]
-fn certificates() {
+fn invalid_server_certificates_are_rejected() {
     let yard = Yard::new();
     let authority = yard.site.authority();
     let local = name("/O=Grid/OU=test/CN=localhost");
@@ -125,7 +126,7 @@ fn certificates() {
         &other,
         "the server is not localhost: its certificate, /O=Grid/OU=test/CN=other.example.org, is for",
     );
-    // A person is no server.
+    // A user's certificate does not identify a server.
     check(&yard.site.user(), "the server is not localhost");
     yard.site.ca.revoke(yard.site.host().certificate()).unwrap();
     yard.site.ca.install(&yard.site.certificates(), 10).unwrap();
@@ -134,7 +135,7 @@ fn certificates() {
 }
 
 #[test]
-fn downgrades() {
+fn downgrades_are_rejected() {
     let yard = Yard::new();
     let host = yard.site.host();
     for refusal in ["500 what?", "502 not here.", "534 no.", "234 TLS then."] {
@@ -155,9 +156,9 @@ fn downgrades() {
     assert!(text.contains("a reply came in clear after authentication"), "{text}");
 }
 
-/// Our own side of it: what the client would show is looked at before it connects.
+/// The client checks its own credential before it connects.
 #[test]
-fn credentials_of_ones_own() {
+fn unusable_own_credentials_are_reported() {
     let yard = Yard::new();
     let user = yard.site.user();
     let expired = Forged { valid: (-2 * HOUR, -HOUR), ..Forged::proxy(&user) }.below(&user);

@@ -1,4 +1,4 @@
-//! Others at a data port.
+//! Unexpected peers at a data port.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,13 +13,13 @@ fn initiator(yard: &Yard, credential: &Credential, expected: Expected, after: Af
     Initiator::new(&yard.identity(credential), options).unwrap()
 }
 
-/// Whether the peer has hung up without a byte.
+/// Returns whether the peer closed the connection without sending a byte.
 fn hung_up(stream: &mut TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 1]), Ok(1..))
 }
 
 #[test]
-fn somebody_else_neither_takes_nor_feeds_one() {
+fn unexpected_peers_cannot_use_data_port() {
     let yard = Yard::new();
     let served = yard.serve();
     let (user, other) = (yard.site.user(), yard.site.ca.issue_user("Other", 10).unwrap());
@@ -30,19 +30,19 @@ fn somebody_else_neither_takes_nor_feeds_one() {
         }
         let address = control.passive();
         control.send("STOR /fed");
-        // In clear, as another person, and as the host itself.
+        // In clear, as another user, and with the host's certificate.
         let mut clear = TcpStream::connect(address).unwrap();
         clear.write_all(b"these are not the bytes").unwrap();
         for credential in [&other, yard.site.host()] {
             let mut stream = TcpStream::connect(address).unwrap();
-            // It may take TLS 1.3 some bytes to say that we are nobody.
+            // With TLS 1.3 the server may report the rejection only after the client has sent data.
             let session = secure(&mut stream, initiator(&yard, credential, Expected::Anybody, after));
             let _ = stream.write_all(b"nor these");
             drop(session);
             assert!(hung_up(&mut stream), "PROT {protection}");
         }
         assert!(hung_up(&mut clear), "PROT {protection}");
-        // Who it was meant for is not kept out.
+        // The expected peer can still connect.
         let mut stream = TcpStream::connect(address).unwrap();
         let expected = Expected::Subject(user.identity().to_owned());
         let mut session = secure(&mut stream, initiator(&yard, &user, expected, after)).unwrap();
@@ -60,9 +60,9 @@ fn somebody_else_neither_takes_nor_feeds_one() {
     }
 }
 
-/// DCAU S: the server expects who was named, and not who logged in.
+/// DCAU S: the server expects the named subject instead of the user who logged in.
 #[test]
-fn the_wrong_subject() {
+fn dcau_with_other_subject_is_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let user = yard.site.user();
@@ -76,7 +76,7 @@ fn the_wrong_subject() {
     let mut got = Vec::new();
     let _ = stream.read_to_end(&mut got);
     assert!(!got.windows(8).any(|window| window == b"precious"));
-    // DCSC with what is no credential.
+    // DCSC with an invalid credential.
     let mut control = yard.logged_in(&served, &user);
     for blob in ["", "====", "QUJD"] {
         let answer = control.ask(&format!("DCSC P {blob}"));

@@ -1,4 +1,4 @@
-//! A site, its server, and clients that do not keep to the rules.
+//! A site, its server, and clients that violate the protocol.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Yard {
             .unwrap()
     }
 
-    /// A control connection that is logged in.
+    /// Returns a control connection that is logged in.
     pub(crate) fn logged_in(&self, served: &Served, credential: &Credential) -> Control {
         let mut control = Control::connect(served.address);
         control.authenticate(initiator(&self.identity(credential))).unwrap();
@@ -42,14 +42,15 @@ impl Yard {
         control
     }
 
-    /// With no scruples about digests, and whatever the directory of authorities says.
+    /// Returns an identity that accepts weak digests, independently of the directory of
+    /// authorities.
     pub(crate) fn identity(&self, credential: &Credential) -> Identity {
         let settings = TlsSettings { security_level: 0, ..TlsSettings::default() };
         let trust = Trust::anchors(vec![self.site.ca.certificate().clone()]);
         Identity::new(Arc::new(credential.clone()), Arc::new(trust), &settings).unwrap()
     }
 
-    /// What the server says to somebody with this credential.
+    /// Returns the server's reply to a log-in with this credential.
     pub(crate) fn refusal(&self, served: &Served, credential: &Credential) -> String {
         let mut control = Control::connect(served.address);
         let answer = control.authenticate(initiator(&self.identity(credential)));
@@ -57,7 +58,7 @@ impl Yard {
     }
 }
 
-/// For a control connection.
+/// Returns an initiator for a control connection.
 pub(crate) fn initiator(identity: &Identity) -> Initiator {
     let options = InitiatorOptions {
         expected: Expected::host("localhost"),

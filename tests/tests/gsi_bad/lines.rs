@@ -1,4 +1,4 @@
-//! Tokens and lines that are cut, too long, repeated, or slipped in.
+//! Tokens and lines that are truncated, too long, replayed, or injected.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use crate::fixture::{Yard, initiator};
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn tokens() {
+fn malformed_tokens_are_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let begun = || {
@@ -36,14 +36,14 @@ fn tokens() {
     );
     let answer = begun().ask(&format!("ADAT {}", encode_token(b"GET / HTTP/1.1\r\n\r\n")));
     assert!(answer.starts_with("530 GSSAPI authentication failed: TLS: "), "{answer}");
-    // A failed handshake is over; a new one may begin.
+    // The failed handshake has ended, and a new one may begin.
     let mut control = begun();
     assert!(control.ask("ADAT AAAAAAAA").starts_with("530"));
     let answer = control.ask("ADAT AAAA");
     assert!(answer.starts_with("503 Send AUTH"), "{answer}");
     control.authenticate(initiator(&yard.identity(&yard.site.user()))).unwrap();
 
-    // The first half of a token and then something else.
+    // The first half of a token, followed by other bytes.
     let Step::Continue(hello) = initiator(&yard.identity(&yard.site.user())).step(&[]).unwrap() else {
         panic!("no handshake is one token long");
     };
@@ -53,12 +53,12 @@ fn tokens() {
     let answer = control.ask(&format!("ADAT {}", encode_token(&hello)));
     assert!(answer.starts_with("530 GSSAPI authentication failed: TLS: "), "{answer}");
 
-    // A token that is longer than any credential: the line is refused before it is looked at.
+    // A token longer than any credential: the line is refused before it is parsed.
     let mut control = begun();
     control.send_raw(format!("ADAT {}\r\n", "A".repeat(200 << 10)).as_bytes());
     let answer = control.raw_line();
     assert!(answer.starts_with("500") || answer.starts_with("421") || answer.is_empty(), "{answer}");
-    // Many that are not.
+    // Many tokens that are shorter.
     let mut control = begun();
     let mut record = vec![0x16, 3, 1, 0x40, 0];
     record.resize(64 << 10, 1);
@@ -67,7 +67,7 @@ fn tokens() {
 }
 
 #[test]
-fn replayed_tokens() {
+fn replayed_tokens_are_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let mut first = yard.logged_in(&served, &yard.site.user());
@@ -81,7 +81,7 @@ fn replayed_tokens() {
         }
     }
     assert!(last.starts_with("530 GSSAPI authentication failed: TLS: "), "{last}");
-    // A protected command that comes again ends the session.
+    // A replayed protected command ends the session.
     let mut line = Vec::new();
     first.session().unwrap().seal_command(b"MKD /once\r\n", &mut line).unwrap();
     first.send_raw(&line);
@@ -91,24 +91,24 @@ fn replayed_tokens() {
 }
 
 #[test]
-fn commands_in_clear() {
+fn commands_in_clear_are_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let user = yard.site.user();
     let mut control = Control::connect(served.address);
-    // Before, and between AUTH and the first token.
+    // Before AUTH, and between AUTH and the first token.
     for command in ["USER anonymous", "DELE /file"] {
         let answer = control.ask(command);
         assert!(answer.starts_with("530"), "{answer}");
     }
     assert!(control.ask("AUTH GSSAPI").starts_with("334"));
     assert!(control.ask("DELE /file").starts_with("530"));
-    // Behind the last token: somebody else's, perhaps.
+    // Directly after the last token, as an attacker could inject them.
     let mut control = Control::connect(served.address);
     let inserted = "USER :globus-mapping:\r\nPASS x\r\nDELE /file\r\n";
     control.authenticate_with(initiator(&yard.identity(&user)), inserted).unwrap();
     assert_eq!(control.raw_line(), "");
-    // After it.
+    // After the handshake.
     for command in ["DELE /file\r\n", "ENC\r\n", "ENC AAAA\r\n", "MIC =\r\n", "\0\r\n"] {
         let mut control = yard.logged_in(&served, &user);
         control.send_raw(command.as_bytes());
@@ -126,9 +126,10 @@ impl Drop for Killed {
     }
 }
 
-/// `openssl s_client` as the client, its TLS records carried as tokens and then as protected commands.
+/// `openssl s_client` acts as the client; its TLS records are carried as tokens and then as
+/// protected commands.
 #[test]
-fn renegotiation() {
+fn renegotiation_ends_session() {
     if !peers::available(&["openssl"]) {
         return;
     }
@@ -156,13 +157,13 @@ fn renegotiation() {
         assert!(answer.starts_with("335"), "{answer}");
         let token = decode_token(&answer[4..]).unwrap();
         stream.write_all(&token).unwrap();
-        // The last flight of TLS 1.2 is the server's: ChangeCipherSpec and Finished.
+        // The last flight of TLS 1.2 comes from the server: ChangeCipherSpec and Finished.
         if token.first() == Some(&0x14) && !typed {
             keyboard.write_all(b"0").unwrap();
             typed = true;
         }
     }
-    // It begins another handshake within the first.
+    // The client begins another handshake within the first.
     keyboard.write_all(b"R\n").unwrap();
     let hello = some(&mut stream);
     assert_eq!(hello[0], 0x16, "a handshake record");
@@ -170,7 +171,7 @@ fn renegotiation() {
     assert_eq!(control.raw_line(), "", "the session ends");
 }
 
-/// What there is to read.
+/// Returns the bytes that are available.
 fn some(stream: &mut TcpStream) -> Vec<u8> {
     let mut buffer = vec![0; 32 << 10];
     let count = stream.read(&mut buffer).unwrap();

@@ -1,5 +1,5 @@
-//! What must not pass a log-in with certificates, each refused in words and with the right code: by our server, and by our
-//! client. The table is in docs/evaluation/security.md.
+//! Log-ins with certificates that must be refused, each with a reason and the right code, by
+//! Ropewalk's server and by its client. The table is in docs/evaluation/security.md.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Certificates that our server does not believe.
+//! Certificates that Ropewalk's server must reject.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -22,7 +22,7 @@ fn check(yard: &Yard, served: &ropewalk_tests::grid::Served, credential: &Creden
 }
 
 #[test]
-fn times_names_and_signatures() {
+fn certificates_with_bad_times_names_or_signatures_are_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let (authority, user) = (yard.site.authority(), yard.site.user());
@@ -45,20 +45,20 @@ fn times_names_and_signatures() {
     let own = key();
     let alone = Forged { issuer: &late, signer: &own, ..Forged::signed_by(&authority, &late) }.alone();
     check(&yard, &served, &alone, "CN=Late is signed by itself and not in /");
-    // The authority's name, and another key.
+    // The authority's name with another key.
     let forged = Forged { signer: &own, ..Forged::signed_by(&authority, &late) }.alone();
     check(&yard, &served, &forged, "the signature on the certificate of /O=Grid/OU=test/CN=Late is wrong");
     let md5 = Forged { digest: MessageDigest::md5(), ..Forged::signed_by(&authority, &late) }.alone();
     check(&yard, &served, &md5, "CN=Late is signed with MD5, which is not allowed");
     let md5 = Forged { digest: MessageDigest::md5(), ..Forged::proxy(&user) }.below(&user);
     check(&yard, &served, &md5, "CN=Test User/CN=7 is signed with MD5");
-    // And the one that is as it should be passes.
+    // A valid proxy is accepted.
     let proxy = Forged::proxy(&user).below(&user);
     drop(yard.logged_in(&served, &proxy));
 }
 
 #[test]
-fn loops_and_long_chains() {
+fn loops_and_long_chains_are_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let user = yard.site.user();
@@ -79,7 +79,7 @@ fn loops_and_long_chains() {
 }
 
 #[test]
-fn revoked_and_without_leave() {
+fn revoked_and_unauthorised_certificates_are_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let user = yard.site.user();
@@ -104,7 +104,7 @@ fn revoked_and_without_leave() {
     std::fs::remove_file(&policy).unwrap();
     check(&yard, &served, &user, "has no signing policy: /");
 
-    // What is revoked is refused at once, and what is made from it.
+    // The revoked certificate and its proxies are refused at once.
     yard.site.ca.revoke(user.certificate()).unwrap();
     yard.site.ca.install(&certificates, 10).unwrap();
     check(&yard, &served, &user, "was revoked by /O=Grid/OU=test/CN=Test CA at 2");
@@ -115,7 +115,7 @@ fn revoked_and_without_leave() {
 }
 
 #[test]
-fn who_is_not_mapped() {
+fn unmapped_subject_is_refused() {
     let yard = Yard::new();
     let served = yard.serve();
     let nobody = yard.site.ca.issue_user("Nobody", 10).unwrap();
@@ -124,7 +124,7 @@ fn who_is_not_mapped() {
     control.ask("USER :globus-mapping:");
     let answer = control.ask("PASS dummy");
     assert!(answer.starts_with("530") && answer.contains("CN=Nobody is not in the gridmap"), "{answer}");
-    // A gridmap that anybody could have written says nothing.
+    // A gridmap that any user can write is ignored.
     let line = ca::gridmap_line(nobody.identity(), &["nobody"]);
     std::fs::write(yard.path("gridmap"), line).unwrap();
     std::fs::set_permissions(yard.path("gridmap"), PermissionsExt::from_mode(0o666)).unwrap();
@@ -135,9 +135,9 @@ fn who_is_not_mapped() {
     assert!(answer.starts_with("530") && answer.contains("cannot read its gridmap"), "{answer}");
 }
 
-/// What would surprise people at their log-ins is told before.
+/// `serve --check` reports problems that would otherwise surface at log-ins.
 #[test]
-fn what_a_check_of_the_configuration_tells() {
+fn serve_check_reports_expired_certificates_and_lists() {
     let yard = Yard::new();
     let configure = |text: &str| std::fs::write(yard.path("server.toml"), text).unwrap();
     let gsi = "root = 'root'\n[gsi]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\nauthorities = 'certificates'\n\
@@ -156,7 +156,7 @@ fn what_a_check_of_the_configuration_tells() {
     };
     configure(&format!("{gsi}enabled = false"));
     assert_eq!(run(0), "");
-    // An authority that has ended, and one whose list has.
+    // An expired authority, and an authority whose revocation list has expired.
     let elsewhere = tempfile::tempdir().unwrap();
     let other = Site::named(elsewhere.path(), "/O=Elsewhere");
     let own = other.authority();
@@ -173,9 +173,9 @@ fn what_a_check_of_the_configuration_tells() {
     assert!(said.contains(&format!("{ours} expired at 2")), "{said}");
     assert!(said.contains("without a fresh one, /O=Grid/OU=test/CN=Test CA is not believed"), "{said}");
     assert_eq!(said.lines().count(), 2, "{said}");
-    // The server says so when it starts, too.
+    // The server also reports it at its start.
     let served = yard.serve();
-    // What it says on standard error is read by a thread of its own.
+    // A separate thread reads the server's standard error.
     let told = |log: &str| log.contains("without a fresh one");
     served.program.wait_for_log(grid::LIMIT, told).unwrap();
     drop(served);
@@ -183,7 +183,7 @@ fn what_a_check_of_the_configuration_tells() {
     std::fs::remove_file(at(&format!("{hash}.0"))).unwrap();
     yard.site.ca.install(&yard.site.certificates(), 10).unwrap();
     assert_eq!(run(0), "");
-    // Its own certificate: soon, and now.
+    // The server's own certificate: about to expire, and expired.
     let authority = yard.site.authority();
     let host = self::name("/O=Grid/OU=test/CN=localhost");
     let made = |valid| Forged { valid, ..Forged::signed_by(&authority, &host) }.alone();
@@ -191,7 +191,7 @@ fn what_a_check_of_the_configuration_tells() {
     assert!(run(0).contains("warning: gsi: the certificate of /O=Grid/OU=test/CN=localhost ends soon, at 2"));
     yard.site.write_host(&made((-2 * HOUR, -HOUR)));
     assert!(run(2).contains("error: gsi: the certificate of /O=Grid/OU=test/CN=localhost expired at 2"));
-    // The same with TLS, and lists of its clients.
+    // The same with TLS and the revocation lists for its clients.
     std::fs::write(yard.path("list.pem"), yard.site.ended_list()).unwrap();
     configure(
         "root = 'root'\n[anonymous]\n[identity]\nmapped = false\n[tls]\ncertificate = 'hostcert.pem'\nkey = 'hostkey.pem'\n\
@@ -205,9 +205,9 @@ fn what_a_check_of_the_configuration_tells() {
     assert!(said.contains("list.pem expired at 2"), "{said}");
 }
 
-/// Not even the server's own.
+/// The server rejects even its own certificate.
 #[test]
-fn a_server_with_a_bad_certificate_does_not_start() {
+fn server_with_bad_certificate_does_not_start() {
     let yard = Yard::new();
     let authority = yard.site.authority();
     let host = name("/O=Grid/OU=test/CN=localhost");

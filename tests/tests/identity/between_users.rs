@@ -10,7 +10,7 @@ use crate::user_fixture::{ADA, BOB, CLUB, Town, give, is_possible, log_in};
 const SECRET: &[u8] = b"what only ada may know";
 
 #[test]
-fn new_files_belong_to_who_made_them() {
+fn new_files_belong_to_their_creator() {
     if !is_possible() {
         return;
     }
@@ -27,7 +27,7 @@ fn new_files_belong_to_who_made_them() {
     }
     assert_eq!(fs::symlink_metadata(town.real("/home/ada/link")).unwrap().uid(), ADA);
 
-    // Groups: by the directory where it says so; and those of the user count.
+    // The setgid bit of the directory determines the group, and the user's groups are effective.
     let mut bob = town.log_in("bob");
     assert_eq!(bob.store("/club/paper", b"for members").unwrap().code, 226);
     let found = fs::metadata(town.real("/club/paper")).unwrap();
@@ -42,7 +42,7 @@ fn new_files_belong_to_who_made_them() {
 }
 
 #[test]
-fn nobody_gets_at_the_files_of_another() {
+fn files_of_other_users_are_inaccessible() {
     if !is_possible() {
         return;
     }
@@ -51,7 +51,7 @@ fn nobody_gets_at_the_files_of_another() {
     assert_eq!(ada.store("secret", SECRET).unwrap().code, 226);
     assert_eq!(ada.store("/shared/hers", SECRET).unwrap().code, 226);
     give(&town.real("/shared/hers"), ADA, ADA, 0o600);
-    // An upload that was broken off.
+    // The part file of an interrupted upload.
     let part = town.real("/shared/.big.ropewalk-part");
     fs::write(&part, SECRET).unwrap();
     give(&part, ADA, ADA, 0o1600);
@@ -81,7 +81,7 @@ fn nobody_gets_at_the_files_of_another() {
             "SITE UTIME 20200101000000 @",
             "MFMT 20200101000000 @",
         ] {
-            // bob's own link is replaced by what he uploaded to its name.
+            // bob's own link is replaced by his upload to its name.
             if path == "way" {
                 continue;
             }
@@ -100,10 +100,10 @@ fn nobody_gets_at_the_files_of_another() {
             }
         }
     }
-    // To bob there is nothing to go on with.
+    // For bob there is nothing to resume.
     let nothing = bob.command("SITE RANGES /shared/nothing").unwrap();
     assert_eq!(bob.command("SITE RANGES /shared/big").unwrap().text, nothing.text.replace("nothing", "big"));
-    // Directories, attributes, and what is left of uploads.
+    // Directories, attributes, and leftovers of uploads.
     for command in [
         "CWD /home/ada",
         "MLST /home/ada/secret",
@@ -124,7 +124,7 @@ fn nobody_gets_at_the_files_of_another() {
         let listing = list(&mut bob, command);
         assert!(!listing.contains("secret"), "{command}: {listing}");
     }
-    // What ada left half-done is not bob's to go on with: his upload does not have her bytes.
+    // bob cannot resume ada's interrupted upload: his upload must not contain her bytes.
     bob.command("REST 22").unwrap();
     let reply = bob.store("/shared/big", b" and more").unwrap();
     if reply.code == 226 {
@@ -135,14 +135,15 @@ fn nobody_gets_at_the_files_of_another() {
     assert_eq!(fs::read(&part).unwrap(), SECRET);
     let found = fs::metadata(&part).unwrap();
     assert_eq!((found.uid(), found.mode() & 0o777), (ADA, 0o600));
-    // All of it was ada's all the time.
+    // All of these files remained ada's.
     assert_eq!(ada.retrieve("secret").unwrap().0, SECRET);
     assert_eq!(ada.retrieve("/shared/hers").unwrap().0, SECRET);
 }
 
-/// What is made in such a directory belongs to its group. A file that has the bit would run with it.
+/// Entries created in a setgid directory inherit its group. A file with the setgid bit would be
+/// executed with that group.
 #[test]
-fn directories_keep_their_group() {
+fn setgid_directories_keep_their_group() {
     if !is_possible() {
         return;
     }
@@ -160,7 +161,7 @@ fn directories_keep_their_group() {
 }
 
 #[test]
-fn one_connection_serves_one_user_after_the_other() {
+fn connection_serves_successive_users_separately() {
     if !is_possible() {
         return;
     }
@@ -176,7 +177,7 @@ fn one_connection_serves_one_user_after_the_other() {
         assert!(control.retrieve("/home/ada/secret").unwrap().1.code >= 500);
         assert_eq!(control.store("/shared/his", b"x").unwrap().code, 226);
         assert_eq!(fs::metadata(town.real("/shared/his")).unwrap().uid(), BOB);
-        // What ada opened is gone.
+        // The data port that ada opened is closed.
         assert!(std::net::TcpStream::connect(left).is_err());
     } else {
         assert!(reply.code >= 500, "{reply:?}");
@@ -184,14 +185,14 @@ fn one_connection_serves_one_user_after_the_other() {
 }
 
 #[test]
-fn races_lead_nowhere() {
+fn link_races_do_not_cross_users() {
     if !is_possible() {
         return;
     }
     let town = Town::new("");
     let mut ada = town.log_in("ada");
     assert_eq!(ada.store("secret", SECRET).unwrap().code, 226);
-    // bob changes a directory of his for a link to ada's, as fast as he can.
+    // bob swaps one of his directories with a link to ada's as fast as he can.
     let own = town.scratch.directory("root/home/bob/own").unwrap();
     give(&own, BOB, BOB, 0o755);
     fs::write(own.join("secret"), b"from bob").unwrap();
@@ -217,7 +218,7 @@ fn races_lead_nowhere() {
             assert!(sum.code != 0 && reply.code != 0);
             bob.command("DELE /home/bob/own/secret").unwrap();
             let _ = bob.store("/home/bob/own/secret", b"from bob").unwrap();
-            // Meanwhile others work, on the same threads.
+            // Meanwhile other sessions use the same threads.
             assert_eq!(ada.retrieve("secret").unwrap().0, SECRET, "round {round}");
         }
         over.store(true, Ordering::Relaxed);
@@ -229,7 +230,7 @@ fn races_lead_nowhere() {
 }
 
 #[test]
-fn many_sessions_of_many_users_do_not_mix() {
+fn concurrent_sessions_of_many_users_stay_separate() {
     if !is_possible() {
         return;
     }
@@ -252,7 +253,7 @@ fn many_sessions_of_many_users_do_not_mix() {
             });
         }
     });
-    // No thread stays anybody else.
+    // No thread keeps another user's identity.
     for (field, value) in [("Uid", "0 0 0 0"), ("Gid", "0 0 0 0")] {
         let found = town.threads(field);
         assert!(found.len() > 1 && found.iter().all(|ids| ids == value), "{field}: {found:?}");
@@ -274,7 +275,7 @@ fn list(control: &mut Control, command: &str) -> String {
 }
 
 #[test]
-fn a_session_of_another_user_begins_anew() {
+fn session_after_user_change_starts_fresh() {
     if !is_possible() {
         return;
     }
@@ -282,7 +283,7 @@ fn a_session_of_another_user_begins_anew() {
     let mut control = town.connect();
     log_in(&mut control, "ada");
     assert_eq!(control.store("secret", SECRET).unwrap().code, 226);
-    // The checksum of a file is told to those who may read it, however well it is known.
+    // The checksum of a file is reported only to users who may read the file, even if it is cached.
     let large: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
     assert_eq!(control.store("/shared/large", &large).unwrap().code, 226);
     give(&town.real("/shared/large"), ADA, ADA, 0o600);

@@ -1,4 +1,4 @@
-//! Users whom a gridmap names: the same rules hold for them.
+//! The same rules apply to users that a gridmap names.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use crate::user_fixture::{ADA, Town, is_possible};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// An authority and a user of it.
+/// An authority and one of its users.
 struct Site(Scratch);
 
 impl Site {
@@ -40,7 +40,7 @@ impl Site {
         run(&mut command, LIMIT).unwrap()
     }
 
-    /// A server that knows the user by the name `user`.
+    /// Starts a server that maps the user's certificate to the account `user`.
     fn town(&self, user: &str, settings: &str) -> Town {
         let line = self.run(&["ca", "user", "Other", "--force", "--map", user]).succeeded().unwrap().text();
         fs::write(self.0.join("gridmap"), line.replace("Other", "Ada")).unwrap();
@@ -59,7 +59,7 @@ impl Site {
 }
 
 #[test]
-fn users_of_the_gridmap_work_as_themselves() {
+fn gridmap_users_run_as_their_account() {
     if !is_possible() {
         return;
     }
@@ -85,7 +85,7 @@ fn users_of_the_gridmap_work_as_themselves() {
 }
 
 #[test]
-fn data_connections_are_protected_where_the_account_needs_it() {
+fn account_requiring_protection_gets_it() {
     if !is_possible() {
         return;
     }
@@ -100,7 +100,7 @@ fn data_connections_are_protected_where_the_account_needs_it() {
 }
 
 #[test]
-fn log_ins_with_certificates_leave_no_thread_with_more_privileges() {
+fn certificate_logins_leave_no_privileged_thread() {
     if !is_possible() {
         return;
     }

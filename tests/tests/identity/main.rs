@@ -1,4 +1,4 @@
-//! A server that runs as root, and local users who must not get at each other's files through it.
+//! A server that runs as root must keep its local users from accessing each other's files.
 #![allow(clippy::unwrap_used)]
 
 mod between_users;

@@ -18,7 +18,7 @@ fn same(found: &[String], wanted: &str) -> bool {
 }
 
 #[test]
-fn a_server_of_root_keeps_what_it_needs_for_identities() {
+fn root_server_keeps_only_identity_capabilities() {
     if !is_possible() {
         return;
     }
@@ -43,9 +43,9 @@ fn a_server_of_root_keeps_what_it_needs_for_identities() {
     assert!(town.log().contains("as the local accounts"), "{}", town.log());
 }
 
-/// As `deploy/ropewalk-mapped.service` starts it.
+/// With the privileges of `deploy/ropewalk-mapped.service`.
 #[test]
-fn what_the_unit_leaves_is_enough() {
+fn privileges_of_unit_suffice() {
     if !is_possible() {
         return;
     }
@@ -59,7 +59,7 @@ fn what_the_unit_leaves_is_enough() {
 }
 
 #[test]
-fn units_bound_memory_and_leave_no_dumps() {
+fn units_limit_memory_and_core_dumps() {
     for unit in ["ropewalk.service", "ropewalk-mapped.service"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(unit);
         let text = fs::read_to_string(path).unwrap();
@@ -70,7 +70,7 @@ fn units_bound_memory_and_leave_no_dumps() {
 }
 
 #[test]
-fn units_leave_little() {
+fn units_drop_most_privileges() {
     if !peers::available(&["systemd-analyze"]) {
         return;
     }
@@ -83,7 +83,7 @@ fn units_leave_little() {
 }
 
 #[test]
-fn a_server_that_maps_nobody_keeps_nothing() {
+fn server_without_mapping_keeps_no_capabilities() {
     if !is_possible() {
         return;
     }
@@ -96,14 +96,14 @@ fn a_server_that_maps_nobody_keeps_nothing() {
 }
 
 #[test]
-fn a_server_of_another_user_works_as_that_user() {
+fn unprivileged_server_runs_as_its_user() {
     if !is_possible() {
         return;
     }
-    // The files of the server are that user's.
+    // The server's files belong to that user.
     let before =
         "chown bob \"${4%/*}/users\"; set -- setpriv --reuid 31002 --regid 31002 --clear-groups \"$@\";";
-    // Nor has it a place for a certificate.
+    // The server has no directory for a certificate either.
     let town = Town::started("[tls]\nenabled = false\n", before);
     let mut ada = town.log_in("ada");
     assert!(town.threads("Uid").iter().all(|ids| ids == "31002 31002 31002 31002"));

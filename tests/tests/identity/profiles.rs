@@ -1,4 +1,4 @@
-//! What a server that runs as root measures for its users: as them.
+//! A server that runs as root takes measurements with the rights of the user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use crate::user_fixture::{ADA, Town, give, is_possible};
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn disks_are_measured_with_the_users_rights() {
+fn disk_baselines_run_with_user_rights() {
     if !is_possible() {
         return;
     }
@@ -26,7 +26,7 @@ fn disks_are_measured_with_the_users_rights() {
     let mut ada = town.log_in("ada");
     let reply = ada.expect("SITE PROFILE BASELINE READ /home/ada/file", 250).unwrap();
     assert!(reply.text.contains("Disk "), "{}", reply.text);
-    // What is written is hers while it is there: quotas count it.
+    // The file that is written belongs to the user while it exists, so quotas apply.
     ada.send("SITE PROFILE BASELINE WRITE /home/ada/new").unwrap();
     let deadline = Instant::now() + LIMIT;
     let owner = loop {

@@ -52,7 +52,7 @@ fn root_system_disabled_and_unknown_accounts_are_refused() {
 }
 
 #[test]
-fn what_is_allowed_is_allowed() {
+fn permitted_accounts_log_in() {
     if !is_possible() {
         return;
     }
@@ -66,12 +66,12 @@ fn what_is_allowed_is_allowed() {
         let made = fs::metadata(town.real(&format!("/shared/{user}"))).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), uid, "{user}");
     }
-    // What a system account may not do as such, and root could.
+    // A file that the system account may not read and root could.
     assert!(town.log_in("system").retrieve("/home/ada/x").unwrap().1.text.contains("ermission denied"));
 }
 
 #[test]
-fn accounts_that_need_protection_get_it_or_nothing() {
+fn account_requiring_protection_is_refused_without_it() {
     if !is_possible() {
         return;
     }
@@ -84,14 +84,14 @@ fn accounts_that_need_protection_get_it_or_nothing() {
         assert!(reply.text.contains("AUTH TLS"), "{reply:?}");
         replies.push(reply.text);
     }
-    // Whether the password was right is not told.
+    // The reply does not reveal whether the password was right.
     assert_eq!(replies[0], replies[1]);
     town.log_in("bob");
 }
 
-/// Root serves strangers as `nobody`, unless it is told otherwise.
+/// By default root's server runs anonymous sessions as `nobody`.
 #[test]
-fn anonymous_sessions_are_never_root_by_default() {
+fn anonymous_session_is_never_root_by_default() {
     if !is_possible() {
         return;
     }
@@ -104,7 +104,7 @@ fn anonymous_sessions_are_never_root_by_default() {
         assert_eq!(control.store("/shared/made", b"x").unwrap().code, 226);
         let made = fs::metadata(town.real("/shared/made")).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), uid, "{settings}");
-        // A file of root's that nobody else may read.
+        // A file that only root may read.
         let secret = town.real("/secret");
         fs::write(&secret, "secret").unwrap();
         give(&secret, 0, 0, 0o600);
@@ -115,7 +115,7 @@ fn anonymous_sessions_are_never_root_by_default() {
 }
 
 #[test]
-fn anonymous_sessions_have_an_account_of_their_own() {
+fn anonymous_session_uses_configured_account() {
     if !is_possible() {
         return;
     }

@@ -17,9 +17,10 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 / 3 % 256) as u8).collect()
 }
 
-/// Several streams, a journal, direct writes: other threads and other descriptors than those of the session.
+/// Several streams, a journal, and direct writes use other threads and descriptors than the
+/// session.
 #[test]
-fn large_uploads_are_the_users() {
+fn large_uploads_belong_to_the_user() {
     if !is_possible() {
         return;
     }
@@ -50,7 +51,7 @@ fn large_uploads_are_the_users() {
 }
 
 #[test]
-fn interrupted_uploads_are_gone_on_with_by_their_owner_only() {
+fn interrupted_upload_is_resumed_by_owner_only() {
     if !is_possible() {
         return;
     }
@@ -87,7 +88,7 @@ fn interrupted_uploads_are_gone_on_with_by_their_owner_only() {
     let found = fs::metadata(&part).unwrap();
     assert_eq!((found.uid(), found.size()), (ADA, there as u64));
     assert!(there <= 300_000);
-    // To bob there is no such file, and he cannot put one in its place or take the part away.
+    // For bob the file does not exist, and he can neither create it nor remove the part file.
     assert!(bob.command("SIZE /shared/upload").unwrap().code >= 500);
     assert!(bob.store("/shared/upload", b"from bob").unwrap().code >= 500);
     let nothing = bob.command("SITE RANGES /shared/nothing").unwrap();
@@ -103,7 +104,7 @@ fn interrupted_uploads_are_gone_on_with_by_their_owner_only() {
     assert_eq!(fs::metadata(town.real("/shared/upload")).unwrap().uid(), ADA);
 }
 
-/// Begins an upload that stays as it is until its data connection is closed.
+/// Begins an upload that stays incomplete until its data connection is closed.
 fn begin(control: &mut Control, path: &str, part: &Path) -> TcpStream {
     let address = control.passive().unwrap();
     control.send(format!("STOR {path}")).unwrap();
@@ -118,9 +119,9 @@ fn begin(control: &mut Control, path: &str, part: &Path) -> TcpStream {
     data
 }
 
-/// In directories where both may do anything.
+/// In directories in which both users may do anything.
 #[test]
-fn what_another_user_uploads_is_left_alone() {
+fn running_upload_of_other_user_is_untouched() {
     if !is_possible() {
         return;
     }
@@ -152,7 +153,7 @@ fn what_another_user_uploads_is_left_alone() {
 }
 
 #[test]
-fn what_another_user_has_left_is_not_gone_on_with() {
+fn leftover_part_of_other_user_is_not_resumed() {
     if !is_possible() {
         return;
     }
@@ -163,7 +164,7 @@ fn what_another_user_has_left_is_not_gone_on_with() {
         let part = town.real(&format!("{directory}/.f.ropewalk-part"));
         fs::write(&part, "hers").unwrap();
         give(&part, ADA, ADA, mode);
-        // What the upload was to replace.
+        // The file that the upload was to replace.
         let old = town.real(&format!("{directory}/f"));
         fs::write(&old, "old").unwrap();
         give(&old, 0, 0, 0o666);
@@ -173,13 +174,14 @@ fn what_another_user_has_left_is_not_gone_on_with() {
     assert_eq!(bob.store("/pool/f", b"his").unwrap().code, 226);
     assert_eq!(fs::read(&file).unwrap(), b"his");
     assert!(!part.exists() && fs::metadata(&file).unwrap().uid() == BOB);
-    // His own is never in his way.
+    // The user's own part file never prevents an upload.
     let own = town.real("/pool/.own.ropewalk-part");
     fs::write(&own, "old").unwrap();
     give(&own, BOB, BOB, 0);
     assert_eq!(bob.store("/pool/own", b"his").unwrap().code, 226);
     assert!(fs::read(town.real("/pool/own")).unwrap() == b"his" && !own.exists());
-    // Where it cannot be known whether it is written, or it cannot be removed, nothing happens: not to the old file either.
+    // If the server cannot determine whether the part file is in use, or cannot remove it, nothing
+    // changes, not even the old file.
     for (directory, mode) in [("/pool", 0o1600), ("/shared", 0o1644), ("/shared", 0o1666)] {
         let (part, file) = leave(directory, mode);
         let reply = bob.store(&format!("{directory}/f"), b"his").unwrap();

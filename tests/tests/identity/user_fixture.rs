@@ -1,4 +1,5 @@
-//! A machine with some users: the server has a user database of its own, in a mount namespace that is gone with it.
+//! A machine with some users: the server has its own user database in a mount namespace that ends
+//! with it.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +20,7 @@ pub(crate) const ADA: u32 = 31_001;
 pub(crate) const BOB: u32 = 31_002;
 pub(crate) const CLUB: u32 = 31_009;
 
-/// ada and bob are users, bob is in the club; the others are not to be served.
+/// ada and bob are users, bob is a member of club; the other accounts must not be served.
 const PASSWD: &str = "root:x:0:0::/root:/bin/sh\n\
     toor:x:0:0::/root:/bin/sh\n\
     system:x:200:200::/:/bin/sh\n\
@@ -36,7 +37,7 @@ pub(crate) struct Town {
     address: SocketAddr,
 }
 
-/// False, said loudly, where this cannot be tested.
+/// Returns false, after a message, if the tests cannot run here.
 pub(crate) fn is_possible() -> bool {
     if !rustix::process::geteuid().is_root() {
         return !peers::skip("only root can take on the identities of users");
@@ -45,12 +46,12 @@ pub(crate) fn is_possible() -> bool {
 }
 
 impl Town {
-    /// A server with these settings beside the users and their directories.
+    /// Starts a server with these settings, in addition to the users and their directories.
     pub(crate) fn new(settings: &str) -> Self {
         Self::started(settings, "")
     }
 
-    /// `before` is a command of the shell that starts the server.
+    /// Like [`Self::new`]; `before` is a command of the shell that starts the server.
     pub(crate) fn started(settings: &str, before: &str) -> Self {
         let scratch = Scratch::new().unwrap();
         let at = |name: &str| scratch.join(name);
@@ -112,12 +113,12 @@ impl Town {
         control
     }
 
-    /// A path of the host for one that sessions see.
+    /// Returns the host's path of a path in a session.
     pub(crate) fn real(&self, path: &str) -> PathBuf {
         self.scratch.join(format!("root{path}"))
     }
 
-    /// Each thread of the server: what the fields of its status say.
+    /// Returns this field of the status of each of the server's threads.
     pub(crate) fn threads(&self, field: &str) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
         let status = |path: PathBuf| fs::read_to_string(path.join("status")).ok();
