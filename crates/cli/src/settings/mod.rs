@@ -11,6 +11,7 @@ mod ssh;
 mod table;
 mod token;
 mod trust;
+mod values;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +22,8 @@ pub use flags::{CopyFlags, Flags};
 pub use layers::Layers;
 pub(crate) use layers::{SYSTEM_FILE, text_of, user_file};
 use ropewalk_client::Options;
-pub(crate) use table::{SETTINGS, port_range};
+pub(crate) use table::SETTINGS;
+pub(crate) use values::port_range;
 
 /// The values of all settings.
 #[derive(Clone, Debug)]

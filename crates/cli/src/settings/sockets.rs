@@ -4,7 +4,7 @@ use ropewalk_buffers::{Division, Keeper, Kept, Rule, check_budget};
 use ropewalk_tuning::buffers::Policy;
 
 use super::Settings;
-use super::table::show_size;
+use super::values::show_size;
 use crate::output::say;
 use crate::units::parse_size;
 
