@@ -1,9 +1,10 @@
 //! A client that lives as long as its program, and the jobs that it runs.
 //!
-//! A [`Client`] owns what jobs share: the memory for buffers, the limit on the rate, the data
-//! threads. Each job has a thread of its own. A [`JobHandle`] follows and steers
-//! it from any thread. A paused job closes its sessions and keeps what its destinations have; when
-//! it is resumed it plans again and leaves out what is done.
+//! A [`Client`] owns what jobs share: the data threads, the memory for buffers and the limit on the
+//! rate. Each job has a thread of its own. The holder of its [`JobHandle`] reads its events and waits
+//! for its end; a [`JobControl`] pauses, resumes and cancels it from any thread. A paused job closes
+//! its sessions and keeps the parts that its destinations have. A job that is paused when its last
+//! control is dropped ends, since nothing could resume it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,7 +44,8 @@ pub struct Client {
 #[non_exhaustive]
 pub struct JobSpec {
     pub pairs: Vec<Pair>,
-    /// `buffer_memory` and `bandwidth` are the client's, see [`ClientLimits`].
+    /// Without a `bandwidth` of their own: the limit on the rate and the memory for buffers are the
+    /// client's, see [`ClientLimits`].
     pub options: Options,
 }
 
@@ -69,7 +71,7 @@ impl Client {
     /// Starts a job. Its events wait in the handle until they are read.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The job's options have a `bandwidth`, or the system has no thread for it.
     pub fn submit(&self, job: JobSpec) -> Result<JobHandle, CopyError> {
         let (sender, events) = channel();
         let sink: Arc<dyn EventSink> = Arc::new(Queued(sender));
@@ -82,12 +84,17 @@ impl Client {
     /// # Errors
     /// As [`Client::submit`].
     pub fn submit_to(&self, job: JobSpec, sink: Arc<dyn EventSink>) -> Result<JobHandle, CopyError> {
-        let control = Arc::new(Control::default());
+        if job.options.bandwidth.is_some() {
+            let text = "the limit on the rate belongs to the client, not to one of its jobs";
+            return Err(RemoteError::Usage(text.to_owned()).into());
+        }
+        let steering = Arc::new(Steering::default());
         let thread = {
-            let (shared, control) = (self.shared.clone(), control.clone());
-            let run = move || control.run(&shared, &job, &sink);
+            let (shared, steering) = (self.shared.clone(), steering.clone());
+            let run = move || steering.run(&shared, &job, &sink);
             std::thread::Builder::new().name("job".to_owned()).spawn(run).map_err(RemoteError::Threads)?
         };
+        let control = JobControl(Arc::new(Holder(steering)));
         Ok(JobHandle { control, thread, events: None })
     }
 }
@@ -102,9 +109,9 @@ impl EventSink for Queued {
     }
 }
 
-/// A job that runs, waits or has ended. Dropping the handle leaves the job alone.
+/// A job that runs, is paused or has ended. A job that runs goes on if its handle is dropped.
 pub struct JobHandle {
-    control: Arc<Control>,
+    control: JobControl,
     thread: JoinHandle<Result<Summary, CopyError>>,
     events: Option<Receiver<Event>>,
 }
@@ -116,22 +123,9 @@ impl JobHandle {
         self.events.take().map(Receiver::into_iter)
     }
 
-    /// Asks the job to end. Destinations keep the parts of unfinished files.
-    pub fn cancel(&self) {
-        self.control.want(Wanted::End);
-    }
-
-    /// Asks the job to pause: its transfers stop and its sessions close. Files that were not done
-    /// are reported as interrupted. When the job is resumed, it goes through its pairs again: it
-    /// leaves out what it has finished of trees, completes what a destination has in part, and
-    /// sends a file again that a pair names by itself.
-    pub fn pause(&self) {
-        self.control.want(Wanted::Pause);
-    }
-
-    /// Lets a paused job run again.
-    pub fn resume(&self) {
-        self.control.want(Wanted::Run);
+    /// Pauses, resumes and cancels the job, also while [`JobHandle::join`] waits for it.
+    pub fn control(&self) -> JobControl {
+        self.control.clone()
     }
 
     /// Whether the job has ended.
@@ -140,16 +134,51 @@ impl JobHandle {
     }
 
     /// Waits for the end of the job. The summary of a job that was paused adds up what its runs did;
-    /// failures are those of the last run.
+    /// failures are those of the last run. A paused job that has no other [`JobControl`] ends.
     ///
     /// # Errors
     /// As [`copy`](crate::copy()).
     pub fn join(self) -> Result<Summary, CopyError> {
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let Self { control, thread, .. } = self;
+        drop(control);
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// The state that the holder of a handle wants the job to be in.
+/// Steers a job, from any thread. Clones steer the same job.
+#[derive(Clone)]
+pub struct JobControl(Arc<Holder>);
+
+impl JobControl {
+    /// Asks the job to end. Destinations keep the parts of unfinished files.
+    pub fn cancel(&self) {
+        self.0.0.want(Wanted::End);
+    }
+
+    /// Asks the job to pause: its transfers stop and its sessions close. Files that were not done
+    /// are reported as interrupted. When the job is resumed, it goes through its pairs again: it
+    /// leaves out what it has finished of trees, completes what a destination has in part, and
+    /// sends a file again that a pair names by itself.
+    pub fn pause(&self) {
+        self.0.0.want(Wanted::Pause);
+    }
+
+    /// Lets a paused job run again.
+    pub fn resume(&self) {
+        self.0.0.want(Wanted::Run);
+    }
+}
+
+/// Shared by all controls of a job: when it is dropped, a paused job ends.
+struct Holder(Arc<Steering>);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// The state that the job is to be in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wanted {
     #[default]
@@ -160,7 +189,7 @@ enum Wanted {
 }
 
 #[derive(Default)]
-struct Control {
+struct Steering {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -172,7 +201,7 @@ struct State {
     run: Cancel,
 }
 
-impl Control {
+impl Steering {
     fn want(&self, wanted: Wanted) {
         let mut state = self.state.lock();
         if state.wanted == Wanted::End {
@@ -185,6 +214,13 @@ impl Control {
         self.changed.notify_all();
     }
 
+    /// Nothing can resume the job any more.
+    fn abandon(&self) {
+        if self.state.lock().wanted == Wanted::Pause {
+            self.want(Wanted::End);
+        }
+    }
+
     /// Runs the job until it has ended or is to end.
     fn run(
         &self,
@@ -195,18 +231,15 @@ impl Control {
         let mut sum: Option<Summary> = None;
         loop {
             let cancel = self.next_run();
-            let last: Arc<Mutex<Option<Event>>> = Arc::default();
-            let held: Arc<dyn EventSink> = Arc::new(HoldsEnd { sink: sink.clone(), end: last.clone() });
-            let summary = run(job.pairs.clone(), &job.options, shared, &held, &cancel)?;
+            let events: Arc<dyn EventSink> = Arc::new(WithoutEnd(sink.clone()));
+            let summary = run(job.pairs.clone(), &job.options, shared, &events, &cancel)?;
             let paused = summary.interrupted && self.state.lock().wanted != Wanted::End;
             let summary = match sum.take() {
                 Some(before) => before.and(summary),
                 None => summary,
             };
             if !paused {
-                if last.lock().take().is_some() {
-                    sink.event(Event::Finished(Box::new(summary.clone())));
-                }
+                sink.event(Event::Finished(Box::new(summary.clone())));
                 return Ok(summary);
             }
             sum = Some(summary);
@@ -226,17 +259,13 @@ impl Control {
     }
 }
 
-/// Keeps the event that a run has finished: the job may only be paused.
-struct HoldsEnd {
-    sink: Arc<dyn EventSink>,
-    end: Arc<Mutex<Option<Event>>>,
-}
+/// Drops the event that a run has finished: the job may only be paused.
+struct WithoutEnd(Arc<dyn EventSink>);
 
-impl EventSink for HoldsEnd {
+impl EventSink for WithoutEnd {
     fn event(&self, event: Event) {
-        match event {
-            Event::Finished(_) => *self.end.lock() = Some(event),
-            event => self.sink.event(event),
+        if !matches!(event, Event::Finished(_)) {
+            self.0.event(event);
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Lent {
 
 struct Spare {
     session: Session,
-    /// Who has the other one of a pair: two workers with half a pair each could do nothing.
+    /// The worker that has the other session of a pair: two workers with half a pair each could do nothing.
     kept_for: Option<Taker>,
 }
 

@@ -67,9 +67,12 @@
 //! ```no_run
 //! # use ropewalk_client::{Client, ClientLimits, JobSpec};
 //! # let job = Client::new(&ClientLimits::default()).submit(JobSpec::new(Vec::new()))?;
-//! job.pause();
-//! std::thread::sleep(std::time::Duration::from_secs(60));
-//! job.resume();
+//! let control = job.control();
+//! std::thread::spawn(move || {
+//!     control.pause();
+//!     std::thread::sleep(std::time::Duration::from_secs(60));
+//!     control.resume();
+//! });
 //! let summary = job.join()?;
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
@@ -146,7 +149,7 @@ mod work;
 mod worker;
 
 pub use copy::{CopyError, copy, copy_with};
-pub use job::{Client, ClientLimits, JobHandle, JobSpec};
+pub use job::{Client, ClientLimits, JobControl, JobHandle, JobSpec};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use model::cancel::Cancel;
 pub use model::entry::{DANGLING, Entry};

@@ -165,11 +165,11 @@ impl Endpoints {
 }
 
 impl Location {
-    /// What events call it: a local path, or a URL without user and password whose path is not escaped. A directory's
+    /// Its name in events: a local path, or a URL without user and password whose path is not escaped. A directory's
     /// name may end with `/`; what is beneath it has its name before a `/`.
     pub fn in_events(&self, options: &Options) -> String {
         let endpoints = Endpoints::default();
-        // What has no place is named by no event.
+        // No event names such a location.
         Place::new(self, End::Source, &endpoints, options).map(|place| place.display()).unwrap_or_default()
     }
 }

@@ -16,7 +16,7 @@ const DATA_THREADS: usize = 1024;
 /// Streams at most that a sending server may open to us for one file.
 const MAX_STREAMS: u32 = 256;
 
-/// What the jobs of a client share.
+/// Shared by the jobs of a client.
 pub(crate) struct Shared {
     /// Threads that move data.
     pub pool: Arc<Pool>,

@@ -96,8 +96,8 @@ pub(crate) fn plain(path: &[u8]) -> BString {
     plain
 }
 
-/// What a pair makes if its source is a directory, with `/` at its end: the destination (of a pattern it is all that is known),
-/// or what is called like the source in there.
+/// The directory that a pair makes if its source is one, with `/` at its end: the destination (all that
+/// is known of a pattern), or the entry in it that is named like the source.
 pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
     let mut made = speller.spell(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
     made.push(b'/');

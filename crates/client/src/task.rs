@@ -150,7 +150,7 @@ impl Task {
 
 /// Whether a file has another size or, where they are known `exactly`, another time than it had.
 pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
-    // What some servers tell of the link, not of what it leads to.
+    // Some servers report these of the link itself, not of its target.
     if entry.kind == Kind::Symlink || entry.mode == Some(OF_LINKS) && task.mode.is_none() {
         return false;
     }

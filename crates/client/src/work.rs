@@ -1,4 +1,4 @@
-//! What workers take from the queue.
+//! Jobs that workers take from the queue.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;

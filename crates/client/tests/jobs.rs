@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use common::{ensure_clean, options, write};
-use ropewalk_client::{Auto, Client, ClientLimits, Event, EventSink, JobSpec, Location, Options, Pair};
+use ropewalk_client::{
+    Auto, Client, ClientLimits, Event, EventSink, JobSpec, Location, Options, Pair, parse_location,
+};
 use ropewalk_tests::files::ensure_same;
 use ropewalk_tests::scratch::Scratch;
 
@@ -89,10 +91,11 @@ fn paused_job_stops_and_resumes_without_sending_finished_files_again() -> Result
     let (sink, reached, go) = halting();
     let job = Client::new(&ClientLimits::default()).submit_to(tree(&here)?, sink.clone())?;
     reached.recv()?;
-    job.pause();
+    let control = job.control();
+    control.pause();
     go.send(())?;
     ensure!(!job.is_finished());
-    job.resume();
+    control.resume();
     let summary = job.join()?;
     ensure!(!summary.interrupted && summary.files_failed == 0, "{summary:?}");
     ensure!(summary.files_done == FILES as u64, "{summary:?}");
@@ -106,12 +109,44 @@ fn job_cancelled_while_it_is_paused_ends_as_interrupted() -> Result<()> {
     let (sink, reached, go) = halting();
     let job = Client::new(&ClientLimits::default()).submit_to(tree(&here)?, sink)?;
     reached.recv()?;
-    job.pause();
+    let control = job.control();
+    control.pause();
     go.send(())?;
-    job.cancel();
+    control.cancel();
     // It does not run again.
-    job.resume();
+    control.resume();
     let summary = job.join()?;
     ensure!(summary.interrupted && summary.files_done < FILES as u64, "{summary:?}");
     ensure_clean(&here.join("t"))
+}
+
+#[test]
+fn paused_job_without_another_control_ends_when_it_is_joined() -> Result<()> {
+    let here = Scratch::new()?;
+    let (sink, reached, go) = halting();
+    let job = Client::new(&ClientLimits::default()).submit_to(tree(&here)?, sink)?;
+    reached.recv()?;
+    job.control().pause();
+    go.send(())?;
+    let summary = job.join()?;
+    ensure!(summary.interrupted && summary.files_done < FILES as u64, "{summary:?}");
+    Ok(())
+}
+
+#[test]
+fn limit_on_the_rate_is_that_of_the_client() -> Result<()> {
+    let mut limits = ClientLimits::default();
+    limits.bandwidth = Some(1 << 30);
+    let client = Client::new(&limits);
+    let here = Scratch::new()?;
+    let JobSpec { pairs, options, .. } = tree(&here)?;
+    let own = Options { bandwidth: Some(1), ..options.clone() };
+    ensure!(client.submit(JobSpec::new(pairs).with_options(own)).is_err());
+    // Nothing of such a copy passes this host, so that it cannot keep the client's limit.
+    let server = |name: &str| parse_location(format!("ftp://{name}.invalid/f"));
+    let pair = Pair { source: server("a")?, destination: server("b")?, window: None };
+    let refused = client.submit(JobSpec::new(vec![pair]).with_options(options))?.join();
+    let error = refused.err().context("it was not refused")?.to_string();
+    ensure!(error.contains("--bandwidth limits"), "{error}");
+    Ok(())
 }

@@ -501,7 +501,7 @@ impl Default for Options {
 pub struct SshOptions {
     /// The program with its arguments; none: `ssh`. Its file name `ssh` says that it is OpenSSH.
     pub program: Vec<OsString>,
-    /// What the user's shell on the server's host runs; `None`: what `GLOBUS_REMOTE_SSHFTP` says, or the script `sshftp` of the
+    /// The command for the user's shell on the server's host; `None`: what `GLOBUS_REMOTE_SSHFTP` says, or the script `sshftp` of the
     /// user or the host, or `ropewalk serve --ssh`.
     pub remote_command: Option<String>,
     /// It may ask the person at the terminal for passwords, and whether an unknown host is the right one.

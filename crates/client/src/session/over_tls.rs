@@ -78,7 +78,7 @@ impl Session {
         self.tls.as_ref().is_some_and(|tls| tls.private.is_some())
     }
 
-    /// What secures the data connections of this session, where TLS does.
+    /// The TLS state that secures the data connections of this session, if TLS does.
     pub(crate) fn tls_layer(&self) -> Option<Arc<dyn Layer>> {
         let tls = self.tls.as_ref()?;
         let first = tls.private.as_ref()?;

@@ -7,7 +7,7 @@ use crate::FailureKind;
 /// Why there is no session where ssh itself has no complaint.
 pub(crate) const NO_GREETING: &str = "what runs on the server ended without a greeting: it is no FTP server";
 
-/// What kind of failure ssh's words tell of.
+/// The kind of failure that ssh's words report.
 pub(super) fn ssh_kind(reason: &str) -> FailureKind {
     let refusals = ["Permission denied", "Host key verification failed", "Too many authentication failures"];
     if refusals.iter().any(|words| reason.contains(words)) {
