@@ -1,10 +1,10 @@
 //! A client that lives as long as its program, and the jobs that it runs.
 //!
-//! A [`Client`] owns what jobs share: the data threads, the memory for buffers and the limit on the
-//! rate. Each job has a thread of its own. The holder of its [`JobHandle`] reads its events and waits
-//! for its end; a [`JobControl`] pauses, resumes and cancels it from any thread. A paused job closes
-//! its sessions and keeps the parts that its destinations have. A job that is paused when its last
-//! control is dropped ends, since nothing could resume it.
+//! A [`Client`] owns what jobs share: the data threads, the memory for buffers and the limit on
+//! the rate. Each job has a thread of its own. The holder of its [`JobHandle`] reads its events
+//! and waits for its end; a [`JobControl`] pauses, resumes and cancels it from any thread. A
+//! paused job closes its sessions and keeps the parts that its destinations have. A job that is
+//! paused when its last control is dropped ends, since nothing could resume it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -133,8 +133,9 @@ impl JobHandle {
         self.thread.is_finished()
     }
 
-    /// Waits for the end of the job. The summary of a job that was paused adds up what its runs did;
-    /// failures are those of the last run. A paused job that has no other [`JobControl`] ends.
+    /// Waits for the end of the job. The summary of a job that was paused adds up what its runs
+    /// did; failures are those of the last run. A paused job that has no other [`JobControl`]
+    /// ends.
     ///
     /// # Errors
     /// As [`copy`](crate::copy()).
