@@ -346,7 +346,8 @@ fn distinguished_name(namespace: &str, common_name: &str) -> Result<X509Name, Ca
         .map_err(|_| wrong("a common name has 1 to 64 characters"))?;
     let name = builder.build();
     // Certificates with a reserved common name would be taken for proxies.
-    if matches!(common_name, "proxy" | "limited proxy") || name::one_line(&name).contains("\\x00") {
+    let reserved = matches!(common_name, "proxy" | "limited proxy");
+    if reserved || name::one_line(&name).is_ok_and(|line| line.contains("\\x00")) {
         return Err(wrong("this common name is reserved"));
     }
     Ok(name)

@@ -50,12 +50,13 @@ impl Details {
     /// Decodes a certificate.
     ///
     /// # Errors
-    /// The encoding of the certificate, of a time or of a relevant extension cannot be read.
+    /// The encoding of the certificate, of a name, of a time or of a relevant extension cannot be
+    /// read.
     pub fn of(certificate: &X509Ref) -> Result<Self, DerError> {
         let der = certificate.to_der().map_err(|_| DerError::Value)?;
         let mut details = parse(&der)?;
-        details.subject = name::one_line(certificate.subject_name());
-        details.issuer = name::one_line(certificate.issuer_name());
+        details.subject = name::one_line(certificate.subject_name())?;
+        details.issuer = name::one_line(certificate.issuer_name())?;
         Ok(details)
     }
 

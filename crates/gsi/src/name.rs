@@ -11,15 +11,19 @@ use crate::oid;
 /// Formats a subject as `/O=Grid/OU=site/CN=Somebody`, as OpenSSL's `X509_NAME_oneline` and hence
 /// GCT do: short names of attributes, bytes outside printable ASCII as `\xHH`, and a plus between
 /// the attributes of one relative name.
-pub fn one_line(name: &X509NameRef) -> String {
+///
+/// # Errors
+/// The name is not encoded as DER wants it. OpenSSL reads other encodings too, but which attributes
+/// belong together is read here, and a wrong separator would make it the name of another holder.
+pub fn one_line(name: &X509NameRef) -> Result<String, DerError> {
+    let encoded = name.to_der().map_err(|_| DerError::Value)?;
+    let separators = separators(&encoded)?;
+    if separators.len() != name.entries().count() {
+        return Err(DerError::Value);
+    }
     let mut out = String::new();
-    let encoded = name.to_der().unwrap_or_default();
-    let mut begins = relative_names(&encoded).unwrap_or_default().into_iter().flat_map(|relative| {
-        let rest = attributes(relative).saturating_sub(1);
-        std::iter::once(true).chain(std::iter::repeat_n(false, rest))
-    });
-    for entry in name.entries() {
-        out.push(if begins.next().unwrap_or(true) { '/' } else { '+' });
+    for (entry, separator) in name.entries().zip(separators) {
+        out.push(separator);
         let object = entry.object();
         match object.nid() {
             // An unknown attribute is written as dotted numbers.
@@ -38,7 +42,23 @@ pub fn one_line(name: &X509NameRef) -> String {
             }
         }
     }
-    out
+    Ok(out)
+}
+
+/// The separators before the attributes of an encoded Name: a slash before the first one of a
+/// relative name, a plus before the others.
+fn separators(name: &[u8]) -> Result<Vec<char>, DerError> {
+    let mut out = Vec::new();
+    for relative in relative_names(name)? {
+        let mut set = Reader::new(relative).expect(der::SET)?.reader();
+        set.any()?;
+        out.push('/');
+        while !set.is_empty() {
+            set.any()?;
+            out.push('+');
+        }
+    }
+    Ok(out)
 }
 
 /// Splits an encoded Name into its encoded relative names.
@@ -51,16 +71,6 @@ pub(crate) fn relative_names(name: &[u8]) -> Result<Vec<&[u8]>, DerError> {
         out.push(inner.expect(der::SET)?.whole);
     }
     Ok(out)
-}
-
-/// The number of attributes of a relative name.
-fn attributes(relative: &[u8]) -> usize {
-    let Ok(set) = Reader::new(relative).expect(der::SET) else { return 1 };
-    let (mut set, mut count) = (set.reader(), 0);
-    while !set.is_empty() && set.any().is_ok() {
-        count += 1;
-    }
-    count
 }
 
 /// The value of a relative name that consists of one common name and nothing else.
@@ -140,7 +150,7 @@ mod tests {
         builder.append_entry_by_text("emailAddress", "a@b").unwrap();
         builder.append_entry_by_text("UID", "u").unwrap();
         builder.append_entry_by_text("1.2.3.4", "own").unwrap();
-        let line = one_line(&builder.build());
+        let line = one_line(&builder.build()).unwrap();
         assert_eq!(line, "/DC=org/O=Grid/CN=Zo\\xC3\\xAB/x/emailAddress=a@b/UID=u/1.2.3.4=own");
     }
 
@@ -157,10 +167,29 @@ mod tests {
         let sets = |sets: &[&[u8]]| {
             let sets: Vec<_> = sets.iter().map(|set| der::element(der::SET, set)).collect();
             let encoded = der::element(der::SEQUENCE, &sets.concat());
-            one_line(&openssl::x509::X509Name::from_der(&encoded).unwrap())
+            one_line(&openssl::x509::X509Name::from_der(&encoded).unwrap()).unwrap()
         };
         assert_eq!(sets(&[&[name.clone(), id.clone()].concat()]), "/CN=A+UID=u");
         assert_eq!(sets(&[&name, &id]), "/CN=A/UID=u");
+    }
+
+    /// OpenSSL reads lengths that are longer than necessary. If they hid that two attributes belong
+    /// together, the name would be that of another holder.
+    #[test]
+    fn one_line_of_name_with_long_form_lengths_is_refused() {
+        let attribute = |oid: &[u8], value: &[u8]| {
+            der::sequence(&[&der::element(der::OID, oid), &der::element(0x0c, value)])
+        };
+        let long = |element: &[u8]| [&element[..1], &[0x81], &element[1..]].concat();
+        let (one, other) = (attribute(oid::COMMON_NAME, b"bob"), attribute(&[0x55, 4, 11], b"x"));
+        let line = |set: Vec<u8>| {
+            let encoded = der::element(der::SEQUENCE, &set);
+            one_line(&openssl::x509::X509Name::from_der(&encoded).unwrap())
+        };
+        let set = der::element(der::SET, &[one.clone(), other.clone()].concat());
+        assert_eq!(line(set.clone()).unwrap(), "/CN=bob+OU=x");
+        assert!(line(long(&set)).is_err());
+        assert!(line(der::element(der::SET, &[long(&one), other].concat())).is_err());
     }
 
     #[test]

@@ -71,13 +71,19 @@ fn of_lists(path: &Path, now: Timestamp) -> Vec<String> {
     lists.iter().filter_map(|list| of_list(list, path, now)).map(|error| error.to_string()).collect()
 }
 
+/// The authority that issued a list, for messages.
+fn issuer(list: &X509CrlRef) -> String {
+    one_line(list.issuer_name())
+        .unwrap_or_else(|error| format!("an authority whose name is invalid ({error})"))
+}
+
 fn of_list(list: &X509CrlRef, path: &Path, now: Timestamp) -> Option<ChainError> {
     let path = path.to_owned();
     match (timestamp(list.last_update()), list.next_update().map(timestamp)) {
         (Err(error), _) | (_, Some(Err(error))) => Some(error),
         (Ok(from), _) if from > now => Some(ChainError::FutureCrl { path, from }),
         (_, Some(Ok(since))) if since < now => {
-            Some(ChainError::ExpiredCrl { path, authority: one_line(list.issuer_name()), since })
+            Some(ChainError::ExpiredCrl { path, authority: issuer(list), since })
         }
         _ => None,
     }
@@ -119,7 +125,10 @@ impl Trust {
     }
 
     fn of_authority(&self, authority: &X509, path: &Path, now: Timestamp) -> Vec<String> {
-        let subject = one_line(authority.subject_name());
+        let subject = match one_line(authority.subject_name()) {
+            Ok(subject) => subject,
+            Err(error) => return vec![format!("{}: {error}", path.display())],
+        };
         let mut told = Vec::new();
         if let Some(text) = of_certificate(authority, now) {
             told.push(format!("{}: {text}", path.display()));

@@ -80,7 +80,9 @@ impl VomsClaim {
             chain.push(X509::from_der(der)?);
         }
         let signer = chain.first().ok_or(VomsError::NoCertificate)?;
-        let (subject, issuer) = (name::one_line(signer.subject_name()), name::one_line(signer.issuer_name()));
+        let unreadable = |source| ChainError::Unreadable { index: 0, source };
+        let subject = name::one_line(signer.subject_name()).map_err(unreadable)?;
+        let issuer = name::one_line(signer.issuer_name()).map_err(unreadable)?;
         if !may_speak(&text, &subject, &issuer) {
             return Err(VomsError::Signer { subject, issuer, path });
         }
@@ -91,7 +93,6 @@ impl VomsClaim {
         if !verifier.verify_oneshot(&self.evidence.signature, &self.evidence.info).unwrap_or(false) {
             return Err(VomsError::Signature);
         }
-        let unreadable = |source| ChainError::Unreadable { index: 0, source };
         let details = Details::of(holder).map_err(unreadable)?;
         let names = &self.evidence.holder_names;
         // Most VOMS servers identify the certificate by its issuer, some by its own subject.

@@ -203,10 +203,11 @@ impl Client {
     }
 
     pub(crate) fn established(&mut self, secured: Secured) {
+        // A certificate whose name cannot be read belongs to no user.
         self.subject = secured
             .certificate
             .as_ref()
-            .map(|certificate| ropewalk_gsi::one_line(certificate.subject_name()));
+            .and_then(|certificate| ropewalk_gsi::one_line(certificate.subject_name()).ok());
         self.certificate = secured.certificate;
     }
 
