@@ -28,6 +28,8 @@ const SLACK: f64 = 1.25;
 pub(crate) struct Pace {
     /// When the span began, and the bytes that the peer had acknowledged then.
     since: Option<(Instant, u64)>,
+    /// How long the span has to be.
+    span: Duration,
     /// Bytes per second.
     rate: Option<f64>,
     /// The bound that was set last, in bytes.
@@ -42,19 +44,20 @@ impl Pace {
 
     /// Whether a span is over, so that [`Self::learn`] has something to learn.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.since.is_none_or(|(since, _)| now.duration_since(since) >= SPAN)
+        self.since.is_none_or(|(since, _)| now.duration_since(since) >= self.span)
     }
 
     /// Takes the statistics of the connection. Returns the bound on unsent bytes to set, if the one
     /// that is set is off.
     pub(crate) fn learn(&mut self, stats: &PathStats, now: Instant) -> Option<u32> {
         let acknowledged = stats.delivered?;
+        self.span = stats.rtt.unwrap_or_default().max(SPAN);
         let Some((since, before)) = self.since else {
             self.since = Some((now, acknowledged));
             return None;
         };
         let span = now.duration_since(since);
-        if span < stats.rtt.unwrap_or_default().max(SPAN) {
+        if span < self.span {
             return None;
         }
         self.since = Some((now, acknowledged));
@@ -97,6 +100,15 @@ mod tests {
         // A tenth more is no reason to change the bound; half of it is.
         assert_eq!(pace.learn(&acknowledged(210_500), at(200)), None);
         assert_eq!(pace.learn(&acknowledged(210_500), at(300)), Some(105_000));
+    }
+
+    #[test]
+    fn pace_over_a_long_path_is_due_once_a_round_trip() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let far = |bytes| PathStats { rtt: Some(Duration::from_millis(300)), ..acknowledged(bytes) };
+        pace.learn(&far(0), start);
+        assert!(!pace.is_due(start + Duration::from_millis(299)));
+        assert!(pace.is_due(start + Duration::from_millis(300)));
     }
 
     #[test]
