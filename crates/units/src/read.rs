@@ -67,10 +67,20 @@ pub fn unit(text: &str) -> &str {
     divide(text).1
 }
 
-/// The number, without `_`, and the unit.
+/// The number, without `_` between its digits, and the unit. A `_` elsewhere stays, so that the
+/// number cannot be parsed.
 fn split(text: &str) -> (String, &str) {
     let (number, unit) = divide(text);
-    (number.replace('_', ""), unit)
+    let mut plain = String::with_capacity(number.len());
+    let mut rest = number.chars().peekable();
+    while let Some(letter) = rest.next() {
+        let between =
+            plain.ends_with(|c: char| c.is_ascii_digit()) && rest.peek().is_some_and(char::is_ascii_digit);
+        if letter != '_' || !between {
+            plain.push(letter);
+        }
+    }
+    (plain, unit)
 }
 
 fn divide(text: &str) -> (&str, &str) {
@@ -131,6 +141,14 @@ mod tests {
             ("9223372036854775807", i64::MAX as u64),
         ] {
             assert_eq!(size(text), Some(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn underscore_is_read_between_digits_only() {
+        assert_eq!(size("1_000_000"), Some(1_000_000));
+        for text in ["_5", "5_", "1__0", "1_.5K", "1._5K", "5_K"] {
+            assert_eq!(size(text), None, "{text}");
         }
     }
 

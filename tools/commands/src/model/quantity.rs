@@ -20,7 +20,7 @@ pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
 /// Milliseconds from `80ms`, `350us` or `350µs`. A number without a unit is refused: other options
 /// take it for seconds, but round trips are usually given in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
-    if text.trim().parse::<f64>().is_ok_and(|number| number > 0.0) {
+    if read::unit(text).is_empty() && read::duration(text).is_some_and(|time| !time.is_zero()) {
         return Err(format!("{text:?} has no unit: expected for example 80ms or 30s"));
     }
     let time = read::duration(text)
@@ -81,7 +81,7 @@ mod tests {
         for text in ["0", "0bit/s", "10", "10G", "10M/s", "-1Gbit/s", "nan", "inf", ""] {
             assert!(bits_per_second(text).is_err(), "{text}");
         }
-        for text in ["0ms", "-3us", "0us", "nanus", "infus", "soon", "80", "0.08"] {
+        for text in ["0ms", "-3us", "0us", "nanus", "infus", "soon", "80", "1_000", "0.08"] {
             assert!(milliseconds(text).is_err(), "{text}");
         }
         for text in ["1", "100%", "-0.1", "nan", "inf", "much"] {
