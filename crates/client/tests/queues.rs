@@ -239,7 +239,7 @@ fn a_session_that_breaks_before_the_data_costs_its_file() -> Result<()> {
 fn time_for_tries_that_is_over_costs_its_file() -> Result<()> {
     static REFUSED: AtomicUsize = AtomicUsize::new(0);
     let (_here, server, pairs) = uploads(|_, verb, path| {
-        if verb == "STOR" && path.contains("f2") {
+        if verb == "STOR" && is_part(path, "f2") {
             REFUSED.fetch_add(1, Ordering::SeqCst);
             return What::Refuse("450 Not now.");
         }
