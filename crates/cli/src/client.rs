@@ -1,4 +1,4 @@
-//! What every command that may talk to servers begins with: settings, credentials, signals, sessions.
+//! Setup shared by all client commands: settings, credentials, signals, sessions.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,19 +17,19 @@ use crate::settings::{Flags, Layers, Settings};
 use crate::signals;
 use crate::sites::Used;
 
-/// A place as it was given, and as it was understood.
+/// A location, both as the user wrote it and as parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// For people: without a password.
+    /// For messages: without a password.
     pub(crate) text: String,
-    /// The same for programs: bytes of a path are what they are.
+    /// For programs: the bytes of a path are not changed.
     pub(crate) name: Vec<u8>,
     pub(crate) location: Location,
-    /// The configured site that it was named by.
+    /// The configured site that the location refers to.
     pub(crate) sites: Used,
 }
 
-/// Where something is that has a path.
+/// A location that has a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
     Local(&'a Path),
@@ -47,7 +47,8 @@ impl Target {
         Ok(Self { text: String::from_utf8_lossy(&name).into_owned(), name, location, sites })
     }
 
-    /// The path or URL; an error for standard input and the like, which only `cp` knows.
+    /// Returns the path or URL, or an error for standard input and the like, which only `cp`
+    /// supports.
     pub(crate) fn place(&self) -> anyhow::Result<Place<'_>> {
         match &self.location {
             Location::Local(path) => Ok(Place::Local(path)),
@@ -62,7 +63,8 @@ pub(crate) struct Client {
     pub(crate) options: Options,
     pub(crate) events: Arc<dyn EventSink>,
     pub(crate) cancel: Cancel,
-    /// Whether a place of this machine is worked on: then the first signal ends the program.
+    /// Whether the command currently works on a path of this machine. If so, the first signal ends
+    /// the program.
     here: Arc<AtomicBool>,
 }
 
@@ -82,7 +84,8 @@ impl Client {
             let (cancel, here) = (cancel.clone(), Arc::clone(&here));
             move || {
                 cancel.cancel();
-                // The system may be waited for, which nothing breaks off: a pipe, a disk, a large directory.
+                // A call to the local system (a pipe, a disk, a large directory) cannot be
+                // cancelled.
                 if here.load(Ordering::SeqCst) {
                     process::exit(Exit::Interrupted as i32);
                 }
@@ -92,7 +95,7 @@ impl Client {
         Ok(Self { options, events: Arc::new(Human::plain(Loudness::Normal, &cancel)), cancel, here })
     }
 
-    /// Does something for each target, tells what fails, and goes on.
+    /// Runs `act` for each target, reports failures, and continues with the next target.
     pub(crate) fn each<'a>(
         &self,
         targets: impl IntoIterator<Item = &'a Target>,
@@ -106,7 +109,7 @@ impl Client {
                 return Ok(Exit::Interrupted);
             }
             if let Err(error) = run(target) {
-                // No fault of what it was about.
+                // A failure to write standard output is not the target's fault.
                 let output = |cause: &(dyn std::error::Error + 'static)| {
                     matches!(cause.downcast_ref(), Some(RemoteError::Output(_)))
                 };
@@ -126,12 +129,12 @@ impl Client {
     }
 }
 
-/// Parses all; the first that is wrong is an error.
+/// Parses all targets; the first invalid one is an error.
 pub(crate) fn parse_targets(given: &[OsString]) -> anyhow::Result<Vec<Target>> {
     given.iter().map(|given| Target::parse(given)).collect()
 }
 
-/// Sessions with servers, one a server and user.
+/// Sessions with servers, one for each server and user.
 pub(crate) struct Sessions<'e> {
     client: &'e Client,
     open: Vec<(Url, Remote)>,
@@ -142,7 +145,7 @@ impl<'e> Sessions<'e> {
         Self { client, open: Vec::new() }
     }
 
-    /// Does something with the path of `url` at its server, on a session that is open or a new one.
+    /// Runs an operation on the path of `url` at its server, on an open session or a new one.
     pub(crate) fn with<T>(
         &mut self,
         url: &Url,
@@ -157,7 +160,7 @@ impl<'e> Sessions<'e> {
         };
         let path = remote.path_of(url);
         let result = run(&mut remote, &path);
-        // After other errors nobody knows what the connection still has to say.
+        // After any other error the state of the connection is unknown.
         use RemoteError as E;
         if matches!(result, Ok(_) | Err(E::Refused { .. } | E::Unsupported { .. } | E::Usage(_))) {
             self.open.push((url.clone(), remote));
@@ -165,7 +168,7 @@ impl<'e> Sessions<'e> {
         result
     }
 
-    /// Leaves all servers.
+    /// Closes the sessions.
     pub(crate) fn quit(self) {
         for (_, remote) in self.open {
             remote.quit();

@@ -1,4 +1,4 @@
-//! User names and passwords: from URLs, a file, or the person at the terminal.
+//! User names and passwords: from URLs, from a file, or from the user at the terminal.
 
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -20,17 +20,17 @@ use crate::output::{harmless, say, screen};
 use crate::secret;
 use crate::settings::PasswordFiles;
 
-/// Longer lines are no passwords.
+/// Longest accepted password line, in bytes.
 const LONGEST: u64 = 4096;
-/// OpenSSL takes no shorter passphrases.
+/// OpenSSL accepts no shorter passphrases.
 const SHORTEST: usize = 4;
 
-/// Where a location stands.
+/// The end of a copy that a location is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Source,
     Destination,
-    /// Not in a copy.
+    /// The only location of a command that does not copy.
     Only,
 }
 
@@ -43,15 +43,15 @@ pub fn sides<'a>(
     pairs.into_iter().flat_map(both)
 }
 
-/// A password from a file, and whose it is.
+/// A password from a file, and the user to whom it belongs.
 struct Kept<'a> {
     password: Password,
     option: &'static str,
-    /// It is everybody's to whom none of the others belongs.
+    /// `Only` applies to all servers that no other password file is for.
     side: Side,
     path: &'a Path,
     whose: Option<(Url, BString)>,
-    /// Servers that it would have been for, had somebody a name there.
+    /// Whether a URL has no user name, so that the password does not apply to it.
     nobody: bool,
 }
 
@@ -75,7 +75,8 @@ impl<'a> Kept<'a> {
         self.side == side || self.side == Side::Only
     }
 
-    /// A password is for one user of one server: another server would learn it.
+    /// Returns the password for a user at a server. A password is sent to one server only: another
+    /// one would learn it.
     fn give(&mut self, url: &Url, user: &BString) -> anyhow::Result<Password> {
         let (whose, known) = self.whose.get_or_insert_with(|| (url.clone(), user.clone()));
         if (&whose.host, whose.port) != (&url.host, url.port) || known != user {
@@ -96,8 +97,9 @@ fn place(url: &Url) -> String {
     if url.port == 0 { url.host.to_string() } else { format!("{}:{}", url.host, url.port) }
 }
 
-/// Fills in what is missing for the servers of `locations` from the files. Where there is a user but no password, a person is asked
-/// once the server is believed. `from_command`: the locations stand in the command, where others can see them.
+/// Completes the servers of `locations` from the password files. If there is a user but no
+/// password, the user is asked once the server is trusted. `from_command`: the locations stand on
+/// the command line, where other users of the host can see them.
 ///
 /// # Errors
 /// A file cannot be read, or a password would be sent to a server that it is not for.
@@ -143,7 +145,7 @@ pub fn complete<'a>(
             continue;
         };
         if let Some(kept) = kept.iter_mut().find(|kept| kept.is_for(side)) {
-            // A token goes before it.
+            // A token takes precedence.
             if url.user.is_some() || options.token == TokenSource::None {
                 url.password = Some(kept.give(url, &user)?);
                 url.user = Some(user);
@@ -160,12 +162,12 @@ pub fn complete<'a>(
     Ok(())
 }
 
-/// Asks at the terminal for the password of a user of a server: once, for all sessions.
+/// Asks at the terminal for a user's password at a server: once, for all sessions.
 fn password_prompt() -> PasswordPrompt {
     type Answer = Result<Password, (io::ErrorKind, String)>;
     let asked: Mutex<Vec<(Url, BString, Answer)>> = Mutex::default();
     PasswordPrompt::new(move |url, user| {
-        // Held while somebody is asked: other sessions want the same.
+        // The lock is held during the question, because other sessions need the same answer.
         let mut asked = asked.lock();
         let known = asked.iter().find(|(server, name, _)| same_server(server, url) && name == user);
         let answer = match known {
@@ -188,7 +190,7 @@ fn shown(name: &BStr) -> String {
     harmless(&name.to_str_lossy())
 }
 
-/// Whether a person says yes.
+/// Asks the user a yes-or-no question.
 fn confirm(question: &str) -> bool {
     let _question = screen::question();
     loop {
@@ -206,8 +208,8 @@ fn confirm(question: &str) -> bool {
     }
 }
 
-/// Passphrases of the encrypted keys that log-ins will need, asked for before anything begins. What else is wrong with a
-/// credential is told when it is used.
+/// Asks for the passphrases of all encrypted keys that log-ins will need before any session starts.
+/// Other errors of a credential are reported when it is used.
 fn passphrases(options: &Options) -> anyhow::Result<Passphrases> {
     let mut sources = options.credential_sources();
     if let DataCredential::File(path) = &options.data_credential {
@@ -224,7 +226,8 @@ fn passphrases(options: &Options) -> anyhow::Result<Passphrases> {
     Ok(known.into_iter().collect())
 }
 
-/// Loads a credential; a passphrase that it needs is asked for, three times where it is wrong, and kept in `known`.
+/// Loads a credential. Its passphrase, if there is one, is asked for up to three times, and kept in
+/// `known`.
 pub(crate) fn load(
     source: &Source,
     known: &mut Vec<(String, Zeroizing<String>)>,
@@ -246,7 +249,7 @@ pub(crate) fn load(
     }
 }
 
-/// For a key that is encrypted where nobody can be asked.
+/// The error for an encrypted key if there is no terminal.
 pub(crate) fn no_terminal(error: CredentialError) -> anyhow::Error {
     anyhow::anyhow!(
         "{error}: there is no terminal to ask at, and passphrases are never taken from arguments or files (a proxy, which \
@@ -254,13 +257,13 @@ pub(crate) fn no_terminal(error: CredentialError) -> anyhow::Error {
     )
 }
 
-/// Asks at the terminal, also where standard input is something else; without a terminal there is no passphrase.
+/// Asks at the terminal, even if standard input is redirected. Returns `None` without a terminal.
 pub(crate) fn ask_passphrase(place: &str) -> Option<Zeroizing<String>> {
     let phrase = secret::ask(&format!("Passphrase of {place}: ")).ok()?;
     (!phrase.is_empty()).then_some(phrase)
 }
 
-/// Asks twice for a passphrase that is new.
+/// Asks twice for a new passphrase.
 pub(crate) fn ask_new_passphrase(place: &str) -> anyhow::Result<Zeroizing<String>> {
     let ask = |words: &str| ask_passphrase(&format!("{place}{words}"));
     let Some(phrase) = ask("") else {
@@ -277,7 +280,7 @@ pub(crate) fn ask_new_passphrase(place: &str) -> anyhow::Result<Zeroizing<String
     Ok(phrase)
 }
 
-/// Somebody is at the terminal, where ssh asks whatever standard input is.
+/// Whether ssh can ask the user: it opens the terminal itself, whatever standard input is.
 pub(crate) fn ssh_may_ask() -> bool {
     io::stderr().is_terminal() && File::open("/dev/tty").is_ok()
 }
@@ -286,7 +289,7 @@ fn is_anonymous(user: &BStr) -> bool {
     user == "anonymous" || user == "ftp"
 }
 
-/// Whether two URLs name one server and one user there.
+/// Whether two URLs name the same server and user.
 pub fn same_server(a: &Url, b: &Url) -> bool {
     a.scheme == b.scheme && a.host == b.host && a.port == b.port && a.user == b.user
 }
@@ -315,7 +318,7 @@ fn warn_of_readers(file: &File, path: &Path) -> anyhow::Result<()> {
 }
 
 fn first_line(mut input: impl Read) -> anyhow::Result<String> {
-    // In one piece of memory, which is cleared.
+    // One allocation that never grows, so that zeroing it leaves no copies.
     let mut bytes = Zeroizing::new([0; LONGEST as usize]);
     let mut filled = 0;
     let line = loop {
@@ -383,7 +386,7 @@ mod tests {
             given(common, "ftp://ada@a/f", "ftp://ada@a/g"),
             expect("ftp://ada:secret@a/f", "ftp://ada:secret@a/g")
         );
-        // Whoever has one of their own, and who has none at all.
+        // Servers with a password of their own, and servers that need none.
         for other in ["ftp://bob:own@b/g", "ftp://b/g", "ftp://anonymous@b/g", "sshftp://bob@b/g"] {
             assert_eq!(given(common, "ftp://ada@a/f", other), expect("ftp://ada:secret@a/f", other));
         }

@@ -1,4 +1,4 @@
-//! Exit codes, and which one an error means.
+//! Exit codes, and the code of each error.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// What `--help` says about them.
+/// The text in `--help`.
 pub const HELP: &str = "\
 Exit codes:
     0  done
@@ -59,7 +59,7 @@ impl From<FailureKind> for Exit {
 }
 
 impl Exit {
-    /// The code of several failures: their own where they agree.
+    /// The common code of several failures, if they agree.
     pub fn of_kinds(kinds: impl IntoIterator<Item = Self>) -> Self {
         kinds.into_iter().reduce(|a, b| if a == b { a } else { Self::Failed }).unwrap_or(Self::Done)
     }
@@ -107,7 +107,7 @@ impl Exit {
     }
 }
 
-/// The request itself is wrong: a flag, a configuration file, a combination.
+/// An invalid request: a flag, a configuration file, or a combination.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 

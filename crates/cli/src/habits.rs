@@ -1,4 +1,4 @@
-//! What people type who know other programs: the right spelling of it.
+//! Hints for users of other programs: the equivalent Ropewalk option or URL.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::exit::usage;
 
-/// Options of rsync, lftp, curl and scp, and ours.
+/// Options of rsync, lftp, curl and scp, and our equivalents.
 const OPTIONS: [(&str, &str); 6] = [
     ("--bwlimit", "--bandwidth"),
     ("--limit-rate", "--bandwidth"),
@@ -17,7 +17,7 @@ const OPTIONS: [(&str, &str); 6] = [
     ("--checksums", "--checksum"),
 ];
 
-/// Suggests our option for one of another program.
+/// Suggests our option for that of another program.
 pub fn corrected(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
@@ -28,10 +28,10 @@ pub fn corrected(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// `sftp://...` and `user@host:path`, which mean nothing here.
+/// `sftp://...` and `user@host:path`, which Ropewalk does not support.
 ///
 /// # Errors
-/// It is one of them; the error has the URL that may be meant.
+/// The text is one of them; the error suggests a URL.
 pub(crate) fn check_place(given: &OsStr) -> anyhow::Result<()> {
     let Some(text) = given.to_str() else { return Ok(()) };
     if let Some((scheme, rest)) = text.split_once("://") {
@@ -44,7 +44,7 @@ pub(crate) fn check_place(given: &OsStr) -> anyhow::Result<()> {
         };
     }
     let Some((host, path)) = text.split_once(':') else { return Ok(()) };
-    // A file may be called so.
+    // A local file may have such a name.
     if host.contains('/') || !host.contains('@') || fs::symlink_metadata(given).is_ok() {
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub(crate) fn check_place(given: &OsStr) -> anyhow::Result<()> {
     )))
 }
 
-/// Of `host:path`: the path counts from the home directory there.
+/// The URL of `host:path`, whose path is relative to the home directory.
 pub(crate) fn url(host: &str, path: &str) -> String {
     match path.strip_prefix('/') {
         Some(_) => format!("sshftp://{host}{path}"),

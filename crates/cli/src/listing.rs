@@ -14,10 +14,10 @@ use ropewalk_protocol::url::Url;
 use crate::client::{Client, Place, Sessions, Target};
 use crate::output::say;
 
-/// Receives an entry and where it is: a raw local path, or a URL.
+/// Receives an entry and its location: a raw local path, or a URL.
 pub(crate) type Each<'a> = dyn FnMut(&Entry, &BStr) -> io::Result<()> + 'a;
 
-/// What names of entries count from.
+/// The location that entry names are relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Base {
     Local(BString),
@@ -25,15 +25,15 @@ enum Base {
 }
 
 enum Found {
-    /// A file, or what else is no directory.
+    /// A file, or another object that is not a directory.
     Itself(Entry),
     Directory,
     Pattern,
 }
 
-/// Gives the entries of a directory, the file itself, or what a pattern matches; with `recursive`, all that is beneath,
-/// symbolic links as such.
-/// What cannot be read (directories, names of several lines) is told at once and is an error at the end.
+/// Passes on the entries of a directory, the file itself, or the matches of a pattern; with
+/// `recursive`, everything beneath, and symbolic links as links. Directories that cannot be read,
+/// and names of several lines, are reported at once and return an error at the end.
 pub(crate) fn each_entry(
     client: &Client,
     sessions: &mut Sessions<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn each_entry(
     Err(unread_for(kinds, reason).into())
 }
 
-/// What could not be read is an error of its kind, where that is one.
+/// The error of an entry that could not be read, of its own kind if it has one.
 pub(crate) fn unread_for(kinds: impl IntoIterator<Item = FailureKind>, reason: String) -> RemoteError {
     let mut kinds = kinds.into_iter();
     let kind = kinds.next().filter(|_| kinds.next().is_none()).unwrap_or(FailureKind::Other);
@@ -117,7 +117,7 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
                 return Ok(Found::Pattern);
             }
             if missing {
-                // In place of what the server said about a command that nobody gave.
+                // Replaces the server's text about a command that the user did not give.
                 let reason = "no such file or directory".into();
                 return Err(RemoteError::Lost { kind: FailureKind::NotFound, reason }.into());
             }
@@ -140,8 +140,8 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
     }
 }
 
-/// What a server says of a path. A symbolic link that leads nowhere, which servers do not find, is as the listing of its directory has
-/// it.
+/// Returns the server's information about a path. A dangling symbolic link, which servers do not
+/// find, is taken from the listing of its directory.
 pub(crate) fn stat(remote: &mut Remote, path: &[u8]) -> Result<Entry, RemoteError> {
     let missing = match remote.stat(path) {
         Err(error) if error.kind() == FailureKind::NotFound => error,
@@ -190,7 +190,7 @@ impl Base {
         }
     }
 
-    /// The path or URL of `name` beneath it; of itself where the name is empty.
+    /// The path or URL of `name` beneath a location; the location itself if the name is empty.
     fn locate(&self, name: &[u8]) -> BString {
         let join = |base: &[u8]| -> BString {
             let mut path = BString::from(base);

@@ -1,4 +1,4 @@
-//! What the small commands do with paths of this machine.
+//! Implements the small commands for paths of this machine.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -10,7 +10,7 @@ use ropewalk_client::{Amount, Entry, RemoteError};
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
-/// What is known of a path; a symbolic link is not followed.
+/// Returns information about a path, without following a symbolic link.
 pub(crate) fn stat(path: &Path) -> io::Result<Entry> {
     let metadata = fs::symlink_metadata(path)?;
     let kind = kind(&metadata);
@@ -62,19 +62,19 @@ fn open(path: &Path, window: Amount) -> io::Result<io::Take<File>> {
     Ok(file.take(length.unwrap_or(u64::MAX)))
 }
 
-/// Writes a file, or a part of it, to `writer`; gives the number of bytes.
+/// Writes a file, or a range of it, to `writer`. Returns the number of bytes.
 pub(crate) fn read_to(path: &Path, writer: &mut impl Write, window: Amount) -> anyhow::Result<u64> {
     io::copy(&mut open(path, window)?, writer).map_err(|error| match error.kind() {
-        // Not of the file: nothing gets full by reading.
+        // The error concerns the output: reading the file does not fill anything.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RemoteError::Output(error).into(),
         _ => error.into(),
     })
 }
 
-/// The checksum of a file or of a part of it, in hexadecimal.
+/// The checksum of a file or of a range of it, in hexadecimal.
 ///
 /// # Errors
-/// The file cannot be read, or has less than the part.
+/// The file cannot be read, or is shorter than the range.
 pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> anyhow::Result<String> {
     let mut file = open(path, window)?;
     let mut hasher = Hasher::new(algorithm);
@@ -83,7 +83,7 @@ pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> any
     loop {
         match file.read(&mut buffer) {
             Ok(0) => {
-                // Of some files (/proc) the system does not know how much is in them.
+                // The system reports a size of 0 for some files (/proc).
                 let offset = window.map_or(0, |window| window.offset);
                 let end = if read == 0 { file.get_ref().metadata()?.len() } else { offset + read };
                 within(end, window)?;
@@ -99,10 +99,10 @@ pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> any
     }
 }
 
-/// Whether a file of `size` bytes has all that was asked for.
+/// Checks that a file of `size` bytes contains the requested range.
 ///
 /// # Errors
-/// It has less.
+/// The file is shorter.
 pub(crate) fn within(size: u64, window: Amount) -> Result<(), RemoteError> {
     let Some(window) = window else { return Ok(()) };
     let missing = match window.length {

@@ -1,4 +1,4 @@
-//! Diagnostics, on standard error. What `cp` tells people comes from events, not from here.
+//! Diagnostics on standard error. The messages of `cp` come from events instead.
 
 use std::io::{self, IsTerminal};
 
@@ -18,13 +18,13 @@ pub enum LogFormat {
 
 const LEVELS: &str = "error, warn, info, debug, trace or off";
 
-/// A word alone would be the name of a module, of which everything is logged, and nothing of others.
+/// A single word that is not a level would name a module, and silence all others.
 fn is_directive(word: &str) -> bool {
     word.is_empty() || word.contains(['=', '[', ':']) || word.parse::<LevelFilter>().is_ok()
 }
 
-/// Starts logging. `filter` has the form of the `ROPEWALK_LOG` variable, which it overrides: a level, or
-/// `module=level` with commas between; `default` holds where neither is given.
+/// Starts logging. `filter` has the form of the `ROPEWALK_LOG` variable, which it overrides: a
+/// level, or `module=level` with commas between. Without either, `default` applies.
 ///
 /// # Errors
 /// The filter is invalid.
@@ -37,7 +37,8 @@ pub fn init(filter: Option<&str>, default: &str, format: LogFormat) -> anyhow::R
         return Err(wrong(reason));
     }
     let filter = EnvFilter::builder().parse(text).map_err(|error| wrong(error.to_string()))?;
-    // Where nobody reads it any more a line is lost, and no more: it must not be told on the same way.
+    // If standard error is closed, the line is lost. Reporting that failure would use the same
+    // closed output.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| screen::Log)

@@ -1,6 +1,7 @@
-//! Files of pairs, in the format of GCT's `-f`: `SOURCE DESTINATION [OFFSET[,LENGTH]] [ATTRIBUTES]`, one pair a line.
+//! Files of pairs, in the format of GCT's `-f`: `SOURCE DESTINATION [OFFSET[,LENGTH]]
+//! [ATTRIBUTES]`, one pair on a line.
 //!
-//! Names with spaces stand in double quotes; empty lines and lines that begin with `#` mean nothing.
+//! Names with spaces stand in double quotes; empty lines and lines that begin with `#` are ignored.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -15,17 +16,17 @@ use crate::credentials::Side;
 use crate::exit::usage;
 use crate::sites::Used;
 
-/// One line, not yet understood as places.
+/// One line, whose locations are not parsed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) source: BString,
     pub(crate) destination: BString,
-    /// `None`: nothing is said of it. `Some(None)`: all of the file.
+    /// `None`: the line has no window. `Some(None)`: the whole file.
     pub(crate) window: Option<Option<Window>>,
     pub(crate) at: At,
 }
 
-/// Where a line stands.
+/// The file and the line number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     file: Arc<str>,
@@ -33,7 +34,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    /// Says of a mistake where it is.
+    /// Adds the position of a line to an error.
     pub(crate) fn wrong(&self, problem: impl Display) -> anyhow::Error {
         usage(format!("{}, line {}: {problem}", self.file, self.number))
     }
@@ -77,7 +78,7 @@ fn parse(input: impl Read, name: &str) -> anyhow::Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Source, destination, and the window as [`Line::window`] has it.
+/// Returns source, destination, and the window as in [`Line::window`].
 type Words = (BString, BString, Option<Option<Window>>);
 
 fn parse_line(line: &BStr) -> Result<Words, String> {
@@ -87,12 +88,12 @@ fn parse_line(line: &BStr) -> Result<Words, String> {
         return Err("expected a source and a destination".into());
     }
     let (third, _) = word(rest)?;
-    // GCT writes attributes (`size=1;modify=..;`) into its dump files and does not need them either.
+    // GCT writes attributes (`size=1;modify=..;`) into its dump files, and ignores them as well.
     let window = if third.is_empty() || third.contains(&b'=') { None } else { Some(window(third)?) };
     Ok((source.into(), destination.into(), window))
 }
 
-/// The next word and what follows it; empty at the end.
+/// The next word and the rest of the line; empty at the end.
 fn word(text: &BStr) -> Result<(&BStr, &BStr), String> {
     let text = text.trim_start();
     if let Some(quoted) = text.strip_prefix(b"\"") {
@@ -103,7 +104,7 @@ fn word(text: &BStr) -> Result<(&BStr, &BStr), String> {
     Ok((text[..end].as_bstr(), text[end..].as_bstr()))
 }
 
-/// `OFFSET[,[LENGTH]]`; a length of -1, or none, is all.
+/// `OFFSET[,[LENGTH]]`; a length of -1, or none, means up to the end.
 fn window(text: &BStr) -> Result<Option<Window>, String> {
     let wrong = || format!("{text:?}: expected OFFSET[,LENGTH]");
     let text = text.to_str().map_err(|_| wrong())?;
@@ -119,7 +120,7 @@ fn window(text: &BStr) -> Result<Option<Window>, String> {
     Ok((offset > 0 || length.is_some()).then_some(Window { offset, length }))
 }
 
-/// A name as such a file has it.
+/// Writes a name in the format of such a file.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }

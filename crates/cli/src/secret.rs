@@ -1,4 +1,4 @@
-//! A line that a person types and nobody sees.
+//! Reads a line from the terminal without showing it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,14 +9,15 @@ use zeroize::Zeroizing;
 
 use crate::output::screen;
 
-/// Longer lines are no secrets that anybody types.
+/// Longest line that is accepted, in bytes.
 const LONGEST: usize = 4096;
 
-/// Asks at the terminal, whatever standard input is. What is typed is hidden before the question is seen: who answers at once is
-/// not to see the answer. Ctrl-C leaves the terminal as it was, which it would not where the kernel made a signal of it.
+/// Asks at the terminal, whatever standard input is. Echo is off before the question appears, so
+/// that even an early answer stays hidden. Ctrl-C restores the terminal, which the kernel's own
+/// signal would not.
 ///
 /// # Errors
-/// There is no terminal; its end; or Ctrl-C, in which case the process has its signal.
+/// There is no terminal; its input ends; or Ctrl-C, in which case the process gets the signal.
 pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
     let _question = screen::question();
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
@@ -28,7 +29,7 @@ pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
     tcsetattr(&terminal, OptionalActions::Now, &hidden)?;
     terminal.write_all(prompt.as_bytes())?;
     let keys = Keys::of(&shown.modes);
-    // With its room from the start, no copies of it stay behind in memory.
+    // Allocated at its final size, so that no copies stay in memory.
     let mut line = Zeroizing::new(Vec::with_capacity(LONGEST));
     let ended = loop {
         let mut byte = [0];
@@ -49,7 +50,7 @@ pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
     drop(shown);
     match ended {
         Err(error) if error.kind() == ErrorKind::Interrupted => {
-            // Of all that runs in front of the terminal, as it would be without us.
+            // Sent to the whole foreground process group, as the kernel would.
             kill_current_process_group(Signal::INT)?;
             Err(error)
         }
@@ -61,7 +62,7 @@ pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
     }
 }
 
-/// Shows again what is typed when it is dropped.
+/// Turns echo on again when it is dropped.
 struct Shown {
     modes: Termios,
     terminal: File,
@@ -77,12 +78,12 @@ impl Drop for Shown {
 enum Step {
     More,
     Done,
-    /// The terminal's end.
+    /// The end of input.
     End,
     Interrupted,
 }
 
-/// The bytes that the terminal has for editing a line.
+/// The control characters that the terminal uses for editing a line.
 struct Keys {
     erase: u8,
     kill: u8,
@@ -106,13 +107,13 @@ impl Keys {
     fn take(&self, line: &mut Vec<u8>, byte: u8) -> Step {
         match byte {
             b'\n' | b'\r' => return Step::Done,
-            // A key that was switched off is 0.
+            // A disabled key is 0.
             0 => {}
             _ if byte == self.interrupt || byte == self.quit => return Step::Interrupted,
             _ if byte == self.end => return if line.is_empty() { Step::End } else { Step::Done },
             _ if byte == self.kill => line.clear(),
             _ if byte == self.erase || matches!(byte, 0x08 | 0x7f) => {
-                // A whole character: the bytes that go on with one are 10xxxxxx.
+                // Remove a whole character: continuation bytes are 10xxxxxx.
                 while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             _ if line.len() < LONGEST => line.push(byte),

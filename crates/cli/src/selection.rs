@@ -1,4 +1,4 @@
-//! Which files of the sources a copy takes: `--exclude` and its relatives, lists of names, sizes and ages.
+//! Selects files of the sources: `--exclude` and related options, lists of names, sizes and ages.
 
 use std::fs;
 use std::io::Read;
@@ -16,42 +16,43 @@ use crate::units;
 pub(crate) struct Selection {
     #[command(flatten)]
     patterns: Patterns,
-    /// Copy only what FILE (`-`: standard input) lists, a path beneath the source on each line, to the same path
-    /// beneath the destination; a directory stands for all that is in it
+    /// Copy only the files that FILE (`-`: standard input) lists, a path beneath the source on each
+    /// line, to the same path beneath the destination; a directory stands for everything in it
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
     /// Paths of --files-from end with a NUL byte, as `find -print0` writes them
     #[arg(short = '0', long, requires = "files_from")]
     null: bool,
-    /// Leave out files that are larger
+    /// Skip larger files
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     max_size: Option<u64>,
-    /// Leave out files that are smaller
+    /// Skip smaller files
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     min_size: Option<u64>,
-    /// Leave out files that were last changed longer ago: 12h, 7d
+    /// Skip files last changed longer ago than this: 12h, 7d
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     max_age: Option<Duration>,
-    /// Leave out files that were last changed within this time
+    /// Skip files last changed within this time
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     min_age: Option<Duration>,
 }
 
 impl Selection {
-    /// There is a list of files: source and destination are directories.
+    /// Whether there is a list of files, which requires that source and destination are
+    /// directories.
     pub(crate) fn lists(&self) -> bool {
         self.files_from.is_some()
     }
 
-    /// The list comes by standard input.
+    /// Whether the list comes from standard input.
     pub(crate) fn reads_stdin(&self) -> bool {
         self.files_from.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// Reads the files that are named, and has a copy with these options keep to all of it.
+    /// Reads the named files, and applies the selection to the options of a copy.
     ///
     /// # Errors
-    /// A file cannot be read, or lists what is not beneath the source.
+    /// A file cannot be read, or lists a path that is not beneath the source.
     pub(crate) fn apply(&self, options: &mut Options) -> anyhow::Result<()> {
         options.filters = self.patterns.rules()?;
         options.limits = Limits {
@@ -81,7 +82,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The paths of a list, as listings of the source have them.
+/// The paths of a list, in the form that listings of the source have.
 fn paths(text: &[u8], null: bool) -> Result<Vec<BString>, String> {
     let all: Vec<&[u8]> = if null { text.split_str(b"\0").collect() } else { text.lines().collect() };
     let mut found = Vec::new();
@@ -95,7 +96,8 @@ fn paths(text: &[u8], null: bool) -> Result<Vec<BString>, String> {
     Ok(found)
 }
 
-/// `--include` and `--exclude`, and files of them, in the order in which they were given: the last one that matches decides.
+/// `--include` and `--exclude`, and files of them, in the order of the command line: the last match
+/// decides.
 #[derive(Clone, Debug, Default)]
 struct Patterns(Vec<(bool, Given)>);
 
@@ -122,7 +124,7 @@ impl Patterns {
     }
 }
 
-/// One a line; empty lines and those that begin with `#` mean nothing.
+/// One pattern on a line; empty lines and those that begin with `#` are ignored.
 fn globs(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
 }

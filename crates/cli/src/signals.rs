@@ -1,4 +1,5 @@
-//! Ctrl-C: once, to stop with everything kept that a later run can use; twice, at once. A closed terminal counts as once.
+//! Handles Ctrl-C: the first stops the command and keeps partial files for a later run, the second
+//! ends the program at once. A closed terminal counts as the first.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,8 @@ use signal_hook::iterator::Signals;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// Cancels at the first SIGINT, SIGTERM or SIGHUP and ends the process at the second SIGINT or SIGTERM.
+/// Cancels at the first SIGINT, SIGTERM or SIGHUP, and ends the process at the second SIGINT or
+/// SIGTERM.
 ///
 /// # Errors
 /// Signals cannot be received, or a thread cannot be created.
@@ -22,10 +24,11 @@ pub fn watch(cancel: &Cancel, message: &'static str) -> anyhow::Result<()> {
     on_first(message, move || cancel.cancel())
 }
 
-/// Says `message` and calls `act` at the first SIGINT, SIGTERM or SIGHUP, and ends the process at the second SIGINT or SIGTERM.
+/// Prints `message` and calls `act` at the first SIGINT, SIGTERM or SIGHUP, and ends the process at
+/// the second SIGINT or SIGTERM.
 ///
 /// # Errors
-/// As [`watch`].
+/// The same as those of [`watch`].
 pub fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let mut watched = vec![SIGINT, SIGTERM];
     if !hangup_is_ignored() {
@@ -35,8 +38,9 @@ pub fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyho
     let run = move || {
         let (mut acted, mut asked) = (false, false);
         for signal in signals.forever() {
-            // Of a closed terminal both the shell and the kernel may tell, and the end of a session sends SIGTERM too: nobody
-            // is in a hurry.
+            // Both the shell and the kernel may send SIGHUP for a closed terminal, and the end of a
+            // session sends SIGTERM too. So SIGHUP does not count as a request: no user is in a
+            // hurry.
             if signal != SIGHUP {
                 if asked {
                     process::exit(Exit::Interrupted as i32);
@@ -53,7 +57,7 @@ pub fn on_first(message: &'static str, act: impl Fn() + Send + 'static) -> anyho
     thread::Builder::new().name("signals".into()).spawn(run).map(drop).context("cannot start a thread")
 }
 
-/// nohup(1) starts programs so, which are to go on when the terminal is closed.
+/// nohup(1) starts programs with SIGHUP ignored, so that they continue when the terminal is closed.
 fn hangup_is_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -61,8 +65,8 @@ fn hangup_is_ignored() -> bool {
         .is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }
 
-/// A program whose output goes to `head` should end as others do there, not with an error: SIGPIPE is ignored by
-/// Rust's runtime, so the broken pipe arrives as an error.
+/// Restores the default for SIGPIPE: a program whose output goes to `head` should end silently, not
+/// with an error. Rust's runtime ignores SIGPIPE, so the broken pipe arrives as an error.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let error = match cause.downcast_ref::<RemoteError>() {

@@ -1,4 +1,4 @@
-//! Names for servers: `[sites.NAME]` of the configuration files, and `NAME:PATH` where a URL may stand.
+//! Names for servers: `[sites.NAME]` of the configuration files, and `NAME:PATH` in place of a URL.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,16 +16,16 @@ use crate::exit::usage;
 use crate::habits;
 use crate::settings::{SYSTEM_FILE, Setting, text_of, user_file};
 
-/// What may not be a name: it means something else before a colon.
+/// Reserved words, which have another meaning before a colon.
 const TAKEN: [&str; 9] = ["file", "ftp", "ftpes", "ftps", "gsiftp", "null", "sshftp", "zero", "http"];
-/// Settings that exist for each end of a copy alone, and their names there.
+/// Settings that exist for each end of a copy, and their names there.
 const OF_ENDS: [(&str, &str, &str); 3] = [
     ("credential", "source-credential", "destination-credential"),
     ("password-file", "source-password-file", "destination-password-file"),
     ("server-subject", "source-subject", "destination-subject"),
 ];
 
-/// A server with a name, and what is set for whatever is done there.
+/// A named server, and the settings that apply to operations there.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) name: String,
@@ -38,16 +38,17 @@ pub(crate) struct Site {
 pub(crate) struct Sites(pub(crate) BTreeMap<String, Site>);
 
 impl Sites {
-    /// Those of the system's file, and of the user's, whose sites take the place of those of the same name.
+    /// Loads the sites of the system's file and of the user's file, which override those of the
+    /// same name.
     ///
     /// # Errors
-    /// A file cannot be read, or a site in it makes no sense.
+    /// A file cannot be read, or a site in it is invalid.
     pub(crate) fn load() -> anyhow::Result<Self> {
         let mut sites = Self::default();
         for path in
             [Some(PathBuf::from(SYSTEM_FILE)), user_file(|name| env::var_os(name))].into_iter().flatten()
         {
-            // What is wrong with a file as a whole is told where its settings are read.
+            // Errors of the file as a whole are reported when its settings are read.
             let text = fs::read_to_string(&path).unwrap_or_default();
             if let Some(toml::Value::Table(table)) =
                 text.parse::<toml::Table>().ok().and_then(|mut t| t.remove("sites"))
@@ -67,7 +68,8 @@ impl Sites {
         Ok(())
     }
 
-    /// As [`parse_location`], but for `NAME:PATH` of a site: then also that site.
+    /// The same as [`parse_location`], but also accepts `NAME:PATH` of a site, and then returns the
+    /// site as well.
     fn parse(&self, given: &OsStr) -> anyhow::Result<(Location, Option<Site>)> {
         let Some((name, path)) = split(given) else { return Ok((parse_location(given)?, None)) };
         if let Some(site) = self.0.get(name) {
@@ -75,7 +77,7 @@ impl Sites {
         }
         let here = Path::new(given);
         let parent = here.parent().filter(|parent| !parent.as_os_str().is_empty());
-        // A local file may be called so, or be about to.
+        // A local file of that name exists, or could be created.
         if fs::symlink_metadata(here).is_ok() || parent.is_none_or(Path::exists) {
             return Ok((parse_location(given)?, None));
         }
@@ -89,7 +91,7 @@ impl Sites {
     }
 }
 
-/// The name before the first colon, if one may stand there.
+/// Returns the name before the first colon, if it can be a name.
 fn split(given: &OsStr) -> Option<(&str, &[u8])> {
     let (name, path) = given.as_bytes().split_once_str(":")?;
     let name = name.to_str().ok().filter(|name| is_name(name))?;
@@ -127,7 +129,7 @@ impl Site {
         Ok(site)
     }
 
-    /// What has this path beneath the site's URL.
+    /// The URL of this path beneath the site's URL.
     fn place(&self, path: &[u8]) -> Url {
         let mut url = self.url.clone();
         let within = path.trim_start_with(|c| c == '/');
@@ -154,15 +156,15 @@ fn url_of(table: &toml::Table) -> Result<Url, String> {
     }
 }
 
-/// The sites that a command names, and where.
+/// The sites that a command names, and at which end.
 #[derive(Clone, Debug, Default)]
 pub struct Used(pub(crate) Vec<(Side, Site)>);
 
 impl Used {
-    /// The location, as [`parse_location`] has it or at a site, which is noted.
+    /// Parses a location with [`parse_location`] or as `NAME:PATH` of a site, which is recorded.
     ///
     /// # Errors
-    /// It names no place, or the configured sites make no sense.
+    /// The text names no location, or the configured sites are invalid.
     pub fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
         let given = given.as_ref();
         habits::check_place(given)?;
@@ -174,10 +176,10 @@ impl Used {
         Ok(location)
     }
 
-    /// The settings of all, each with its site.
+    /// The settings of all used sites, each with its site.
     ///
     /// # Errors
-    /// Two sites want what one command cannot have.
+    /// Two sites have contradictory settings.
     pub fn settings(&self) -> anyhow::Result<Vec<(&'static str, &str, &str)>> {
         let mut all: Vec<(&'static str, &str, &str)> = Vec::new();
         for (side, site) in &self.0 {
@@ -238,7 +240,7 @@ mod tests {
             assert_eq!(url.path, format!("/{path}"), "{given}");
         }
         assert_eq!(place("a:/x"), "ftp://h/x");
-        // Bytes of a path are what they are.
+        // The bytes of a path are not changed.
         let raw = OsStr::from_bytes(b"a:\xff");
         assert!(matches!(sites.parse(raw).unwrap().0, Location::Remote(url) if url.path == b"/\xff"[..]));
     }

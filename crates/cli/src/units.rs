@@ -1,5 +1,5 @@
-//! Sizes, rates and times of the command line: the formats of [`ropewalk_units::print`], and parsers
-//! whose errors name the forms that a user can write.
+//! Sizes, rates and times of the command line: the formats of [`ropewalk_units::print`], and
+//! parsers whose errors name the forms that a user can write.
 
 use std::time::Duration;
 

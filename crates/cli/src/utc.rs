@@ -6,13 +6,14 @@ use ropewalk_protocol::date::Civil;
 
 use crate::units::parse_duration;
 
-/// `2026-01-31 12:00:00`, of seconds since 1970.
+/// Formats seconds since 1970 as `2026-01-31 12:00:00`.
 pub(crate) fn show(seconds: i64) -> String {
     let Civil { year, month, day, hour, minute, second } = Civil::from_seconds(seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// `2026-01-31`, `2026-01-31 12:00`, `2026-01-31T12:00:00Z`, or an age such as `2d`: seconds since 1970.
+/// Parses `2026-01-31`, `2026-01-31 12:00`, `2026-01-31T12:00:00Z`, or an age such as `2d`, to
+/// seconds since 1970.
 pub(crate) fn parse(given: &str) -> Result<i64, String> {
     if let Ok(age) = parse_duration(given) {
         return Ok(now().saturating_sub(age.as_secs().try_into().unwrap_or(i64::MAX)));

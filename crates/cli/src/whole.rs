@@ -1,12 +1,12 @@
-//! Files that commands write: whole or not at all, and never over what the command works with.
+//! Writes output files atomically, and never over the files that the command reads.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Puts `bytes` into a file. One that was there stays as it is until all of them are written; what is no regular file (a
-/// pipe, a device) gets them as they come.
+/// Writes `bytes` to a file. An existing file stays as it is until all of them are written. If the
+/// path is not a regular file (a pipe, a device), the bytes are written directly.
 ///
 /// # Errors
 /// As of the system; the old file is still there.
@@ -14,15 +14,15 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(path, bytes, None)
 }
 
-/// The same, for its owner only: there are passwords in it.
+/// The same, readable only by the owner, because the file has passwords.
 ///
 /// # Errors
-/// As [`write()`].
+/// The same as those of [`write()`].
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(path, bytes, Some(0o600))
 }
 
-/// `asked`: the mode, whatever it was.
+/// `asked`: the mode, regardless of the previous one.
 fn put(path: &Path, bytes: &[u8], asked: Option<u32>) -> io::Result<()> {
     let old = match fs::metadata(path) {
         Ok(old) if !old.is_file() => return fs::write(path, bytes),
@@ -30,10 +30,10 @@ fn put(path: &Path, bytes: &[u8], asked: Option<u32>) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    // A link stays one.
+    // A symbolic link stays a link.
     let target = if old.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-    // New files get what the umask leaves.
+    // New files get the mode that the umask leaves.
     let given = asked.or_else(|| Some(old.as_ref()?.mode() & 0o777));
     let mode = given.unwrap_or(0o666);
     let made = tempfile::Builder::new()
@@ -42,7 +42,7 @@ fn put(path: &Path, bytes: &[u8], asked: Option<u32>) -> io::Result<()> {
         .tempfile_in(directory.unwrap_or(Path::new(".")));
     let mut file = match made {
         Ok(file) => file,
-        // The file is ours to write, but its directory is not.
+        // The file is writable, but its directory is not.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && old.is_some() => {
             if let Some(mode) = asked {
                 fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -58,7 +58,7 @@ fn put(path: &Path, bytes: &[u8], asked: Option<u32>) -> io::Result<()> {
     file.persist(&target).map(drop).map_err(|error| error.error)
 }
 
-/// Whether two paths lead to one file, or would once it is made.
+/// Whether two paths lead to the same file, now or once it is created.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -67,7 +67,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Where a file would be made.
+/// The path at which a file would be created.
 fn place(path: &Path) -> Option<PathBuf> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     Some(fs::canonicalize(directory.unwrap_or(Path::new("."))).ok()?.join(path.file_name()?))

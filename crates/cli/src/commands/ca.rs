@@ -9,7 +9,7 @@ use ropewalk_gsi::{CredentialError, X509};
 use crate::credentials::{ask_new_passphrase, ask_passphrase, no_terminal};
 use crate::exit::{Exit, usage};
 
-/// Of a certificate, in bytes.
+/// Longest certificate that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
@@ -20,17 +20,18 @@ pub struct CaCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make an authority, and what has to be on every host that trusts it
+    /// Make an authority, and the files that every host which trusts it needs
     Init(Init),
     /// Make a certificate and key for a server
     Host(Host),
     /// Make a certificate and key for a person, and print the line for the gridmap
     User(User),
-    /// Revoke certificates, and make the revocation list anew; without any, the list alone, before it ends
+    /// Revoke certificates and reissue the revocation list. Without certificates: only reissue the
+    /// list, before it expires
     Revoke(Revoke),
 }
 
-/// A key that was replaced by mistake is gone.
+/// A key that is replaced by mistake cannot be restored.
 fn keep(force: bool, files: [&Path; 2]) -> anyhow::Result<()> {
     match files.into_iter().find(|path| path.symlink_metadata().is_ok()) {
         Some(there) if !force => Err(usage(format!(
@@ -43,11 +44,12 @@ fn keep(force: bool, files: [&Path; 2]) -> anyhow::Result<()> {
 
 #[derive(Debug, Args)]
 struct Place {
-    /// The authority's own directory, which nobody else may read
+    /// The authority's own directory, which no other user may read
     #[arg(long, value_name = "DIRECTORY", default_value = "ropewalk-ca")]
     ca: PathBuf,
-    /// How long the certificate lasts, in days. With init (where the certificate lasts ten years at least) and revoke: the
-    /// revocation list, after whose end the authority is not believed any more
+    /// Lifetime of the certificate in days. With init (where the certificate lasts ten years at
+    /// least) and revoke: lifetime of the revocation list. Once the list has expired, hosts no
+    /// longer trust the authority
     #[arg(long, value_name = "N", default_value_t = 365)]
     days: u32,
 }
@@ -56,17 +58,17 @@ struct Place {
 struct Init {
     #[command(flatten)]
     place: Place,
-    /// What all names of the site begin with
+    /// The prefix of all names of the site
     #[arg(long, value_name = "NAME", default_value = "/O=Grid/OU=site")]
     namespace: String,
     /// The authority's own name
     #[arg(long, value_name = "NAME", default_value = "Ropewalk CA")]
     name: String,
-    /// Where to put the certificate, signing policy and revocation list, to be copied to every host's
-    /// /etc/grid-security/certificates
+    /// Where to put the certificate, signing policy and revocation list, to be copied to every
+    /// host's /etc/grid-security/certificates
     #[arg(long, value_name = "DIRECTORY", default_value = "certificates")]
     install: PathBuf,
-    /// Encrypt the authority's key with a passphrase, which is asked for at the terminal
+    /// Encrypt the authority's key with a passphrase, read from the terminal
     #[arg(long)]
     encrypt: bool,
 }
@@ -95,7 +97,7 @@ struct Host {
     /// Where to write its key
     #[arg(long, value_name = "FILE", default_value = "hostkey.pem")]
     key: PathBuf,
-    /// Replace certificate and key that are there
+    /// Replace an existing certificate and key
     #[arg(long)]
     force: bool,
 }
@@ -106,7 +108,7 @@ struct User {
     place: Place,
     /// The person's name
     name: String,
-    /// Local users for the gridmap line, the usual one first
+    /// Local users for the gridmap line, the default one first
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     map: Vec<String>,
     /// Where to write the certificate
@@ -115,10 +117,10 @@ struct User {
     /// Where to write its key
     #[arg(long, value_name = "FILE", default_value = "userkey.pem")]
     key: PathBuf,
-    /// Replace certificate and key that are there
+    /// Replace an existing certificate and key
     #[arg(long)]
     force: bool,
-    /// Encrypt the key with a passphrase, which is asked for at the terminal
+    /// Encrypt the key with a passphrase, read from the terminal
     #[arg(long)]
     encrypt: bool,
 }

@@ -14,10 +14,10 @@ pub struct Cat {
     /// Files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// Begin at this byte
+    /// Start at this byte
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "0")]
     offset: u64,
-    /// So many bytes at most
+    /// Print at most this many bytes
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     length: Option<u64>,
     #[command(flatten)]

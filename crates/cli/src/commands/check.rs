@@ -22,17 +22,17 @@ pub struct Check {
     /// A file or a tree: a path or a URL
     #[arg(value_name = "SOURCE")]
     source: OsString,
-    /// What should be its copy
+    /// Its copy
     #[arg(value_name = "DESTINATION")]
     destination: OsString,
-    /// Compare sizes and checksums, which the servers compute; otherwise a file differs that has another size, or is older
-    /// at the destination
+    /// Compare sizes and checksums, which the servers compute. Otherwise a file differs if its size
+    /// differs or if the destination is older
     #[arg(long)]
     checksum: bool,
     /// Compare sizes only
     #[arg(long, conflicts_with = "checksum")]
     size_only: bool,
-    /// Say nothing but errors: the exit code tells
+    /// Print errors only; the exit code is the result
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ impl Check {
         }
         let Settings { mut options, password_files, .. } =
             Layers::load_at(&self.connection.0, &sites)?.settings()?;
-        // What a copy that brings the destination up to date would do is what differs.
+        // The differences are what a copy would change to bring the destination up to date.
         (options.dry_run, options.recursive, options.into_directories) = (true, true, false);
         options.sync = Some(match (self.checksum, self.size_only) {
             (true, _) => SyncLevel::Checksum,
@@ -90,7 +90,7 @@ impl Check {
     }
 }
 
-/// Prints what a copy would change as what differs, one a line.
+/// Prints each change that a copy would make as a difference, one on a line.
 struct Differences {
     human: Human,
     quiet: bool,

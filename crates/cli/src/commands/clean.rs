@@ -16,17 +16,18 @@ use crate::output::{say, shown_name};
 use crate::settings::ConnectionFlags;
 use crate::utc;
 
-/// What interrupted copies leave is kept beside their destination, for the same command to go on with. Running transfers
-/// are not touched: their files are younger.
+/// An interrupted copy keeps its partial files beside the destination, so that the same command can
+/// resume. Running transfers are not touched: their files are younger.
 #[derive(Debug, Args)]
 pub struct Clean {
     /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// Not changed since this date (2026-01-31, 2026-01-31T12:00:00Z; UTC), or for so long
+    /// Last changed before this date (2026-01-31, 2026-01-31T12:00:00Z; UTC), or at least this long
+    /// ago
     #[arg(long, value_name = "DATE|AGE", default_value = "7d", value_parser = utc::parse)]
     older: i64,
-    /// Only print what would be removed
+    /// Only print which files would be removed
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
@@ -37,7 +38,7 @@ impl Clean {
     pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let mut client = Client::new(&self.connection.0, &mut targets)?;
-        // What links lead to is not beneath the directories that were given.
+        // The targets of links are not beneath the given directories.
         client.options.preserve.links = true;
         let mut sessions = Sessions::new(&client);
         let exit = client.each(&targets, |target| {
@@ -65,7 +66,7 @@ impl Clean {
                 let shown = shown_name(location.as_bstr(), true);
                 match if self.dry_run { Ok(()) } else { remove(target, location, &mut sessions) } {
                     Ok(()) => {}
-                    // Whoever it was of has gone on with it, or cleaned up.
+                    // The copy that owned it has resumed or cleaned up.
                     Err(error) if Exit::of_error(&error) == Exit::NotFound => continue,
                     Err(error) => {
                         say(format_args!("ropewalk: {}: {error:#}", shown.as_bstr()));
@@ -80,7 +81,7 @@ impl Clean {
             if client.cancel.is_cancelled() {
                 return Err(RemoteError::Cancelled.into());
             }
-            // Directories that could not be read are no reason to leave the others as they are.
+            // An unreadable directory does not keep the others from being cleaned.
             listed.and(match failed {
                 None if unknown > 0 => Err(anyhow!(
                     "{unknown} unfinished files stay: the server's listings do not tell their times"
@@ -98,7 +99,7 @@ impl Clean {
     }
 }
 
-/// Interrupted copies leave files of such names.
+/// Whether interrupted copies leave files with such names.
 fn is_left(entry: &Entry) -> bool {
     let name = entry.name.rsplit_once_str("/").map_or(entry.name.as_bytes(), |(_, name)| name);
     matches!(entry.kind, Kind::File | Kind::Symlink) && is_temporary_name(name.as_bstr())

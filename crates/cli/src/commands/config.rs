@@ -15,12 +15,12 @@ pub struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print all settings, in the form of a configuration file
+    /// Print all settings, in the format of a configuration file
     ///
-    /// A flag is stronger than the environment variable (ROPEWALK_STREAMS for --streams), which is stronger than
-    /// $XDG_CONFIG_HOME/ropewalk/config.toml, which is stronger than /etc/ropewalk/config.toml.
+    /// A flag overrides the environment variable (ROPEWALK_STREAMS for --streams), which overrides
+    /// $XDG_CONFIG_HOME/ropewalk/config.toml, which overrides /etc/ropewalk/config.toml.
     Show {
-        /// Say where each value comes from
+        /// Print the origin of each value
         #[arg(long)]
         origin: bool,
     },

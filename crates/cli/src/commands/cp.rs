@@ -13,7 +13,7 @@ use crate::settings::{CopyFlags, Layers, Settings};
 use crate::sites::Used;
 use crate::{pairs, signals, units};
 
-/// What is said at the first Ctrl-C.
+/// Printed at the first Ctrl-C.
 pub(crate) const STOPPING: &str =
     "ropewalk: stopping; what is there is kept, and the same command goes on with it (again: stop at once)";
 
@@ -23,16 +23,17 @@ pub(crate) const STOPPING: &str =
     override_usage = "ropewalk cp [OPTIONS] SOURCE... DESTINATION\n       ropewalk cp [OPTIONS] --pairs FILE"
 )]
 pub struct Cp {
-    /// Sources, then the destination: paths, `-` (standard input or output), URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); zero:SIZE as
-    /// a source and null: as a destination measure without storage. A source directory that ends with `/` gives its
-    /// contents; sources may be patterns. A destination that ends with `/` is a directory
+    /// Sources, then the destination: paths, `-` (standard input or output), URLs (ftp:, ftpes:,
+    /// ftps:, gsiftp:, sshftp:, file:); zero:SIZE as a source and null: as a destination measure
+    /// without storage. A source directory that ends with `/` stands for its contents; sources may
+    /// be patterns. A destination that ends with `/` is a directory
     #[arg(value_name = "PLACE", num_args = 1.., required_unless_present = "pairs", conflicts_with = "pairs")]
     places: Vec<OsString>,
-    /// Read pairs from FILE (`-`: standard input), one a line: SOURCE DESTINATION [OFFSET[,LENGTH]], names with spaces
-    /// in double quotes
+    /// Read pairs from FILE (`-`: standard input), one on a line: SOURCE DESTINATION
+    /// [OFFSET[,LENGTH]], names with spaces in double quotes
     #[arg(short = 'f', long, value_name = "FILE")]
     pairs: Option<PathBuf>,
-    /// Tell what would be copied and removed, and change nothing
+    /// Print what would be copied and removed, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Copy trees with times, permissions and links: --recursive --preserve=all
@@ -40,30 +41,31 @@ pub struct Cp {
     archive: bool,
     #[command(flatten)]
     selection: Selection,
-    /// Begin at this byte of the source; it is written at the same place of the destination
+    /// Start at this byte of the source; it is written at the same offset of the destination
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     offset: Option<u64>,
-    /// Copy so many bytes
+    /// Copy this many bytes
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     length: Option<u64>,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Tell every file
+    /// Report each file
     #[arg(short, long)]
     verbose: bool,
-    /// Write every event as a JSON object on one line of standard output
+    /// Write each event as a JSON object on one line of standard output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     flags: CopyFlags,
-    /// The destination is to become as the source is: directories are compared, and not put into one another.
+    /// Whether the destination is to mirror the source: directories are compared, not put into one
+    /// another.
     #[arg(skip)]
     up_to_date: bool,
 }
 
 impl Cp {
-    /// With what `ropewalk sync` stands for.
+    /// Adds the options that `ropewalk sync` stands for.
     pub(crate) fn bringing_up_to_date(self) -> Self {
         Self { up_to_date: true, ..self }
     }
@@ -143,7 +145,8 @@ impl Cp {
         Ok(settings)
     }
 
-    /// Flags that ask for what other flags leave no room for. What files and the environment say is overruled by flags.
+    /// Flags that conflict with other flags. Flags override files and the environment, so those
+    /// cannot conflict.
     fn check_fairness(&self) -> anyhow::Result<()> {
         let given = |key| self.flags.0.0.iter().find(|(name, _)| *name == key).map(|(_, value)| &**value);
         let polite = given("polite") == Some("true");
@@ -166,7 +169,7 @@ impl Cp {
         Ok(())
     }
 
-    /// What is to be copied, and the sites that are named in it.
+    /// The pairs to copy, and the sites that they name.
     fn pairs(&self, sites: &mut Used) -> anyhow::Result<Vec<Pair>> {
         if let Some(file) = &self.pairs {
             if self.selection.lists() {
@@ -233,7 +236,7 @@ impl Cp {
 fn as_directory(destination: Location) -> anyhow::Result<Location> {
     Ok(match destination {
         Location::Local(mut path) => {
-            // An empty component adds a slash where there is none.
+            // An empty component adds a slash if there is none.
             path.push("");
             Location::Local(path)
         }

@@ -20,7 +20,7 @@ pub struct Du {
     /// Plain numbers of bytes
     #[arg(short, long)]
     bytes: bool,
-    /// One JSON object a location
+    /// One JSON object for each location
     #[arg(long)]
     json: bool,
     #[command(flatten)]

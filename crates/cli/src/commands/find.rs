@@ -26,7 +26,7 @@ pub struct Find {
     /// Files, directories or symbolic links, which are not followed
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Type>,
-    /// More than (+), less than (-) or exactly so many bytes, for example +10M
+    /// More than (+), less than (-) or exactly this many bytes, for example +10M
     #[arg(long, value_name = "[+-]SIZE", value_parser = bound, allow_hyphen_values = true)]
     size: Option<Bound>,
     /// Changed after this date (2026-01-31, 2026-01-31T12:00:00Z; UTC) or within this time (2d, 6h)
@@ -38,7 +38,7 @@ pub struct Find {
     /// End each line with a NUL byte instead of a line feed
     #[arg(short = '0', long, conflicts_with = "json")]
     print0: bool,
-    /// One JSON object an entry
+    /// One JSON object for each entry
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -119,7 +119,7 @@ impl Find {
             Some(Type::Directory) => entry.kind == Kind::Directory,
             Some(Type::Link) => entry.kind == Kind::Symlink,
         };
-        // What is not known does not match.
+        // An unknown value does not match.
         let size = match (self.size, entry.size) {
             (None, _) => true,
             (Some(Bound::Above(bound)), Some(size)) => size > bound,

@@ -5,10 +5,10 @@ use clap::Args;
 use crate::exit::Exit;
 use crate::guc;
 
-/// Only for help and completions: the program hands these arguments over before it parses its own.
+/// Only for help and completions: the program passes these arguments on before it parses its own.
 #[derive(Debug, Args)]
 pub struct GlobusUrlCopy {
-    /// As `globus-url-copy -help` tells
+    /// The options that `globus-url-copy -help` lists
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

@@ -14,15 +14,17 @@ pub struct KnownHosts {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show each server that was accepted, with its fingerprint, or `authority` where a trusted authority has vouched
+    /// List the accepted servers, each with its fingerprint, or `authority` if a trusted authority
+    /// issued its certificate
     List,
-    /// Forget servers, so that the next log-in asks anew: after a server has got another certificate
+    /// Forget servers, so that the next log-in asks again: after a server has got another
+    /// certificate
     Forget(Forget),
 }
 
 #[derive(Debug, Args)]
 struct Forget {
-    /// As the message or `list` shows it; without a port, whatever its port
+    /// As in the message or in `list`; without a port, any port
     #[arg(required = true, value_name = "HOST[:PORT]")]
     servers: Vec<String>,
 }

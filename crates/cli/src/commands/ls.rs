@@ -13,19 +13,20 @@ use crate::settings::ConnectionFlags;
 
 #[derive(Debug, Args)]
 pub struct Ls {
-    /// Directories or files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); the last component may be a pattern
+    /// Directories or files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:); the
+    /// last component may be a pattern
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
     /// Type, permissions, owner, group, size and time (UTC)
     #[arg(short, long)]
     long: bool,
-    /// All that is beneath
+    /// Include everything beneath
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Sizes with units
     #[arg(short = 'H', long)]
     human_readable: bool,
-    /// One JSON object an entry
+    /// One JSON object for each entry
     #[arg(long)]
     json: bool,
     #[command(flatten)]

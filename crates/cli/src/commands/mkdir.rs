@@ -12,7 +12,7 @@ pub struct Mkdir {
     /// Directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// Make missing parents as well; a directory that exists is no error
+    /// Make missing parents as well; an existing directory is not an error
     #[arg(short, long)]
     parents: bool,
     #[command(flatten)]

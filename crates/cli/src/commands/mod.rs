@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, each in a file of its own.
 
 pub mod ca;
 pub mod cat;

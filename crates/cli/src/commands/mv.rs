@@ -69,7 +69,7 @@ fn rename(client: &Client, from: &Url, to: &Url) -> anyhow::Result<()> {
             }
             to.extend_from_slice(name);
         } else if to.ends_with(b"/") && !remote.stat(from)?.is_directory() {
-            // The server might make a file of that name of it.
+            // The server might create a file of that name.
             return Ok(false);
         }
         remote.rename(from, &to).map(|()| true)

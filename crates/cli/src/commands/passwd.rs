@@ -10,15 +10,16 @@ use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::secret;
 
-/// Longer lines are no passwords.
+/// Longest accepted password line, in bytes.
 const LONGEST: u64 = 4096;
 
 #[derive(Debug, Args)]
 pub struct Passwd {
-    /// Whose password; asked for twice on a terminal, otherwise read from standard input (one line)
+    /// The user, whose password is read twice from a terminal, otherwise once from standard input
     #[arg(required_unless_present = "list")]
     user: Option<String>,
-    /// The file of users and password hashes, as `password_file` of the server's configuration names it
+    /// The file of users and password hashes that `password_file` in the server's configuration
+    /// names
     #[arg(short, long, default_value = "/etc/ropewalk/passwd")]
     file: PathBuf,
     /// Remove the user

@@ -21,7 +21,7 @@ pub struct Proxy {
 enum Action {
     /// Make a proxy from the long-lived certificate
     Init(Init),
-    /// Show what a proxy says; the exit code tells whether it is still good
+    /// Print the contents of a proxy; the exit code says whether it is valid
     Info(Info),
     /// Overwrite and remove a proxy
     Destroy(Destroy),
@@ -29,39 +29,39 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Init {
-    /// How long it is to last
+    /// Its lifetime
     #[arg(long, value_name = "TIME", default_value = "12h")]
     valid: String,
     /// Its key, in bits
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2048..=8192))]
     bits: u32,
-    /// For data transfers only
+    /// Only for data transfers
     #[arg(long)]
     limited: bool,
-    /// How many proxies may be made from it, one from the other; any number unless given
+    /// How many further proxies may be made in a chain from this one; unlimited by default
     #[arg(long, value_name = "N")]
     path_length: Option<u64>,
-    /// The certificate, PEM; ~/.globus/usercert.pem unless given
+    /// The certificate, PEM [default: ~/.globus/usercert.pem]
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its key, PEM; asked for the passphrase where it is encrypted
+    /// Its key, PEM; if it is encrypted, the passphrase is read from the terminal
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Where to write it; X509_USER_PROXY or /tmp/x509up_uUID unless given
+    /// Where to write it [default: X509_USER_PROXY or /tmp/x509up_uUID]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Info {
-    /// Which one; X509_USER_PROXY or /tmp/x509up_uUID unless given
+    /// The proxy [default: X509_USER_PROXY or /tmp/x509up_uUID]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Destroy {
-    /// Which one; X509_USER_PROXY or /tmp/x509up_uUID unless given
+    /// The proxy [default: X509_USER_PROXY or /tmp/x509up_uUID]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

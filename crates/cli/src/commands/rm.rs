@@ -16,10 +16,10 @@ pub struct Rm {
     /// Files and directories: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// Directories with all that is beneath them
+    /// Remove directories with everything beneath them
     #[arg(short, long)]
     recursive: bool,
-    /// What does not exist is no error
+    /// Ignore targets that do not exist
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ impl Rm {
         }
         match place {
             Place::Local(path) => {
-                // The link itself, never what it points to, as it would with a slash behind it.
+                // Remove the link itself, never its target: a trailing slash would follow it.
                 let path = without_slashes(path);
                 if !fs::symlink_metadata(path)?.is_dir() {
                     fs::remove_file(path)?;
@@ -82,7 +82,8 @@ impl Rm {
     }
 }
 
-/// What a path names that some variable was empty in: the root, or a directory by `.` or `..`.
+/// Whether a path looks like the result of an empty shell variable: the root, or a directory by `.`
+/// or `..`.
 fn is_whole(path: &[u8]) -> bool {
     let path = path.trim_end_with(|c| c == '/');
     matches!(path.rsplit_str("/").next(), None | Some(b"" | b"." | b".."))

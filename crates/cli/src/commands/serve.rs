@@ -22,58 +22,60 @@ const DEFAULT_FILE: &str = "/etc/ropewalk/server.toml";
 
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
-    /// Configuration file; flags are stronger than what it says. Without --config and --root: /etc/ropewalk/server.toml
-    /// where that exists
+    /// Configuration file; flags override it. Without --config and --root:
+    /// /etc/ropewalk/server.toml if that exists
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address and port to listen on, or a port alone; port 0 lets the system choose
+    /// Address and port to listen on, or a port alone; with port 0 the system chooses
     #[arg(short, long, value_name = "ADDRESS", value_parser = address)]
     listen: Vec<Addresses>,
     /// The directory of this machine that clients see as `/`
     #[arg(long, value_name = "DIRECTORY")]
     root: Option<PathBuf>,
-    /// Let anybody read without a password; `rw`: change files as well
+    /// Let anyone read without a password; `rw`: also change files
     #[arg(long, value_name = "r|rw", num_args = 0..=1, require_equals = true, default_missing_value = "r")]
     anonymous: Option<Anonymous>,
     /// Let anonymous clients have data sent to other hosts (third-party transfers)
     #[arg(long)]
     anonymous_third_party: bool,
-    /// Anonymous clients work on files as this local account, for servers of root. With --anonymous alone they do so as the
-    /// server's own user; where the configuration lets them in, as the account that it names, or `nobody`
+    /// The local account that anonymous clients work as, for servers that run as root. Otherwise:
+    /// with --anonymous the server's own user; if the configuration permits anonymous clients, the
+    /// account that it names, or `nobody`
     #[arg(long, value_name = "USER")]
     anonymous_user: Option<String>,
     /// The file of users and password hashes that `ropewalk passwd` writes
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Do not offer TLS. Otherwise clients can have it (AUTH TLS), with a certificate that the server makes for itself where the
-    /// configuration names none
+    /// Do not offer TLS. By default clients can use TLS (AUTH TLS); if the configuration names no
+    /// certificate, the server makes one
     #[arg(long)]
     no_tls: bool,
     /// Ports for passive data connections, for firewalls
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
     data_ports: Option<(u16, u16)>,
-    /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients. Everybody may log in: ssh
-    /// has seen to that. Without --config and --root: the whole host, beginning in the user's home
+    /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients.
+    /// There is no further log-in: ssh has authenticated the user. Without --config and --root: the
+    /// whole host, starting in the user's home
     #[arg(long, conflicts_with_all = ["listen", "anonymous", "anonymous_third_party", "anonymous_user", "password_file"])]
     ssh: bool,
-    /// Write the script that sshftp:// clients (GCT's and Ropewalk's) start on this host: ~/.globus/sshftp, or
-    /// /etc/grid-security/sshftp for every user; and end
+    /// Write the script that sshftp:// clients (GCT's and Ropewalk's) start on this host:
+    /// ~/.globus/sshftp, or /etc/grid-security/sshftp for every user; and exit
     #[arg(long, value_name = "user|host", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "user")]
     install_ssh: Option<ssh::Whose>,
-    /// With --install-ssh: replace a script that is there
+    /// With --install-ssh: replace an existing script
     #[arg(long, requires = "install_ssh")]
     force: bool,
-    /// Tell what is wrong with the configuration, and end
+    /// Report errors in the configuration, and exit
     #[arg(long)]
     check: bool,
-    /// Print the whole configuration, flags and defaults included, and end
+    /// Print the whole configuration, flags and defaults included, and exit
     #[arg(long)]
     print_config: bool,
-    /// What to log on standard error: error, warn, info, debug, trace, or MODULE=LEVEL with commas between [default:
-    /// info]
+    /// The log level on standard error: error, warn, info, debug, trace, or MODULE=LEVEL with
+    /// commas between [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
-    /// What a line of the log is
+    /// Format of a log line
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 }
@@ -86,7 +88,7 @@ enum Anonymous {
     Write,
 }
 
-/// What a name stands for: often IPv6 and IPv4.
+/// The addresses of one name: often IPv6 and IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Addresses(Vec<SocketAddr>);
 
@@ -103,10 +105,10 @@ fn address(given: &str) -> Result<Addresses, String> {
 }
 
 impl Serve {
-    /// `measurements` are those of SITE PROFILE, if the program includes them.
+    /// Runs the server. `measurements` serves SITE PROFILE, if the program includes it.
     pub fn run(self, measurements: Option<Arc<dyn Measurements>>) -> anyhow::Result<Exit> {
         let backends = Backends { measurements, ..Backends::default() };
-        // What a session over ssh writes on standard error appears at the client.
+        // The standard error of a session over ssh appears at the client.
         logging::init(self.log.as_deref(), if self.ssh { "warn" } else { "info" }, self.log_format)?;
         if let Some(whose) = self.install_ssh {
             let path = ssh::install(whose, self.config.as_deref(), self.force)?;
@@ -156,7 +158,7 @@ impl Serve {
     }
 
     fn serve_ssh(config: Config, backends: Backends) -> anyhow::Result<Exit> {
-        // Threads keep what their maker had: first of all.
+        // Threads inherit the confinement of their creator, so this comes before any thread starts.
         confine_ssh(&config)?;
         let (control, written) = ssh::Standard::open().context("standard input and output")?.split();
         let server =
@@ -171,11 +173,11 @@ impl Serve {
         Ok(Exit::Done)
     }
 
-    /// The file as it is now, with the flags above it.
+    /// Loads the current file and applies the flags over it.
     fn load(&self) -> Result<Config, ConfigError> {
         let config = match &self.config {
             Some(path) => Config::load(path)?,
-            // That is for the host's own server, which runs as somebody else.
+            // The system's file is for the host's own server, which runs as another user.
             None if self.ssh => Config::default(),
             None if self.root.is_none() && Path::new(DEFAULT_FILE).exists() => Config::load(DEFAULT_FILE)?,
             None => Config::default(),
@@ -192,7 +194,8 @@ impl Serve {
         }
         if let Some(anonymous) = self.anonymous {
             let access = config.anonymous.get_or_insert_with(|| AnonymousAccess {
-                // Who names a directory along with it means that directory, whoever may read it.
+                // A user who names a directory on the command line means that directory, whatever
+                // its permissions.
                 run_as: Some(RunAs::Server),
                 ..AnonymousAccess::default()
             });
@@ -212,7 +215,7 @@ impl Serve {
             config.data.ports = Some(ports);
         }
         if self.no_tls {
-            // What it says is required holds all the same.
+            // Requirements of the configuration still apply.
             if let Some(tls) = &mut config.tls {
                 tls.enabled = false;
             }
@@ -273,7 +276,7 @@ mod tests {
         assert_eq!(as_whom("--anonymous --root /srv", Config::default()), (Some(RunAs::Server), None));
         let named = (None, Some("ftp".to_owned()));
         assert_eq!(as_whom("--anonymous --anonymous-user ftp --root /srv", Config::default()), named);
-        // What a file says about strangers holds.
+        // The file's settings for anonymous clients apply.
         let file = Config { anonymous: Some(AnonymousAccess::default()), ..Config::default() };
         assert_eq!(as_whom("--anonymous=rw", file), (None, None));
     }

@@ -17,7 +17,7 @@ impl Sites {
     }
 }
 
-/// A site a line: its name, its URL, and what is set for it.
+/// A site on each line: its name, its URL, and its settings.
 fn listed<'a>(sites: impl Iterator<Item = &'a Site>) -> String {
     let mut text = String::new();
     for Site { name, url, settings } in sites {

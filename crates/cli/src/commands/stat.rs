@@ -16,7 +16,7 @@ pub struct Stat {
     /// Paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// One JSON object a location
+    /// One JSON object for each location
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -18,24 +18,26 @@ pub struct Sum {
     /// Files: paths, or URLs (ftp:, ftpes:, ftps:, gsiftp:, sshftp:, file:)
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// adler32, blake3, crc32, crc32c, md5, sha1, sha256, sha512 or xxh3-128; servers know some of them
+    /// adler32, blake3, crc32, crc32c, md5, sha1, sha256, sha512 or xxh3-128; servers support some
+    /// of them
     #[arg(short, long, value_name = "NAME", default_value = "sha256")]
     algorithm: Algorithm,
-    /// Begin at this byte
+    /// Start at this byte
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "0")]
     offset: u64,
-    /// So many bytes
+    /// Number of bytes
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     length: Option<u64>,
-    /// One JSON object a file
+    /// One JSON object for each file
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
-/// As md5sum and its relatives print it, and read it again: two spaces; a backslash before a line in which those of the name,
-/// line feeds and carriage returns are written with one.
+/// The line that md5sum and its relatives print and accept: two spaces before the name. A backslash
+/// at the start of the line announces that backslashes, line feeds and carriage returns in the name
+/// are escaped.
 fn line(checksum: &str, name: &[u8], terminal: bool) -> Vec<u8> {
     let escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r");
     let mark = if escaped == name { "" } else { "\\" };

@@ -1,4 +1,4 @@
-//! Which files a source URL stands for: one, those of a directory, or those that match a pattern.
+//! Expands a source URL: to one file, the files of a directory, or the files that match a pattern.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -16,18 +16,19 @@ use ropewalk_protocol::url::Target;
 
 use crate::exit::usage;
 
-/// A pair as it was given.
+/// A pair as the user gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) pair: Pair,
-    /// The last component of the source where that is a pattern: `*`, `?`, `[abc]`, and nothing else means more than itself.
+    /// The last component of the source if it is a pattern: `*`, `?` and `[abc]`. No other
+    /// character is special.
     pattern: Option<BString>,
-    /// That component as a URL has it, in which it is a pattern again.
+    /// That component in URL form, from which it can be read again as a pattern.
     written: String,
 }
 
 impl Given {
-    /// Local paths are made absolute: they are shown as URLs.
+    /// Local paths are made absolute, because they are shown as URLs.
     pub(super) fn new(source: &BStr, destination: &BStr, window: Amount) -> anyhow::Result<Self> {
         let place = |given: &BStr| absolute(parse_location(OsStr::from_bytes(given))?);
         let pair = Pair { source: place(source)?, destination: place(destination)?, window };
@@ -40,7 +41,7 @@ impl Given {
         Ok(Self { pair, pattern, written })
     }
 
-    /// The source as a later run reads it.
+    /// The source in the form that a later run reads.
     pub(super) fn source(&self) -> String {
         match self.pattern {
             Some(_) => show_with_password(&parent(&self.pair.source)) + &self.written,
@@ -53,7 +54,8 @@ fn is_url(given: &BStr) -> bool {
     given.to_str().is_ok_and(Target::looks_like_url)
 }
 
-/// The pattern that the last component of a source as it was given is: what is escaped in a URL is part of a name.
+/// Returns the last component of a given source if it is a pattern. Escaped characters of a URL
+/// belong to the name.
 fn pattern(given: &BStr) -> Option<BString> {
     let is_url = is_url(given);
     let name = &given[given.rfind_byte(b'/').map_or(0, |at| at + 1)..];
@@ -63,7 +65,7 @@ fn pattern(given: &BStr) -> Option<BString> {
         let escaped = (is_url && first == b'%').then(|| behind.get(..2)?.to_str().ok()).flatten();
         let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         let byte = escaped.unwrap_or(first);
-        // Braces are alternatives to us, and names to GCT.
+        // Braces are alternatives in our patterns, but plain characters in those of GCT.
         if b"{}".contains(&byte) || escaped.is_some() && b"*?[".contains(&byte) {
             pattern.extend_from_slice(&[b'[', byte, b']']);
         } else {
@@ -74,13 +76,13 @@ fn pattern(given: &BStr) -> Option<BString> {
     Some(pattern)
 }
 
-/// What pairs stand for.
+/// The files that pairs stand for.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) pairs: Vec<Pair>,
-    /// Trees of which the pairs are the files.
+    /// The trees that the pairs are the files of.
     trees: Vec<Pair>,
-    /// What is there besides, and nobody knows what it is.
+    /// Further sources, whose type could not be determined.
     pub(super) unknown: Vec<String>,
 }
 
@@ -96,12 +98,12 @@ impl Found {
     }
 }
 
-/// What expanding needs to look at directories.
+/// The state that expansion needs to list directories.
 pub(super) struct Looker<'a> {
     pub(super) options: &'a Options,
     pub(super) events: &'a Arc<dyn EventSink>,
     pub(super) cancel: &'a Cancel,
-    /// Every file of a tree is a pair of its own, so that each can be accounted for.
+    /// If unset, each file of a tree is a pair of its own, so that each can be accounted for.
     pub(super) whole_trees: bool,
 }
 
@@ -139,7 +141,7 @@ impl Looker<'_> {
             } else if !entry.is_directory() {
                 found.pairs.push(beneath(""));
             } else if self.options.recursive {
-                // Without the slash it is itself copied, with its name.
+                // Without the trailing slash the directory itself is copied, with its name.
                 let whole = Pair { destination: pair.destination.clone(), ..beneath("") };
                 found.extend(self.tree(whole, &beneath("/"))?);
             }
@@ -147,8 +149,9 @@ impl Looker<'_> {
         Ok(found)
     }
 
-    /// Makes the directories of trees of which only the files are copied, as a copy of the whole trees would; `preserve`: with their
-    /// times and modes, which files that come later would change, or be kept out by.
+    /// Makes the directories of trees whose files are copied one by one, as a copy of the whole
+    /// tree would. `preserve`: sets their times and modes, which has to come after the files: a new
+    /// file changes the time, and the mode may refuse it.
     pub(super) fn make_directories(&self, found: &Found, options: &Options, preserve: bool) {
         let keeps = options.preserve.times || options.preserve.modes;
         if options.dry_run || found.trees.is_empty() || preserve && !keeps {
@@ -159,11 +162,12 @@ impl Looker<'_> {
         if !preserve {
             options.preserve = Preserve { times: false, modes: false, ..options.preserve };
         }
-        // What is wrong with them the files will tell.
+        // The copies of the files will report the errors.
         let _ = copy(found.trees.clone(), &options, &|_: Event| {}, self.cancel);
     }
 
-    /// A tree: `whole` copies it at once, `inside` goes from the inside of it to the inside of its copy.
+    /// A tree. `whole` copies it at once; `inside` copies the contents of one directory into the
+    /// other.
     fn tree(&self, whole: Pair, inside: &Pair) -> anyhow::Result<Found> {
         if !self.whole_trees {
             return Ok(Found::new(vec![whole]));
@@ -173,7 +177,8 @@ impl Looker<'_> {
             if !entry.is_directory() && !entry.leads_nowhere() {
                 pairs.push(beneath(inside, &inside.source, &entry, ""));
             } else if entry.is_directory() && entry.error.is_some() && !entry.leads_back() {
-                // Nobody knows what is in it: to copy it will say why, and it stays to be done.
+                // The type is unknown. The attempt to copy it reports the reason, and the pair
+                // stays in the list of pending files.
                 pairs.push(beneath(inside, &inside.source, &entry, "/"));
             }
             ControlFlow::Continue(())
@@ -213,7 +218,7 @@ fn parent(location: &Location) -> Location {
     }
 }
 
-/// A local path from the root on.
+/// Makes a local path absolute.
 fn absolute(location: Location) -> anyhow::Result<Location> {
     let Location::Local(path) = location else { return Ok(location) };
     let directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -225,12 +230,12 @@ fn absolute(location: Location) -> anyhow::Result<Location> {
     Ok(Location::Local(path))
 }
 
-/// A path as GCT writes it in URLs.
+/// Escapes a path as GCT does in URLs.
 pub(super) fn escaped(path: &[u8]) -> String {
     escaped_but(b"", path)
 }
 
-/// The same, but for these.
+/// Escapes a path, except for the bytes in `plain`.
 fn escaped_but(plain: &[u8], path: &[u8]) -> String {
     let mut text = String::new();
     for byte in path {
@@ -243,7 +248,7 @@ fn escaped_but(plain: &[u8], path: &[u8]) -> String {
     text
 }
 
-/// A location as GCT's files and messages have it: a URL.
+/// A location as a URL, as in GCT's files and messages.
 pub(super) fn show(location: &Location) -> String {
     match location {
         Location::Remote(url) => url.to_string(),
@@ -251,13 +256,13 @@ pub(super) fn show(location: &Location) -> String {
     }
 }
 
-/// The same for files that a later run reads, and nobody else.
+/// The same including the password, for files that only a later run reads.
 pub(super) fn show_with_password(location: &Location) -> String {
     match location {
         Location::Local(path) => format!("file://{}", escaped(path.as_os_str().as_bytes())),
         Location::Remote(url) => {
             let text = url.to_string_with_password();
-            // What comes from a listing is a name, and is read as one again.
+            // A name from a listing is not a pattern, and is read back as a name.
             let host = text.find("://").map_or(0, |at| at + 3);
             let path = text[host..].find('/').map_or(text.len(), |at| host + at);
             let plain = text[path..].replace('*', "%2A").replace('?', "%3F").replace('[', "%5B");

@@ -1,4 +1,4 @@
-//! What `-help` and mistakes print.
+//! The output of `-help` and of usage errors.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ Syntax: globus-url-copy [-help] [-vb] [-dbg] [-r] [-rst] [-p <parallelism>] [-tc
 
 Use -help to display full usage.";
 
-/// The text of `-help`, from the table.
+/// Returns the text of `-help`, made from the table.
 pub(super) fn text() -> String {
     let mut text = String::from(
         "globus-url-copy [options] <sourceURL> <destURL>\n\

@@ -1,4 +1,4 @@
-//! `globus-url-copy`: GCT's options and output, our transfers.
+//! `globus-url-copy`: the options and output of GCT with Ropewalk's transfers.
 
 mod expand;
 mod help;
@@ -15,8 +15,8 @@ use std::ffi::OsString;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// Runs it with the arguments that follow the name. The exit codes are GCT's: 0, or 1 when anything failed; 2
-/// for what is not possible here.
+/// Runs the program with the arguments after its name. The exit codes are GCT's: 0, or 1 if
+/// anything failed; 2 if an option is not supported.
 pub fn main(arguments: Vec<OsString>) -> Exit {
     match options::parse(arguments) {
         Ok(options) => run::run(options),

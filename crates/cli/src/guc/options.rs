@@ -1,4 +1,5 @@
-//! Its command line: single dashes, long names, the last one wins.
+//! The command line of `globus-url-copy`: single dashes, long names; the last of equal options
+//! wins.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use ropewalk_storage::checksum::Algorithm;
 use super::table::{Action, OPTIONS};
 use crate::settings::port_range;
 
-/// What was asked for.
+/// The request of the command line.
 #[derive(Clone, Debug)]
 pub(super) struct Guc {
     pub(super) help: bool,
@@ -29,7 +30,7 @@ pub(super) struct Guc {
     pub(super) performance: bool,
     pub(super) debug: bool,
     pub(super) restart: bool,
-    /// 0 is without end.
+    /// 0 is unlimited.
     pub(super) retries: u32,
     pub(super) retry_interval: Duration,
     pub(super) retry_limit: Option<Duration>,
@@ -44,7 +45,7 @@ pub(super) struct Guc {
     pub(super) no_third_party: bool,
     pub(super) no_authentication: bool,
     pub(super) protection: DataProtection,
-    /// Of both servers.
+    /// Expected subject of both servers.
     pub(super) subject: Option<String>,
     pub(super) source: EndOptions,
     pub(super) destination: EndOptions,
@@ -54,9 +55,9 @@ pub(super) struct Guc {
     pub(super) list: Option<OsString>,
     pub(super) delayed_passive: bool,
     pub(super) striped: bool,
-    /// 0 is one part for each stripe.
+    /// 0 is one range for each stripe.
     pub(super) stripe_block: Option<u64>,
-    /// Commands in the pipeline.
+    /// Number of commands in the pipeline.
     pub(super) pipeline: Option<u32>,
     pub(super) concurrency: u32,
     pub(super) sync: bool,
@@ -121,11 +122,11 @@ impl Default for Guc {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     Usage(String),
-    /// GCT could.
+    /// GCT supports the option, but Ropewalk does not.
     NotPossible(String),
 }
 
-/// Reads the arguments.
+/// Parses the arguments.
 pub(super) fn parse(arguments: Vec<OsString>) -> Result<Guc, Wrong> {
     let mut guc = Guc::default();
     let mut arguments = arguments.into_iter().enumerate();
@@ -169,12 +170,14 @@ impl Guc {
             .then(|| Window { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
-    /// Whether one failure leaves the others to be done: as with GCT, a list of what is to be copied has them all.
+    /// Whether the other files are still copied after a failure. As with GCT, a list of files to
+    /// copy is always completed.
     pub(super) fn goes_on(&self) -> bool {
         self.continue_on_error || self.dump_only.is_some()
     }
 
-    /// The same request to our client. What GCT does only when asked is off: checksums, more files at a time.
+    /// The equivalent options of our client. Features that GCT only has on request are off:
+    /// checksums, several files in flight.
     pub(super) fn options(&self) -> Options {
         let defaults = Options::default();
         let extended = self.parallel > 0 || self.fast || self.pipeline.is_some() || self.striped;
@@ -190,7 +193,7 @@ impl Guc {
                 .map_or(defaults.block_size, |size| size.clamp(1024, 1 << 30)),
             tcp_buffer: self.tcp_buffer.filter(|size| *size > 0),
             recursive: self.recurse,
-            // GCT makes the directory that a tree goes to, and those above it.
+            // GCT makes the directory that a tree is copied to, and its parents.
             create_directories: self.create_destination || self.recurse,
             into_directories: false,
             sync: self.sync.then_some(self.sync_level),

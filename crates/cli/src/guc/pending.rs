@@ -1,4 +1,4 @@
-//! Files of `-df` and `-do`: pairs that were not copied, or are not to be copied now.
+//! Files of `-df` and `-do`: pairs that were not copied, or are not to be copied yet.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::expand::{Given, show_with_password};
 use crate::pairs::{Line, quoted};
 use crate::whole;
 
-/// Lines that name no places, and why.
+/// Lines that name no location, each with its error.
 pub(super) type Wrong = Vec<(Line, anyhow::Error)>;
 
-/// What is known of a source.
+/// Known attributes of a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts {
     pub(super) size: Option<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// As GCT writes them after the window; empty where nothing is known.
+    /// The attributes that GCT writes after the window; empty if none is known.
     fn text(&self) -> String {
         let facts = [
             self.size.map(|size| format!("size={size};")),
@@ -39,13 +39,13 @@ pub(super) fn found(source: &str, destination: &str, facts: Facts) -> String {
     format!("{} {} 0,-1 {}\n", quoted(source), quoted(destination), facts.text())
 }
 
-/// The line of a directory of a tree: a comment, since it is made with what is in it.
+/// The line of a directory of a tree: a comment, because the directory is made with its contents.
 pub(super) fn directory(source: &str, destination: &str, facts: Facts) -> String {
     let slash = |url: &str| format!("{}/", url.trim_end_matches('/'));
     format!("#{}", found(&slash(source), &slash(destination), facts))
 }
 
-/// The line of a pair as it was given.
+/// The line of a pair as the user gave it.
 pub(super) fn given(pair: &Pair) -> String {
     line(&show_with_password(&pair.source), pair)
 }
@@ -60,8 +60,8 @@ fn shown(window: Amount) -> Option<String> {
     window.map(|window| format!(" {},{} ", window.offset, window.length.map_or_else(|| "-1".into(), number)))
 }
 
-/// Writes what is left to be done, with windows: pairs, others of which nobody knows what they stand for, and what was wrong
-/// in a list.
+/// Writes the pending pairs with their windows, the sources of unknown type, and the invalid lines
+/// of a list.
 pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given], wrong: &Wrong) -> anyhow::Result<()> {
     let mut text: Vec<u8> = left.iter().flat_map(|pair| given(pair).into_bytes()).collect();
     text.extend(lost.iter().flat_map(|lost| line(&lost.source(), &lost.pair).into_bytes()));
@@ -69,7 +69,7 @@ pub(super) fn write(path: &Path, left: &[&Pair], lost: &[&Given], wrong: &Wrong)
     store(path, &text)
 }
 
-/// Writes what is to be copied, and what was wrong in a list.
+/// Writes the pairs that are to be copied, and the invalid lines of a list.
 pub(super) fn write_listed(path: &Path, listed: &str, wrong: &Wrong) -> anyhow::Result<()> {
     store(path, &[listed.as_bytes(), &as_given(wrong)].concat())
 }
@@ -87,8 +87,8 @@ fn as_given(wrong: &Wrong) -> Vec<u8> {
     text
 }
 
-/// As a whole: half of a list would say that the rest is done. For its owner only, since URLs may have passwords.
-/// `-` is standard output.
+/// Writes the file atomically: half of a list would claim that the rest is done. Only the owner may
+/// read it, because URLs may have passwords. `-` is standard output.
 fn store(path: &Path, text: &[u8]) -> anyhow::Result<()> {
     if path.as_os_str() == "-" {
         let mut out = std::io::stdout().lock();

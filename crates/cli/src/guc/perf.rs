@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// GCT prints so often.
+/// The interval at which GCT prints.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Follows one file.
+/// Progress of one file.
 #[derive(Debug)]
 pub(super) struct Perf {
     began: Instant,
-    /// Bytes of the run when the file began.
+    /// Bytes of the run when the file started.
     base: u64,
     last: (Instant, u64),
     pub(super) printed: bool,
@@ -20,7 +20,7 @@ impl Perf {
         Self { began: now, base, last: (now, 0), printed: false }
     }
 
-    /// A line when one is due; `total` are the bytes of the run.
+    /// Returns a line when one is due; `total` are the bytes of the run.
     pub(super) fn progress(&mut self, now: Instant, total: u64) -> Option<String> {
         if now.duration_since(self.last.0) < INTERVAL {
             return None;
@@ -29,7 +29,7 @@ impl Perf {
         Some(self.line(now, bytes, now.duration_since(self.began)))
     }
 
-    /// The last line of a file.
+    /// Returns the last line of a file.
     pub(super) fn done(&mut self, now: Instant, bytes: u64, seconds: f64) -> String {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or_else(|_| now.duration_since(self.began));
         self.line(now, bytes, time)
@@ -38,7 +38,7 @@ impl Perf {
     fn line(&mut self, now: Instant, bytes: u64, time: Duration) -> String {
         let average = megabytes(bytes, time);
         let (then, before) = self.last;
-        // A rate of the last instant only would say nothing.
+        // A very short last interval would give a meaningless rate.
         let since = now.duration_since(then);
         let instant = if self.printed && since >= INTERVAL / 10 {
             megabytes(bytes.saturating_sub(before), since)

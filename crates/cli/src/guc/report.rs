@@ -1,4 +1,4 @@
-//! Events as GCT's program tells them.
+//! Prints events in the format of GCT's program.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -16,7 +16,7 @@ use crate::output::{say, shown_text};
 pub(super) struct Report {
     verbose: bool,
     performance: bool,
-    /// Which sources were copied is to be known in the end.
+    /// Whether the list of copied sources is needed at the end.
     accounts: bool,
     goes_on: bool,
     cancel: Cancel,
@@ -28,26 +28,26 @@ struct State {
     active: HashMap<FileId, Active>,
     /// Bytes of the run so far.
     total: u64,
-    /// How often each source was copied, or need not be.
+    /// How often each source was copied, or found to be up to date.
     done: HashMap<String, usize>,
     would_copy: String,
     given: Given,
     failures: u64,
-    /// Replies of several lines that have not ended, by peer: how the last line begins.
+    /// Multi-line replies that are not complete yet, by peer: the prefix of the last line.
     replies: HashMap<String, String>,
 }
 
-/// What was asked for, by the names that events have for it.
+/// The requested pairs, by the names that events use.
 #[derive(Default)]
 struct Given {
     /// Lines of pairs that name one file each, by source and destination.
     lines: HashMap<String, HashMap<String, String>>,
-    /// URLs of the ends of all pairs.
+    /// URLs of both ends of all pairs.
     trees: HashMap<String, String>,
 }
 
 impl Given {
-    /// The URL of something in a tree, as the tree's own was given.
+    /// The URL of an entry of a tree, in the form in which the tree's URL was given.
     fn url(&self, name: &str) -> String {
         if let Some(url) = self.trees.get(name) {
             return url.clone();
@@ -69,7 +69,7 @@ impl Given {
 struct Active {
     source: String,
     perf: Perf,
-    /// Its data goes where lines would.
+    /// Whether the file's data goes to standard output, so that lines must not.
     quiet: bool,
 }
 
@@ -89,7 +89,8 @@ impl Report {
         self.state.lock()
     }
 
-    /// Which of these were not copied. Where a source is named several times, all of it has to be done.
+    /// Returns the pairs that were not copied. If a source is named several times, all of its
+    /// copies must have succeeded.
     pub(super) fn left<'p>(&self, pairs: &'p [Pair], options: &Options) -> Vec<&'p Pair> {
         let mut due: HashMap<String, usize> = HashMap::new();
         for pair in pairs {
@@ -103,7 +104,8 @@ impl Report {
         pairs.iter().filter(is_left).collect()
     }
 
-    /// What is to be copied; `as_is`: these pairs were given, and not found in a directory or by a pattern.
+    /// Registers the pairs to copy. `as_is`: the user gave these pairs; they were not found in a
+    /// directory or by a pattern.
     pub(super) fn given(&self, pairs: &[Pair], as_is: bool, options: &Options) {
         if !options.dry_run {
             return;
@@ -126,17 +128,17 @@ impl Report {
         self.state().would_copy.clone()
     }
 
-    /// Files that failed for good.
+    /// Number of files that failed permanently.
     pub(super) fn failures(&self) -> u64 {
         self.state().failures
     }
 
-    /// A source of which nobody knows what it stands for.
+    /// Counts a source of unknown type.
     pub(super) fn lost(&self) {
         self.state().failures += 1;
     }
 
-    /// One heading for a reply, however many lines it has.
+    /// Prints one heading for a reply, however many lines it has.
     fn reply(&self, peer: String, line: &str) {
         let mut state = self.state();
         if let Some(end) = state.replies.get(&peer) {
@@ -161,16 +163,17 @@ impl Report {
             return;
         }
         state.active.remove(&id);
-        // Broken off, because somebody has asked for it or the time is up.
+        // The copy was cancelled, by the user or by the time limit.
         if self.cancel.is_cancelled() {
             return;
         }
         state.failures += 1;
-        // A list of what is to be copied has what was given, as GCT's has: it may be there when it is copied.
+        // As with GCT, a list of pending files has the given pair: the source may exist when the
+        // list is copied.
         for (_, line) in state.given.lines.remove(source).into_iter().flatten() {
             state.would_copy += &line;
         }
-        // Without -c the first error is the last thing that happens: the others were not begun.
+        // Without -c the run ends at the first error: the other files were not started.
         match (self.goes_on, state.failures) {
             (true, _) => say(format_args!("\ncontinuing on error: {error}\n")),
             (false, 1) => say(format_args!("\nerror: {error}\n")),
@@ -184,11 +187,11 @@ impl EventSink for Report {
         match event {
             Event::FileStarted { id, source, destination, .. } => {
                 let mut state = self.state();
-                // A second try is the same file.
+                // A retry concerns the same file.
                 if state.active.contains_key(&id) {
                     return;
                 }
-                // As with GCT: what is printed would become part of the data.
+                // As with GCT: printed lines would become part of the data.
                 let quiet = source == "-" || destination == "-";
                 if self.verbose && !quiet {
                     print(&announcement(&as_url(&source), &as_url(&destination), self.performance));
@@ -200,7 +203,7 @@ impl EventSink for Report {
                 let mut state = self.state();
                 state.total = bytes;
                 if self.performance {
-                    // With several files at a time the line is about the one that began first.
+                    // With several files in flight the line is about the one that started first.
                     let first = state.active.iter_mut().min_by_key(|(id, _)| **id);
                     if let Some(line) = first
                         .filter(|(_, active)| !active.quiet)
@@ -256,7 +259,7 @@ impl EventSink for Report {
     }
 }
 
-/// Standard output may be gone; the copy is still wanted.
+/// Prints to standard output. A failure is ignored: the copy is still wanted.
 fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -272,7 +275,7 @@ fn as_url(name: &str) -> String {
     format!("{scheme}://{host}{}", escaped(path.as_bytes()))
 }
 
-/// The lines before a file: the directories, then the names, one where they are the same.
+/// The lines before a file: the directories, then the names; one name if both are the same.
 fn announcement(source: &str, destination: &str, performance: bool) -> String {
     let (source_directory, source_name) = cut(source);
     let (destination_directory, destination_name) = cut(destination);
@@ -343,7 +346,7 @@ mod tests {
         };
         let pairs =
             [pair("/s/a", "/d/a"), pair("/s/b", "/d/b"), pair("/s/c", "/d/c"), pair("/s/c", "/d/other")];
-        // One of the two copies of `c` is missing; nobody knows which.
+        // One of the two copies of `c` is missing, and it is unknown which.
         assert_eq!(report.left(&pairs, &Options::default()), [&pairs[1], &pairs[2], &pairs[3]]);
         assert_eq!(report.left(&pairs[..3], &Options::default()), [&pairs[1]]);
         assert_eq!(report.failures(), 1);

@@ -1,4 +1,4 @@
-//! From options to a copy and its exit code.
+//! Runs a copy from the options, and returns its exit code.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -46,7 +46,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     let report = Arc::new(Report::new(guc, &cancel));
     let events: Arc<dyn EventSink> = report.clone();
     let mut options = guc.options();
-    // It has no options for ssh; ours come from ROPEWALK_SSH and the configuration file.
+    // GCT has no options for ssh; ours come from ROPEWALK_SSH and the configuration file.
     options.ssh = Layers::load(&Flags::default())?.settings()?.options.ssh;
     options.ssh.interactive = credentials::ssh_may_ask();
     signals::watch(&cancel, "\nCancelling copy...")?;
@@ -114,7 +114,8 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         pending::write(path, &report.left(&all.pairs, &options), &lost, &wrong)?;
     }
     let summary = result?;
-    // What was under way or not begun when it was broken off is in the summary, and is no failure.
+    // Files that were in flight or not started at the cancellation are in the summary, and are not
+    // failures.
     let broken_off = time_is_up || summary.interrupted;
     let failed = if broken_off { report.failures() } else { report.failures().max(summary.files_failed) };
     if guc.continue_on_error {
@@ -128,14 +129,14 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     Ok(if well { Exit::Done } else { Exit::Failed })
 }
 
-/// What the command or files ask for.
+/// The pairs that the command line or files request.
 struct Asked {
     given: Vec<Given>,
-    /// Lines that name no places, where the others are to be copied all the same.
+    /// Lines that name no location; the others are copied all the same.
     wrong: Wrong,
 }
 
-/// `None` where a dump file says that all is done.
+/// `None` if a dump file says that everything is done.
 fn given(guc: &Guc) -> anyhow::Result<Option<Asked>> {
     if let Some(path) = guc.dump_file.as_deref().filter(|path| path.exists()) {
         let lines = pairs::read(path)?;
@@ -160,7 +161,7 @@ fn given(guc: &Guc) -> anyhow::Result<Option<Asked>> {
     Ok(Some(Asked { given, wrong: Wrong::new() }))
 }
 
-/// `window` is that of lines without one of their own.
+/// `window` applies to lines without a window of their own.
 fn from_lines(lines: Vec<pairs::Line>, window: Amount, goes_on: bool) -> anyhow::Result<Asked> {
     let mut asked = Asked { given: Vec::with_capacity(lines.len()), wrong: Wrong::new() };
     for line in lines {
@@ -179,7 +180,7 @@ fn from_lines(lines: Vec<pairs::Line>, window: Amount, goes_on: bool) -> anyhow:
     Ok(asked)
 }
 
-/// Cancels after the time of `-t`.
+/// Cancels the copy after the time of `-t`.
 struct Clock {
     stop: mpsc::Sender<()>,
     rang: Arc<AtomicBool>,
@@ -201,7 +202,7 @@ impl Clock {
         Ok(Self { stop, rang })
     }
 
-    /// Whether the time was up.
+    /// Stops the clock. Returns whether the time had expired.
     fn stop(self) -> bool {
         let _ = self.stop.send(());
         self.rang.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! Every option that GCT's program has.
+//! The options of GCT's program, all of them.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::options::Guc;
 use crate::settings::data_credential;
 use crate::units::parse_size;
 
-/// What an option does; the value is empty where it takes none.
+/// Applies an option; the value is empty if the option takes none.
 pub(super) type Set = fn(&mut Guc, OsString) -> Result<(), String>;
 
 #[derive(Clone, Copy)]
 pub(super) enum Action {
     Set(Set),
-    /// Taken without effect: it asks for what is so anyway.
+    /// Accepted without effect, because it requests the default behaviour.
     Ignored,
-    /// Refused, since silence would change what is copied, where, or how safely.
+    /// Refused: ignoring it would change what is copied, where to, or how safely.
     NotPossible,
 }
 
 pub(super) struct Opt {
-    /// Without the dash.
+    /// The names without the dash.
     pub(super) names: &'static [&'static str],
     pub(super) argument: Option<&'static str>,
     /// Empty: hidden, as in GCT.
@@ -202,7 +202,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     }),
 ];
 
-/// What there is, and so nothing to set: data connections are of TCP, and GSI comes and goes with their authentication.
+/// Drivers that GCT can set and that are always in use here: data connections use TCP, and GSI
+/// depends on their authentication.
 fn net_stack(_: &mut Guc, value: OsString) -> Result<(), String> {
     let stack = text(value)?;
     match stack.split(',').find(|driver| !matches!(*driver, "tcp" | "gsi" | "default")) {

@@ -1,4 +1,4 @@
-//! The line of progress: what is known, in as many columns as there are.
+//! The progress line: fits the available information into the available columns.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::units;
 /// Cells of the bar.
 const SHORTEST: usize = 8;
 const LONGEST: usize = 40;
-/// Columns of a file's name: what is asked for first, and where there is room.
+/// Minimum columns of a file's name, and columns that it gets if there is room.
 const NAME: usize = 12;
 const LONG_NAME: usize = 32;
 const TURNING: [char; 4] = ['|', '/', '-', '\\'];
@@ -35,7 +35,7 @@ pub(crate) fn status(meter: &Meter, now: Instant) -> String {
     texts.join(", ")
 }
 
-/// The most important first.
+/// The most important part first.
 fn texts(meter: &Meter, now: Instant) -> Vec<String> {
     let found = || {
         let more = if meter.plan_complete { "" } else { " so far" };
@@ -79,7 +79,7 @@ fn texts(meter: &Meter, now: Instant) -> Vec<String> {
     texts
 }
 
-/// `1.20/4.00 GiB`, or both with their units where those differ.
+/// `1.20/4.00 GiB`, or both with their units if those differ.
 fn amount(meter: &Meter) -> String {
     let (done, all) = (units::size(meter.bytes), units::size(meter.planned_bytes));
     let more = if meter.plan_complete { "" } else { "+" };
@@ -89,7 +89,8 @@ fn amount(meter: &Meter) -> String {
     }
 }
 
-/// Name, bar and texts. Texts from the end are left out where there is no room, then the bar, then the name.
+/// Name, bar and texts. If there is not enough room, texts are dropped from the end, then the bar,
+/// then the name.
 fn fit(
     before: &str,
     mut texts: Vec<String>,
@@ -104,7 +105,7 @@ fn fit(
     let width =
         |texts: &[String]| texts.iter().map(|text| text.width() + GAP).sum::<usize>().saturating_sub(GAP);
     let room = |texts: &[String]| columns.saturating_sub(before.width() + width(texts));
-    // Share, amount, rate and time are worth more than a bar, others are not.
+    // Share, amount, rate and time take precedence over the bar; other texts do not.
     while texts.len() > 4 && room(&texts) < short_name + bar || texts.len() > 1 && room(&texts) < short_name {
         texts.pop();
     }
@@ -131,7 +132,8 @@ fn cells(share: f64, all: usize, colour: bool) -> String {
     if colour { format!("\x1b[36m{done}\x1b[2m{left}\x1b[0m") } else { done + &left }
 }
 
-/// At most so many columns: the middle is left out, since names differ at their ends.
+/// Shortens the text to this many columns. The middle is dropped, because names differ at their
+/// ends.
 fn shortened(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -195,7 +197,7 @@ mod tests {
         assert_eq!(line(&meter), "| listing");
         meter.planned(3, 5 << 20, false);
         assert_eq!(line(&meter), "| listing  3 files, 5.00 MiB so far");
-        // Of a pipe nobody knows the size.
+        // The size of a pipe is unknown.
         meter.planned(1, 0, true);
         meter.started(0, "-", None, 0);
         meter.progress(at(4000), 8 << 20, 0, 1, 2);

@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::harmless;
 use crate::{units, utc};
 
-/// What `--json` says of an entry. Fields that the server did not tell are left out.
+/// The `--json` form of an entry. Fields that the server did not report are omitted.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryLine {
-    /// Bytes that are no UTF-8 are replaced.
+    /// Bytes that are not UTF-8 are replaced.
     name: String,
     location: String,
     #[serde(rename = "type")]
@@ -75,7 +75,7 @@ fn kind_letter(kind: Kind) -> char {
     }
 }
 
-/// `-rw-r--r--`; question marks where the permissions are not known.
+/// `-rw-r--r--`; question marks if the permissions are unknown.
 pub(crate) fn mode_text(kind: Kind, mode: Option<u32>) -> String {
     let Some(mode) = mode else { return format!("{}?????????", kind_letter(kind)) };
     let mut text = String::from(kind_letter(kind));
@@ -99,12 +99,12 @@ pub(crate) fn shown_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     if terminal { Cow::Owned(harmless(&name.to_str_lossy()).into_bytes()) } else { Cow::Borrowed(name) }
 }
 
-/// As [`shown_name`], of what a server says in text.
+/// The same as [`shown_name`] for text from a server.
 pub(crate) fn shown_text(text: &str, terminal: bool) -> Cow<'_, str> {
     if terminal { Cow::Owned(harmless(text)) } else { Cow::Borrowed(text) }
 }
 
-/// A line as `ls -l` has it; the time is UTC.
+/// A line as in `ls -l`; the time is UTC.
 pub(crate) fn long_line(out: &mut impl Write, entry: &Entry, human: bool, terminal: bool) -> io::Result<()> {
     let size = match entry.size {
         Some(size) if human => units::size(size),

@@ -1,4 +1,4 @@
-//! Progress and lines for people, on standard error and in a log.
+//! Progress and messages for users, on standard error and in a log.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::{units, utc};
 
-/// Draws the line of progress and prints what happens.
+/// Draws the progress line and prints events.
 pub struct Human {
     loudness: Loudness,
-    /// Nothing is said but to the log.
+    /// If set, messages go only to the log.
     mute: bool,
     meter: Arc<Mutex<Meter>>,
-    /// The line of progress, and lines of status.
+    /// The progress line, and status lines.
     tickers: Mutex<Vec<Ticker>>,
     log: Option<Arc<File>>,
-    /// After it, files that were not done are no news.
+    /// Set after an interruption; files that were not copied are then not reported.
     cancel: Cancel,
-    /// Why a line of the result is lost.
+    /// The first error of writing a result line.
     lost: OnceLock<io::Error>,
 }
 
@@ -38,14 +38,14 @@ impl Human {
         let human = Self::plain(loudness, cancel);
         if progress_wanted(loudness) {
             let (meter, colour) = (Arc::clone(&human.meter), colour_wanted(true));
-            // The text is made when it is drawn, so that rates sink while nothing comes.
+            // The text is made at drawing time, so that rates fall while no data arrives.
             let line = move |columns| bar::line(&meter.lock(), Instant::now(), columns, colour);
             human.tickers.lock().push(Ticker::drawing(line));
         }
         human
     }
 
-    /// Without a line of progress, whatever standard error is.
+    /// Without a progress line, whatever standard error is.
     pub(crate) fn plain(loudness: Loudness, cancel: &Cancel) -> Self {
         Self {
             loudness,
@@ -58,12 +58,13 @@ impl Human {
         }
     }
 
-    /// Where a program reads the events: only the log hears of them.
+    /// For a program that reads the events: only the log gets messages.
     pub(crate) fn mute(cancel: &Cancel) -> Self {
         Self { mute: true, ..Self::plain(Loudness::Normal, cancel) }
     }
 
-    /// Says so often how far it is, where nobody sees the line of progress, and writes all that is said to `log`, too.
+    /// Prints a status line at this interval if no progress line is shown, and also writes all
+    /// messages to `log`.
     ///
     /// # Errors
     /// The log cannot be opened.
@@ -84,18 +85,19 @@ impl Human {
         Ok(self)
     }
 
-    /// Takes the line of progress away; nothing is told of the status any more.
+    /// Removes the progress line and stops status lines.
     pub fn finish(&self) {
         let tickers = std::mem::take(&mut *self.tickers.lock());
         drop(tickers);
     }
 
-    /// Why lines of the result were lost, unless whoever read them has gone.
+    /// Returns the error by which result lines were lost. A reader that closed the pipe is not an
+    /// error.
     pub(crate) fn lost(&self) -> Option<&io::Error> {
         self.lost.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 
-    /// A line on standard error, and in the log.
+    /// Writes a line to standard error and to the log.
     pub(crate) fn line(&self, text: impl fmt::Display) {
         let text = text.to_string();
         write_log(self.log.as_deref(), &text);
@@ -104,21 +106,21 @@ impl Human {
         }
     }
 
-    /// In the log alone: it is said elsewhere.
+    /// Writes to the log only, because the message is printed elsewhere.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         write_log(self.log.as_deref(), &text.to_string());
     }
 
-    /// The last words of a copy.
+    /// Prints the summary of a copy.
     pub(crate) fn summary(&self, summary: &Summary, dry_run: bool) {
-        // What scrolled away, or stands in a file, is told once more.
+        // Failures that scrolled away, or stand in a file, are repeated.
         let again = self.log.is_some() || status_wanted(self.loudness);
         for line in summary_lines(summary, dry_run, again) {
             self.line(line);
         }
     }
 
-    /// A line that is the result of the command.
+    /// Prints a line of the command's result.
     pub(crate) fn result(&self, text: impl fmt::Display) {
         if self.mute {
             return;
@@ -133,7 +135,7 @@ impl Human {
     }
 }
 
-/// With the time, in UTC. A log that cannot be written is no reason to stop.
+/// Adds the time, in UTC. A failure to write the log does not stop the copy.
 fn write_log(log: Option<&File>, text: &str) {
     let Some(mut log) = log else { return };
     let time = utc::show(utc::now());

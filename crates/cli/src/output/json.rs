@@ -14,7 +14,7 @@ struct Line<'a, T> {
     content: &'a T,
 }
 
-/// `content` (a struct or an event) with the schema, on one line.
+/// Writes `content` (a struct or an event) with the schema version, on one line.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -24,8 +24,8 @@ pub fn json_line<T: Serialize>(out: &mut impl Write, content: &T) -> io::Result<
     out.write_all(line.as_bytes())
 }
 
-/// The same value: what would do something to a terminal, or change the direction of its text, is written as `\u` escapes.
-/// JSON has no such characters outside of strings.
+/// Returns the same value in which characters that control a terminal, or change the direction of
+/// text, are written as `\u` escapes. JSON has no such characters outside of strings.
 fn escaped(json: String) -> String {
     if !json.contains(is_harmful) {
         return json;
@@ -42,14 +42,14 @@ fn escaped(json: String) -> String {
     text
 }
 
-/// Writes every event. The copy is wanted also where they cannot be written.
+/// Writes each event. A failure to write does not stop the copy.
 #[derive(Default)]
 pub(crate) struct Json {
     lost: OnceLock<io::Error>,
 }
 
 impl Json {
-    /// Why events were lost, unless whoever read them has gone.
+    /// Returns the error by which events were lost. A reader that closed the pipe is not an error.
     pub(crate) fn lost(&self) -> Option<&io::Error> {
         self.lost.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,4 @@
-//! What progress events say about rates and the time that is left.
+//! Rates and remaining time, computed from progress events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,15 +7,17 @@ use ropewalk_client::FileId;
 
 use super::harmless;
 
-/// "Now" is the mean of this long.
+/// The current rate is the mean over this time.
 const NOW: Duration = Duration::from_secs(3);
-/// The time left is estimated from what happened in this long: long enough to be steady, short enough to follow changes.
+/// The remaining time is estimated from this period: long enough to be steady, short enough to
+/// follow changes.
 const RECENT: Duration = Duration::from_secs(30);
-/// No estimate before.
+/// Earlier than this there is no estimate.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// So many files within the recent past say how long a file takes beside its bytes.
+/// At least this many recent files are needed to estimate the time that a file costs beside its
+/// bytes.
 const ENOUGH_FILES: f64 = 10.0;
-/// Distance of samples.
+/// Interval of samples.
 const STEP: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug)]
@@ -25,25 +27,25 @@ struct Sample {
     files: u64,
 }
 
-/// How far a copy has got.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase<'a> {
     Beginning,
-    /// To this server; no file has begun.
+    /// Connecting to this server; no file has started.
     Connecting(&'a str),
     Listing,
     Moving,
 }
 
-/// Collects progress; all times are given by the caller.
+/// Collects progress. The caller passes all times.
 #[derive(Debug)]
 pub(crate) struct Meter {
     began: Instant,
     samples: VecDeque<Sample>,
     pub(crate) bytes: u64,
-    /// Of `bytes`, what an earlier run had moved.
+    /// Of `bytes`, those that an earlier run had moved.
     resumed: u64,
-    /// Highest rate in bytes a second that was seen over `NOW`.
+    /// Highest rate in bytes per second over `NOW`.
     peak: f64,
     pub(crate) files_done: u64,
     pub(crate) streams: u32,
@@ -51,15 +53,15 @@ pub(crate) struct Meter {
     pub(crate) planned_bytes: u64,
     pub(crate) planned_files: u64,
     pub(crate) plan_complete: bool,
-    /// Servers that sessions are begun with, the last one at the end.
+    /// Servers to which sessions are being opened, the most recent last.
     connecting: Vec<String>,
-    /// There is a session, or none is wanted.
+    /// A session is open, or none is needed.
     begun: bool,
-    /// A file has begun.
+    /// A file has started.
     moving: bool,
-    /// Names of files that have begun and not ended, by their numbers.
+    /// Names of files in flight, by number.
     active: BTreeMap<FileId, String>,
-    /// Of a file nobody knows the size.
+    /// The size of a file is unknown.
     endless: bool,
 }
 
@@ -85,12 +87,12 @@ impl Meter {
         }
     }
 
-    /// A session with `peer` is begun.
+    /// A session with `peer` is being opened.
     pub(crate) fn connecting(&mut self, peer: &str) {
         self.connecting.push(harmless(peer));
     }
 
-    /// It has come about, or failed.
+    /// The session was opened, or failed.
     pub(crate) fn connected(&mut self, peer: &str) {
         self.begun = true;
         let peer = harmless(peer);
@@ -108,27 +110,28 @@ impl Meter {
         }
     }
 
-    /// A file begins, of which `resumed` bytes are there: they count as done, not as speed.
+    /// A file starts, of which `resumed` bytes are present: they count as done, but not as speed.
     pub(crate) fn started(&mut self, id: FileId, source: &str, size: Option<u64>, resumed: u64) {
         self.moving = true;
         self.endless |= size.is_none();
-        // Its last part, but for what has none.
+        // The last component, except for a name without any.
         let name = source.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty());
         self.active.insert(id, harmless(name.unwrap_or(source)));
         self.resumed(resumed);
     }
 
-    /// A file is done, or a try of it failed.
+    /// A file is done, or an attempt failed.
     pub(crate) fn ended(&mut self, id: FileId) {
         self.active.remove(&id);
     }
 
-    /// Of the first file that is under way: the others will go by. Empty where there is none.
+    /// The name of the first file in flight, because the others change too fast. Empty if there is
+    /// none.
     pub(crate) fn name(&self) -> &str {
         self.active.values().next().map_or("", String::as_str)
     }
 
-    /// Share of the bytes that are there, 0 to 1; `None` where nobody knows how many there will be.
+    /// The share of bytes moved, 0 to 1; `None` if the total is unknown.
     pub(crate) fn share(&self) -> Option<f64> {
         let known = self.moving && !self.endless && self.planned_bytes > 0;
         known.then(|| (self.bytes as f64 / self.planned_bytes as f64).min(1.0))
@@ -172,26 +175,27 @@ impl Meter {
         self.bytes.saturating_sub(self.resumed)
     }
 
-    /// Bytes a second since the beginning.
+    /// Bytes per second since the start.
     pub(crate) fn average(&self, now: Instant) -> f64 {
         per_second(self.moved(), now.duration_since(self.began))
     }
 
-    /// Bytes a second of the last seconds; it sinks when no progress is told.
+    /// Bytes per second over the last seconds; it falls while no progress is reported.
     pub(crate) fn now(&self, now: Instant) -> f64 {
         self.since(now, NOW).0
     }
 
-    /// Seconds that are left, judging by the recent past; `None` where that cannot be known.
+    /// Estimates the remaining seconds from the recent past; `None` if that is not possible.
     ///
-    /// With small files it is not bytes that take time. So a file is taken to cost what its bytes need at the best
-    /// rate that was seen, and a share for itself, which the recent files tell when there were enough of them.
+    /// Small files take time for other reasons than their bytes. So the cost of a file is the time
+    /// that its bytes need at the highest rate seen, and a fixed share, which is derived from the
+    /// recent files if there were enough of them.
     pub(crate) fn left(&self, now: Instant) -> Option<f64> {
         if now.duration_since(self.began) < WARM_UP {
             return None;
         }
         let bytes_left = self.planned_bytes.saturating_sub(self.bytes) as f64;
-        // Files that are under way show in the bytes.
+        // The bytes of files in flight are included.
         let waiting =
             self.planned_files.saturating_sub(self.files_done + u64::from(self.files_active)) as f64;
         let (bytes_rate, files_rate) = self.since(now, RECENT);
@@ -208,7 +212,7 @@ impl Meter {
         Some(bytes_left / self.peak + waiting * per_file)
     }
 
-    /// Bytes and files a second within `window` before `now`.
+    /// Bytes and files per second within `window` before `now`.
     fn since(&self, now: Instant, window: Duration) -> (f64, f64) {
         let start = self
             .samples
@@ -278,7 +282,8 @@ mod tests {
     fn small_files_take_time_of_their_own() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
-        // A large file is through in 5 seconds; then ten tiny ones came a second, and hundreds wait.
+        // A large file takes 5 seconds; then ten tiny files follow each second, and hundreds
+        // remain.
         meter.planned(1001, 50_001_000, true);
         meter.progress(at(start, 2.5), 25_000_000, 0, 1, 1);
         meter.progress(at(start, 5.0), 50_000_000, 1, 1, 1);

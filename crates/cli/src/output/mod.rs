@@ -1,4 +1,4 @@
-//! How a copy is told: a progress bar and lines for people, JSON lines for programs.
+//! The output of a copy: a progress bar and messages for users, JSON lines for programs.
 
 mod bar;
 mod entry;
@@ -20,45 +20,45 @@ pub use json::json_line;
 pub(crate) use phrase::{about, plain};
 use summary::lines as summary_lines;
 
-/// So many characters of a line are shown.
+/// Longest line that is shown, in characters.
 const LONGEST_LINE: usize = 2000;
 
-/// How much is said.
+/// The amount of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loudness {
     /// Errors only.
     Quiet,
     #[default]
     Normal,
-    /// Every file.
+    /// Each file.
     Verbose,
 }
 
-/// Whether progress is drawn: only where someone sees it.
+/// Whether progress is drawn: only on a terminal.
 pub fn progress_wanted(loudness: Loudness) -> bool {
     loudness != Loudness::Quiet
         && io::stderr().is_terminal()
         && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// Whether lines of status are said: where nobody sees progress.
+/// Whether status lines are printed: only if no progress is shown.
 fn status_wanted(loudness: Loudness) -> bool {
     loudness != Loudness::Quiet && !progress_wanted(loudness)
 }
 
-/// Colours only on a terminal, and not against <https://no-color.org>.
+/// Colours only on a terminal, and as <https://no-color.org> asks.
 pub fn colour_wanted(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A line for people on standard error, or several. A closed standard error is no reason to stop. What servers said may be part of
-/// it: control characters are not sent to the terminal.
+/// Prints one or several lines for users on standard error. A closed standard error does not stop
+/// the copy. The text may come from a server, so control characters are not sent to the terminal.
 pub fn say(message: impl std::fmt::Display) {
     let text = bounded(&harmless_but(&message.to_string(), &['\n', '\t']));
     let _ = screen::aside(|| writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// The beginning of each line: a server may say any amount in one.
+/// The beginning of each line: a server may send lines of any length.
 fn bounded(text: &str) -> String {
     let lines = text.split('\n').map(|line| match line.char_indices().nth(LONGEST_LINE) {
         Some((end, _)) => format!("{}... ({} bytes more)", &line[..end], line.len() - end),
@@ -67,13 +67,13 @@ fn bounded(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A line on standard output, which may be the terminal, too.
+/// Prints a line on standard output, which may also be the terminal.
 fn print_aside(text: &impl std::fmt::Display) -> io::Result<()> {
     screen::aside(|| writeln!(io::stdout().lock(), "{text}"))
 }
 
-/// Names as they are shown on a terminal: control characters could do anything there, and those that change the direction of text
-/// would show another name.
+/// Makes a name safe for a terminal: replaces control characters, and those that change the
+/// direction of text and so show another name.
 pub fn harmless(text: &str) -> String {
     harmless_but(text, &[])
 }

@@ -1,8 +1,9 @@
-//! Errors as people read them: what they are about once, and nothing of the language that this is written in.
+//! Error messages for users: names the object once, and removes terms of the Rust library.
 
 use super::harmless;
 
-/// What happened to `name`, a path or a URL. Errors may name it again, as a server or the system calls it.
+/// The error that happened to `name`, a path or a URL. The error text may name it again, as a
+/// server or the system does.
 pub(crate) fn about(name: &str, error: &str) -> String {
     let (name, error) = (harmless(name), plain(&harmless(error)));
     if name.is_empty() {
@@ -13,7 +14,8 @@ pub(crate) fn about(name: &str, error: &str) -> String {
 
 fn without(name: &str, error: &str) -> String {
     let Some((scheme, rest)) = name.split_once("://") else {
-        // The whole path, of which the name may be the end; the system may have been asked for it.
+        // The text has the whole path, of which the name may be the end: the system got the whole
+        // path.
         let end = |text: &str| text == name || text.ends_with(&format!("/{}", name.trim_end_matches('/')));
         return match error.split_once(": ") {
             Some((first, rest)) if end(first.trim_end_matches('/')) => without(name, rest),
@@ -33,7 +35,7 @@ fn without(name: &str, error: &str) -> String {
         "" | "/" => error.to_owned(),
         path => error.replacen(&format!(" {path} with: "), " with: ", 1),
     };
-    // The server, with its port where the URL leaves that out.
+    // The server, with its port if the URL omits it.
     let peer = error.strip_prefix(&format!("{scheme}://")).unwrap_or(&error);
     let Some(rest) = peer.strip_prefix(authority) else { return error };
     let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -46,7 +48,7 @@ fn without(name: &str, error: &str) -> String {
     }
 }
 
-/// Without the number that the standard library adds to what the system says.
+/// Removes the number that the standard library appends to the system's text.
 pub(crate) fn plain(text: &str) -> String {
     const MARK: &str = " (os error ";
     let mut plain = String::with_capacity(text.len());
@@ -88,7 +90,7 @@ mod tests {
                 "gsiftp://h/: the server refused the log-in: 530 No",
             ),
             ("gsiftp://h/x", "h:2811: there is no credential", "gsiftp://h/x: there is no credential"),
-            // Of the other server of a copy.
+            // From the other server of a copy.
             ("ftp://a/x", "b:21 answered STOR with: 550 No", "ftp://a/x: b:21 answered STOR with: 550 No"),
             ("ftp://h/x", "h.example:21 answered X with: 5", "ftp://h/x: h.example:21 answered X with: 5"),
             ("", "cannot connect", "cannot connect"),

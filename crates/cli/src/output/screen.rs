@@ -1,8 +1,9 @@
-//! The terminal, which the threads of this program share: the line of progress at its bottom, lines that are said, and questions.
+//! The terminal, shared by the threads of this program: the progress line at its bottom, messages,
+//! and questions.
 //!
-//! Everything that is written to standard error goes through here, so that the line of progress is taken away first, and is not
-//! drawn while a question is open: whoever answers sees the question alone. One lock orders all of it; nothing waits while it is held
-//! but for the terminal.
+//! Everything that is written to standard error passes through here, so that the progress line is
+//! removed first, and is not drawn while a question is open. One lock orders all output; only
+//! writes to the terminal block while it is held.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -12,19 +13,19 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::termios::tcgetwinsize;
 
-/// The line of progress is drawn anew so often.
+/// Interval at which the progress line is redrawn.
 const REDRAW: Duration = Duration::from_millis(250);
-/// Columns of a terminal that does not tell.
+/// Columns of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
 static SCREEN: Mutex<Screen> = Mutex::new(Screen { shown: false, held: 0 });
-/// One question at a time.
+/// Held during a question, so that only one is open.
 static QUESTION: Mutex<()> = Mutex::new(());
 
 struct Screen {
-    /// The line of progress is there.
+    /// Whether the progress line is on the screen.
     shown: bool,
-    /// So many ask at the terminal, or may.
+    /// Number of open or possible questions.
     held: usize,
 }
 
@@ -48,14 +49,14 @@ impl Screen {
     }
 }
 
-/// Writes with the line of progress out of the way.
+/// Writes with the progress line removed.
 pub(crate) fn aside<T>(write: impl FnOnce() -> T) -> T {
     let mut screen = SCREEN.lock();
     screen.clear();
     write()
 }
 
-/// Nothing is drawn while there is one.
+/// While one exists, no progress line is drawn.
 pub(crate) struct Hold(());
 
 /// For another program that may ask at the terminal.
@@ -70,20 +71,20 @@ impl Drop for Hold {
     }
 }
 
-/// A question of our own. Others wait until it is answered.
+/// A question of our own. Other questions wait until it is answered.
 pub(crate) struct Question {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     _hold: Hold,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Every question goes through here.
+/// Opens a question; every question is opened here.
 pub(crate) fn question() -> Question {
     let alone = QUESTION.lock();
     Question { _hold: hold(), _alone: alone }
 }
 
-/// Standard error for what is logged.
+/// Standard error for log messages.
 pub(crate) struct Log;
 
 impl Write for Log {
@@ -96,14 +97,15 @@ impl Write for Log {
     }
 }
 
-/// Something that is done again and again until this is dropped, which takes the line of progress away.
+/// Repeats an action until it is dropped, which also removes the progress line.
 pub(crate) struct Ticker {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    /// Draws what `line` makes for so many columns. Without a thread nothing is drawn.
+    /// Draws the text that `line` returns for a number of columns. If no thread can be started,
+    /// nothing is drawn.
     pub(crate) fn drawing(line: impl Fn(usize) -> String + Send + 'static) -> Self {
         Self::every(REDRAW, move || {
             let line = line(columns());
@@ -111,7 +113,7 @@ impl Ticker {
         })
     }
 
-    /// Calls `act` so often, not at once.
+    /// Calls `act` after each period, for the first time after one.
     pub(crate) fn every(time: Duration, act: impl Fn() + Send + 'static) -> Self {
         let (end, ended) = mpsc::channel::<()>();
         let run = move || {
@@ -134,13 +136,13 @@ impl Drop for Ticker {
     }
 }
 
-/// One column is left free: some terminals begin a new line after the last.
+/// The usable width. One column stays free, because some terminals wrap after the last one.
 fn columns() -> usize {
     let told = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
     if told == 0 { COLUMNS - 1 } else { told - 1 }
 }
 
-/// What keeps the line of progress away while ssh may ask.
+/// Hides the progress line while ssh may ask.
 pub(crate) fn terminal() -> ropewalk_client::Terminal {
     ropewalk_client::Terminal::new(hold)
 }

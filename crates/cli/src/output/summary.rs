@@ -1,10 +1,10 @@
-//! The last words of a copy.
+//! The summary of a copy.
 
 use ropewalk_client::{SlowestPart, Summary, TunedPath};
 
 use crate::units;
 
-/// `again`: with the failures, which were told among much else.
+/// `again`: repeats the failures, which were reported among other messages.
 pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if dry_run {
@@ -12,7 +12,7 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
         return lines;
     }
     let seconds = summary.seconds;
-    // Nothing at all went through: what failed has been told.
+    // Nothing was copied; the failures are already reported.
     let nothing = summary.files_failed > 0 && summary.files_done == 0 && summary.bytes == 0;
     let rate = if seconds > 0.0 { summary.bytes as f64 / seconds } else { 0.0 };
     let mut first = format!(
@@ -92,7 +92,7 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
         });
     } else if summary.files_failed > 0 {
         lines.push(format!("{} failed", units::count(summary.files_failed, "file")));
-        // A single one stands right above.
+        // A single failure stands directly above.
         let alone = summary.files_failed == 1 && summary.files_done == 0;
         for failure in summary.failures.iter().filter(|_| again && !alone) {
             let name = if failure.source.is_empty() { &failure.destination } else { &failure.source };
@@ -106,7 +106,8 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
     lines
 }
 
-/// Those that moved the data; a run ends with few, and what was decided last may have come too late.
+/// The numbers of streams that moved the data. A run ends with few streams, and the last decision
+/// may have come too late to matter.
 fn streams(tuned: &TunedPath) -> String {
     let TunedPath { streams, usual, most, reason, .. } = tuned;
     let mut text = units::count((*usual).into(), "stream");

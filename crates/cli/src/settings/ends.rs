@@ -1,4 +1,4 @@
-//! Settings of log-ins that differ at the two ends of a copy.
+//! Settings of log-ins that may differ between the two ends of a copy.
 
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::{Group, SETTINGS, Setting, Settings, Shape};
 
-/// What `-h` has; `--help` has all.
+/// The flags that `-h` shows; `--help` shows all.
 const USUAL: [&str; 16] = [
     "accept-new",
     "bandwidth",
@@ -28,11 +28,11 @@ const USUAL: [&str; 16] = [
     "user",
 ];
 
-/// Flags that were given, in the order of the table.
+/// The flags on the command line, in the order of the table.
 #[derive(Clone, Debug, Default)]
 pub struct Flags(pub Vec<(&'static str, String)>);
 
-/// Flags of every command that may talk to a server.
+/// Flags of each command that may connect to a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionFlags(pub(crate) Flags);
 
@@ -41,7 +41,8 @@ pub(crate) struct ConnectionFlags(pub(crate) Flags);
 pub struct CopyFlags(pub Flags);
 
 impl Setting {
-    /// The flag, and for what is on or off the hidden opposite, which only matters against a configuration file.
+    /// The flag, and for a switch its hidden opposite, which only matters against a configuration
+    /// file.
     fn flags(&'static self) -> Vec<Arg> {
         let heading = match self.group {
             Group::Connection => "Connection",
@@ -95,14 +96,14 @@ impl Setting {
     }
 }
 
-/// Checks a value with the setting's own function, so that a mistake is told with the flag's name.
+/// Checks a value with the setting's own function, so that the error names the flag.
 #[derive(Clone)]
 struct Checked(&'static Setting);
 
 impl TypedValueParser for Checked {
     type Value = String;
 
-    /// Where the name of the value lists them, as `auto|stream|extended`.
+    /// The values that the value name lists, as in `auto|stream|extended`.
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let Shape::Value(name) = self.0.shape else { return None };
         let all = name.contains('|') && !name.contains(|c: char| c.is_ascii_uppercase());
@@ -113,7 +114,7 @@ impl TypedValueParser for Checked {
         let problem = match value.to_str() {
             Some(text) => match self.0.check(text) {
                 Ok(()) => return Ok(text.to_owned()),
-                // The value stands before it.
+                // The message already names the value.
                 Err(problem) => match problem.strip_prefix(&format!("{text:?}: ")) {
                     Some(rest) => rest.to_owned(),
                     None => problem,
@@ -124,7 +125,7 @@ impl TypedValueParser for Checked {
         let mut error = clap::Error::new(ErrorKind::ValueValidation).with_cmd(command);
         let name = arg.map_or_else(|| self.0.key.to_owned(), ToString::to_string);
         error.insert(ContextKind::InvalidArg, ContextValue::String(name));
-        // Somebody may have given the token itself.
+        // The user may have passed the token itself.
         let shown = if self.0.key == "token" { "***".into() } else { value.to_string_lossy().into_owned() };
         error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![problem.into()]));

@@ -1,4 +1,4 @@
-//! Where settings come from: files, the environment, flags.
+//! The sources of settings: files, the environment, flags.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,7 +16,7 @@ use crate::sites::Used;
 
 pub(crate) const SYSTEM_FILE: &str = "/etc/ropewalk/config.toml";
 
-/// Where a value was set.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -38,11 +38,11 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The values that were set anywhere, each from its strongest source.
+/// The values that were set, each from its strongest source.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     values: BTreeMap<&'static str, Value>,
-    /// How many sources were read.
+    /// Number of sources read.
     sources: usize,
 }
 
@@ -50,21 +50,22 @@ pub struct Layers {
 struct Value {
     text: String,
     origin: Origin,
-    /// Number of its source: later ones are stronger.
+    /// Number of its source: later ones override earlier ones.
     source: usize,
 }
 
-/// They exclude each other: a polite transfer takes no share from others.
+/// The two settings exclude each other: a polite transfer claims no share.
 const POLITE: &str = "polite";
 const SHARE: &str = "share";
 
 impl Layers {
-    /// Reads the files and the environment of this process, then puts `flags` above them.
+    /// Reads the files and the environment of this process, then applies `flags` over them.
     pub(crate) fn load(flags: &Flags) -> anyhow::Result<Self> {
         Self::load_at(flags, &Used::default())
     }
 
-    /// The same of a command that is about these sites: what is set for them is stronger than what files say of all.
+    /// The same for a command that names these sites: the settings of a site override those of the
+    /// files for all servers.
     ///
     /// # Errors
     /// A file, a variable or a site is invalid; the error names it.
@@ -83,7 +84,7 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Of the value that counts.
+    /// The origin of the effective value.
     pub(crate) fn origin(&self, setting: &Setting) -> Origin {
         match self.values.get(setting.key) {
             Some(value) if self.overruled() != Some(setting.key) => value.origin.clone(),
@@ -117,8 +118,8 @@ impl Layers {
         Ok(settings)
     }
 
-    /// Of `polite` and `share`, where both are asked for, that of the weaker source. From one source, as `config show` prints
-    /// both, to be polite is what counts.
+    /// If both `polite` and `share` are set, the key of the weaker source. Within one source, for
+    /// example the output of `config show`, `polite` is effective.
     fn overruled(&self) -> Option<&'static str> {
         let (polite, share) = (self.values.get(POLITE)?, self.values.get(SHARE)?);
         let mut asked = Settings::default();
@@ -181,12 +182,12 @@ impl Layers {
             let value = value
                 .into_string()
                 .map_err(|_| usage(format!("environment variable {name} is not valid UTF-8")))?;
-            // An empty variable is one that a script could not unset.
+            // An empty variable counts as unset, because some scripts cannot unset one.
             if !value.is_empty() {
                 self.set(setting.key, value, Origin::Variable(name));
             }
         }
-        // GCT's programs have this one.
+        // A variable of GCT's programs.
         const RANGE: &str = "GLOBUS_TCP_PORT_RANGE";
         let range =
             variable(RANGE).and_then(|range| range.into_string().ok()).filter(|range| !range.is_empty());
@@ -200,7 +201,7 @@ impl Layers {
     }
 }
 
-/// A value of a configuration file as the text that a flag would have.
+/// Converts a value of a configuration file to the text that a flag would have.
 pub(crate) fn text_of(value: &toml::Value) -> Result<String, String> {
     match value {
         toml::Value::String(text) => Ok(text.clone()),
@@ -215,7 +216,7 @@ pub(crate) fn text_of(value: &toml::Value) -> Result<String, String> {
 
 /// `$XDG_CONFIG_HOME/ropewalk/config.toml`, or the same beneath `~/.config`.
 pub(crate) fn user_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The XDG specification has relative paths ignored.
+    // The XDG specification says that relative paths are ignored.
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
     Some(base.join("ropewalk/config.toml"))
@@ -276,7 +277,7 @@ mod tests {
             layers.add_flags(&Flags(flag.map(|(key, value)| (key, value.into())).into_iter().collect()));
             let settings = layers.settings().unwrap();
             assert_eq!(settings.options.fairness, expected, "{system} {user} {variable:?} {flag:?}");
-            // What is shown is a file that says the same.
+            // The output of `config show` is a file with the same meaning.
             let mut shown = String::new();
             for key in [POLITE, SHARE] {
                 let setting = Setting::find(key).unwrap();
@@ -285,14 +286,14 @@ mod tests {
             let mut again = Layers::default();
             again.add_toml(Path::new("/u.toml"), &shown).unwrap();
             assert_eq!(again.settings().unwrap().options.fairness, expected, "{shown}");
-            // The other one is as if it had not been said.
+            // The other setting is treated as unset.
             if let Some(strongest) = strongest {
                 let (counts, other) = if expected == share { (SHARE, POLITE) } else { (POLITE, SHARE) };
                 let origin = |key| layers.origin(Setting::find(key).unwrap()).to_string();
                 assert_eq!((origin(counts).as_str(), origin(other).as_str()), (strongest, "default"));
             }
         }
-        // What does not count still has to be right.
+        // An overridden value must still be valid.
         let mut layers = Layers::default();
         layers.add_environment(|name| (name == "ROPEWALK_SHARE").then(|| "much".into())).unwrap();
         layers.add_flags(&Flags(vec![("polite", "true".into())]));

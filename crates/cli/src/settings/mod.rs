@@ -1,4 +1,5 @@
-//! What `cp` and the other client commands can be told: one table gives flags, environment variables and configuration keys.
+//! The settings of `cp` and the other client commands: one table defines flags, environment
+//! variables and configuration keys.
 //!
 //! Flag > `ROPEWALK_*` > the user's file > the system's file > default.
 
@@ -32,9 +33,9 @@ pub struct Settings {
     pub password_files: PasswordFiles,
     /// Payload in the socket buffers of all connections together, bytes.
     pub(crate) socket_memory: Option<u64>,
-    /// Between lines of status, where nobody sees the line of progress; zero: there are none.
+    /// Interval of status lines if no progress line is shown; zero: no status lines.
     pub(crate) status_interval: Duration,
-    /// What is said is written there, too.
+    /// A file that also gets all messages.
     pub(crate) log_file: Option<PathBuf>,
 }
 
@@ -50,13 +51,14 @@ impl Default for Settings {
     }
 }
 
-/// First line of each: the password for the server whose URL has none.
+/// Files whose first line is the password for the server whose URL has none.
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFiles {
     pub(crate) common: Option<PathBuf>,
     pub(crate) source: Option<PathBuf>,
     pub(crate) destination: Option<PathBuf>,
-    /// One of them stands in the command: it is meant for somebody there.
+    /// Whether one of them is given on the command line, and so is meant for a server of this
+    /// command.
     pub(crate) in_command: bool,
 }
 
@@ -68,24 +70,24 @@ impl PasswordFiles {
     }
 }
 
-/// Which commands have the flag.
+/// The commands that have the flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Every command that may talk to a server.
+    /// Each command that may connect to a server.
     Connection,
-    /// The same: who logs in, and who is believed.
+    /// Each command that may connect to a server: authentication and trust.
     Security,
     /// `cp` only.
     Copy,
-    /// `cp` only: who logs in at one of two ends.
+    /// `cp` only: authentication at one of two ends.
     Ends,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// `--key VALUE`; what the value is called in help.
+    /// `--key VALUE`; the name of the value in help.
     Value(&'static str),
-    /// `--key` or `--key=VALUE`: what it is called, and what the bare flag means.
+    /// `--key` or `--key=VALUE`: the name of the value, and the meaning of the bare flag.
     Optional(&'static str, &'static str),
     /// `--key`; against a configuration file also `--no-key`.
     Switch,
@@ -101,9 +103,9 @@ pub struct Setting {
     pub(crate) shape: Shape,
     pub(crate) group: Group,
     pub(crate) help: &'static str,
-    /// Sets it from text; the error says what was expected.
+    /// Sets the value from text; the error says what is expected.
     pub apply: fn(&mut Settings, &str) -> Result<(), String>,
-    /// As text that `apply` takes.
+    /// The value as text that `apply` accepts.
     pub(crate) show: fn(&Settings) -> String,
 }
 
@@ -113,7 +115,7 @@ impl Setting {
         format!("ROPEWALK_{}", self.key.to_ascii_uppercase().replace('-', "_"))
     }
 
-    /// It is for one of the two ends of a copy.
+    /// Whether the setting is for one of the two ends of a copy.
     pub(crate) fn is_of_an_end(&self) -> bool {
         self.group == Group::Ends
     }
@@ -122,7 +124,7 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// Whether `value` is one that it takes.
+    /// Checks `value` with the setting's own function.
     pub(crate) fn check(&self, value: &str) -> Result<(), String> {
         (self.apply)(&mut Settings::default(), value)
     }

@@ -9,8 +9,9 @@ use crate::output::say;
 use crate::units::parse_size;
 
 impl Settings {
-    /// While it is held, the socket buffers of this process share what `--socket-memory` grants; the same goes to each that
-    /// asks for more.
+    /// While the returned keeper lives, the socket buffers of this process share the memory that
+    /// `--socket-memory` grants. Connections that need more than an equal share get the same amount
+    /// each.
     ///
     /// # Errors
     /// A thread cannot be created.

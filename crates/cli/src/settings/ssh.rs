@@ -2,7 +2,7 @@
 
 use super::Settings;
 
-/// Words as a shell would have them; none sees them.
+/// Splits the text into words as a shell would; no shell is started.
 pub(super) fn program(settings: &mut Settings, text: &str) -> Result<(), String> {
     let words = shlex::split(text).ok_or_else(|| format!("{text:?}: a quote is not closed"))?;
     settings.options.ssh.program = words.into_iter().map(Into::into).collect();

@@ -1,4 +1,4 @@
-//! The table of settings: one row gives a flag, an environment variable and a configuration key.
+//! The table of settings: one row defines a flag, an environment variable and a configuration key.
 
 use ropewalk_client::Fairness;
 
@@ -42,7 +42,7 @@ macro_rules! duration {
     };
 }
 
-/// A limit: nothing ends within no time.
+/// A time limit: zero is refused, because nothing completes within no time.
 macro_rules! limit {
     ($($field:ident).+) => {
         (|settings: &mut Settings, text: &str| match parse_duration(text)? {

@@ -4,12 +4,13 @@ use ropewalk_client::TokenSource;
 
 use super::Settings;
 
-/// The name of the place, never the token: arguments can be seen by everybody.
+/// The setting names the place of the token, never the token itself: other users can see arguments.
 pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.token = match text {
         "" => TokenSource::None,
         "auto" => TokenSource::Discover,
-        // Both ends of a JSON object in base64, so to speak. It is not repeated.
+        // The beginning of a JSON object in base64: the text is a token. The error does not repeat
+        // it.
         _ if text.starts_with("eyJ") && text.matches('.').count() == 2 => {
             return Err(
                 "that is a token itself, which others can see in a command; put it into a file or into \

@@ -1,4 +1,4 @@
-//! Whom to believe, and how data is protected.
+//! Settings of trust in servers, and of the protection of data.
 
 use ropewalk_client::{DataProtection, NoFingerprint};
 

@@ -1,7 +1,7 @@
 //! Values of settings: how each is read from text, and shown as text that reads as the same value.
 //!
-//! A function named like a setting reads its value into the settings; `show_` and the name prints it.
-//! Errors are texts for users: the given text, and the values that are expected.
+//! A function named like a setting reads its value into the settings; `show_` and the name prints
+//! it. Errors are texts for users: the given text, and the values that are expected.
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
@@ -54,7 +54,7 @@ pub(super) fn show_auto(value: Auto<u32>) -> String {
     }
 }
 
-/// With a unit where that loses nothing.
+/// Printed with a unit if that is exact.
 pub(super) fn show_size(bytes: u64) -> String {
     match bytes {
         0 => "0".into(),
@@ -110,11 +110,11 @@ pub(super) fn share(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// While `polite` counts, what share has if nobody says anything.
+/// The value that applies to `share` while `polite` is in effect.
 pub(super) fn show_share(settings: &Settings) -> String {
     let default = ropewalk_client::Options::default().fairness;
     match [settings.options.fairness, default] {
-        // Without what multiplying leaves behind.
+        // Removes rounding errors of the multiplication.
         [Fairness::Share(share), _] | [_, Fairness::Share(share)] => {
             format!("{}%", (1e8 * share).round() / 1e6)
         }
@@ -335,7 +335,7 @@ pub(super) fn stall(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.stall = if text == "off" {
         None
     } else {
-        // The rate itself may end with "/s", so the time is what follows the last slash.
+        // The rate itself may end with "/s", so the time follows the last slash.
         let (rate, time) = text
             .rsplit_once('/')
             .ok_or_else(|| format!("{text:?}: expected RATE/TIME, for example 10KiB/60s, or off"))?;
@@ -384,7 +384,7 @@ pub(super) fn show_data_ports(settings: &Settings) -> String {
     settings.options.data_ports.map_or_else(|| "any".into(), |(first, last)| format!("{first}-{last}"))
 }
 
-/// `50000-51000`; a comma between the two, as GCT's GLOBUS_TCP_PORT_RANGE has it, does as well.
+/// `50000-51000`; a comma is accepted as well, as in GCT's GLOBUS_TCP_PORT_RANGE.
 pub(crate) fn port_range(text: &str) -> Result<(u16, u16), String> {
     let wrong = || format!("{text:?}: expected FIRST-LAST, for example 50000-51000");
     let (first, last) = text.split_once(['-', ',']).ok_or_else(wrong)?;

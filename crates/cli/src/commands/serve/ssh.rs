@@ -1,4 +1,5 @@
-//! `serve --ssh`: one session on standard input and output; and the script that sshftp:// clients look for.
+//! `serve --ssh`: one session on standard input and output, and the script that sshftp:// clients
+//! start.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -18,7 +19,7 @@ use rustix::net::{AddressFamily, getsockname};
 
 use crate::exit::usage;
 
-/// Where the script goes. The user's own is looked for first.
+/// Where the script is written. Clients look for the user's own script first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Whose {
     /// ~/.globus/sshftp
@@ -27,18 +28,19 @@ pub(crate) enum Whose {
     Host,
 }
 
-/// The last replies have so long to leave.
+/// Maximum time to send the last replies.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 
-/// The control connection.
+/// The control connection on standard input and output.
 pub(super) struct Standard {
     pub(super) control: UnixStream,
-    /// Disconnected when everything has been written.
+    /// Disconnected once everything has been written.
     written: Option<Receiver<()>>,
 }
 
 impl Standard {
-    /// Standard input and output themselves where they are a socket, as sshd makes them; otherwise two threads copy.
+    /// Uses standard input and output directly if they are one socket, as with sshd. Otherwise two
+    /// threads copy.
     pub(super) fn open() -> io::Result<Self> {
         let (input, output) = (io::stdin(), io::stdout());
         let (input, output) = (input.as_fd(), output.as_fd());
@@ -55,7 +57,7 @@ impl Standard {
         Ok(Self { control, written: Some(written) })
     }
 
-    /// What tells when the replies have left.
+    /// The control connection, and the handle that waits until the replies are sent.
     pub(super) fn split(self) -> (UnixStream, Written) {
         (self.control, Written(self.written))
     }
@@ -66,7 +68,7 @@ pub(super) struct Written(Option<Receiver<()>>);
 impl Written {
     pub(super) fn wait(self) {
         if let Some(written) = self.0 {
-            // It only disconnects.
+            // The channel never carries a message; it only disconnects.
             let _ = written.recv_timeout(LAST_REPLIES);
         }
     }
@@ -79,7 +81,7 @@ fn is_one_socket(input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> bool {
         && getsockname(input).is_ok_and(|name| name.address_family() == AddressFamily::UNIX)
 }
 
-/// What comes in ends when the client has gone.
+/// Copies input until the client disconnects.
 fn copy_in(mut input: File, mut control: &UnixStream) {
     let mut buffer = [0; 4096];
     loop {
@@ -101,11 +103,11 @@ fn copy_out(mut control: &UnixStream, mut output: File, _writing: Sender<()>) {
             _ => break,
         }
     }
-    // Where nobody reads replies, no command need be carried out either.
+    // Replies can no longer be delivered, so no further command is executed.
     let _ = control.shutdown(Shutdown::Both);
 }
 
-/// Writes the script; tells where it is.
+/// Writes the script and returns its path.
 pub(super) fn install(whose: Whose, config: Option<&Path>, force: bool) -> anyhow::Result<PathBuf> {
     let path = match whose {
         Whose::Host => PathBuf::from("/etc/grid-security/sshftp"),
@@ -136,7 +138,7 @@ fn script(program: &Path, config: Option<&Path>) -> anyhow::Result<String> {
     ))
 }
 
-/// The file appears whole or not at all.
+/// Writes the script atomically.
 fn write_script(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let directory = path.parent().context("no directory")?;
     let wrong = || format!("cannot write {}", path.display());
