@@ -1,4 +1,5 @@
-//! `ropewalk doctor`: is this host ready for a link, and if not, make it so, and back.
+//! `ropewalk doctor`: checks whether this host is ready for a link, changes its settings, and
+//! restores them.
 
 mod elsewhere;
 mod verify;
@@ -24,49 +25,53 @@ use crate::output::{colour_wanted, harmless, say};
 use crate::settings::CopyFlags;
 use crate::units;
 
-/// Check whether this host is ready for a link: kernel settings, interface, limits. Each check says what was found, what is
-/// wanted, and why. With --apply, kernel settings (net.*) are changed, until the next start of the machine; --restore brings
-/// back what they were.
+/// Check whether this host is ready for a link: kernel settings, interface, limits. Each check
+/// reports the present value, the wanted value, and why. With --apply, kernel settings (net.*) are
+/// changed until the next reboot; --restore brings back the old values.
 ///
-/// With --verify they are kept only if a transfer is faster with them: it is repeated with the old and the new settings in
-/// turn.
+/// With --verify they are kept only if a transfer is faster with them: it is repeated with the old
+/// and the new settings alternately.
 ///
-/// Exit code 1 says that something keeps the host from using the link; with --verify, that nothing was kept.
+/// Exit code 1 means that something keeps the host from using the link; with --verify, that nothing
+/// was kept.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// What the link carries
+    /// Rate of the link
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "restore")]
     rate: Option<u64>,
-    /// Its round trip time [default with --verify: as measured]
+    /// Round trip time of the link [default with --verify: as measured]
     #[arg(long, value_name = "TIME", value_parser = round_trip, required_unless_present_any = ["restore", "verify"])]
     rtt: Option<Duration>,
     /// One JSON object
     #[arg(long)]
     json: bool,
-    /// Show what would be changed, ask, and change it
+    /// Show the changes, ask, and apply them
     #[arg(long)]
     apply: bool,
     /// Do not ask
     #[arg(long, requires = "apply")]
     yes: bool,
-    /// Keep the changes only if this copy is faster with them: it is made once to look for its limit, then --rounds times
-    /// with the old and as often with the new settings, in turn. What takes 10 seconds or more says most
+    /// Keep the changes only if this copy is faster with them: it is made once to find its limit,
+    /// then --rounds times with the old and as often with the new settings, alternately. A copy of
+    /// 10 seconds or more gives the best evidence
     #[arg(long, num_args = 2, value_names = ["SOURCE", "DESTINATION"], requires = "apply")]
     verify: Vec<OsString>,
-    /// With --verify: transfers with each of both
+    /// With --verify: number of transfers with the old and with the new settings
     #[arg(long, value_name = "N", default_value_t = Judgement::RUNS, requires = "verify",
           value_parser = clap::value_parser!(u32).range(i64::from(Judgement::RUNS)..=20))]
     rounds: u32,
-    /// With --verify: write profiles of a transfer before and after to before.json and after.json in this directory
+    /// With --verify: write profiles of a transfer before and after to before.json and after.json
+    /// in this directory
     #[arg(long, value_name = "DIRECTORY", requires = "verify")]
     profiles: Option<PathBuf>,
-    /// Bring back the settings that --apply changed
+    /// Restore the settings that --apply changed
     #[arg(long, conflicts_with_all = ["apply", "rate", "rtt", "verify"])]
     restore: bool,
-    /// Also those that somebody else has changed since
+    /// Also restore settings that another program has changed since
     #[arg(long, requires = "restore")]
     force: bool,
-    /// Where old values are kept [default: $XDG_STATE_HOME/ropewalk/doctor; root without it: /var/lib/ropewalk/doctor]
+    /// Directory of the old values [default: $XDG_STATE_HOME/ropewalk/doctor; root without it:
+    /// /var/lib/ropewalk/doctor]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
     #[command(flatten)]
@@ -82,7 +87,7 @@ struct Report<'a> {
     rtt_seconds: f64,
     ready: bool,
     checks: &'a [Check],
-    /// What was changed before the checks were made.
+    /// Changes made before the checks.
     applied: &'a [Change],
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<&'a verify::Verified>,
@@ -112,7 +117,7 @@ impl Doctor {
         let (Some(rate), Some(rtt)) = (self.rate, self.rtt) else {
             return Err(usage("--rate and --rtt say which link is meant"));
         };
-        // What was broken off comes first, even where its settings look as they should.
+        // An interrupted change is repaired first, even if the settings look right.
         if self.apply
             && let Some(journal) = Journal::open_existing(&self.state_directory()?)?
         {
@@ -147,7 +152,7 @@ impl Doctor {
         Ok(if ready(&found) { Exit::Done } else { Exit::Failed })
     }
 
-    /// Whether the changes may be made.
+    /// Whether the user agrees to the changes.
     fn agreed(&self, changes: &Changes) -> anyhow::Result<bool> {
         let mut errors = io::stderr().lock();
         write!(errors, "{}", harmless_lines(&changes.diff()))?;
@@ -171,7 +176,7 @@ impl Doctor {
 
     fn restore(&self) -> anyhow::Result<Exit> {
         let directory = self.state_directory()?;
-        // Looking makes nothing.
+        // A read-only command creates no journal.
         let journal = Journal::open_existing(&directory)?;
         let restored = journal.as_ref().map(|journal| journal.restore(self.force)).transpose()?;
         let saved = restored.is_some();
@@ -223,7 +228,7 @@ impl Doctor {
             return writeln!(out);
         }
         match verified {
-            // Checks were not asked for.
+            // The checks were not requested.
             Some(verified) => out.write_all(verify::text(verified).as_bytes())?,
             None => out.write_all(text(host, goal, found, colour_wanted(out.is_terminal())).as_bytes())?,
         }
@@ -260,7 +265,7 @@ fn ready(found: &[Check]) -> bool {
     found.iter().all(|check| check.state != CheckState::Bad)
 }
 
-/// For people: what is wrong first.
+/// The text for the terminal: failed checks first.
 fn text(host: &Facts, goal: &Goal, found: &[Check], colour: bool) -> String {
     let count = |state| found.iter().filter(|check| check.state == state).count();
     let mut text = format!(
@@ -329,7 +334,7 @@ fn harmless_lines(text: &str) -> String {
 }
 
 fn state_directory() -> anyhow::Result<PathBuf> {
-    // The XDG specification has relative paths ignored.
+    // The XDG specification says that relative paths are ignored.
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME")
         .or_else(|| rustix::process::geteuid().is_root().then(|| "/var/lib".into()))

@@ -32,9 +32,9 @@ pub struct Lab {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a scenario from its beginning to its end, and write results and plots
+    /// Run a scenario from start to end, and write results and plots
     Run(run::Run),
-    /// Build a scenario and keep it until Ctrl-C, to look around with `lab shell`
+    /// Build a scenario and keep it until Ctrl-C, for `lab shell`
     Up(up::Up),
     /// Open a shell on a host of a running lab, or run a command there
     Shell(shell::Shell),
@@ -44,11 +44,12 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Run several programs in turn on the same path, and compare them
     Match(compare::Match),
-    /// Measure what docs/lab.md and docs/evaluation/tuning.md show, and write their tables and plots
+    /// Measure the results in docs/lab.md and docs/evaluation/tuning.md, and write their tables and
+    /// plots
     Findings(findings::Findings),
-    /// List the scenarios and programs of the library, and the labs that run
+    /// List the scenarios and programs of the library, and the running labs
     List(list::List),
-    /// Print a scenario or a program of the library, to begin one's own with
+    /// Print a scenario or a program of the library, as a start for one's own
     Show(list::Show),
 }
 
@@ -68,7 +69,7 @@ impl Lab {
     }
 }
 
-/// Which scenario.
+/// The scenario.
 #[derive(Debug, Args)]
 struct ScenarioFlags {
     /// A scenario of the library (`ropewalk lab list`), or a file
@@ -79,7 +80,7 @@ struct ScenarioFlags {
     set: Vec<(String, Value)>,
 }
 
-/// What is moved.
+/// The workload.
 #[derive(Debug, Args)]
 struct WorkloadFlags {
     /// From `left` to `right`; otherwise from `right` (the server) to `left`
@@ -88,13 +89,13 @@ struct WorkloadFlags {
     /// Bytes to move, all files together [default: the scenario's]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     size: Option<u64>,
-    /// In so many files of the same size [default: one file]
+    /// Split into this many files of the same size [default: one file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: Option<u32>,
-    /// Stop the program after this, and count what has arrived
+    /// Stop the program after this time, and count the bytes that have arrived
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     limit: Option<Duration>,
-    /// Move zeros that are stored nowhere, for more data than memory takes
+    /// Move zeros that are stored nowhere, for more data than memory can hold
     #[arg(long, conflicts_with = "count")]
     unstored: bool,
 }
@@ -107,7 +108,8 @@ impl ScenarioFlags {
         stem.unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The scenario with its changes. A plain name must mean something to it, or to one of `programs`.
+    /// Opens the scenario with its changes. A changed variable must exist in it, or in one of
+    /// `programs`.
     fn open(&self, programs: &[Call], workload: &Workload) -> anyhow::Result<Document> {
         let mut document = library::open(&self.scenario).map_err(of_library)?;
         let own = document.scenario().map_err(of_scenario)?;
@@ -147,7 +149,7 @@ fn setting(given: &str) -> Result<(String, Value), String> {
     }
 }
 
-/// Numbers of streams, as values of `lab sweep --vary` are written.
+/// Numbers of streams, in the syntax of `lab sweep --vary`.
 fn stream_counts(given: &str) -> anyhow::Result<Vec<u32>> {
     let vary: Vary = format!("streams={given}").parse().map_err(of_sweep)?;
     let number = |value: &Value| match value {
@@ -158,7 +160,7 @@ fn stream_counts(given: &str) -> anyhow::Result<Vec<u32>> {
     streams.ok_or_else(|| usage(format!("--streams {given}: expected numbers from 1 to 1000")))
 }
 
-/// Programs that are named, if they are installed.
+/// The named programs, if they are installed.
 fn calls(programs: &[String]) -> anyhow::Result<Vec<Call>> {
     let calls: Vec<Call> =
         programs.iter().map(|text| Call::parse(text)).collect::<Result<_, _>>().map_err(of_library)?;
@@ -168,7 +170,7 @@ fn calls(programs: &[String]) -> anyhow::Result<Vec<Call>> {
     Ok(calls)
 }
 
-/// What was asked for is wrong: exit code 2.
+/// An invalid request: exit code 2.
 fn of_library(error: LibraryError) -> anyhow::Error {
     match error {
         LibraryError::Scenario(ScenarioError::Read { error, path }) => {
@@ -197,7 +199,7 @@ fn of_sweep(error: SweepError) -> anyhow::Error {
 
 fn of_run(error: RunError) -> anyhow::Error {
     match error {
-        // So that the exit code says it.
+        // The exit code depends on this error.
         RunError::NotRoot => anyhow::Error::new(std::io::Error::from(std::io::ErrorKind::PermissionDenied))
             .context(error.to_string()),
         error => error.into(),

@@ -2,7 +2,8 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
-/// The name of a file for a picture: who asks for another kind by its ending would get one that nothing opens.
+/// Parses the file name of a picture. An unsupported suffix is refused, because no program could
+/// open the file.
 pub(crate) fn picture() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.extension() {
         Some(ending) if ["svg", "png"].iter().all(|known| !ending.eq_ignore_ascii_case(known)) => {

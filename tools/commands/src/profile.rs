@@ -1,4 +1,4 @@
-//! `ropewalk profile`: measures both ends while a transfer runs, and says what held it back.
+//! `ropewalk profile`: measures both ends during a transfer, and reports what limited it.
 
 mod runs;
 
@@ -26,34 +26,37 @@ use crate::sites::Used;
 use crate::{signals, units, whole};
 use runs::Run;
 
-/// How long a measurement of whatever moves, or one for somebody else, may take.
+/// Longest measurement without a transfer of our own.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Measure both ends, their disks and the path while a transfer runs, and name what held it back.
+/// Measure both ends, their disks and the path during a transfer, and name what limited it.
 ///
-/// At each end is measured by this program itself (local paths), by the server (ropewalk's, where its settings have
-/// profiling.enabled and name the user), or by a ropewalk that ssh starts there (--ssh-source, --ssh-destination: for any
-/// server, GCT's too). An end that cannot be measured is named, and the other one is measured alone.
+/// Each end is measured by this program itself (local paths), by the server (a Ropewalk server
+/// whose settings have profiling.enabled and name the user), or by a ropewalk that ssh starts there
+/// (--ssh-source, --ssh-destination: for any server, GCT's too). If an end cannot be measured, the
+/// report says so, and the other one is measured alone.
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
 #[command(group = ArgGroup::new("timed").args(["seconds", "collect"]).multiple(true))]
 #[command(group = ArgGroup::new("sized").args(["workload", "sweep"]).multiple(true))]
 pub struct Profiled {
-    /// What is copied where, as with `cp`
+    /// Source and destination, as with `cp`
     #[arg(value_names = ["SOURCE", "DESTINATION"], num_args = 2, required_unless_present_any = ["collect", "seconds"])]
     places: Vec<OsString>,
-    /// In place of the copy: transfers of these kinds, each with a profile of its own (in FILE.KIND.json). Needs, for zeros
-    /// at a server, a ropewalk's that takes profiles
+    /// Instead of the copy: transfers of these kinds, each with a profile of its own (in
+    /// FILE.KIND.json). Zeros at a server need a Ropewalk server that takes profiles
     #[arg(long, value_name = "KINDS", value_delimiter = ',', conflicts_with_all = ["seconds", "collect"])]
     workload: Vec<Kind>,
-    /// With --workload, or --sweep workload: how much comes from memory
+    /// With --workload, or --sweep workload: amount of data from memory
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "1G", requires = "sized")]
     size: u64,
-    /// Measure first what parts reach by themselves; the profile tells which share of that the transfer reached
+    /// First measure the parts by themselves; the profile then contains the share of their rate
+    /// that the transfer reached
     #[arg(long, value_name = "PARTS", value_delimiter = ',', conflicts_with = "seconds")]
     baseline: Vec<Part>,
-    /// Then the same again and again with one setting changed: buffer, streams, block, files or workload, with values as in
-    /// streams=1,2,4 or buffer=auto,bdp,64K (may be given for several) [without a value: streams and buffer]
+    /// Then repeat the transfer with one setting changed: buffer, streams, block, files or
+    /// workload, with values as in streams=1,2,4 or buffer=auto,bdp,64K (can be repeated) [without
+    /// a value: streams and buffer]
     #[arg(long, value_name = "SETTING=VALUES", num_args = 0..=1, default_missing_value = "",
           conflicts_with_all = ["seconds", "collect"])]
     sweep: Vec<Vary>,
@@ -61,7 +64,7 @@ pub struct Profiled {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100),
           requires = "sweep")]
     repeat: u32,
-    /// With --sweep: from the destination to the source as well, where nothing is written over by it
+    /// With --sweep: also from the destination to the source, if that overwrites nothing
     #[arg(long, requires = "sweep")]
     both: bool,
     /// Measure at this host only
@@ -70,18 +73,18 @@ pub struct Profiled {
     /// Measure at this server only
     #[arg(long, value_name = "URL", conflicts_with_all = ["ssh_source", "ssh_destination"])]
     server: Option<OsString>,
-    /// Without a transfer of its own: measure for so long what others move (with --local or --server). With --collect:
-    /// at most
+    /// Without a transfer: measure other traffic for this time (with --local or --server). With
+    /// --collect: at most this time
     #[arg(long, value_name = "TIME", value_parser = some_time, conflicts_with = "places")]
     seconds: Option<Duration>,
-    /// With --seconds or --collect: what the host does meanwhile
+    /// With --seconds or --collect: the role of the host meanwhile
     #[arg(long, value_name = "ROLE", default_value = "both", requires = "timed")]
     role: Role,
-    /// Only connections with this port at either end (may be given several times). Data connections have ports of their own:
-    /// with that of a GridFTP server, only control connections are seen
+    /// Only connections with this port at either end (can be repeated). Data connections use other
+    /// ports: the port of a GridFTP server selects only control connections
     #[arg(long, value_name = "PORT")]
     port: Vec<u16>,
-    /// Only connections with this host (may be given several times)
+    /// Only connections with this host (can be repeated)
     #[arg(long, value_name = "ADDRESS")]
     peer: Vec<IpAddr>,
     /// Measure the source's host through ssh
@@ -90,33 +93,33 @@ pub struct Profiled {
     /// Measure the destination's host through ssh
     #[arg(long, value_name = "HOST")]
     ssh_destination: Option<String>,
-    /// What ssh runs there [default: ropewalk profile --collect]
+    /// The command that ssh runs there [default: ropewalk profile --collect]
     #[arg(long, value_name = "COMMAND")]
     collect_command: Option<String>,
-    /// Measure this host for whoever started this: ends with its standard input, and writes what was found to standard
-    /// output
+    /// Measure this host for the process that started this one: stops at the end of standard input,
+    /// and writes the result to standard output
     #[arg(long, conflicts_with_all = ["places", "local", "server", "ssh_source", "ssh_destination", "output"])]
     collect: bool,
-    /// With --collect or --seconds: a path whose file system matters (may be given several times)
+    /// With --collect or --seconds: a path whose file system is measured (can be repeated)
     #[arg(long, value_name = "PATH")]
     path: Vec<PathBuf>,
     /// Do not use perf
     #[arg(long)]
     no_perf: bool,
-    /// Do not use sysstat, but what the kernel says itself
+    /// Do not use sysstat, but the kernel's own figures
     #[arg(long)]
     no_sysstat: bool,
     /// Write the profile (JSON) to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Keep what the tools wrote (sar's file, the same as JSON, perf's report) of each end in this directory, for
-    /// `ropewalk report --raw`
+    /// Keep the tools' output (sar's file, the same as JSON, perf's report) of each end in this
+    /// directory, for `ropewalk report --raw`
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "collect")]
     raw: Option<PathBuf>,
-    /// With --collect: give the tools' files as well
+    /// With --collect: also transmit the tools' files
     #[arg(long, requires = "collect", hide = true)]
     with_raw: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -208,7 +211,7 @@ impl Profiled {
         Ok(Some(Pair { source, destination, window: None }))
     }
 
-    /// What is said does not wait for what is written: that may fail.
+    /// Prints and writes a profile. The text comes first, because writing may fail.
     fn tell(&self, profile: &Profile, kind: Option<Kind>) -> anyhow::Result<()> {
         if !self.quiet {
             std::io::stdout().lock().write_all(report(profile).as_bytes())?;
@@ -240,12 +243,12 @@ impl Profiled {
         }
     }
 
-    /// What ssh runs there, without what is wanted of it.
+    /// The program that ssh runs there, without arguments.
     fn collector(&self) -> &str {
         self.collect_command.as_deref().unwrap_or("ropewalk profile --collect")
     }
 
-    /// What ssh is to run at an end.
+    /// The command that ssh runs at an end.
     fn collecting(&self, role: HostRole, peers: &[IpAddr], path: &[u8], raw: bool) -> String {
         let mut command = self.collector().to_owned();
         let role = match role {
@@ -280,7 +283,7 @@ fn output_of(path: &Path, kind: Option<Kind>) -> PathBuf {
     }
 }
 
-/// The profile does not take the place of what is copied.
+/// Checks that the profile does not overwrite the copied files.
 fn spares(pair: &Pair, output: &Path) -> anyhow::Result<()> {
     let name = match &pair.source {
         Location::Local(path) => path.file_name(),
@@ -291,7 +294,7 @@ fn spares(pair: &Pair, output: &Path) -> anyhow::Result<()> {
     };
     for end in [&pair.source, &pair.destination] {
         let Location::Local(path) = end else { continue };
-        // A directory gets the source's name.
+        // Into a directory, the file keeps the source's name.
         let within = name.map(|name| path.join(name));
         for kind in Kind::value_variants().iter().copied().map(Some).chain([None]) {
             let file = output_of(output, kind);
@@ -311,7 +314,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// For people.
+/// The text for the terminal.
 fn report(profile: &Profile) -> String {
     let terminal = std::io::stdout().is_terminal();
     ropewalk_profiler::report::terminal(profile, crate::report::width(), colour_wanted(terminal))

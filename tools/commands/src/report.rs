@@ -1,4 +1,4 @@
-//! `ropewalk report`: profiles for people.
+//! `ropewalk report`: profiles as text and as pages.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
@@ -13,10 +13,12 @@ use crate::exit::{Exit, usage};
 use crate::output::{colour_wanted, harmless, say};
 use crate::whole;
 
-/// Say why a transfer was slow, from the profile that was written of it (JSON): a summary for the terminal, and with --html a page
-/// with all figures, which is one file, needs nothing else and runs no scripts.
+/// Explain why a transfer was slow, from the profile (JSON) that was written of it: a summary for
+/// the terminal, and with --html a page with all figures, which is one file, needs nothing else and
+/// runs no scripts.
 ///
-/// With --compare, two to six profiles are put side by side, the earliest first: what changed in settings, rate and causes.
+/// With --compare, two to six profiles are put side by side, the earliest first: changes in
+/// settings, rate and causes.
 #[derive(Debug, Args)]
 pub struct Report {
     /// Profiles; - is standard input
@@ -28,12 +30,13 @@ pub struct Report {
     /// Put the profiles side by side
     #[arg(long)]
     compare: bool,
-    /// Link a file, or the files of a directory, in the page: raw data, which has to lie below the page's directory
+    /// Link a file, or the files of a directory, in the page: raw data, which must be beneath the
+    /// page's directory
     #[arg(long, value_name = "PATH", requires = "html", conflicts_with = "compare")]
     raw: Vec<PathBuf>,
 }
 
-/// Files of one directory that are linked at most.
+/// Most linked files of one directory.
 const LINKED: usize = 200;
 
 impl Report {
@@ -132,7 +135,7 @@ fn shown(path: &Path) -> String {
     harmless(&path.to_string_lossy())
 }
 
-/// What anybody may have written.
+/// The file may come from anyone.
 fn read(path: &Path) -> anyhow::Result<Profile> {
     let context = || format!("cannot read {}", shown(path));
     let limit = Profile::LARGEST as u64 + 1;

@@ -1,4 +1,5 @@
-//! `ropewalk buffers`: what connections of this host need, and a division of memory among them.
+//! `ropewalk buffers`: the buffer demands of this host's connections, and a division of memory
+//! among them.
 
 mod negotiate;
 mod plan;
@@ -18,8 +19,8 @@ use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::{signals, units};
 
-/// Show the TCP connections of this host with their buffers and what these limit; with --policy, divide memory among
-/// them.
+/// Show the TCP connections of this host, their buffers and what limits these; with --policy,
+/// divide memory among them.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Buffers {
@@ -37,13 +38,13 @@ enum Action {
     Plan(plan::Plan),
 }
 
-/// What is shown, and how.
+/// The selection and format of the output.
 #[derive(Debug, Args)]
 struct Show {
-    /// Go on, once an interval, until Ctrl-C
+    /// Repeat once an interval, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    /// Over which rates are measured
+    /// Period over which rates are measured
     #[arg(short, long, value_name = "TIME", value_parser = interval, default_value = "1s")]
     interval: Duration,
     /// One JSON object for each look or negotiation
@@ -58,20 +59,20 @@ struct Show {
     /// Only connections of ropewalk programs
     #[arg(long)]
     own: bool,
-    /// On either side (can be repeated)
+    /// Local or remote port (can be repeated)
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Address of the other side (can be repeated)
+    /// Address of the peer (can be repeated)
     #[arg(long = "peer", value_name = "ADDRESS")]
     peers: Vec<IpAddr>,
-    /// Only connections that move most in this direction
+    /// Only connections that move most of their data in this direction
     #[arg(long)]
     direction: Option<Way>,
-    /// Only connections that move at least so much
+    /// Only connections with at least this rate
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     min_rate: Option<u64>,
-    /// What a connection's demand is: window (twice the congestion window), rate (twice rate times round trip) or requested
-    /// (its present buffer)
+    /// The measure of a connection's demand: window (twice the congestion window), rate (twice rate
+    /// times round trip) or requested (its present buffer)
     #[arg(long, value_name = "MEASURE", default_value = "window", value_parser = measure)]
     measure: Measure,
 }
@@ -122,7 +123,7 @@ impl Show {
         }
     }
 
-    /// In the form that was asked for.
+    /// Prints in the requested format.
     fn print<T: Serialize>(
         &self,
         content: &T,
@@ -167,23 +168,23 @@ impl Show {
     }
 }
 
-/// The receiver hears of Ctrl-C.
+/// Returns a receiver that gets a message at Ctrl-C.
 fn stopper(message: &'static str) -> anyhow::Result<Receiver<()>> {
     let (sender, receiver) = mpsc::channel();
     signals::on_first(message, move || {
-        // Nobody listens any more: it is ending already.
+        // The receiver is gone if the command is already ending.
         let _ = sender.send(());
     })?;
     Ok(receiver)
 }
 
-/// Whether the time went by without Ctrl-C.
+/// Waits. Returns `false` after Ctrl-C.
 fn wait(stop: &Receiver<()>, time: Duration) -> bool {
     let end = Instant::now() + time;
     stop.recv_timeout(end.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout)
 }
 
-/// With the exit code of what the kernel said.
+/// An error with the exit code of the kernel's error.
 fn denied(error: impl std::error::Error + Send + Sync + 'static) -> anyhow::Error {
     anyhow::Error::new(error)
 }
@@ -198,9 +199,10 @@ fn interval(text: &str) -> Result<Duration, String> {
     if (least..=most).contains(&time) { Ok(time) } else { Err("expected 100ms to 1h".into()) }
 }
 
-/// Directory for what has to outlive a run: `$XDG_STATE_HOME/ropewalk`, or the same beneath `~/.local/state`.
+/// The directory of state that outlives a run: `$XDG_STATE_HOME/ropewalk`, or the same beneath
+/// `~/.local/state`.
 fn state_directory() -> anyhow::Result<std::path::PathBuf> {
-    // The XDG specification has relative paths ignored.
+    // The XDG specification says that relative paths are ignored.
     let absolute =
         |name| std::env::var_os(name).map(std::path::PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));

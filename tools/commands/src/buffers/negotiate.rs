@@ -13,7 +13,7 @@ use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::units;
 
-/// Dividing memory.
+/// Options of the division of memory.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Negotiation")]
 pub(super) struct Negotiate {
@@ -29,20 +29,20 @@ pub(super) struct Negotiate {
     /// Set buffers of all programs that match, not only of ropewalk's
     #[arg(long, requires = "policy", conflicts_with = "dry_run")]
     apply: bool,
-    /// Set nothing
+    /// Change nothing
     #[arg(short = 'n', long, requires = "policy")]
     dry_run: bool,
-    /// Also set buffers that get what they ask for within autotuning's reach
+    /// Also set buffers whose demand autotuning can meet
     #[arg(long, requires = "policy")]
     set_all: bool,
-    /// Once, and leave things as they then are (default)
+    /// Set the buffers once, and leave them so (default)
     #[arg(long, requires = "policy", conflicts_with_all = ["serve", "watch"])]
     once: bool,
-    /// Go on until Ctrl-C: when connections come or go, or demands move by a quarter, negotiate again. At the end
-    /// everything is given back.
+    /// Repeat until Ctrl-C: negotiate again when connections come or go, or demands change by a
+    /// quarter. At the end all buffers are released.
     #[arg(long, requires = "policy", conflicts_with = "watch")]
     serve: bool,
-    /// Give back what an earlier run has set, so that the kernel tunes it again
+    /// Release the buffers that an earlier run has set, so that the kernel tunes them again
     #[arg(long, visible_alias = "restore")]
     #[arg(conflicts_with_all = ["policy", "budget", "table_compat", "apply", "dry_run", "set_all", "once", "serve", "watch"])]
     release: bool,
@@ -88,14 +88,15 @@ impl Negotiate {
         self.until(&stop, negotiator, show)
     }
 
-    /// A service gives back what was set, whatever ends it: it failed, or nobody reads any more what it prints.
+    /// Repeats until stopped, and releases the buffers however it ends: also after an error, or if
+    /// the reader of its output has gone.
     fn until(&self, stop: &Receiver<()>, negotiator: &mut Negotiator, show: &Show) -> anyhow::Result<Exit> {
         let end = self.rounds(stop, negotiator, show);
         if !self.serve {
             return end;
         }
         if self.dry_run {
-            // It has set nothing: what is noted is what others have set.
+            // This run has set nothing; the ledger has the buffers that others have set.
             return end.map(|_| Exit::Done);
         }
         match (end, give_back(negotiator)) {
@@ -135,16 +136,16 @@ impl Negotiate {
 
 fn ledger_for(reach: Reach, directory: anyhow::Result<PathBuf>) -> anyhow::Result<Ledger> {
     let ledger = match (reach, directory) {
-        // What earlier runs have set counts for what would be done.
+        // The settings of earlier runs count in a dry run.
         (Reach::Nobody, Ok(directory)) => Ledger::look(&directory),
-        // Without a place for notes none was made.
+        // Without a state directory there are no entries.
         (Reach::Nobody, Err(_)) => Ok(Ledger::in_memory()),
         (_, directory) => Ledger::open(&directory?),
     };
     ledger.map_err(of_ledger)
 }
 
-/// What was to be set and could not be.
+/// The exit code: whether a requested buffer could not be set.
 fn exit_of(round: &Round, wanted: bool) -> Exit {
     let hidden = round
         .connections
@@ -213,7 +214,7 @@ mod tests {
         negotiate: Negotiate,
     }
 
-    /// A program that answers lines with empty ones, and our end of the connection.
+    /// A program that answers each line with an empty one, and our end of the connection.
     struct Peer(Child, TcpStream);
 
     impl Peer {
@@ -270,7 +271,8 @@ mod tests {
         Negotiator::new(rule, 16384, looking, (reach, false), ledger).unwrap()
     }
 
-    /// Sets the peer's buffer; `None`, loudly, where sockets may not be taken.
+    /// Sets the peer's buffer. Returns `None`, with a message, if this host does not permit taking
+    /// sockets.
     fn set(peer: &mut Peer, program: &Program, ledger: Ledger) -> Option<(u64, Negotiator)> {
         let before = match peer.kernel_bytes() {
             Err(error @ (SocketError::Forbidden { .. } | SocketError::Unsupported)) => {
@@ -295,7 +297,7 @@ mod tests {
         let real = service(&peer, " --apply");
         let ledger = Ledger::open(state.path()).unwrap();
         let Some((_, setter)) = set(&mut peer, &real, ledger) else { return };
-        // While the one that has set it is at work, and afterwards.
+        // While the setting process runs, and after its end.
         for setter in [Some(setter), None] {
             let dry = service(&peer, " --dry-run");
             let looked = ledger_for(Reach::Nobody, Ok(state.path().into())).unwrap();
@@ -305,7 +307,7 @@ mod tests {
             sender.send(()).unwrap();
             assert_eq!(dry.negotiate.until(&stop, &mut negotiator, &dry.show).unwrap(), Exit::Done);
             assert_eq!(peer.kernel_bytes().unwrap(), 32768);
-            // Nor does the library do it: who has not the lock only looks.
+            // The library does not do it either: without the lock a ledger is read-only.
             assert!(matches!(negotiator.release(), Err(RoundError::Ledger(LedgerError::Looked { .. }))));
             assert_eq!(peer.kernel_bytes().unwrap(), 32768);
             drop(setter);
@@ -320,12 +322,12 @@ mod tests {
         let ledger = Ledger::open(state.path()).unwrap();
         let Some((before, mut negotiator)) = set(&mut peer, &program, ledger) else { return };
 
-        // Who only asks what would be done knows it, and is not in the way.
+        // A dry run reads the same entries and takes no lock.
         let looked = ledger_for(Reach::Nobody, Ok(state.path().into())).unwrap();
         assert_eq!(looked.entries().len(), 1);
         assert!(ledger_for(Reach::Nobody, Err(usage("no HOME"))).unwrap().is_empty());
 
-        // The next round is when nothing moves any more. What is left cannot be noted then.
+        // The next round comes once the demands are steady. Its entries cannot be written then.
         fs::remove_dir_all(state.path()).unwrap();
         let (_sender, stop) = mpsc::channel();
         let error = program.negotiate.until(&stop, &mut negotiator, &program.show).unwrap_err();

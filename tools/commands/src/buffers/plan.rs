@@ -11,19 +11,21 @@ use crate::exit::{Exit, usage};
 use crate::output::json_line;
 use crate::units;
 
-/// The most demands at once: beyond this no one reads the table.
+/// Most demands: a longer table would be unreadable.
 const MOST: usize = 1000;
 
-/// What the policies give to each of some demands, side by side. Sizes as `64KiB`; bare numbers are units of your own.
+/// Compare the shares that the policies grant for given demands. Sizes as `64KiB`; bare numbers are
+/// in any unit.
 #[derive(Debug, Args)]
 pub(super) struct Plan {
-    /// What each connection asks for
+    /// The demand of each connection
     #[arg(short, long, required = true, value_name = "SIZE,...", value_delimiter = ',', value_parser = units::parse_size)]
     demand: Vec<u64>,
-    /// What there is
+    /// The memory to divide
     #[arg(short, long, value_name = "SIZE", value_parser = units::parse_size)]
     budget: u64,
-    /// Only these: none, max-min, weighted, threshold, threshold-table or current-share (can be repeated) [default: all]
+    /// Only these policies: none, max-min, weighted, threshold, threshold-table or current-share
+    /// (can be repeated) [default: all]
     #[arg(short, long, value_name = "POLICY", value_parser = rule)]
     policy: Vec<Rule>,
     /// Policy threshold as in Table 4 of its paper, not as in the text
@@ -82,7 +84,7 @@ impl Plan {
         let column = |&rule: &Rule| {
             let granted = match rule {
                 Rule::Policy(policy) => negotiate(policy, self.budget, &self.demand),
-                // As it would be after some negotiations with the same demands.
+                // The steady state after several negotiations with the same demands.
                 Rule::CurrentShare => CurrentShare::new(self.budget).settle(&self.demand),
             };
             let sum = granted.iter().map(|&amount| u128::from(amount)).sum();
@@ -131,6 +133,6 @@ fn change(demand: u64, granted: u64) -> String {
         return String::new();
     }
     let change = (granted as f64 / demand as f64 - 1.0) * 100.0;
-    // What is no whole percent is something all the same.
+    // A change below half a percent is shown with a digit, so that it does not look like none.
     if change.abs() < 0.5 { format!("{change:+.1} %") } else { format!("{change:+.0} %") }
 }

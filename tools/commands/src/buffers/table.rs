@@ -1,4 +1,4 @@
-//! Tables for people.
+//! Tables for the terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -8,10 +8,10 @@ use ropewalk_buffers::{Action, Decision, Direction, Flow, Left, Round, Snapshot}
 use crate::output::{colour_wanted, harmless};
 use crate::units;
 
-/// Columns a name may take.
+/// Most columns of a name.
 const NAME: usize = 15;
 
-/// Where tables go: one after the other, or each over the one before as top(1) does.
+/// Prints tables: one after the other, or each over the one before as top(1) does.
 pub(super) struct Screen {
     live: bool,
     colour: bool,
@@ -25,9 +25,10 @@ impl Screen {
         Self { live: live && terminal && !dumb, colour: colour_wanted(terminal && !dumb) }
     }
 
-    /// Writes a table; the first line of its body, that with the column names, is bold.
+    /// Prints a table; the line of column names is bold.
     pub(super) fn show(&mut self, out: &mut impl Write, text: &str) -> io::Result<()> {
-        // Home, each line cleared to its end, then all below: no flicker. More lines than the screen has are cut off.
+        // Moves to the top left, clears each line to its end, then the rest of the screen: this
+        // avoids flicker. Lines beyond the height of the screen are dropped.
         let rows = if self.live { rows() } else { usize::MAX };
         if self.live {
             out.write_all(b"\x1b[H")?;
@@ -46,7 +47,7 @@ impl Screen {
 }
 
 fn rows() -> usize {
-    // Serial lines and the like do not tell.
+    // Serial lines and the like report no width.
     let told = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
     if told == 0 { 24 } else { told.max(3) }
 }
@@ -131,14 +132,14 @@ fn line(text: &mut String, flow: &Flow, more: &str) {
         units::link_rate(flow.bytes_per_second),
         format!("{:.1} ms", flow.rtt_seconds * 1000.0),
         units::size(flow.window_bytes),
-        // The kernel shows the double.
+        // The kernel reports twice the size.
         units::size(flow.kernel_buffer_bytes / 2),
         flow.limited_by.name(),
         units::size(flow.demand_bytes),
     );
 }
 
-/// What happened, in a few words.
+/// A short description of an action.
 pub(super) fn done(action: &Action) -> String {
     match action {
         Action::Left(Left::Idle) => "left alone: moves nothing".into(),
@@ -167,7 +168,7 @@ pub(super) fn done(action: &Action) -> String {
     }
 }
 
-/// `send buffer of ...` for lines about a single one.
+/// `send buffer of ...`, for a line about a single connection.
 pub(super) fn name_of(flow: &Flow) -> String {
     let which = if flow.direction == Direction::Out { "send" } else { "receive" };
     let program = flow.owner.as_ref().map_or("-".into(), |owner| harmless(&owner.program));

@@ -1,31 +1,32 @@
-//! What the other end of a transfer needs.
+//! The changes that the other end of a transfer needs.
 
 use ropewalk_profiler::doctor::{Check, CheckState, Goal, checks};
 use ropewalk_profiler::profile::Profile;
 use ropewalk_profiler::verdict::{CauseKind, Verdict};
 use serde::Serialize;
 
-/// The other end, where its settings are too small.
+/// The other end, if its settings are too small.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Elsewhere {
     pub(super) host: String,
-    /// Whether the transfer showed that it is this which holds it up, and how; otherwise the settings are known only.
+    /// How the transfer showed that this end limits it; `None` if only the settings say so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) evidence: Option<String>,
     /// Settings that keep it from the goal.
     pub(super) settings: Vec<Check>,
-    /// What to run there.
+    /// The command to run there.
     pub(super) command: String,
 }
 
 impl Elsewhere {
-    /// `here` is this host's place among those of the profile. `None` where the other end was not measured, or is ready.
+    /// `here` is this host's index among those of the profile. Returns `None` if the other end was
+    /// not measured, or is ready.
     pub(super) fn of(profile: &Profile, here: Option<usize>, goal: &Goal) -> Option<Self> {
         let (_, host) = profile.hosts.iter().enumerate().find(|(place, _)| Some(*place) != here)?;
         let name = host.facts.name.clone();
         let own = here.and_then(|here| profile.hosts.get(here)).map(|host| host.facts.name.as_str());
         let first = Verdict::of(profile).causes.into_iter().next();
-        // Hosts of one name cannot be told apart by it.
+        // The profile names hosts, so that two hosts of the same name cannot be distinguished.
         let evidence = first
             .filter(|cause| cause.kind == CauseKind::KernelCeiling && own != Some(name.as_str()))
             .filter(|cause| cause.host.as_deref() == Some(name.as_str()))
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!((there.host.as_str(), there.settings.len()), ("right", 1));
         assert!(there.evidence.as_ref().unwrap().contains("tcp_wmem"), "{there:?}");
         assert!(there.text().ends_with("ropewalk doctor --rate 1000000000bit/s --rtt 30.000ms --apply"));
-        // Seen from there, the other end is ready.
+        // From the point of view of the other host.
         assert_eq!(Elsewhere::of(&profile(), Some(0), &GOAL), None);
     }
 
@@ -118,7 +119,7 @@ mod tests {
         let mut alone = profile();
         alone.hosts.remove(0);
         assert_eq!(Elsewhere::of(&alone, Some(0), &GOAL), None);
-        // Both have the same name: the settings still tell.
+        // If both have the same name, only the settings are evidence.
         let mut same = profile();
         same.hosts[1].facts.name = "right".into();
         let there = Elsewhere::of(&same, Some(1), &GOAL).unwrap();

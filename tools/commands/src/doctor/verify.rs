@@ -1,4 +1,4 @@
-//! `ropewalk doctor --apply --verify`: settings are kept only if a transfer is faster with them.
+//! `ropewalk doctor --apply --verify`: keeps settings only if a transfer is faster with them.
 
 use std::fs;
 use std::io;
@@ -23,30 +23,30 @@ use crate::settings::{Layers, Settings};
 use crate::sites::Used;
 use crate::{signals, units};
 
-/// What is said at the first Ctrl-C.
+/// Printed at the first Ctrl-C.
 const STOPPING: &str = "ropewalk: stopping, and bringing back the old settings (again: stop at once; \
                         `ropewalk doctor --restore` brings them back then)";
 
-/// Seconds below which a transfer says little of its steady rate.
+/// A transfer shorter than this, in seconds, says little about its steady rate.
 const SHORT: f64 = 3.0;
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Verified {
-    /// The rates; absent where nothing could be tried.
+    /// The rates; absent if no trial was possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) judgement: Option<Judgement>,
     /// Whether this host has the new settings now.
     pub(super) kept: bool,
-    /// The other end, where it needs something.
+    /// The other end, if it needs changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) elsewhere: Option<Elsewhere>,
-    /// Settings that somebody else has changed meanwhile: name and value. They are left alone.
+    /// Settings that another program has changed meanwhile: name and value. They are left alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) foreign: Vec<(String, String)>,
 }
 
-/// Everything for the report.
+/// The data for the report.
 pub(super) struct Seen {
     pub(super) host: Facts,
     pub(super) goal: Goal,
@@ -64,14 +64,14 @@ struct Site<'a> {
     cancel: Cancel,
 }
 
-/// Tries the settings out; what is kept and why.
+/// Tries the settings. Returns which are kept, and why.
 pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     let mut sites = Used::default();
     let mut pair = pair(command, &mut sites)?;
     let settings = Layers::load_at(&command.flags.0, &sites)?.settings()?;
     let _keeper = settings.keep_socket_memory()?;
     let Settings { mut options, password_files, .. } = settings;
-    // Each run moves everything.
+    // Each run moves all bytes.
     options.resume = false;
     credentials::complete(&mut options, &password_files, true, credentials::sides([&mut pair]))?;
     let journal = command.journal()?;
@@ -178,7 +178,7 @@ impl Site<'_> {
             seen.host = host;
             if self.command.profiles.is_some() {
                 say("ropewalk: the settings are kept; the last transfer is for the profile");
-                // What was found out before is told all the same.
+                // The results so far are reported in any case.
                 if let Err(error) = self.profile().and_then(|(after, ..)| self.write(&after, "after.json")) {
                     say(format_args!("ropewalk: {}", crate::message(&error)));
                 }
@@ -190,8 +190,9 @@ impl Site<'_> {
         Ok(seen)
     }
 
-    /// Old and new settings in turn, the order of each round the other way round: what changes slowly meanwhile, and
-    /// what one run leaves for the next, meets both alike. Each run has connections of its own.
+    /// Measures old and new settings alternately, in reversed order from round to round, so that
+    /// slow changes and after-effects of a run concern both alike. Each run uses connections of its
+    /// own.
     fn rounds(&self, trial: &mut Trial<'_>) -> anyhow::Result<Result<Judgement, (Exit, String)>> {
         let (mut old, mut new) = (Vec::new(), Vec::new());
         let mut shortest = f64::INFINITY;
@@ -236,8 +237,8 @@ impl Site<'_> {
         Ok(Ok(Judgement::of(&old, &new)))
     }
 
-    /// A transfer that is measured at this end, and at the other where its server takes profiles; which of the hosts is
-    /// this one.
+    /// Measures a transfer at this end, and at the other end if its server takes profiles. Returns
+    /// the index of this host too.
     fn profile(&self) -> anyhow::Result<(Profile, Option<usize>, Exit)> {
         let mut ends = Ends::default();
         let mut control = Vec::new();
@@ -253,7 +254,8 @@ impl Site<'_> {
                 ends.server(url, at, None, &self.options, &events, &self.cancel);
             }
         }
-        // Programs that measure would outlive us if we were killed; the kernel's own figures do here.
+        // Measuring programs would outlive this process if it were killed; the kernel's own figures
+        // are sufficient here.
         ends.here(&collect::Options {
             role,
             perf: false,
@@ -288,7 +290,7 @@ impl Site<'_> {
         let rtt = self.command.rtt.map(|rtt| rtt.as_secs_f64());
         let goal = Goal {
             rate: self.command.rate.unwrap_or_default() as f64,
-            // Of a transfer that failed nothing is known, and nothing is changed.
+            // A failed transfer gives no evidence, and nothing is changed.
             rtt: rtt.or(Evidence::of(before).rtt).unwrap_or(1e-4),
         };
         let found = checks(&host, &goal);
@@ -314,7 +316,7 @@ fn say_foreign(foreign: &[(String, String)]) {
     }
 }
 
-/// For people.
+/// The text for the terminal.
 pub(super) fn text(verified: &Verified) -> String {
     let mut text = String::new();
     for (name, value) in &verified.foreign {

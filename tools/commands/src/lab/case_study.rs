@@ -1,7 +1,8 @@
-//! `ropewalk lab findings case-study`: the case study of Nguyen, Kettimuthu and others (FTProfiler) again, in the lab.
+//! `ropewalk lab findings case-study`: repeats the case study of Nguyen, Kettimuthu and others
+//! (FTProfiler) in the lab.
 //!
-//! Each part is a scenario that takes less than three minutes. What it found is kept, so that the same command goes on after an
-//! interruption; a part whose files are removed is measured again.
+//! Each part is a scenario that takes less than three minutes. Its results are kept, so that the
+//! same command resumes after an interruption. A part whose files are removed is measured again.
 
 mod build;
 mod figures;
@@ -23,11 +24,11 @@ use super::{of_run, of_scenario, stop_at_signal};
 use crate::exit::{Exit, usage};
 use crate::output::say;
 
-/// A profile is no larger.
+/// Largest profile that is read.
 const LARGEST: u64 = 64 << 20;
 
-/// Runs those of `wanted` (all if empty) of which the directory `output` has no results yet, and makes the sections for which
-/// there are some.
+/// Runs those parts of `wanted` (all if empty) that have no results in the directory `output`, and
+/// writes the sections of all parts that have results.
 pub(super) fn study(
     wanted: &[String],
     output: &Path,
@@ -66,7 +67,7 @@ pub(super) fn study(
 }
 
 fn measure(part: &Part, directory: &Path, stop: Stop) -> anyhow::Result<()> {
-    // What is in the directory itself is whole.
+    // Results are moved into the directory once they are complete.
     let out = tempfile::Builder::new().prefix(".part-").tempdir_in(directory)?;
     let scenario = part.scenario(out.path()).map_err(of_scenario)?;
     let progress = RunProgress::new(true);
@@ -85,13 +86,13 @@ fn measure(part: &Part, directory: &Path, stop: Stop) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was found, by file.
+/// The results, by file.
 struct Results<'a> {
     directory: &'a Path,
 }
 
 impl Results<'_> {
-    /// `None` where it was not measured yet.
+    /// `None` if it was not measured yet.
     fn bytes(&self, file: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let path = self.directory.join(file);
         if !path.exists() {

@@ -10,11 +10,11 @@ use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
-    /// What becomes different: links[0].path.both.loss=1%, links[0].path.forward.rate=20Mbit/s,
+    /// The changes: links[0].path.both.loss=1%, links[0].path.forward.rate=20Mbit/s,
     /// links[0].path.round_trip=80ms
     #[arg(required = true, value_name = "FIELD=VALUE", value_parser = setting)]
     settings: Vec<(String, Value)>,
-    /// Which lab [default: the one that runs]
+    /// The lab [default: the only one running]
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
 }

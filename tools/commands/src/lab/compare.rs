@@ -21,8 +21,8 @@ pub(crate) struct Match {
     /// Change a variable (streams=4) or a field (links[0].path.both.loss=0.1%) of the scenario
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, conflicts_with = "random")]
     set: Vec<(String, Value)>,
-    /// A program of the library (`ropewalk lab list`) with its arguments, for example 'globus-url-copy -p 8'; the
-    /// others are compared with the first
+    /// A program of the library (`ropewalk lab list`) with its arguments, for example
+    /// 'globus-url-copy -p 8'; the others are compared with the first
     #[arg(long, required_unless_present = "random", value_name = "PROGRAM")]
     program: Vec<String>,
     #[command(flatten)]
@@ -31,7 +31,8 @@ pub(crate) struct Match {
     random: RandomFlags,
     #[command(flatten)]
     campaign: Campaign,
-    /// Keep the results of every round, one JSON object a line; when the file is there already, the match goes on
+    /// Keep the results of every round, one JSON object on a line; if the file exists, the match
+    /// resumes
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the table for Markdown
@@ -65,7 +66,7 @@ impl Match {
             None => Store::in_memory(),
         };
         let exit = self.campaign.run(trials, &mut store)?;
-        // What failed is in the table as well, but not what an older version of the scenario gave.
+        // The table also has failures, but no results of an older version of the scenario.
         let current = |fingerprint: &str| wanted.iter().any(|trial| trial.fingerprint == fingerprint);
         let groups = groups(store.records().iter().filter(|record| current(&record.fingerprint)));
         let table =

@@ -17,17 +17,18 @@ use crate::exit::Exit;
 
 #[derive(Debug, Args)]
 pub(crate) struct Findings {
-    /// Which study
+    /// The study
     #[arg(value_enum)]
     study: Study,
-    /// Numbers of streams, as in `lab sweep` [default: 1..50 for `paper`, 2,4,8,16,32 for `library`,
-    /// 1,2,4,8,16,32,64 for `live`]
+    /// Numbers of streams, as in `lab sweep` [default: 1..50 for `paper`, 2,4,8,16,32 for
+    /// `library`, 1,2,4,8,16,32,64 for `live`]
     #[arg(long, value_name = "VALUES")]
     streams: Option<String>,
     /// Seconds after which a run is stopped
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// `live`: seconds after which a run of the sweep of static settings is stopped; the best two then run in full length
+    /// `live`: seconds after which a run of the sweep of static settings is stopped; the best two
+    /// are then measured in full length
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     coarse: u32,
     /// `live`: only these transfers
@@ -38,13 +39,14 @@ pub(crate) struct Findings {
     scenario: Vec<String>,
     #[command(flatten)]
     campaign: Campaign,
-    /// Where results go; when the file is there already, the study goes on with it
+    /// File of results; if it exists, the study resumes
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write the text into this document, and plots into `plots` beside it [default: print the text]
+    /// Write the text into this document, and plots into `plots` beside it [default: print the
+    /// text]
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
-    /// Run nothing: use what is in the file of results
+    /// Run nothing: use the results in the file
     #[arg(long)]
     report_only: bool,
 }
@@ -53,13 +55,14 @@ pub(crate) struct Findings {
 enum Study {
     /// Goodput and loss of N connections on the paths of the papers
     Paper,
-    /// What static settings reach on every scenario
+    /// Goodput of static settings on every scenario
     Library,
-    /// What tuning reaches on every scenario, beside static settings
+    /// Goodput of tuning on every scenario, beside static settings
     Live,
-    /// What the profiler says of transfers whose bottleneck was made; --scenario names cases
+    /// Verdicts of the profiler on transfers with a known bottleneck; --scenario names cases
     Profiler,
-    /// The published case study of FTProfiler again, for docs/case-study.md; --scenario names parts, --output a directory
+    /// Repetition of the published case study of FTProfiler, for docs/case-study.md; --scenario
+    /// names parts, --output a directory
     #[value(name = "case-study")]
     Published,
 }
@@ -86,7 +89,7 @@ impl Findings {
                     let trials = live.trials().map_err(of_sweep)?;
                     let swept = self.campaign.run_until(&stop, trials, &mut store)?;
                     let finals = live.finals(&store.current()).map_err(of_sweep)?;
-                    // Nothing of these runs where the user has stopped the study.
+                    // None of these runs once the user has stopped the study.
                     let again = self.campaign.run_until(&stop, finals, &mut store)?;
                     if again == Exit::Done { swept } else { again }
                 }

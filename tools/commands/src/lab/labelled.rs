@@ -1,4 +1,5 @@
-//! `ropewalk lab findings profiler`: transfers whose bottleneck we made, and what the profiler says of them.
+//! `ropewalk lab findings profiler`: transfers with a known bottleneck, and the profiler's verdicts
+//! on them.
 
 mod cases;
 mod drawn;
@@ -25,7 +26,7 @@ use super::{of_run, of_scenario, stop_at_signal};
 use crate::exit::{Exit, usage};
 use crate::output::{json_line, say};
 
-/// A profile is no larger.
+/// Largest profile that is read.
 const LARGEST: u64 = 64 << 20;
 
 /// The line of a case in the file of results.
@@ -34,13 +35,13 @@ struct Judged {
     case: String,
     set: Set,
     label: CauseKind,
-    /// Whether the first cause is the right one, and at the right host.
+    /// Whether the first cause is the right one, at the right host.
     right: bool,
-    /// From 1; absent where it is not among the causes.
+    /// From 1; absent if it is not among the causes.
     rank: Option<usize>,
     first: Option<CauseKind>,
     confidence: f64,
-    /// Bytes per second: reached, expected at most, and without what we made.
+    /// Bytes per second: measured, expected at most, and without the bottleneck.
     rate: f64,
     ceiling: Option<f64>,
     control: Option<f64>,
@@ -70,8 +71,9 @@ impl Judged {
     }
 }
 
-/// Runs those of `wanted` (all if empty) of which there is no profile in the directory that `output` is called after, so
-/// many at the same time, and judges all that are there. Lines go to `output`. With `run_none` it only judges.
+/// Runs those cases of `wanted` (all if empty) that have no profile in the directory named after
+/// `output`, at most `jobs` at the same time, and judges all cases with a profile. Lines are
+/// written to `output`. With `run_none` it only judges.
 pub(super) fn study(
     wanted: &[String],
     output: &Path,
@@ -89,7 +91,7 @@ pub(super) fn study(
     let is_due = |case: &&Case| {
         !run_none && (wanted.is_empty() || wanted.contains(&case.name)) && !file_of(case).exists()
     };
-    // Processors are shared: where they are what limits, one at a time.
+    // Processors are shared, so cases that they limit run one at a time.
     let (heavy, light): (Vec<&Case>, Vec<&Case>) =
         all.iter().filter(is_due).partition(|case| case.scene.is_wide());
     let stop = stop_at_signal("ropewalk: stopping, taking the lab down (again: stop at once)")?;
@@ -109,7 +111,7 @@ pub(super) fn study(
     Ok((exit, table::section(&judged)))
 }
 
-/// Whether one failed, which is told.
+/// Runs cases and reports failures. Returns whether one failed.
 fn run_all(cases: &[&Case], jobs: u16, file_of: &(impl Fn(&Case) -> PathBuf + Sync), stop: &Stop) -> bool {
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
@@ -145,7 +147,7 @@ fn control_of(file: &Path) -> PathBuf {
 }
 
 fn measure(scene: &Scene, name: &str, file: &Path, stop: &Stop) -> anyhow::Result<()> {
-    // What is there is whole.
+    // The file is moved to its name once it is complete.
     let part = file.with_added_extension("part");
     let scenario = scene.scenario(name, &part).map_err(of_scenario)?;
     let kept = match run(&scenario, &RunOptions { stop: stop.clone(), ..RunOptions::default() }) {
@@ -153,7 +155,7 @@ fn measure(scene: &Scene, name: &str, file: &Path, stop: &Stop) -> anyhow::Resul
         Err(error) => Err(of_run(error)),
     };
     if kept.is_err() {
-        // It is there, or not.
+        // Removes the file if it exists.
         let _ = fs::remove_file(&part);
     }
     kept

@@ -10,7 +10,7 @@ use crate::output::json_line;
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// One JSON object a line
+    /// One JSON object on a line
     #[arg(long)]
     json: bool,
 }

@@ -67,7 +67,8 @@ fn stage(event: &Event) -> Option<String> {
     })
 }
 
-/// A bar that follows a sweep: lines for trials that failed, and without a terminal a line for each trial.
+/// A bar that follows a sweep: lines for trials that failed, and without a terminal a line for each
+/// trial.
 pub(super) struct SweepProgress {
     bar: Option<ProgressBar>,
     quiet: bool,

@@ -1,4 +1,4 @@
-//! `ropewalk lab match --random`: programs on paths that are drawn.
+//! `ropewalk lab match --random`: compares programs on randomly drawn paths.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -17,38 +17,41 @@ use super::{calls, of_sweep, stop_at_signal, stream_counts};
 use crate::exit::Exit;
 use crate::output::{json_line, say};
 
-/// Which paths, and for how long.
+/// The paths, and the duration of runs.
 #[derive(Debug, Args)]
 pub(super) struct RandomFlags {
-    /// Instead of a scenario: so many random paths (docs/lab.md has the ranges), each with static settings and
-    /// --program [default: ropewalk], whose shares of the best static setting are shown
+    /// Instead of a scenario: this many random paths (docs/lab.md has the ranges), each with static
+    /// settings and --program [default: ropewalk], whose shares of the best static setting are
+    /// shown
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=10_000))]
     random: Option<u32>,
-    /// With --random: the first path's seed; each path depends on its own seed only
+    /// With --random: the first path's seed; each path depends only on its own seed
     #[arg(long, value_name = "S", default_value_t = 1, conflicts_with = "scenario")]
     seed: u32,
     /// With --random: print the paths as scenario files, and run nothing
     #[arg(long, conflicts_with = "scenario")]
     print: bool,
-    /// With --random: leave out paths that carry more
+    /// With --random: skip paths with a higher rate
     #[arg(long, value_name = "RATE", conflicts_with = "scenario")]
     max_rate: Option<Rate>,
-    /// With --random: how long the best static setting is to take for a transfer, in seconds
+    /// With --random: intended duration of a transfer with the best static setting, in seconds
     #[arg(long, default_value_t = 30, conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
     seconds: u32,
-    /// With --random: seconds after which a run is stopped that looks for the best two static settings
+    /// With --random: seconds after which a run is stopped that searches for the best two static
+    /// settings
     #[arg(long, value_name = "SECONDS", default_value_t = 20, conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(1..=3600))]
     coarse: u32,
     /// With --random: the static settings, as in `lab sweep`
     #[arg(long, value_name = "VALUES", default_value = "1,4,16,32,64,128", conflicts_with = "scenario")]
     streams: String,
-    /// With --random: so many plain cubic flows run beside, and what they keep is shown
+    /// With --random: this many plain cubic flows run at the same time, and their remaining share
+    /// is shown
     #[arg(long, value_name = "FLOWS", default_value_t = 0, conflicts_with = "scenario", value_parser = RangedU64ValueParser::<u32>::new().range(0..=64))]
     beside: u32,
-    /// With --random: results of static settings count whatever build of ropewalk they are of
+    /// With --random: accept results of static settings from any build of ropewalk
     #[arg(long, conflicts_with = "scenario")]
     any_build: bool,
-    /// With --random: run nothing, use what is in the file of results
+    /// With --random: run nothing, use the results in the file
     #[arg(long, conflicts_with = "scenario")]
     report_only: bool,
     /// With --random: print all figures as JSON
@@ -105,7 +108,7 @@ impl RandomFlags {
             }
             let stop = stop_at_signal(STOPPING)?;
             let swept = campaign.run_until(&stop, study.trials(&store).map_err(of_sweep)?, &mut store)?;
-            // Nothing of these runs where the user has stopped the match.
+            // None of these runs once the user has stopped the match.
             let finals = study.finals(&store).map_err(of_sweep)?;
             let whole = campaign.run_until(&stop, finals, &mut store)?;
             exit = if whole == Exit::Done { swept } else { whole };

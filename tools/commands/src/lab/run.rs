@@ -22,13 +22,13 @@ const STOPPING: &str = "ropewalk: stopping, taking the lab down (again: stop at 
 pub(crate) struct Run {
     #[command(flatten)]
     scenario: ScenarioFlags,
-    /// Run this program of the library instead of the scenario's own commands, for example 'globus-url-copy -p 8'
-    /// [default: ropewalk, for scenarios without commands]
+    /// Run this program of the library instead of the scenario's own commands, for example
+    /// 'globus-url-copy -p 8' [default: ropewalk, for scenarios without commands]
     #[arg(long, value_name = "PROGRAM")]
     program: Option<String>,
     #[command(flatten)]
     workload: WorkloadFlags,
-    /// Where results go: result.json, series.json and run.svg [default: a new directory here]
+    /// Directory of results: result.json, series.json and run.svg [default: a new directory here]
     #[arg(short, long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
     /// The lab's name, for `lab shell`
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let scenario = self.scenario()?;
-        // Before anything is measured: it would be a pity if there were nowhere to keep the figures.
+        // Before the measurement, so that its figures cannot be lost for want of a directory.
         let directory = Directory::make(self.output.as_deref(), &self.scenario.name())?;
         let stop = stop_at_signal(STOPPING)?;
         let progress = RunProgress::new(self.quiet);
@@ -57,7 +57,7 @@ impl Run {
             Err(RunError::Stopped) => return Ok(Exit::Interrupted),
             result => result.map_err(of_run)?,
         };
-        // Each may fail without the other: a full disk, a reader that has gone.
+        // Each may fail independently: a full disk, a reader that has gone.
         let printed = match (self.json, self.quiet) {
             (true, _) => json_line(&mut io::stdout().lock(), &result),
             (false, false) => print(&result),
@@ -91,7 +91,7 @@ impl Run {
     }
 }
 
-/// Where results go. If nothing comes, and it was made for them, it goes again.
+/// The directory of results. If it was created for them and stays empty, it is removed.
 struct Directory {
     path: PathBuf,
     own: bool,
@@ -124,7 +124,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.own {
-            // An error means that results are in it.
+            // An error means that it contains results.
             let _ = fs::remove_dir(&self.path);
         }
     }
@@ -147,7 +147,7 @@ fn new_directory(name: &str) -> anyhow::Result<PathBuf> {
 
 fn print(result: &RunResult) -> io::Result<()> {
     let mut table = Table::new(["command", "seconds", "rate", "streams", "CPU s", "ended"]);
-    // What had arrived when the only command was stopped.
+    // The data that had arrived when the only command was stopped.
     let ran = result.commands.iter().filter(|command| command.ran()).count();
     let arrived = (ran == 1).then(|| Measurement::of(result).goodput);
     for command in &result.commands {
@@ -212,7 +212,7 @@ mod tests {
         fs::write(path.join("result.json"), "{}").unwrap();
         drop(directory);
         assert!(path.join("result.json").exists());
-        // What was there before is not ours.
+        // An existing directory is not removed.
         let old = place.path().join("old");
         fs::create_dir(&old).unwrap();
         drop(Directory::make(Some(&old), "s").unwrap());

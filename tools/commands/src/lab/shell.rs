@@ -8,12 +8,12 @@ use crate::exit::{Exit, usage};
 
 #[derive(Debug, Args)]
 pub(crate) struct Shell {
-    /// Which host, for example left
+    /// The host, for example left
     host: String,
-    /// What to run there instead of a shell
+    /// The command to run there instead of a shell
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Which lab [default: the one that runs]
+    /// The lab [default: the only one running]
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
 }
@@ -28,7 +28,7 @@ impl Shell {
             RunError::NoSuchLab { .. } | RunError::NoSuchHost { .. } => usage(error.to_string()),
             error => of_run(error),
         })?;
-        // The command's own code goes through, as with ssh and sudo.
+        // The command's own exit code is passed on, as with ssh and sudo.
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         if code == 0 { Ok(Exit::Done) } else { std::process::exit(code) }
     }

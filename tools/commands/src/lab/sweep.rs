@@ -22,28 +22,28 @@ pub(super) const STOPPING: &str = "ropewalk: stopping; what has been measured is
 pub(crate) struct Sweep {
     #[command(flatten)]
     scenario: ScenarioFlags,
-    /// A parameter and its values: streams=1,2,4, streams=1..50, streams=1..50/7 (every 7th), streams=1..64*2
-    /// (doubling). Programs know streams, files (in flight), buffer and block; links[0].path.both.queue=50,100 changes
-    /// the scenario. Twice: all combinations
+    /// A parameter and its values: streams=1,2,4, streams=1..50, streams=1..50/7 (every 7th),
+    /// streams=1..64*2 (doubling). Programs know streams, files (in flight), buffer and block;
+    /// links[0].path.both.queue=50,100 changes the scenario. If given twice: all combinations
     #[arg(long, required = true, value_name = "NAME=VALUES", value_parser = |given: &str| given.parse::<Vary>())]
     vary: Vec<Vary>,
-    /// Run this program of the library, for example 'globus-url-copy -fast'; several are compared [default: the
-    /// scenario's own commands, or ropewalk]
+    /// Run this program of the library, for example 'globus-url-copy -fast'; several are compared
+    /// [default: the scenario's own commands, or ropewalk]
     #[arg(long, value_name = "PROGRAM")]
     program: Vec<String>,
     #[command(flatten)]
     workload: WorkloadFlags,
     #[command(flatten)]
     campaign: Campaign,
-    /// Where results go; when the file is there already, the sweep goes on with it [default: lab-SCENARIO.jsonl]
+    /// File of results; if it exists, the sweep resumes [default: lab-SCENARIO.jsonl]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Where the curve goes, as SVG or PNG by its ending [default: beside the results]
+    /// File of the curve, SVG or PNG by its suffix [default: beside the results]
     #[arg(long, value_name = "FILE", value_parser = picture())]
     plot: Option<PathBuf>,
 }
 
-/// How often, and how many at the same time.
+/// The number of repetitions, and of points at the same time.
 #[derive(Debug, Args)]
 pub(super) struct Campaign {
     /// Rounds: each has every point once
@@ -52,24 +52,25 @@ pub(super) struct Campaign {
     /// Points that run at the same time. They share this machine's processors: for light paths only
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) jobs: u16,
-    /// With --jobs: only such points beside each other whose paths together carry no more, for example 400Mbit/s
+    /// With --jobs: run points at the same time only if their paths together carry no more than
+    /// this, for example 400Mbit/s
     #[arg(long, value_name = "RATE")]
     pub(super) budget: Option<Rate>,
-    /// Measure again those points of the file whose results have warnings, such as a busy machine
+    /// Repeat those points of the file whose results have warnings, such as a busy machine
     #[arg(long)]
     pub(super) redo_doubtful: bool,
-    /// Say nothing but errors and the result
+    /// Print only errors and the result
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
 
 impl Campaign {
-    /// Runs what is missing, and says how that went: an interruption is told from failures.
+    /// Runs missing trials. The exit code distinguishes an interruption from failures.
     pub(super) fn run(&self, trials: Vec<Trial>, store: &mut Store) -> anyhow::Result<Exit> {
         self.run_until(&stop_at_signal(STOPPING)?, trials, store)
     }
 
-    /// The same, for a study of several parts with one stop.
+    /// The same, for a study of several parts with one stop flag.
     pub(super) fn run_until(
         &self,
         stop: &Stop,
@@ -135,7 +136,7 @@ impl Sweep {
     }
 }
 
-/// What the path could carry, unless that is what is varied.
+/// The capacity of the path, unless the sweep varies it.
 fn limit(scenario: &Scenario, direction: Direction, vary: &[Vary], groups: &[Group]) -> Option<f64> {
     let fixed = vary.iter().all(|vary| !vary.name.contains('.'));
     let segment = groups.iter().map(|group| group.segment).max().filter(|segment| *segment > 0)?;

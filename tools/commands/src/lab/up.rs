@@ -15,7 +15,7 @@ pub(crate) struct Up {
     /// Start this program's server as well
     #[arg(long, value_name = "PROGRAM")]
     program: Option<String>,
-    /// The lab's name, for `lab shell` [default: made up]
+    /// The lab's name, for `lab shell` [default: generated]
     #[arg(long)]
     name: Option<String>,
 }

@@ -8,7 +8,8 @@ use ropewalk_tuning::eval::Evaluator;
 
 use crate::exit::Exit;
 
-/// A line: {"id":…,"group":…,"in":{…}}. The answer: {"id":…,"out":{…}}, or {"id":…,"error":"…"}; then the exit code is 1.
+/// Answer each line {"id":…,"group":…,"in":{…}} with {"id":…,"out":{…}}, or with
+/// {"id":…,"error":"…"}; then the exit code is 1.
 #[derive(Debug, Args)]
 pub(super) struct Eval {
     /// Files of lines; without one, or for -, standard input
@@ -30,7 +31,7 @@ impl Eval {
             evaluator.begin();
             for line in input.split(b'\n') {
                 let line = line.with_context(|| format!("cannot read {}", path.display()))?;
-                // One that is no UTF-8 gets its error, as others that make no sense.
+                // A line that is not UTF-8 gets an error, like other invalid lines.
                 let (line, broken) = match String::from_utf8(line) {
                     Ok(line) => (line, false),
                     Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
@@ -43,7 +44,7 @@ impl Eval {
                 if error.is_some() {
                     exit = Exit::Failed;
                 }
-                // Each at once: who asks may wait for the answer.
+                // Each answer is written at once: the caller may wait for it.
                 let mut out = io::stdout().lock();
                 writeln!(out, "{answer}")?;
                 out.flush()?;

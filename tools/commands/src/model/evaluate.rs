@@ -1,4 +1,4 @@
-//! `ropewalk model evaluate`: tuners over the simulator's scenarios.
+//! `ropewalk model evaluate`: tuners on the simulator's scenarios.
 
 use std::io::{self, Write};
 
@@ -9,15 +9,17 @@ use serde_json::{Value, json};
 use super::refused;
 use crate::exit::Exit;
 
-/// Regret is 1 - delivered / best possible. Times are seconds until the streams in use carry 95 % of the best, streams are
-/// relative to the fewest that carry 99 % of it. docs/evaluation/tuning.md explains the scenarios.
+/// Compare tuners on simulated scenarios. Regret is 1 - delivered / best possible. Times are
+/// seconds until the streams in use carry 95 % of the best rate; streams are relative to the fewest
+/// that carry 99 % of it. docs/evaluation/tuning.md explains the scenarios.
 #[derive(Debug, Args)]
 pub(super) struct Evaluate {
-    /// Tuners to compare: fixed-N, apt, apt-golden, apt-long, climb, track, pilot, each also with -window (not told the
-    /// window), +kept (connections stay open), +hint (told the capacity, 30 % wrong) or +memory (of an earlier transfer)
+    /// Tuners to compare: fixed-N, apt, apt-golden, apt-long, climb, track, pilot, each also with
+    /// -window (window unknown), +kept (connections stay open), +hint (capacity given, 30 % wrong)
+    /// or +memory (of an earlier transfer)
     #[arg(value_parser = candidate, default_values = ["fixed-16", "apt", "apt-long", "track", "pilot", "pilot+kept"])]
     tuners: Vec<Candidate>,
-    /// Scenarios drawn of each family
+    /// Number of scenarios drawn from each family
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     draws: u32,
     /// The first seed
@@ -26,7 +28,7 @@ pub(super) struct Evaluate {
     /// Noise of a ten-second rate
     #[arg(long, value_delimiter = ',', default_value = "0,0.05,0.1", value_name = "SIGMA")]
     noise: Vec<f64>,
-    /// One JSON object a line instead of tables
+    /// One JSON object on a line instead of tables
     #[arg(long)]
     json: bool,
 }

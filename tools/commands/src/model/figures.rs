@@ -10,7 +10,7 @@ use ropewalk_tuning::model::{self, Path, Steady};
 use super::refused;
 use crate::exit::Exit;
 
-/// The connections that the curves go over.
+/// Numbers of connections in the curves.
 const STREAMS: std::ops::RangeInclusive<u64> = 1..=100;
 /// The papers' packet and Kbyte.
 const PACKET: f64 = 1500.0;
@@ -19,10 +19,11 @@ const KBYTE: f64 = 1024.0;
 const RTTS: [f64; 5] = [10.0, 20.0, 50.0, 100.0, 200.0];
 const BUFFERS: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// Where the model is extrapolated (less than three packets a connection) lines are dashed.
+/// Draw the papers' figures. Lines are dashed in the range in which the model is extrapolated (less
+/// than three packets for each connection).
 #[derive(Debug, Args)]
 pub(super) struct Figures {
-    /// Where to: fig2.svg to fig6.svg
+    /// Directory of fig2.svg to fig6.svg
     directory: PathBuf,
     /// Write fig2.png to fig6.png
     #[arg(long)]

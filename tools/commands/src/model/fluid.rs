@@ -15,53 +15,57 @@ use crate::output::{json_line, say};
 use crate::picture::picture;
 use crate::units;
 
-/// Curves that a panel can still show apart.
+/// Number of curves that a panel can show distinctly.
 const SHOWN_GROUPS: usize = 8;
 
-/// Groups of streams share a bottleneck; each adds one packet a round trip to its window and takes a part away when it
-/// loses one. Example: ropewalk model fluid -b 100Mbit/s -g 20x50ms -g 20x150ms --red 0,800,0.05,0.002
+/// Simulate groups of streams that share a bottleneck. Each adds one packet a round trip to its
+/// window, and reduces it when it loses one. Example: ropewalk model fluid -b 100Mbit/s -g 20x50ms
+/// -g 20x150ms --red 0,800,0.05,0.002
 #[derive(Debug, Args)]
 pub(super) struct Fluid {
-    /// Of the bottleneck: 10Gbit/s, 100MiB/s
+    /// Rate of the bottleneck: 10Gbit/s, 100MiB/s
     #[arg(short, long, value_name = "RATE", value_parser = quantity::bits_per_second)]
     bandwidth: f64,
-    /// Streams and their round-trip time without queueing, and how large their buffers are: 20x50ms or 20x50ms,64KiB
+    /// Streams, their round-trip time without queueing, and their buffer size: 20x50ms or
+    /// 20x50ms,64KiB
     #[arg(short, long = "group", value_name = "NxTIME[,SIZE]", required = true)]
     groups: Vec<GroupSpec>,
-    /// Packets that the queue holds
+    /// Capacity of the queue in packets
     #[arg(short, long, value_name = "PACKETS", default_value_t = 100.0)]
     queue: f64,
-    /// Random early detection instead of drop-tail: lower and upper threshold in packets, largest loss, weight
+    /// Random early detection instead of drop-tail: lower and upper threshold in packets, largest
+    /// loss, weight
     #[arg(long, value_name = "MIN,MAX,LOSS,WEIGHT")]
     red: Option<RedSpec>,
-    /// What the queue is filled with; paper needs --red
+    /// Traffic that fills the queue; paper needs --red
     #[arg(long, value_enum, default_value_t = CouplingName::Physical)]
     coupling: CouplingName,
-    /// How long
+    /// Simulated time
     #[arg(short, long, value_name = "TIME", value_parser = quantity::milliseconds, default_value = "30s")]
     time: f64,
-    /// Of a packet on the link, headers included
+    /// Size of a packet on the link, headers included
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes, default_value = "1500B")]
     packet: f64,
-    /// Step of the integration; less is used where the shortest round trip or the fastest loop asks for it; chosen if not given
+    /// Step of the integration; reduced if the shortest round trip or the fastest loop requires it;
+    /// chosen by default
     #[arg(long, value_name = "TIME", value_parser = quantity::milliseconds)]
     step: Option<f64>,
-    /// Draw windows, queue, loss and goodput over time (SVG; PNG where the name ends in .png)
+    /// Draw windows, queue, loss and goodput over time (SVG; PNG if the name ends in .png)
     #[arg(long, value_name = "FILE", value_parser = picture())]
     plot: Option<PathBuf>,
-    /// One JSON object a sample
+    /// One JSON object for each sample
     #[arg(long)]
     json: bool,
-    /// How many samples
+    /// Number of samples
     #[arg(long, value_name = "NUMBER", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     samples: u32,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum CouplingName {
-    /// With what was not lost, as queues are
+    /// The packets that were not lost, as in a real queue
     Physical,
-    /// With everything that is sent, as in the paper
+    /// All packets that were sent, as in the paper
     Paper,
 }
 
@@ -107,10 +111,10 @@ impl FromStr for RedSpec {
     }
 }
 
-/// So many steps of all groups take seconds.
+/// Steps, summed over groups, that take seconds to compute.
 const MANY: f64 = 5e7;
 
-/// A step for people.
+/// The text of a step.
 fn short(ms: f64) -> String {
     if ms >= 1e-3 { format!("{ms:.3} ms") } else { format!("{:.3} µs", 1e3 * ms) }
 }

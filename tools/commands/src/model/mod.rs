@@ -1,4 +1,4 @@
-//! `ropewalk model`: what the models of parallel TCP say.
+//! `ropewalk model`: predictions of the models of parallel TCP.
 
 mod eval;
 mod evaluate;
@@ -32,7 +32,7 @@ enum Action {
     Evaluate(evaluate::Evaluate),
     /// Draw Figs 2 to 6 of Ito, Ohsaki and Imase
     Figures(figures::Figures),
-    /// Simulate windows and queue in time
+    /// Simulate windows and queue over time
     Fluid(fluid::Fluid),
     /// Write a page with sliders for a web browser; it needs no server
     Page(page::Page),
@@ -55,7 +55,7 @@ impl Model {
     }
 }
 
-/// A number that the models do not take is wrong use.
+/// A number that the models refuse is a usage error.
 fn refused(error: impl std::fmt::Display) -> anyhow::Error {
     usage(error.to_string())
 }

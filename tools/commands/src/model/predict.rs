@@ -12,11 +12,11 @@ use crate::output::json_line;
 use crate::picture::picture;
 use crate::units;
 
-/// From what is known of a path: goodput and loss by number of streams, and the best number. See docs/models.md for what
-/// the model leaves out.
+/// Predict goodput and loss by number of streams, and the best number, from known properties of a
+/// path. docs/models.md describes what the model omits.
 #[derive(Debug, Args)]
 pub(super) struct Predict {
-    /// Of the bottleneck: 10Gbit/s, 100MiB/s
+    /// Rate of the bottleneck: 10Gbit/s, 100MiB/s
     #[arg(short, long, value_name = "RATE", value_parser = quantity::bits_per_second)]
     pub(super) bandwidth: f64,
     /// Round-trip time, with queueing: 80ms, 350us
@@ -25,16 +25,16 @@ pub(super) struct Predict {
     /// Largest socket buffer (window) of one stream
     #[arg(short = 'w', long, value_name = "SIZE", value_parser = quantity::bytes, default_value = "4MiB")]
     pub(super) buffer: f64,
-    /// Share of packets that are lost without congestion: 0.001 or 0.1%
+    /// Share of packets lost without congestion: 0.001 or 0.1%
     #[arg(short, long, value_name = "SHARE", value_parser = quantity::share, default_value = "0")]
     pub(super) loss: f64,
-    /// Of a packet on the link, headers included
+    /// Size of a packet on the link, headers included
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes, default_value = "1500B")]
     pub(super) packet: f64,
-    /// Most streams
+    /// Largest number of streams
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=MAX_STREAMS))]
     pub(super) max_streams: u64,
-    /// Draw goodput and loss by number of streams (SVG; PNG where the name ends in .png)
+    /// Draw goodput and loss by number of streams (SVG; PNG if the name ends in .png)
     #[arg(long, value_name = "FILE", value_parser = picture())]
     plot: Option<PathBuf>,
     /// One JSON object
@@ -42,12 +42,12 @@ pub(super) struct Predict {
     json: bool,
 }
 
-/// Everything there is to say.
+/// All results.
 pub(super) struct Prediction {
     pub(super) path: Path,
     pub(super) packet: f64,
     pub(super) optimum: Optimum,
-    /// At 1 up to the most streams.
+    /// For 1 stream up to the largest number.
     pub(super) rows: Vec<Row>,
     /// Window with which one stream fills the path, bytes.
     pub(super) window_of_one: f64,

@@ -1,4 +1,4 @@
-//! What a prediction says, in words and as a picture.
+//! A prediction as text and as a chart.
 
 use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
 use ropewalk_tuning::model::{MAX_STREAMS, Reason, units as model_units};

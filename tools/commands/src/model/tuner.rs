@@ -23,16 +23,17 @@ pub(super) struct Tuner {
     /// fixed, apt, apt-golden, apt-long, climb, track or pilot
     #[arg(value_parser = kind)]
     name: Kind,
-    /// Streams of the first chunk where nothing else tells [default: 4, or the most]
+    /// Streams of the first chunk if no other information decides [default: 4, or the largest
+    /// number]
     #[arg(long, value_name = "N")]
     first: Option<u32>,
-    /// Most streams
+    /// Largest number of streams
     #[arg(long, default_value_t = 128, value_name = "N")]
     most: u32,
-    /// How long a chunk should take
+    /// Intended duration of a chunk
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = seconds)]
     chunk: f64,
-    /// What the path may carry, as 100Mbit/s
+    /// Capacity of the path, as 100Mbit/s
     #[arg(long, value_name = "RATE", value_parser = quantity::bits_per_second)]
     capacity: Option<f64>,
     /// Round trip, as 80ms
@@ -41,7 +42,7 @@ pub(super) struct Tuner {
     /// Window of a stream, as 64KiB
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     window: Option<f64>,
-    /// Of a packet, headers included
+    /// Size of a packet, headers included
     #[arg(long, default_value = "1500B", value_name = "SIZE", value_parser = quantity::bytes)]
     packet: f64,
     /// Connections stay open from chunk to chunk
@@ -50,15 +51,15 @@ pub(super) struct Tuner {
     /// Yield to others
     #[arg(long, conflicts_with = "share")]
     polite: bool,
-    /// The most to take from others, as a share of the path: 0.95 or 95%
+    /// Largest share of the path to take from other traffic: 0.95 or 95%
     #[arg(long, default_value = "95%", value_name = "SHARE", value_parser = share)]
     share: f64,
-    /// Say the reason of each decision in a further key
+    /// Add a key with the reason of each decision
     #[arg(long)]
     explain: bool,
 }
 
-/// As a fraction, or with `%` as `cp` takes it.
+/// A fraction, or a percentage with `%` as in `cp`.
 fn share(text: &str) -> Result<f64, String> {
     let share = match text.trim().strip_suffix('%') {
         Some(percent) => percent.trim_end().parse().map(|percent: f64| percent / 100.0),
@@ -78,7 +79,7 @@ fn kind(name: &str) -> Result<Kind, String> {
     })
 }
 
-/// A line that was read. What is missing is not known, and neither is what need not be there and is no number.
+/// An input line. A missing value is unknown, and so is an optional value that is not a number.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Line {
@@ -185,13 +186,14 @@ impl Tuner {
     }
 }
 
-/// Only objects: an array would be taken for the values in order.
+/// Accepts objects only: an array would be read as the values in order.
 fn read(line: &[u8]) -> serde_json::Result<Line> {
     let object: serde_json::Map<String, Value> = serde_json::from_slice(line)?;
     serde_json::from_value(object.into())
 }
 
-/// Casts saturate and make 0 of what is no number, which the tuner refuses. No bytes are a path that is dead.
+/// Casts saturate, and turn a value that is not a number into 0, which the tuner refuses. Zero
+/// bytes mean a dead path.
 fn chunk(line: &Line) -> Result<Chunk, String> {
     let bytes = line.bytes.unwrap_or(f64::NAN);
     if bytes < 0.0 {

@@ -1,4 +1,5 @@
-//! The runs of `ropewalk profile`: transfers of ours, or what others move, while both ends are measured.
+//! The runs of `ropewalk profile`: measures both ends during a transfer of its own or during other
+//! traffic.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -26,23 +27,23 @@ use crate::profiling::baseline;
 use crate::profiling::sweep::{self, Design, Plan, Vary};
 use crate::profiling::{Ends, Kind, Measured, Moved, SshEnd, run};
 
-/// What a run works with.
+/// The inputs of a run.
 pub(super) struct Run<'a> {
     pub(super) command: &'a Profiled,
     pub(super) options: &'a Options,
     pub(super) human: &'a Arc<Human>,
     pub(super) cancel: &'a Cancel,
-    /// Problems were said of an earlier run.
+    /// Suppresses problems that an earlier run has reported.
     pub(super) silent: bool,
 }
 
 impl Run<'_> {
-    /// For sessions, which keep what they report to.
+    /// The event sink for sessions, which own it.
     fn events(&self) -> Arc<dyn EventSink> {
         self.human.clone()
     }
 
-    /// Profiles what is wanted of transfers of ours, one after the other.
+    /// Profiles the requested transfers, one after the other.
     pub(super) fn transfers(&self, pair: &Pair, only: Option<&Url>) -> anyhow::Result<Exit> {
         let command = self.command;
         let knobs = Vary::expand(&command.sweep).map_err(usage)?;
@@ -105,7 +106,7 @@ impl Run<'_> {
             }
         }
         if let Some(((_, profile), before)) = profiles.split_last_mut() {
-            // What was written before tells of the later ones as well.
+            // The next profile contains the earlier ones, too.
             for (kind, profile) in before {
                 profile.baselines.kinds = kinds.clone();
                 command.write(profile, Some(*kind))?;
@@ -118,7 +119,7 @@ impl Run<'_> {
         Ok(Exit::of_kinds(exits))
     }
 
-    /// The same with other settings, where that is wanted and the first run went well.
+    /// Runs the sweep, if one is requested and the first run succeeded.
     fn sweep(
         &self,
         (mut profile, exit): (Profile, Exit),
@@ -154,7 +155,7 @@ impl Run<'_> {
         (profile, exit)
     }
 
-    /// Profiles a transfer of ours.
+    /// Profiles one transfer of our own.
     fn transfer(
         &self,
         pair: &Pair,
@@ -180,7 +181,7 @@ impl Run<'_> {
         Ok((put_together(moved, measured), exit))
     }
 
-    /// Has each end measured, as far as that is wanted and can be done.
+    /// Starts the measurement at each end, as far as it is requested and possible.
     fn begin(&self, ends: &mut Ends, pair: &Pair, only: Option<&Url>) -> anyhow::Result<()> {
         let command = self.command;
         let here = |location: &Location| !matches!(location, Location::Remote(_));
@@ -243,7 +244,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Profiles what others move meanwhile.
+    /// Profiles other traffic for a time.
     pub(super) fn others(&self, server: Option<&Url>) -> anyhow::Result<Profile> {
         let command = self.command;
         let seconds = command.seconds.unwrap_or_default().min(LONGEST);
@@ -253,7 +254,8 @@ impl Run<'_> {
             ends.here(&collect::Options { role: command.role.into(), ..measuring });
         }
         if let Some(url) = server {
-            // For as long as it allows: it may be less than is wanted, which shows in what was measured.
+            // The server measures for as long as it permits, which may be less than requested; the
+            // result shows it.
             ends.server(url, command.role.into(), None, self.options, &self.events(), self.cancel);
         }
         if ends.is_empty() {
@@ -290,7 +292,7 @@ impl Run<'_> {
 
 fn put_together(moved: Moved, measured: Measured) -> Profile {
     let mut hosts = measured.hosts;
-    // Servers tell their own.
+    // Servers report their own.
     if let Some(host) = measured.here.and_then(|at| hosts.get_mut(at)) {
         host.stages = moved.stages;
     }
@@ -298,13 +300,14 @@ fn put_together(moved: Moved, measured: Measured) -> Profile {
     Profile { schema: SCHEMA, started: moved.began, workload: moved.workload, hosts, ..Profile::default() }
 }
 
-/// The nearest part of a path that exists: its file system is that of what is made there.
+/// The nearest existing ancestor of a path: new files are made on its file system.
 fn existing(path: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default().join(path);
     here.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// The addresses by which the host at `url` knows the other end of its data connections, as far as is known here.
+/// The addresses by which the host at `url` sees the other end of its data connections, as far as
+/// they are known here.
 fn addresses_of(other: &Location, url: &Url) -> Vec<IpAddr> {
     let resolve = |url: &Url| {
         let port = if url.port == 0 { 22 } else { url.port };
@@ -312,7 +315,7 @@ fn addresses_of(other: &Location, url: &Url) -> Vec<IpAddr> {
     };
     let mut addresses: Vec<IpAddr> = match other {
         Location::Remote(other) => resolve(other).iter().map(|address| address.ip().to_canonical()).collect(),
-        // Ours on the way there: nothing is sent by this.
+        // Our address on the way to it; nothing is sent.
         _ => resolve(url)
             .iter()
             .filter_map(|server| {
@@ -328,7 +331,7 @@ fn addresses_of(other: &Location, url: &Url) -> Vec<IpAddr> {
     addresses
 }
 
-/// How much the connections have carried, and how many of them did.
+/// The bytes that the connections have carried, and the number of connections with data.
 fn seen(hosts: &[HostProfile]) -> (u64, u32) {
     let moved =
         |of: fn(&ConnectionSample) -> Option<u64>, first: &ConnectionSample, last: &ConnectionSample| {
@@ -337,7 +340,7 @@ fn seen(hosts: &[HostProfile]) -> (u64, u32) {
     let all = hosts.iter().map(|host| {
         let ends: HashSet<(&str, &str)> =
             host.connections.iter().map(|connection| (&*connection.local, &*connection.remote)).collect();
-        // Both ends of one that is here with both have counted it.
+        // A connection whose both ends are on this host was counted twice.
         let twice = |connection: &Connection| {
             connection.local > connection.remote && ends.contains(&(&*connection.remote, &*connection.local))
         };

@@ -1,4 +1,4 @@
-//! What the parts of a transfer reach by themselves.
+//! Measures the parts of a transfer by themselves.
 
 mod disks;
 mod elsewhere;
@@ -14,10 +14,11 @@ use ropewalk_profiler::profile::{Baselines, EndRates, Role, Workload};
 use self::elsewhere::Elsewhere;
 use crate::output::say;
 
-/// What is measured.
+/// The parts that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// Memory to memory over the same path, both ways (iperf3 where both ends have it), and the idle path's round trip
+    /// Memory to memory over the same path, both ways (by iperf3 if both ends have it), and the
+    /// idle path's round trip
     Path,
     /// Reading the source, writing beside the destination, past the page cache
     Disk,
@@ -35,12 +36,12 @@ impl Part {
     }
 }
 
-/// What is measured, and by what.
+/// The parts to measure, and the means.
 pub(crate) struct Wanted<'a> {
     pub(crate) parts: &'a [Part],
     pub(crate) pair: &'a Pair,
     pub(crate) options: &'a Options,
-    /// Hosts of source and destination that ssh reaches, with what it is to run there.
+    /// Hosts of source and destination that ssh reaches, with the command to run there.
     pub(crate) ssh: [Option<(&'a str, &'a str)>; 2],
     pub(crate) events: &'a dyn EventSink,
     pub(crate) cancel: &'a Cancel,
@@ -51,7 +52,7 @@ impl Wanted<'_> {
         if role == Role::Source { &self.pair.source } else { &self.pair.destination }
     }
 
-    /// By which the other end is reached; `None`: it is this host.
+    /// The means to reach the other end; `None`: it is this host.
     fn elsewhere(&self, role: Role) -> Option<Elsewhere<'_>> {
         let Location::Remote(url) = self.location(role) else { return None };
         let ssh = self.ssh[usize::from(role != Role::Source)];
@@ -61,12 +62,12 @@ impl Wanted<'_> {
 
 const ENDS: [Role; 2] = [Role::Source, Role::Destination];
 
-/// What cannot be measured is said, and left out.
+/// Reports a failed measurement, and omits it.
 fn told<T>(what: &str, result: anyhow::Result<T>) -> Option<T> {
     result.map_err(|error| say(format_args!("ropewalk: baseline of {what}: {}", crate::message(&error)))).ok()
 }
 
-/// Measures what is wanted; what cannot be is said, and left out.
+/// Measures the requested parts. Failures are reported and omitted.
 pub(crate) fn measure(wanted: &Wanted<'_>) -> Baselines {
     let mut found = Baselines::default();
     if wanted.parts.contains(&Part::Path) {
@@ -98,7 +99,7 @@ fn processors(wanted: &Wanted<'_>, found: &mut Baselines) {
     for role in ENDS {
         let rates = match wanted.elsewhere(role) {
             Some(elsewhere) => told(&format!("{}'s processor", elsewhere.name()), elsewhere.processor()),
-            // Once where it is both.
+            // Measured once if both ends are the same.
             None => own
                 .get_or_insert_with(|| told("this processor", here::processor().map_err(Into::into)))
                 .to_owned(),
@@ -110,7 +111,8 @@ fn processors(wanted: &Wanted<'_>, found: &mut Baselines) {
     (found.checksum, found.encryption) = (checksum, encryption);
 }
 
-/// Share of what the slowest part by itself reaches, of those that took part and were measured.
+/// The share of the rate that the slowest part reaches by itself, among the measured parts that
+/// took part.
 pub(crate) fn share(workload: &Workload, baselines: &Baselines) -> Option<f64> {
     Some(workload.rate() / baselines.slowest(workload.kind)?)
 }

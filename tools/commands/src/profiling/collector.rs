@@ -1,8 +1,10 @@
-//! `ropewalk profile --collect`: measures this host for somebody at the other end of standard input and output.
+//! `ropewalk profile --collect`: measures this host for a client at the other end of standard input
+//! and output.
 //!
-//! It says `ropewalk-profile 1 TIME` when it has begun, `clock TIME` to each line of input that is `clock`, and when the
-//! input ends, or says `stop`, `raw NAME LENGTH` and so many bytes for each file of a tool that is wanted, then `profile LENGTH`
-//! and so many bytes of JSON. Times are seconds since 1970.
+//! It writes `ropewalk-profile 1 TIME` when it has started, and `clock TIME` for each input line
+//! `clock`. When the input ends, or contains `stop`, it writes `raw NAME LENGTH` and that many
+//! bytes for each requested tool file, then `profile LENGTH` and that many bytes of JSON. Times are
+//! seconds since 1970.
 
 use std::io::{self, BufRead, Read as _, Write};
 use std::net::IpAddr;
@@ -16,10 +18,10 @@ use ropewalk_profiler::profile::{HostProfile, Role};
 
 use super::end::now;
 
-/// Of a line of input.
+/// Longest input line.
 const LINE: u64 = 256;
 
-/// What `--collect` is told.
+/// The options of `--collect`.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) role: Role,
@@ -29,7 +31,7 @@ pub(crate) struct Wanted {
     pub(crate) longest: Duration,
     pub(crate) perf: bool,
     pub(crate) sysstat: bool,
-    /// The tools' own files as well.
+    /// Whether to transmit the tools' own files.
     pub(crate) raw: bool,
 }
 
@@ -48,13 +50,13 @@ impl Wanted {
     }
 }
 
-/// Runs until the input ends, somebody says `stop`, or `longest` has passed.
+/// Runs until the input ends, contains `stop`, or `longest` has passed.
 pub(crate) fn collect(wanted: Wanted) -> anyhow::Result<()> {
     let deadline = Instant::now() + wanted.longest;
     let collection = Collection::start(&wanted.options());
     tell(format_args!("ropewalk-profile 1 {:.6}", now()))?;
     let (hear, heard) = mpsc::channel();
-    // It stays behind, blocked, where time has run out.
+    // The thread stays blocked if the time limit expires.
     thread::Builder::new().name("input".into()).spawn(move || {
         let mut input = io::stdin().lock();
         loop {
@@ -66,7 +68,7 @@ pub(crate) fn collect(wanted: Wanted) -> anyhow::Result<()> {
             }
         }
     })?;
-    // Until the time is over, or nobody is there to ask.
+    // Until the time limit, or the end of the input.
     while let Ok(()) = heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         tell(format_args!("clock {:.6}", now()))?;
     }

@@ -1,4 +1,4 @@
-//! The places where is measured: this host, a server, a host that ssh reaches.
+//! The places of measurement: this host, a server, a host that ssh reaches.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,40 +15,41 @@ use super::remote::{RemoteEnd, Wanted};
 use super::ssh::SshEnd;
 use crate::output::say;
 
-/// Clocks are compared so often at the beginning and at the end; the shortest round trip counts.
+/// Number of clock comparisons at the start and at the end; the one with the shortest round trip is
+/// used.
 const READINGS: usize = 5;
-/// Servers close sessions of which they hear nothing.
+/// Servers close idle sessions.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
-/// So long is waited for a clock; while data moves for longer, since the way may be full.
+/// Time limit for a clock reading; longer while data moves, since the path may be full.
 const ANSWER: Duration = Duration::from_secs(10);
 const BUSY_ANSWER: Duration = Duration::from_secs(60);
 
-/// A place where is measured.
+/// A place of measurement.
 pub(crate) enum End {
     Here { role: Role, collection: Box<Collection> },
     Server(Box<RemoteEnd>),
     Ssh(Box<SshEnd>),
 }
 
-/// What came of it.
+/// The result.
 pub(crate) struct Measured {
     pub(crate) hosts: Vec<HostProfile>,
-    /// Which of them is this one.
+    /// The index of this host among them.
     pub(crate) here: Option<usize>,
-    /// Where and why there is less than was wanted.
+    /// Places where the measurement is incomplete, and why.
     pub(crate) problems: Vec<String>,
 }
 
-/// All places of a run, measuring.
+/// All places of a run, while they measure.
 #[derive(Default)]
 pub(crate) struct Ends {
     ends: Vec<(End, Vec<Exchange>)>,
     pub(crate) problems: Vec<String>,
-    /// Problems are kept, not said: they were said of an earlier run.
+    /// Problems are recorded but not printed: an earlier run has printed them.
     pub(crate) silent: bool,
-    /// Servers keep their tools' files.
+    /// Whether the tools' files are kept.
     pub(crate) raw: bool,
-    /// Somebody wants to stop: nobody is waited for as long as else.
+    /// Set when the user wants to stop: waits are shorter then.
     stop: Cancel,
 }
 
@@ -71,7 +72,7 @@ impl Ends {
         self.ends.is_empty()
     }
 
-    /// A server that is asked for a profile.
+    /// Adds a server that is asked for a profile.
     pub(crate) fn server(
         &mut self,
         url: &Url,
@@ -86,24 +87,25 @@ impl Ends {
         }
         self.stop = cancel.clone();
         let wanted = Wanted { role, seconds, raw: self.raw };
-        // What is measured until somebody breaks the transfer off is to be had: only that is broken off.
+        // If the user cancels the transfer, the measurement up to then is still wanted. So only the
+        // transfer is cancelled.
         let end = RemoteEnd::start(url, wanted, options, events, cancel);
         self.add(end.map(|end| End::Server(Box::new(end))), &url.host.clone());
     }
 
-    /// A host that ssh reaches.
+    /// Adds a host that ssh reaches.
     pub(crate) fn ssh(&mut self, end: anyhow::Result<SshEnd>, host: &str) {
         self.add(end.map(|end| End::Ssh(Box::new(end))), host);
     }
 
-    /// The server that was asked last is the other end as well.
+    /// Records that the last server is the other end as well.
     pub(crate) fn is_both(&mut self) {
         if let Some((End::Server(server), _)) = self.ends.last_mut() {
             server.role = Role::Both;
         }
     }
 
-    /// This host.
+    /// Adds this host.
     pub(crate) fn here(&mut self, options: &collect::Options) {
         let collection = Box::new(Collection::start(options));
         self.add(Ok(End::Here { role: options.role, collection }), "this host");
@@ -117,12 +119,12 @@ impl Ends {
         failed.into_iter().for_each(|text| self.problem(text));
     }
 
-    /// Does `work`; meanwhile servers hear of us now and then.
+    /// Runs `work`, and meanwhile keeps the sessions with servers alive.
     pub(crate) fn during<T: Send>(&mut self, work: impl FnOnce() -> T) -> T {
         self.during_with(SIGNS_OF_LIFE, ANSWER, work)
     }
 
-    /// `grace`: how long after the work one that was asked just then may take to answer.
+    /// `grace`: how long a request that is pending at the end of the work may still take.
     pub(super) fn during_with<T: Send>(
         &mut self,
         signs: Duration,
@@ -137,7 +139,7 @@ impl Ends {
             scope.spawn(move || {
                 while ended.recv_timeout(signs) == Err(RecvTimeoutError::Timeout) {
                     for (end, readings) in ends.iter_mut() {
-                        // That it has gone shows at the end as well.
+                        // If the server has gone, the end reports it as well.
                         if let Ok(Some(reading)) = end.read_clock(&patience) {
                             readings.push(reading);
                         }
@@ -151,11 +153,12 @@ impl Ends {
         })
     }
 
-    /// Ends everywhere, and gets what was found.
+    /// Stops all measurements, and returns the results.
     pub(crate) fn finish(mut self) -> Measured {
         let ends = std::mem::take(&mut self.ends);
         let patience = Patience::new(ANSWER, &self.stop, ANSWER);
-        // Side by side: collectors take their time to end, and one that has stopped to answer keeps no other waiting.
+        // In parallel: collectors need time to finish, and one that no longer answers must not
+        // delay the others.
         let results: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = ends
                 .into_iter()
@@ -205,7 +208,7 @@ impl End {
         }
     }
 
-    /// `None`: it is our own.
+    /// Returns `None` for the clock of this host.
     fn read_clock(&mut self, patience: &Patience) -> anyhow::Result<Option<Exchange>> {
         match self {
             Self::Here { .. } => Ok(None),
@@ -214,7 +217,7 @@ impl End {
         }
     }
 
-    /// Several times; what was wrong, if something was.
+    /// Reads the clock several times. Returns the error, if there was one.
     fn read_clocks(&mut self, readings: &mut Vec<Exchange>, patience: &Patience) -> Option<String> {
         for _ in 0..READINGS {
             match self.read_clock(patience) {

@@ -1,4 +1,5 @@
-//! What `ropewalk profile` does: measuring at each end while a transfer runs, and putting together what was found.
+//! The work of `ropewalk profile`: measures at each end during a transfer, and combines the
+//! results.
 
 pub(crate) mod baseline;
 pub(crate) mod collector;

@@ -1,4 +1,4 @@
-//! How long is waited for another host, which may have stopped to answer.
+//! Time limits of waiting for another host, which may have stopped answering.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use ropewalk_client::Cancel;
 
-/// Between two looks at whether somebody wants to stop.
+/// Interval of checks for the user's wish to stop.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
-/// Lasts for a time, or, once somebody wants to stop, for a shorter one from then on.
+/// A time limit, which is replaced by a shorter one once the user wants to stop.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     limit: Duration,
@@ -17,7 +17,7 @@ pub(super) struct Patience {
     grace: Duration,
 }
 
-/// One that is being tried.
+/// An operation in progress.
 pub(super) struct Tried<'p> {
     patience: &'p Patience,
     deadline: Instant,
@@ -33,7 +33,7 @@ impl Patience {
         Tried { patience: self, deadline: Instant::now() + self.limit, stopped: false }
     }
 
-    /// Does `work`, which `own` breaks off, and breaks it off when this is over.
+    /// Runs `work`, which `own` cancels, and cancels it at the time limit.
     pub(super) fn within<T>(&self, own: &Cancel, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             let (done, ended) = mpsc::channel::<()>();
@@ -52,7 +52,7 @@ impl Patience {
         })
     }
 
-    /// What to say once it is over.
+    /// The message after the time limit.
     pub(super) fn words(&self) -> String {
         if self.stop.is_cancelled() {
             "broken off: it did not answer in time".to_owned()
@@ -63,7 +63,7 @@ impl Patience {
 }
 
 impl Tried<'_> {
-    /// How long to wait until the next look.
+    /// How long to wait until the next check.
     pub(super) fn step(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(LOOK)
     }
@@ -100,7 +100,7 @@ mod tests {
         let (own, stop) = (Cancel::new(), Cancel::new());
         assert_eq!(Patience::new(LONG, &stop, LONG).within(&own, || 7), 7);
         assert!(!own.is_cancelled());
-        // It waits for nothing else than to be broken off.
+        // It waits only for its cancellation.
         stop.cancel();
         Patience::new(LONG, &stop, Duration::ZERO).within(&own, || {
             while !own.is_cancelled() {

@@ -1,4 +1,4 @@
-//! The ends of a transfer with memory in the place of disks.
+//! The ends of a transfer, with memory in place of disks.
 
 use anyhow::bail;
 use clap::ValueEnum;
@@ -7,14 +7,14 @@ use ropewalk_client::{ChecksumPolicy, Location, Options, Pair, Remote};
 use super::transfer::{NULL, ZEROS};
 use crate::exit::usage;
 
-/// A workload of our own, from what to what.
+/// A workload: source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Zeros, kept nowhere
+    /// Zeros, stored nowhere
     MemMem,
     /// Zeros to the destination
     MemDisk,
-    /// The source, kept nowhere
+    /// The source, stored nowhere
     DiskMem,
     /// The source to the destination
     DiskDisk,
@@ -38,10 +38,10 @@ impl Kind {
         matches!(self, Self::MemDisk | Self::DiskDisk)
     }
 
-    /// What is copied where in place of `pair`: `size` zeros, where they come from memory.
+    /// The pair to copy in place of `pair`: `size` zeros if the data comes from memory.
     ///
     /// # Errors
-    /// An end has no memory to offer.
+    /// An end cannot provide memory.
     pub(crate) fn pair(self, pair: &Pair, size: u64, options: &Options) -> anyhow::Result<Pair> {
         let source = match (&pair.source, self.reads_disk()) {
             (Location::Measure { .. }, true) => {
@@ -77,7 +77,7 @@ impl Kind {
         Ok(Pair { source, destination, window: None })
     }
 
-    /// What is kept nowhere cannot be read again for its checksum, and needs no directories.
+    /// Discarded data cannot be read again for its checksum, and needs no directories.
     pub(crate) fn options(self, options: &Options) -> Options {
         let mut options = options.clone();
         options.create_directories &= self.writes_disk();

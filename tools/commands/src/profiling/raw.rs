@@ -1,4 +1,4 @@
-//! Files of the tools that measured, kept beside the profile.
+//! Files of the measuring tools, kept beside the profile.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use rustix::fs::{Access, access};
 
 use crate::exit::usage;
 
-/// Before anything is moved, which would be for nothing.
+/// Checks the outputs before anything is moved in vain.
 ///
 /// # Errors
-/// What is measured could not be written into this directory, or the profile to this file.
+/// The results could not be written into this directory, or the profile to this file.
 pub(crate) fn can_write(directory: Option<&Path>, profile: Option<&Path>) -> anyhow::Result<()> {
     if let Some(directory) = directory {
         make(directory)?;
@@ -24,7 +24,7 @@ pub(crate) fn can_write(directory: Option<&Path>, profile: Option<&Path>) -> any
         return Err(usage(format!("--output {}: that is a directory, expected a file", path.display())));
     }
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    // A file that is there may be ours in a directory that is not.
+    // An existing file may be writable in a directory that is not.
     let place = if path.exists() { path } else { directory.unwrap_or(Path::new(".")) };
     access(place, Access::WRITE_OK).map_err(|error| {
         let context = format!("the profile cannot be written to {}", path.display());
@@ -32,12 +32,13 @@ pub(crate) fn can_write(directory: Option<&Path>, profile: Option<&Path>) -> any
     })
 }
 
-/// Makes the directory, unless it is there.
+/// Makes the directory if it is missing.
 fn make(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("--raw {}", directory.display()))
 }
 
-/// As `ROLE.NAME`, or `KIND.ROLE.NAME`, in this directory, which is made where it is not there.
+/// Writes the files as `ROLE.NAME`, or `KIND.ROLE.NAME`, to this directory, which is made if it is
+/// missing.
 pub(crate) fn write(directory: &Path, kind: Option<&str>, profile: &Profile) -> anyhow::Result<()> {
     let context = || format!("{}", directory.display());
     make(directory)?;
@@ -47,7 +48,7 @@ pub(crate) fn write(directory: &Path, kind: Option<&str>, profile: &Profile) -> 
             Role::Destination => "destination",
             Role::Both => "both",
         };
-        // They may come from another host.
+        // The names may come from another host.
         for file in host.raw.iter().filter(|file| is_raw_name(file.name.as_bytes())) {
             let parts = kind.into_iter().chain([role, file.name.as_str()]);
             let name = parts.collect::<Vec<_>>().join(".");

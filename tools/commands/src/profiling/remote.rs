@@ -1,4 +1,4 @@
-//! A server of ours that measures its host.
+//! A Ropewalk server that measures its host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use ropewalk_protocol::url::Url;
 use super::patience::Patience;
 use super::ssh::{BEGINNING, ENDING, GRACE, MOST_RAW};
 
-/// Of one file: what data moves has limits of its own, and there may be much of it.
+/// Time limit for one file. The data itself has limits of its own, and may be large.
 const FETCHING: Duration = Duration::from_secs(600);
 
-/// A session that does nothing but have a profile taken.
+/// A session used only for a profile.
 pub(crate) struct RemoteEnd {
     remote: Remote,
     pub(super) role: Role,
-    /// Breaks off what is waited for, and ends the session with it.
+    /// Cancels the pending wait, and closes the session.
     own: Cancel,
-    /// Somebody wants to stop: what was measured until then is to be had, but not waited for as long.
+    /// Set when the user wants to stop: the results so far are wanted, but the wait is shorter.
     stop: Cancel,
 }
 
-/// What a server is asked for.
+/// The request to a server.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) role: Role,
@@ -42,7 +42,8 @@ impl RemoteEnd {
     ) -> anyhow::Result<Self> {
         let own = Cancel::new();
         let begin = Patience::new(BEGINNING, stop, Duration::ZERO);
-        // Connecting and logging in have limits of their own, and may wait for an answer at the terminal.
+        // Connecting and logging in have limits of their own, and may wait for an answer at the
+        // terminal.
         let connect = Patience::new(FETCHING, stop, Duration::ZERO);
         let remote = connect.within(&own, || Remote::connect_with(url, options, events, &own));
         let remote = remote.map_err(|error| told(error, &own, &connect))?;
@@ -73,11 +74,12 @@ impl RemoteEnd {
         let bytes = self.ask(&fetching, |remote| remote.fetch_profile(HostProfile::LARGEST))?;
         let host = HostProfile::from_json(&bytes)?;
         self.remote.quit();
-        // Which end it is, it does not know.
+        // The server does not know which end it is.
         Ok(HostProfile { role: self.role, raw, ..host })
     }
 
-    /// The client waits for the answer to SITE as long as a checksum takes: far longer than any of these.
+    /// Sends SITE with a time limit: the client waits as long as for a checksum, far longer than
+    /// any of these takes.
     fn ask<T>(
         &mut self,
         patience: &Patience,

@@ -1,4 +1,5 @@
-//! A host that ssh reaches and that has this program: for servers that are not ours, or do not take profiles.
+//! A host that ssh reaches and that has this program: for foreign servers, and for servers that
+//! take no profiles.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,23 +19,23 @@ use ropewalk_protocol::profiling::is_raw_name;
 use super::end::now;
 use super::patience::{LOOK, Patience};
 
-/// Logging in, and collectors that begin.
+/// Time limit for the log-in and the start of collectors.
 pub(super) const BEGINNING: Duration = Duration::from_secs(90);
-/// Collectors go through what they have written.
+/// Time limit for collectors to process their data.
 pub(super) const ENDING: Duration = Duration::from_secs(330);
-/// The same when somebody wants to stop: what there is by then is told.
+/// The same once the user wants to stop; results so far are reported.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
-/// Of a line that it says.
+/// Longest output line.
 const LINE: u64 = 4096;
-/// What is kept of what it says on standard error.
+/// Bytes of standard error that are kept.
 const COMPLAINTS: usize = 2048;
-/// So long is waited for the rest of it: something in the background may hold it open for ever.
+/// Wait for the rest of it: a process in the background may hold it open forever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Files of tools that are taken.
+/// Most tool files that are accepted.
 pub(super) const MOST_RAW: usize = 16;
 
-/// What it says.
+/// A message from the process.
 enum Said {
     Line(String),
     Raw(RawFile),
@@ -42,7 +43,7 @@ enum Said {
     Broken(String),
 }
 
-/// A process that has been started and is told by its standard input. Dropping it ends it.
+/// A process that is controlled by its standard input. Dropping this stops it.
 pub(crate) struct SshEnd {
     host: String,
     role: Role,
@@ -50,13 +51,13 @@ pub(crate) struct SshEnd {
     input: Option<ChildStdin>,
     said: Receiver<Said>,
     complaints: Complaints,
-    /// Clocks that it was asked for and has not told: it answers in turn.
+    /// Clock requests that are not answered yet: answers come in order.
     unanswered: usize,
     stop: Cancel,
 }
 
 impl SshEnd {
-    /// `command` is what runs there, with its arguments, as a shell is to read it.
+    /// `command` runs there, with its arguments, in the syntax of a shell.
     pub(crate) fn start(
         host: &str,
         command: &str,
@@ -71,7 +72,7 @@ impl SshEnd {
         }
     }
 
-    /// The first line that it says, and itself. Until it says that, `cancel` ends it.
+    /// Starts the process. Returns it and its first output line; until then `cancel` stops it.
     pub(crate) fn ask(
         host: &str,
         command: &str,
@@ -86,7 +87,7 @@ impl SshEnd {
         let mut process = unheeding(program)?;
         process.args(ssh.program.iter().skip(1));
         if Path::new(program).file_name() == Some(OsStr::new("ssh")) {
-            // Its output is ours: a terminal is for questions only.
+            // Its output belongs to us: the terminal is for questions only.
             process.args(["-T", "-o", if ssh.interactive { "BatchMode=no" } else { "BatchMode=yes" }, "--"]);
         }
         process.arg(host).arg(command);
@@ -116,7 +117,7 @@ impl SshEnd {
         let asked = now();
         self.input.as_mut().context("it was told to stop")?.write_all(b"clock\n")?;
         self.unanswered += 1;
-        // What it was asked before, and answers only now, tells nothing of the way there.
+        // A late answer to an earlier request says nothing about the path.
         for _ in 0..late {
             self.clock(patience)?;
         }
@@ -127,12 +128,12 @@ impl SshEnd {
     }
 
     pub(super) fn finish(mut self) -> anyhow::Result<HostProfile> {
-        // Its end tells it to stop.
+        // The end of its input tells it to stop.
         drop(self.input.take());
         let mut raw = Vec::new();
         loop {
             match self.hear(&Patience::new(ENDING, &self.stop, GRACE)) {
-                // Those that came late.
+                // Late answers.
                 Ok(Said::Line(line)) if self.unanswered > 0 && line.starts_with("clock ") => {
                     self.unanswered -= 1;
                 }
@@ -188,10 +189,10 @@ impl SshEnd {
         }
     }
 
-    /// Why it has ended, in its own words where it has some.
+    /// Returns the reason of its end, in its own words if it printed any.
     fn ended(&mut self, why: &str) -> anyhow::Error {
         drop(self.input.take());
-        // It may go on although its output has ended.
+        // It may still run although its output has ended.
         let code = match self.child.try_wait() {
             Ok(Some(status)) => status.code(),
             _ => {
@@ -217,14 +218,15 @@ impl SshEnd {
 impl Drop for SshEnd {
     fn drop(&mut self) {
         drop(self.input.take());
-        // It has ended, or is not waited for.
+        // It has ended, or its end is not waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A command for `program` that Ctrl-C at the terminal leaves alone: it goes to all that runs there, and what the other host
-/// has measured until then is still to come. A process group of its own would do as well, but then ssh could not ask there.
+/// A command for `program` that ignores Ctrl-C at the terminal. The signal goes to all processes
+/// there, and the other host's results are still expected. A process group of its own would have
+/// the same effect, but then ssh could not ask there.
 fn unheeding(program: &OsStr) -> anyhow::Result<Command> {
     let found = |path: &Path| path.is_file();
     let search = || std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
@@ -294,7 +296,8 @@ fn raw(line: &str, output: &mut impl BufRead) -> Said {
     }
 }
 
-/// What it says on standard error: the beginning; the rest is read and forgotten, so that nobody waits.
+/// The beginning of its standard error. The rest is read and dropped, so that the process never
+/// blocks.
 struct Complaints {
     text: Arc<Mutex<Vec<u8>>>,
     ended: Receiver<()>,
@@ -306,7 +309,7 @@ impl Complaints {
         let (end, ended) = mpsc::channel();
         let kept = Arc::clone(&text);
         thread::Builder::new().name("ssh".into()).spawn(move || {
-            // Its end tells that there is no more.
+            // Dropping it signals the end.
             let _end: mpsc::Sender<()> = end;
             let mut buffer = [0; 1024];
             while let Ok(n @ 1..) = errors.read(&mut buffer) {
@@ -353,7 +356,7 @@ mod tests {
     }
 
     fn shell() -> SshOptions {
-        // In place of ssh: $1 is the host, $2 the command.
+        // Replaces ssh: $1 is the host, $2 the command.
         SshOptions {
             program: ["sh", "-c", "exec sh -c \"$2\"", "ssh"].map(Into::into).to_vec(),
             ..SshOptions::default()
@@ -390,7 +393,7 @@ mod tests {
         assert_eq!(error.err().unwrap().to_string(), "interrupted");
     }
 
-    /// As a terminal's Ctrl-C, which goes to all processes there.
+    /// Like Ctrl-C at a terminal, which goes to all processes there.
     #[test]
     fn the_signal_of_ctrl_c_leaves_it_alone() {
         let script = "kill -INT $$; echo ropewalk-profile 1 5.0; cat > /dev/null";
@@ -413,12 +416,12 @@ mod tests {
             .unwrap()
         };
         let hasty = Patience::new(Duration::from_millis(1), &Cancel::new(), Duration::ZERO);
-        // It answers the first only when it has heard the second.
+        // It answers the first request only after the second.
         let mut late = end("read one; read two; echo clock 1.5; echo clock 2.5");
         assert!(late.read_clock(&hasty).is_err());
         assert_eq!(late.read_clock(&patience()).unwrap().heard, 2.5);
         late.finish().unwrap();
-        // Or only when it has been told to stop.
+        // Or only after the request to stop.
         let mut later = end("cat > /dev/null; echo clock 1.5");
         assert!(later.read_clock(&hasty).is_err());
         later.finish().unwrap();

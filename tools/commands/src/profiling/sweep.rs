@@ -1,4 +1,4 @@
-//! Sweeps: the transfer again and again, with one setting changed.
+//! Sweeps: repeats the transfer with one setting changed.
 
 mod knob;
 mod plan;

@@ -1,4 +1,4 @@
-//! The transfer that is profiled.
+//! The profiled transfer.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use ropewalk_profiler::profile::{self, Outcome, RateSample, StageTime, Stages, W
 
 use super::end::now;
 
-/// Seconds between two rates, until there are too many.
+/// Initial interval of rates, in seconds; it grows if there are too many.
 const STEP: f64 = 0.5;
 const MOST: usize = 20_000;
 
-/// Follows a transfer for the rates, and hands its events on.
+/// Follows a transfer to collect its rates, and passes its events on.
 pub(crate) struct Watched<'a> {
     next: &'a dyn EventSink,
     began: Instant,
@@ -23,16 +23,16 @@ pub(crate) struct Watched<'a> {
 }
 
 struct Seen {
-    /// Seconds since the beginning, and bytes until then.
+    /// Seconds since the start, and bytes up to then.
     points: Vec<(f64, u64)>,
     step: f64,
     last: (f64, u64),
     resumed: u64,
-    /// Files that failed and are tried again: what is there of them then, we have moved.
+    /// Files that failed and are retried: bytes present at the retry were moved by this run.
     again: HashSet<FileId>,
-    /// Files and bytes that are to be there at the end, once all have been found.
+    /// Expected files and bytes at the end, once all have been found.
     planned: Option<(u64, u64)>,
-    /// Those that were begun: of some, the size shows only then.
+    /// Files and bytes that were started: the size of some is known only then.
     begun: (u64, u64),
 }
 
@@ -41,7 +41,7 @@ impl<'a> Watched<'a> {
         Self { next, began: Instant::now(), seen: Mutex::new(Seen::default()) }
     }
 
-    /// What was to be moved, once that is known.
+    /// The planned bytes, once they are known.
     fn planned(&self) -> Option<u64> {
         let seen = self.seen.lock();
         let (files, bytes) = seen.planned?;
@@ -107,7 +107,7 @@ impl EventSink for Watched<'_> {
                 let bytes = bytes.saturating_sub(seen.resumed);
                 seen.add(time, bytes);
             }
-            // What was there before was not moved.
+            // Bytes of an earlier run were not moved by this one.
             Event::FileStarted { id, resumed_from, size, .. } => {
                 let mut seen = self.seen.lock();
                 if !seen.again.remove(id) {
@@ -128,18 +128,18 @@ impl EventSink for Watched<'_> {
     }
 }
 
-/// What came of a transfer.
+/// The result of a transfer.
 pub(crate) struct Moved {
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub(crate) began: f64,
     pub(crate) workload: Workload,
-    /// Of our own connections; absent where the data was not here.
+    /// Times of our own connections; absent if the data did not pass this host.
     pub(crate) stages: Option<Stages>,
-    /// `None`: it could not be begun.
+    /// `None`: it could not be started.
     pub(crate) summary: Option<Summary>,
 }
 
-/// Copies, and says what was moved how fast, also where it failed.
+/// Copies, and returns the bytes and the rate, even after a failure.
 pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel: &Cancel) -> Moved {
     let began = now();
     let watched = Watched::new(events);
@@ -171,7 +171,7 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
     workload.seconds = summary.seconds;
     workload.files = summary.files_done;
     if workload.rates.is_empty() && workload.bytes > 0 && workload.seconds > 0.0 {
-        // It was over before there was any progress to tell of.
+        // It was over before any progress was reported.
         let bytes_per_second = workload.bytes as f64 / workload.seconds;
         workload.rates.push(RateSample { time: workload.seconds, bytes_per_second });
     }
@@ -199,7 +199,7 @@ fn outcome(summary: &Summary) -> Outcome {
     }
 }
 
-/// As the profile has it; `moved`: some of the data had come.
+/// The failure in the profile's terms; `moved`: some of the data had arrived.
 fn failure(kind: FailureKind, moved: bool) -> profile::FailureKind {
     match kind {
         FailureKind::Authentication => profile::FailureKind::Authentication,
@@ -227,10 +227,10 @@ fn stages(times: &StageTimes) -> Option<Stages> {
     })
 }
 
-/// Where servers keep nothing, ours and GCT's.
+/// Names for which servers, Ropewalk's and GCT's, store nothing.
 const DEVICES: [&[u8]; 4] = [b"/dev/zero", b"/dev/null", NULL.as_bytes(), ZEROS.as_bytes()];
 
-/// At our servers, for those who may take profiles; the size, in bytes, follows.
+/// At Ropewalk servers, for accounts that may take profiles; the size in bytes follows.
 pub(crate) const ZEROS: &str = "/dev/ropewalk-zero-";
 pub(crate) const NULL: &str = "/dev/ropewalk-null";
 
@@ -296,7 +296,7 @@ mod tests {
             watched.event(event);
         }
         assert_eq!((watched.planned(), watched.seen.lock().resumed), (Some(900), 100));
-        // Sizes that showed late.
+        // Sizes that became known late.
         let watched = Watched::new(&sink);
         watched.event(Event::Planned { files: 2, bytes: 0, complete: true });
         watched.event(sized(1, 500));

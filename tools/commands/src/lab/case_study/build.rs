@@ -1,4 +1,5 @@
-//! Which program measured what, and when: figures of several builds are no comparison.
+//! Records which program measured each part, and when: figures of different builds cannot be
+//! compared.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Results;
 
-/// In the directory of results: one line a part, the last one of a part counts.
+/// In the directory of results: one line for each part; the last line of a part is valid.
 const FILE: &str = "builds.jsonl";
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -22,7 +23,7 @@ struct Note {
     part: String,
     /// SHA-256 of the program, hexadecimal.
     program: String,
-    /// When the part was done, in seconds since 1970.
+    /// Time of completion, in seconds since 1970.
     done: i64,
 }
 
@@ -43,13 +44,13 @@ pub(super) fn note(directory: &Path, part: &str, program: &str) -> anyhow::Resul
     writeln!(file, "{}", serde_json::to_string(&note)?).with_context(wrong)
 }
 
-/// Whether all parts are of one program, and when they were measured.
+/// Reports whether one program measured all parts, and when.
 pub(super) fn section(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     let Some(bytes) = results.bytes(FILE)? else { return Ok(None) };
     let text = String::from_utf8(bytes).with_context(|| format!("{FILE} is no text"))?;
     let all = text.lines().map(serde_json::from_str::<Note>).collect::<Result<Vec<_>, _>>();
     let all = all.with_context(|| format!("{FILE} is not as expected"))?;
-    // A part that was measured again has two.
+    // A part that was measured again has several lines.
     let is_last = |at: usize, note: &Note| all.iter().skip(at + 1).all(|other| other.part != note.part);
     let notes: Vec<&Note> =
         all.iter().enumerate().filter(|(at, note)| is_last(*at, note)).map(|(_, note)| note).collect();

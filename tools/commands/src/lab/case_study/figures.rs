@@ -1,11 +1,11 @@
-//! Numbers and sentences.
+//! Numbers and sentences of the text.
 
 use ropewalk_profiler::profile::Profile;
 use ropewalk_profiler::profile::Role;
 use ropewalk_profiler::sweep::{Curve, CurvePoint, EndLoad, Finding};
 use ropewalk_profiler::verdict::Verdict;
 
-/// MB/s as the paper has them.
+/// MB/s in the paper's format.
 pub(super) fn megabytes(bytes_per_second: f64) -> String {
     format!("{:.*}", digits(bytes_per_second), bytes_per_second / 1e6)
 }
@@ -14,7 +14,7 @@ fn digits(bytes_per_second: f64) -> usize {
     if bytes_per_second < 1e7 { 2 } else { 1 }
 }
 
-/// A point's mean, and how far it is right with 95 % confidence.
+/// A point's mean, with its 95 % confidence interval.
 pub(super) fn rate(point: &CurvePoint) -> String {
     match (&point.refused, point.rate.runs, point.rate.interval) {
         (Some(_), ..) => "refused".to_owned(),
@@ -30,7 +30,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// One digit behind the point.
+/// One digit after the decimal point.
 pub(super) fn ratio(new: f64, old: f64) -> String {
     if old > 0.0 { format!("{:.1}", new / old) } else { "–".to_owned() }
 }
@@ -43,12 +43,12 @@ pub(super) fn end(point: &CurvePoint, role: Role) -> Option<&EndLoad> {
     point.ends.iter().find(|end| end.role == role)
 }
 
-/// MB/s for each per cent of the processors that the kernel took.
+/// MB/s for each per cent of processor time in the kernel.
 pub(super) fn for_load(rate: f64, load: f64) -> String {
     if load > 0.0 { format!("{:.2}", rate / load) } else { "–".to_owned() }
 }
 
-/// What the curve shows, beyond its noise.
+/// The statement that the curve supports, beyond its noise.
 pub(super) fn finding(curve: &Curve) -> String {
     let found = Finding::of(curve);
     let name = |at: usize| format!("`{}`", curve.points[at].name);

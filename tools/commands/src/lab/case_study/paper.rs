@@ -1,13 +1,13 @@
 //! The paper's figures.
 
-/// Of Table 1, for one size of buffer.
+/// A row of Table 1, for one buffer size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     /// Per cent.
     pub(super) peak: f64,
-    /// Transfers to I/O devices a second.
+    /// Transfers to I/O devices per second.
     pub(super) transfers: f64,
-    /// Packets a second.
+    /// Packets per second.
     pub(super) received: f64,
     pub(super) sent: f64,
 }
@@ -16,7 +16,7 @@ const fn load(peak: f64, transfers: f64, received: f64, sent: f64) -> Load {
     Load { peak, transfers, received, sent }
 }
 
-/// Table 1: the buffer's name here and there, with old and with new TCP settings.
+/// Table 1: the buffer's name in the paper and in the lab, with old and with new TCP settings.
 pub(super) const BUFFERS: [(&str, &str, Load, Load); 6] = [
     ("auto", "default", load(23.7, 4.85, 11675.0, 15529.0), load(34.9, 9.43, 45372.0, 61977.0)),
     ("bdp", "BDP", load(20.6, 2.11, 5734.0, 7664.0), load(20.4, 10.78, 38332.0, 52539.0)),
@@ -26,10 +26,11 @@ pub(super) const BUFFERS: [(&str, &str, Load, Load); 6] = [
     ("32M", "32 MB", load(20.1, 4.49, 10527.0, 13947.0), load(34.0, 10.92, 34483.0, 47385.0)),
 ];
 
-/// What Breadboard's net.core.rmem_max and wmem_max made of all sizes that were asked for.
+/// The size to which Breadboard's net.core.rmem_max and wmem_max limited all requested buffers.
 pub(super) const CLIPPED: &str = "128K";
 
-/// Table 3, from Breadboard to Pople: streams, MB/s, peak of the processors in per cent, kernel load in per cent.
+/// Table 3, from Breadboard to Pople: streams, MB/s, peak processor use in per cent, kernel load in
+/// per cent.
 pub(super) const STREAMS: [(u64, f64, f64, f64); 5] = [
     (1, 45.86, 22.2, 45.22),
     (2, 58.36, 39.1, 48.60),

@@ -1,6 +1,7 @@
-//! What is run: each part is a scenario of the lab, in which one or more programs write what they found.
+//! The parts: each is a scenario of the lab, in which one or more programs write their results.
 //!
-//! `left` stands for the paper's Breadboard, the host whose settings could be changed; `right` for a server far away.
+//! `left` stands for the paper's Breadboard, the host whose settings could be changed; `right` for
+//! a server far away.
 
 use std::fmt::Write;
 
@@ -8,21 +9,21 @@ use ropewalk_lab::scenario::{Document, Scenario, ScenarioError, Value};
 
 use crate::lab::labelled::SSH;
 
-/// A scenario and the files that come of it.
+/// A scenario and the files that it produces.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// Beside one another in the directory of results.
+    /// Side by side in the directory of results.
     pub(super) files: Vec<String>,
     text: String,
 }
 
-/// Round trips of the paper's paths, from its bandwidth-delay products at 1 Gbit/s.
+/// Round trips of the paper's paths, derived from its bandwidth-delay products at 1 Gbit/s.
 const FAR: &str = "16ms";
-/// 1 Gbit/s as the network cards of Breadboard and Pople had it, with a queue of a bandwidth-delay product.
+/// The 1 Gbit/s network cards of Breadboard and Pople, with a queue of a bandwidth-delay product.
 const NIC: &str = "rate = '1Gbit/s', queue = 1400";
-/// What Breadboard's `net.core` limits of 128 KB allowed to be on its way, where autotuning is limited by it: the kernel
-/// counts about twice.
+/// The equivalent of Breadboard's `net.core` limits of 128 KB for autotuning: the kernel accounts
+/// about twice the data in flight.
 const SMALL: &str =
     "kernel = { tcp_rmem = ['4 KiB', '85 KiB', '256 KiB'], tcp_wmem = ['4 KiB', '16 KiB', '256 KiB'] }";
 const TUNED: &str =
@@ -30,22 +31,23 @@ const TUNED: &str =
 /// Breadboard's disks as Bonnie measured them.
 const DISKS: &str = "disk = { read = '91 MB/s', write = '100 MB/s' }";
 
-/// At 40 ms.
+/// Rounds at 40 ms.
 pub(super) const FAR_ROUNDS: u32 = 7;
 
 const PROFILE: &str = "{ropewalk} profile --quiet --no-sysstat";
-/// As the paper's: one stream unless said otherwise, nothing chosen by the client.
+/// The paper's client: one stream unless stated otherwise, no automatic choice.
 const PLAIN: &str = "-p 1 --files 1 --tuner fixed --checksum none";
 const SERVER: &str = "ftp://{addr:right}:{port:server}";
 
-/// Every part, in the order of the text.
+/// All parts, in the order of the text.
 pub(super) fn all() -> Vec<Part> {
     let buffers = "--sweep buffer=auto,128K,bdp,4M,8M,16M,32M --capacity 1Gbit/s --no-perf";
     let new = Scene::new(FAR, NIC).left(SMALL).right(TUNED).apply("left", FAR);
     let near_disks = || Scene::new("0.3ms", "rate = '1Gbit/s', queue = 1000").left(DISKS).right(DISKS);
-    // What is longer crosses more that loses.
+    // A longer path crosses more lossy segments.
     let long = |round_trip, both| Scene::new(round_trip, both).left(TUNED).right(TUNED);
-    // One stream over losses is a matter of luck: it takes more rounds to tell it from two.
+    // With losses the rate of one stream varies by chance: it takes more rounds to distinguish it
+    // from two streams.
     let streams = |rounds: u32| {
         format!(
             "--sweep streams=1,2,4,8,16 --repeat {rounds} --files 1 --tuner fixed --checksum none --no-perf"
@@ -113,10 +115,10 @@ pub(super) fn all() -> Vec<Part> {
 }
 
 impl Part {
-    /// `out` is where files go.
+    /// Returns the scenario. `out` is the directory of the files.
     ///
     /// # Errors
-    /// What a test would have shown.
+    /// An invalid scenario, which a test would have found.
     pub(super) fn scenario(&self, out: &std::path::Path) -> Result<Scenario, ScenarioError> {
         let mut document = Document::parse(&self.text, self.name)?;
         document.set("variables.out", &Value::Text(out.display().to_string()))?;
@@ -147,7 +149,7 @@ impl Scene {
         self
     }
 
-    /// A source of so many MiB.
+    /// A source of this many MiB.
     fn file(mut self, host: &str, mebibytes: u32) -> Self {
         let _ = writeln!(
             self.text,
@@ -156,9 +158,10 @@ impl Scene {
         self
     }
 
-    /// Doctor's settings for this path, before anything runs.
+    /// Applies doctor's settings for this path before anything runs.
     fn apply(mut self, host: &str, round_trip: &str) -> Self {
-        // It says no where something beside the settings is wrong, as a small MTU.
+        // Doctor exits with 1 if another property than a setting is insufficient, such as a small
+        // MTU.
         let command = format!(
             "{{ropewalk}} doctor --state {{dir}}/state --rate 1Gbit/s --rtt {round_trip} --apply --yes > /dev/null; \
              test -s {{dir}}/state/doctor.json"

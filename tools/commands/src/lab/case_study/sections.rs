@@ -15,7 +15,7 @@ use super::figures::{count, end, finding, first_cause, for_load, megabytes, perc
 use super::parts::FAR_ROUNDS;
 use super::{Results, build, paper};
 
-/// Of Table 6: what has less is left out.
+/// Smallest share in Table 6.
 const SMALL_SHARE: f64 = 0.005;
 const MOST_SHARES: usize = 16;
 
@@ -32,7 +32,7 @@ fn rate_axis() -> Axis {
     Axis::linear("rate", Unit::BitsPerSecond)
 }
 
-/// Means with their intervals, where the value is a number.
+/// Means with their intervals, if the value is a number.
 fn points(curve: &Curve) -> Vec<Point> {
     let known = curve.points.iter().filter(|point| point.rate.runs > 0);
     known
@@ -112,7 +112,7 @@ fn buffers(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     Ok(Some(Section { name: "case-buffers", text, charts: vec![("case-buffers.svg".into(), chart)] }))
 }
 
-/// What doctor did.
+/// The actions of doctor.
 fn doctor(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     let (Some(report), Some(before), Some(after)) =
         (results.bytes("doctor.json")?, results.profile("before.json")?, results.profile("after.json")?)
@@ -291,7 +291,7 @@ fn disks(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
 fn shares(curve: &Curve) -> String {
     let mut all: BTreeMap<(ShareKind, String), Vec<f64>> = BTreeMap::new();
     for (column, point) in curve.points.iter().enumerate() {
-        // Both ends are the same machine here.
+        // Both ends are on the same machine here.
         for share in point.ends.first().into_iter().flat_map(|end| &end.shares) {
             let row =
                 all.entry((share.kind, share.name.clone())).or_insert_with(|| vec![0.0; curve.points.len()]);
@@ -316,7 +316,7 @@ fn shares(curve: &Curve) -> String {
     table.markdown()
 }
 
-/// A GCT server beside ours.
+/// A GCT server beside a Ropewalk server.
 fn servers(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     let mut table = Table::new([
         "server",

@@ -1,4 +1,4 @@
-//! The cases: bottlenecks that we made, and what is the right answer.
+//! The cases: bottlenecks that the study creates, and the right answer for each.
 
 use ropewalk_profiler::verdict::CauseKind;
 use serde::Serialize;
@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::drawn;
 use super::scene::{Data, Peer, Scene, WIDE, Way, Wire};
 
-/// Rules were made with the first set, and mended by what the second and the third showed, of which the third was drawn; the
-/// fourth was drawn and run after that.
+/// The rules were made with the first set, and corrected after the second and the third. The third
+/// and the fourth set were drawn at random; the fourth was drawn and run after the last correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Set {
@@ -17,23 +17,24 @@ pub(super) enum Set {
     Fourth,
 }
 
-/// A bottleneck that we made.
+/// A bottleneck that the study creates.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) set: Set,
-    /// What is right; the first is what we call it. More than one where the same knob is both.
+    /// The right answers, the usual one first. There are several if one setting is the cause under
+    /// both names.
     pub(super) label: &'static [CauseKind],
-    /// The host that is to be named, where it is one.
+    /// The host that the answer must name, if it is one.
     pub(super) host: Option<&'static str>,
-    /// What the bottleneck leaves at most, bytes per second, where it can be said beforehand.
+    /// The highest rate that the bottleneck permits, bytes per second, if it can be calculated.
     pub(super) ceiling: Option<f64>,
-    /// The same without the bottleneck.
+    /// The same scene without the bottleneck.
     pub(super) control: Option<Scene>,
     pub(super) scene: Scene,
 }
 
-/// Every case of every set.
+/// All cases of all sets.
 pub(super) fn all() -> Vec<Case> {
     let drawn = [Set::Third, Set::Fourth].into_iter().flat_map(drawn::of);
     [Set::First, Set::Second].into_iter().flat_map(of).chain(drawn).collect()
@@ -101,17 +102,17 @@ fn of(set: Set) -> Vec<Case> {
     add("send-ceiling-put", limit, left, buffers(Put, Ours).left(send));
     add("send-ceiling-get-gct", limit, right, buffers(Get, Gct).right(send));
     let buffer: &[&str] = &["--tcp-buffer", pick("128K", "192K")];
-    // It is set at both ends.
+    // The size is set at both ends.
     let set_by_hand = &[SenderBuffer, ReceiverWindow];
     add("buffer-get", set_by_hand, None, buffers(Get, Ours).arguments(buffer));
     add("buffer-put-gct", set_by_hand, None, buffers(Put, Gct).arguments(buffer));
-    // vsftpd knows no SBUF: only the client's is set.
+    // vsftpd has no SBUF: only the client's buffer is set.
     let size = Data::File(number(20, 60) * MIB);
     let alone = |way| Scene::new(way, Vsftpd, long, size).arguments(buffer);
     add("send-buffer-put-vsftpd", &[SenderBuffer], left, alone(Put));
     add("receive-buffer-get-vsftpd", &[ReceiverWindow], left, alone(Get));
 
-    // Paths that are full: nothing is wrong.
+    // Fully used paths, without any fault.
     let full = &[PathCapacity];
     let narrow =
         path(("40ms", r#"rate = "50Mbit/s", queue = 170"#), ("20ms", r#"rate = "80Mbit/s", queue = 160"#));
@@ -178,8 +179,8 @@ fn of(set: Set) -> Vec<Case> {
     let wide = path(("2ms", WIDE), ("4ms", WIDE));
     let size = Data::Zeros(number(12, 8) << 30);
     let crowded = &[CpuCompeting];
-    // The hosts share this machine: the other end keeps off the processor that is busy, and must not share its own with the
-    // emulator, which comes first wherever it runs.
+    // The hosts share this machine. The other end runs on another processor than the busy one,
+    // which in turn must not be that of the emulator, whose priority is higher.
     let wire = Wire { mtu: number(1500, 9000), offload: true, filters: None };
     let pinned: &[&str] = &["taskset", "-c", "0"];
     let elsewhere: &[&str] = &["taskset", "-c", "1"];
@@ -204,7 +205,7 @@ fn of(set: Set) -> Vec<Case> {
         right,
         Scene::new(Get, Ours, wide, size).server(pinned).client(elsewhere).more(spin("right")).wire(wire),
     );
-    // Processors without instructions for AES.
+    // Processors without AES instructions.
     let slow_cipher = r#"environment = { OPENSSL_ia32cap = "~0x200000200000000" }"#;
     // One stream: both ends share the processors of this machine.
     let private: &[&str] = &["--tls", "--accept-new", "-p", "1"];
@@ -234,7 +235,7 @@ fn of(set: Set) -> Vec<Case> {
     let crowd: &[&str] = &["-p", pick("48", "96")];
     add("too-many-streams-get", &[TooManyStreams], None, Scene::new(Get, Ours, thin, size).arguments(crowd));
 
-    // One way is slower.
+    // One direction is slower.
     let size = Data::File(number(28, 36) * MIB);
     let slower = Scene::new(if second { Put } else { Get }, Ours, ("", ""), size);
     let ways = pick(
@@ -243,14 +244,14 @@ fn of(set: Set) -> Vec<Case> {
     );
     add("asymmetric", &[AsymmetricPath], None, slower.ways(ways).arguments(&["--baseline", "path"]));
 
-    // Servers that could, but do not.
+    // Servers whose own limit is the bottleneck.
     let limited = &[PeerServer];
     let most = number(2_500_000, 6_000_000);
     let size = Data::File(number(28, 64) * MIB);
     let paced = |way| Scene::new(way, Vsftpd, fast, size).limit(most);
     add("limited-server-get-vsftpd", limited, right, paced(Get));
     add("limited-server-put-vsftpd", limited, right, paced(Put));
-    // Stopped most of the time, as a host does that is suspended or out of memory.
+    // Stopped most of the time, like a host that is suspended or out of memory.
     let size = Data::File(number(60, 60) * MIB);
     let naps = format!(
         "[[servers]]\nname = 'naps'\nhost = 'right'\n\

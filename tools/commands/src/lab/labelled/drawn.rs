@@ -1,9 +1,11 @@
-//! The third and the fourth set: drawn, not chosen.
+//! The third and the fourth set: drawn at random, not chosen.
 //!
-//! Each case has the bottleneck that its name says; everything else about it (paths, rates, sizes, direction, how slow) is drawn
-//! by a generator from the ranges below, from a seed that is the date of the day on which this was written, once; for the fourth
-//! set, the day after. Parameters that follow from others (how long a file is, how large a buffer) do so by the same rule in all cases, so that what was
-//! drawn binds: a transfer takes about ten seconds, and everything else could go at least 1.5 times as fast.
+//! Each case has the bottleneck that its name says. A generator draws everything else (paths,
+//! rates, sizes, direction, degree) from the ranges below. Its seed is the date of the day on which
+//! the set was written; for the fourth set, that of the next day. Parameters that follow from
+//! others (the length of a file, the size of a buffer) are calculated by the same rule in all
+//! cases, so that the bottleneck is effective: a transfer takes about ten seconds, and everything
+//! else could be at least 1.5 times as fast.
 
 use ropewalk_profiler::verdict::CauseKind;
 
@@ -13,10 +15,10 @@ use super::scene::{Data, Peer, Scene, WIDE, Way, Wire};
 const MIB: u64 = 1 << 20;
 /// Payload of a packet of 1500 bytes.
 const PAYLOAD: f64 = 1448.0;
-/// Seconds that transfers take, about.
+/// Approximate duration of a transfer, in seconds.
 const LONG: f64 = 10.0;
 
-/// Numbers of one case: the name decides them, so that no case changes another's.
+/// The random numbers of one case. Its name seeds them, so that no case changes another's.
 struct Draw(u64);
 
 impl Draw {
@@ -35,7 +37,7 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Even on a logarithmic scale.
+    /// Uniform on a logarithmic scale.
     fn between(&mut self, least: f64, most: f64) -> f64 {
         let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         least * (most / least).powf(unit)
@@ -53,7 +55,7 @@ impl Draw {
         self.pick([Way::Get, Way::Put])
     }
 
-    /// Milliseconds, Mbit/s, and a queue of so many bandwidth-delay products.
+    /// Milliseconds, Mbit/s, and a queue in bandwidth-delay products.
     fn path(&mut self, round_trip: (u64, u64), rate: (u64, u64), queue: (f64, f64)) -> Line {
         let round_trip = self.whole(round_trip.0, round_trip.1) as f64 / 1e3;
         let rate = self.whole(rate.0, rate.1) as f64 * 1e6 / 8.0;
@@ -83,13 +85,13 @@ impl Line {
         )
     }
 
-    /// Bytes.
+    /// The bandwidth-delay product in bytes.
     fn product(&self) -> f64 {
         self.round_trip * self.rate
     }
 }
 
-/// What takes `seconds` at `rate`, in whole MiB.
+/// Data that takes `seconds` at `rate`, in whole MiB.
 fn lasts(seconds: f64, rate: f64) -> Data {
     Data::File(((seconds * rate / MIB as f64).round() as u64).max(1) * MIB)
 }
@@ -116,7 +118,8 @@ fn case(set: Set, name: &str, label: &'static [CauseKind], host: Option<&'static
     Case { name, set, label, host, ceiling: None, control: None, scene }
 }
 
-/// Disks of 4 to 12 MiB/s, at most 1 ms for each request, paths of 150 to 400 Mbit/s and 5 to 80 ms.
+/// Disks of 4 to 12 MiB/s, at most 1 ms for each request, paths of 150 to 400 Mbit/s and 5 to 80
+/// ms.
 fn disks(set: Set) -> Vec<Case> {
     use Peer::{Gct, Ours};
     let make = |name: &str, peer, way: Option<Way>, reads: bool| {
@@ -147,8 +150,8 @@ fn disks(set: Set) -> Vec<Case> {
     ]
 }
 
-/// Third values of `tcp_rmem` and `tcp_wmem` of 10 to 50 % of the bandwidth-delay product, shared by one to four streams, and sizes
-/// set by hand of 5 to 25 %; 150 to 400 Mbit/s, 20 to 120 ms.
+/// Third values of `tcp_rmem` and `tcp_wmem` of 10 to 50 % of the bandwidth-delay product, shared
+/// by one to four streams, and sizes set by hand of 5 to 25 %; 150 to 400 Mbit/s, 20 to 120 ms.
 fn buffers(set: Set) -> Vec<Case> {
     use CauseKind::{KernelCeiling, ReceiverWindow, SenderBuffer};
     use Peer::{Gct, Ours, Vsftpd};
@@ -171,7 +174,7 @@ fn buffers(set: Set) -> Vec<Case> {
         let path = draw.path((20, 120), (150, 400), (0.7, 1.5));
         let count = if peer == Vsftpd { 1 } else { draw.whole(1, 4) };
         let size = (path.product() * draw.between(0.05, 0.25) / count as f64 / 1024.0).round().max(32.0);
-        // The kernel doubles what is asked for; about half of that is data.
+        // The kernel doubles the requested size; about half of that is data.
         let rate = 2.0 * size * 1024.0 * count as f64 / path.round_trip;
         let scene = Scene::new(way, peer, path.text(), lasts(LONG, 0.6 * rate))
             .arguments(&streams(count))
@@ -192,8 +195,9 @@ fn buffers(set: Set) -> Vec<Case> {
     ]
 }
 
-/// 30 to 150 Mbit/s, 5 to 80 ms, one to four streams; a queue of 4 to 15 bandwidth-delay products; five to twelve streams on 100
-/// to 300 Mbit/s and 4 to 20 ms; 40 to 96 on 8 to 25 Mbit/s; five to ten times less in one direction.
+/// 30 to 150 Mbit/s, 5 to 80 ms, one to four streams; a queue of 4 to 15 bandwidth-delay products;
+/// five to twelve streams on 100 to 300 Mbit/s and 4 to 20 ms; 40 to 96 on 8 to 25 Mbit/s; one
+/// direction five to ten times slower.
 fn full(set: Set) -> Vec<Case> {
     use CauseKind::{AsymmetricPath, PathCapacity, TooManyStreams};
     use Peer::{Gct, Ours};
@@ -232,8 +236,9 @@ fn full(set: Set) -> Vec<Case> {
     ]
 }
 
-/// 0.05 to 0.5 % at random on 20 to 100 ms, one to four streams that together reach at most 40 % of the path; five to ten other
-/// flows on 50 to 150 Mbit/s with a queue of 8 to 20 ms; alone (Reno) on a queue of 8 to 20 packets.
+/// 0.05 to 0.5 % at random on 20 to 100 ms, one to four streams that together reach at most 40 % of
+/// the path; five to ten other flows on 50 to 150 Mbit/s with a queue of 8 to 20 ms; a single flow
+/// (Reno) on a queue of 8 to 20 packets.
 fn losses(set: Set) -> Vec<Case> {
     use CauseKind::{CongestionLoss, NonCongestiveLoss};
     use Peer::{Gct, Ours};
@@ -284,7 +289,8 @@ fn losses(set: Set) -> Vec<Case> {
     ]
 }
 
-/// Mean rate of CUBIC at such a loss (RFC 9438, section 5, and the Reno-friendly region where that is more).
+/// Mean rate of CUBIC at this loss (RFC 9438, section 5, and the Reno-friendly region if that is
+/// faster).
 fn cubic(round_trip: f64, loss: f64) -> f64 {
     let window = 1.054 * (round_trip / loss).powf(0.75);
     window.max((1.5 / loss).sqrt()) * PAYLOAD / round_trip
@@ -293,8 +299,9 @@ fn cubic(round_trip: f64, loss: f64) -> f64 {
 const BUSY: &[&str] = &["taskset", "-c", "0"];
 const ELSEWHERE: &[&str] = &["taskset", "-c", "1"];
 
-/// Two to four busy loops; ciphers without AES instructions at one end; sums of files of 1 to 2 GiB; as fast as it goes over a wire
-/// of 1500 to 9000 bytes; 300 to 1200 filter rules for each packet of 576 to 1500 bytes.
+/// Two to four busy loops; ciphers without AES instructions at one end; checksums of files of 1 to
+/// 2 GiB; full speed over a wire of 1500 to 9000 bytes; 300 to 1200 filter rules for each packet of
+/// 576 to 1500 bytes.
 fn processors(set: Set) -> Vec<Case> {
     use CauseKind::{CpuChecksum, CpuCompeting, CpuCopy, CpuEncryption, CpuInterrupt};
     let wide = |draw: &mut Draw| (format!("{}ms", draw.whole(1, 6)), WIDE);
@@ -307,7 +314,8 @@ fn processors(set: Set) -> Vec<Case> {
         let mut draw = Draw::of(set, name);
         let (path, loops) = (wide(&mut draw), draw.whole(2, 4));
         let host = if way == Way::Get { "right" } else { "left" };
-        // Over the emulator, which comes first wherever it runs, the other end would wait for its processor as well.
+        // Over the emulator, whose priority is higher, the other end would wait for its processor
+        // as well.
         let wire = Wire { mtu: 1500, offload: true, filters: None };
         let scene = Scene::new(way, Peer::Ours, path, Data::Zeros(draw.whole(8, 12) << 30)).wire(wire);
         let alone = pin(scene, host);
@@ -341,7 +349,7 @@ fn processors(set: Set) -> Vec<Case> {
             ..case(set, name, &[CpuChecksum], None, scene.arguments(&["--checksum", sum]))
         }
     };
-    // The sender does most: it copies, and hands what it sends to the receiver.
+    // The sender does most of the work: it copies, and passes the packets on to the receiver.
     let copied = |name: &str, way| {
         let mut draw = Draw::of(set, name);
         let wire = Wire { mtu: draw.whole(1500, 9000), offload: true, filters: None };
@@ -353,7 +361,7 @@ fn processors(set: Set) -> Vec<Case> {
     let interrupted = |name: &str, way| {
         let mut draw = Draw::of(set, name);
         let (mtu, rules) = (draw.whole(576, 1500), draw.whole(300, 1200));
-        // Microseconds for a packet, as tried.
+        // Microseconds for each packet, as measured.
         let rate = (mtu - 52) as f64 / (0.55 + 0.0056 * rules as f64) * 1e6;
         let size = Data::Zeros(((LONG * rate) as u64).next_multiple_of(MIB));
         let scene = |filters| {
@@ -380,8 +388,8 @@ fn processors(set: Set) -> Vec<Case> {
     ]
 }
 
-/// Files of 5 to 50 KiB one by one over 30 to 120 ms; vsftpd's limit of 1.5 to 6 MB/s on 200 to 400 Mbit/s; GCT's server stopped for
-/// 0.4 to 1.2 s of each time that it runs for 20 to 50 ms.
+/// Files of 5 to 50 KiB one by one over 30 to 120 ms; vsftpd's limit of 1.5 to 6 MB/s on 200 to 400
+/// Mbit/s; GCT's server stopped for 0.4 to 1.2 s after each 20 to 50 ms of running.
 fn servers(set: Set) -> Vec<Case> {
     use CauseKind::{PeerServer, SmallFiles};
     use Peer::{Gct, Ours, Vsftpd};

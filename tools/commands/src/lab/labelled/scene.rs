@@ -1,58 +1,60 @@
-//! A case as a scenario of the lab: two hosts, a server on `right`, and `ropewalk profile` on `left`.
+//! A case as a scenario of the lab: two hosts, a server on `right`, and `ropewalk profile` on
+//! `left`.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use ropewalk_lab::scenario::{Document, Scenario, ScenarioError, Value};
 
-/// The addresses at a wire.
+/// The addresses of a wire.
 const LEFT: &str = "192.168.77.1";
 const RIGHT: &str = "192.168.77.2";
 
-/// A path of which nothing limits.
+/// A path without limits.
 pub(super) const WIDE: &str = "queue = 20000";
 
-/// Seen from `left`.
+/// The direction, as seen from `left`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Get,
     Put,
-    /// From our server at `left` to our server at `right`, as a client at a third host, `here`, tells them to.
+    /// From our server at `left` to our server at `right`, controlled by a client at a third host,
+    /// `here`.
     Third,
 }
 
 /// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// Ours, which profiles itself.
+    /// A Ropewalk server, which profiles itself.
     Ours,
-    /// GCT's, whose host is profiled as through ssh.
+    /// GCT's server, whose host is profiled through the stand-in for ssh.
     Gct,
-    /// As GCT's.
+    /// vsftpd, whose host is profiled through the stand-in for ssh.
     Vsftpd,
 }
 
-/// What is moved.
+/// The data that is moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Data {
-    /// Of so many bytes.
+    /// One file of this many bytes.
     File(u64),
-    /// So many, of so many bytes each.
+    /// A number of files, of this many bytes each.
     Files(u32, u64),
-    /// From memory to memory.
+    /// Zeros from memory to memory.
     Zeros(u64),
 }
 
-/// A wire between the hosts' interfaces (veth), as fast as processors carry packets over it: the emulator would need a
-/// processor itself. Packets that come in are the work of one processor of two (RPS).
+/// A wire between the hosts' interfaces (veth), limited only by the processors: the emulator would
+/// need one itself. One processor of two handles arriving packets (RPS).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wire {
     /// Bytes.
     pub(super) mtu: u64,
-    /// Whether packets may be merged and cut by the card.
+    /// Whether the interface may merge and split packets.
     pub(super) offload: bool,
-    /// Rules that each packet is compared with at the receiver, one after the other, as a firewall has them. It serves its
-    /// interrupts on processor 0 then, and nothing else runs there.
+    /// Number of firewall rules that the receiver compares each packet with. Processor 0 then
+    /// serves the interrupts, and runs nothing else.
     pub(super) filters: Option<u64>,
 }
 
@@ -63,7 +65,8 @@ pub(super) struct Scene {
     round_trip: String,
     both: String,
     wire: Option<Wire>,
-    /// In place of the two, where the ways differ: the table `path` of the link.
+    /// The table `path` of the link, if it differs by direction; replaces `round_trip` and
+    /// `both`.
     ways: Option<String>,
     data: Data,
     left: Vec<String>,
@@ -72,7 +75,7 @@ pub(super) struct Scene {
     /// Words before the programs' names.
     client: &'static [&'static str],
     server: &'static [&'static str],
-    /// Of vsftpd, bytes per second.
+    /// Rate limit of vsftpd, bytes per second.
     limit: Option<u64>,
     /// Further tables.
     more: String,
@@ -103,13 +106,13 @@ impl Scene {
         }
     }
 
-    /// A line of the host's table.
+    /// Adds a line to the host's table.
     pub(super) fn left(mut self, line: impl Into<String>) -> Self {
         self.left.push(line.into());
         self
     }
 
-    /// A line of the host's table.
+    /// Adds a line to the host's table.
     pub(super) fn right(mut self, line: impl Into<String>) -> Self {
         self.right.push(line.into());
         self
@@ -123,18 +126,18 @@ impl Scene {
         Self { wire: Some(wire), ..self }
     }
 
-    /// Further arguments of the client.
+    /// Adds arguments of the client.
     pub(super) fn arguments<T: AsRef<str>>(mut self, words: &[T]) -> Self {
         self.arguments.extend(words.iter().map(|word| word.as_ref().to_owned()));
         self
     }
 
-    /// Runs the client so.
+    /// Runs the client with this prefix.
     pub(super) fn client(self, client: &'static [&'static str]) -> Self {
         Self { client, ..self }
     }
 
-    /// Runs our server so.
+    /// Runs our server with this prefix.
     pub(super) fn server(self, server: &'static [&'static str]) -> Self {
         Self { server, ..self }
     }
@@ -147,15 +150,15 @@ impl Scene {
         Self { more, ..self }
     }
 
-    /// Whether nothing of the path limits.
+    /// Whether the path has no limit.
     pub(super) fn is_wide(&self) -> bool {
         self.both == WIDE || self.wire.is_some()
     }
 
-    /// Writes the profile to `profile`.
+    /// The scenario that writes the profile to `profile`.
     ///
     /// # Errors
-    /// What a test would have shown.
+    /// An invalid scenario, which a test would have found.
     pub(super) fn scenario(&self, name: &str, profile: &Path) -> Result<Scenario, ScenarioError> {
         let mut document = Document::parse(&self.text(name), name)?;
         document.set("variables.profile", &Value::Text(profile.display().to_string()))?;
@@ -166,7 +169,7 @@ impl Scene {
         let mut text = format!("title = '{name}'\ntimeout = '170s'\n[variables]\nprofile = ''\n");
         text += "[kernel]\ncongestion = 'cubic'\n";
         if self.way == Way::Third {
-            // Commands come through `left`; they are few.
+            // The few commands pass through `left`.
             text += "[hosts.here]\n[[links]]\nbetween = ['here', 'left']\n";
             text += "path = { round_trip = '2ms', both = { queue = 1000 } }\n";
             text += &OURS
@@ -211,7 +214,7 @@ impl Scene {
         }
     }
 
-    /// The interface `wire` of both hosts, and what they do with packets that come in by it.
+    /// The interface `wire` of both hosts, and the handling of packets that arrive by it.
     fn wire_tables(&self, wire: &Wire) -> String {
         let features = |enter: &str| match wire.offload {
             true => String::new(),
@@ -355,7 +358,7 @@ seccomp_sandbox=NO
 """
 "#;
 
-/// In place of ssh: enters the other host, which shows itself by a process.
+/// Replaces ssh: enters the other host's namespaces through a process there.
 pub(in crate::lab) const SSH: &str = r#"
 [[servers]]
 name = 'sshd'

@@ -10,7 +10,7 @@ use ropewalk_profiler::verdict::CauseKind;
 use super::Judged;
 use super::cases::Set;
 
-/// As JSON has it, with blanks.
+/// The JSON name with spaces.
 pub(super) fn name(kind: CauseKind) -> String {
     let text = serde_json::to_value(kind).ok();
     text.and_then(|text| Some(text.as_str()?.replace('_', " "))).unwrap_or_default()
@@ -38,10 +38,10 @@ pub(super) fn section(judged: &[Judged]) -> Section {
     Section { name: "labelled", text, charts: vec![] }
 }
 
-/// Labels by what came first, which is marked where it is right.
+/// A matrix of labels and first causes; correct ones are marked.
 fn matrix(set: &[&Judged]) -> Table {
     let labels: BTreeSet<CauseKind> = set.iter().map(|case| case.label).collect();
-    // What is right by another name of the label counts there.
+    // A right answer by another name of the label counts as the label.
     let said = |case: &Judged| if case.right { Some(case.label) } else { case.first };
     let columns: BTreeSet<Option<CauseKind>> = set.iter().map(|case| said(case)).collect();
     let heading = |kind: &Option<CauseKind>| kind.map_or_else(|| "nothing".to_owned(), name);
@@ -49,7 +49,7 @@ fn matrix(set: &[&Judged]) -> Table {
         (0, _) => String::new(),
         (all, 0) => all.to_string(),
         (all, right) if all == right => format!("**{all}**"),
-        // Of the same kind, but at the wrong host.
+        // The right kind, but at the wrong host.
         (all, right) => format!("**{right}** + {}", all - right),
     };
     let mut table =
@@ -63,7 +63,8 @@ fn matrix(set: &[&Judged]) -> Table {
     table
 }
 
-/// Whether what we made is what held transfers back: how far they came of what it allows, and what they reach without it.
+/// Whether the created bottleneck really limited the transfers: how close they came to the rate
+/// that it permits, and the rate without it.
 fn binding(set: &[&Judged]) -> String {
     let sorted = |of: fn(&Judged) -> Option<f64>| {
         let mut ratios: Vec<(f64, &str)> =

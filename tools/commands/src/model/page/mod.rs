@@ -13,15 +13,15 @@ const HTML: &str = include_str!("page.html");
 const MODEL: &str = include_str!("model.js");
 const VIEW: &str = include_str!("view.js");
 
-/// The page computes everything itself, compares some results with this program's when it opens, and says so if they
-/// differ.
+/// Write a page that computes everything itself. When it opens, it compares some results with those
+/// of this program, and reports differences.
 #[derive(Debug, Args)]
 pub(in crate::model) struct Page {
-    /// Where to
+    /// The file
     file: PathBuf,
 }
 
-/// What the page compares itself with.
+/// Results that the page checks itself against.
 #[derive(Serialize)]
 struct Check {
     bandwidth: f64,

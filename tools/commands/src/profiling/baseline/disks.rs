@@ -10,9 +10,9 @@ use ropewalk_profiler::baseline::fio::{self, Work};
 use ropewalk_profiler::baseline::{Limits, read_disk, write_disk};
 use rustix::fs::OFlags;
 
-/// Reads a file: bytes per second.
+/// Reads a file; returns bytes per second.
 pub(super) fn read(path: &Path) -> anyhow::Result<f64> {
-    // Without waiting: nobody may ever write into a pipe.
+    // Opened without blocking: a pipe may have no writer.
     let waits = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(waits).open(path);
     let file = file.with_context(|| format!("{}", path.display()))?;
@@ -26,14 +26,14 @@ pub(super) fn read(path: &Path) -> anyhow::Result<f64> {
     }
 }
 
-/// Bytes per second into a file beside `path`, which has no name, and so goes with us.
+/// Bytes per second into a nameless file beside `path`, which disappears with this process.
 pub(super) fn write(path: &Path) -> anyhow::Result<f64> {
     let path = std::path::absolute(path)?;
     let directory = if path.is_dir() { &path } else { path.parent().context("it has no directory")? };
     let file = tempfile::tempfile_in(directory).with_context(|| format!("{}", directory.display()))?;
     let mut limits = Limits::default();
     let space = rustix::fs::fstatvfs(&file).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
-    // Nobody is to run out of it meanwhile.
+    // Other programs must not run out of space meanwhile.
     limits.file = limits.file.min(space.unwrap_or(u64::MAX) / 10);
     let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     match fio::disk(Work::Write, Path::new(&name), limits)? {
@@ -42,7 +42,7 @@ pub(super) fn write(path: &Path) -> anyhow::Result<f64> {
     }
 }
 
-/// The nearest part of a path that is there.
+/// The nearest existing ancestor of a path.
 pub(super) fn directory_of(path: &Path) -> &Path {
     path.ancestors().find(|path| fs::metadata(path).is_ok()).unwrap_or(Path::new("/"))
 }

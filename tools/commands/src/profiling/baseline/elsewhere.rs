@@ -1,4 +1,4 @@
-//! Baselines of other hosts: by our server there, or by a ropewalk that ssh starts.
+//! Baselines of other hosts: by a Ropewalk server there, or by a ropewalk that ssh starts.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::{Part, disks};
 use crate::profiling::SshEnd;
 
-/// Before what [`tell`] tells.
+/// Precedes the output of [`tell`].
 const MARK: &str = "ropewalk-baseline 1 ";
 
-/// What a ropewalk that ssh started tells, in one line.
+/// The one-line report of a ropewalk that ssh started.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Told {
@@ -37,7 +37,7 @@ pub(super) struct Elsewhere<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// An iperf3 that waits for a test; it ends with this.
+/// An iperf3 that waits for a test; it is stopped when this is dropped.
 pub(super) struct Iperf {
     pub(super) port: u16,
     held: Held,
@@ -93,7 +93,7 @@ impl Elsewhere<'_> {
             let port = told.iperf.context("it tells no port of iperf3")?;
             return Ok(Iperf { port, held: Held::Ssh { _session: Box::new(end) } });
         }
-        // The same session: a server that runs one at a time knows then that the last one is not needed any more.
+        // The same session, so that a server that runs one iperf3 at a time stops the last one.
         let mut session = match session {
             Some(session) => session,
             None => Box::new(Remote::connect(self.url, self.options)?),
@@ -123,13 +123,13 @@ impl Elsewhere<'_> {
     }
 }
 
-/// What another host says need not be so.
+/// Checks a rate from another host, which may be wrong.
 fn plausible(rate: Option<f64>) -> anyhow::Result<f64> {
     rate.filter(|rate| (1.0..1e15).contains(rate)).context("it tells no rate that can be")
 }
 
-/// For `ropewalk profile --collect --baseline`: measures this host for somebody at the other end of ssh, and tells it in one
-/// line. What has to stay does so until the input ends.
+/// For `ropewalk profile --collect --baseline`: measures this host for a client at the other end of
+/// ssh, and reports in one line. A process that has to stay does so until the input ends.
 pub(crate) fn tell(parts: &[Part], role: Role, paths: &[PathBuf]) -> anyhow::Result<()> {
     let (mut told, mut server) = (Told::default(), None);
     if let Err(error) = find(parts, role, paths, &mut told, &mut server) {
@@ -158,7 +158,7 @@ fn find(
     for part in parts {
         match part {
             Part::Disk if role == Role::Source => told.disk = Some(disks::read(path)?),
-            // What is not there yet is made where the nearest directory is.
+            // A path that does not exist yet is measured in its nearest directory.
             Part::Disk if path.parent().is_some_and(Path::exists) => told.disk = Some(disks::write(path)?),
             Part::Disk => told.disk = Some(disks::write(disks::directory_of(path))?),
             Part::Cpu => told.processor = Some(baseline::processor()?),

@@ -1,4 +1,4 @@
-//! The rate of a path by a transfer of ours that is given a time.
+//! Measures the rate of a path by a transfer of a limited time.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -14,25 +14,26 @@ use super::Wanted;
 use crate::profiling::places::Kind;
 use crate::profiling::transfer::run;
 
-/// Bytes with which the path is tried first, and at most.
+/// Size of the first trial, and largest size.
 const FIRST: u64 = 1 << 20;
 const MOST: u64 = 1 << 40;
-/// Beginnings are slow: what comes next has to be enough for the time that is left, however much faster it is.
+/// The next size must be enough for the remaining time, even if the rate grows by this factor after
+/// slow start.
 const FASTER: f64 = 64.0;
-/// How long data moves, all tries together.
+/// Time in which data moves, all trials together.
 const TIME: Duration = Duration::from_secs(4);
-/// Log-ins included; what has not ended by then is broken off.
+/// Time limit including log-ins; then the trial is cancelled.
 const ALL: Duration = Duration::from_secs(12);
-/// Between two looks at whether it is over.
+/// Interval of checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Less says nothing of a rate.
+/// A shorter trial gives no rate.
 const LEAST: Duration = Duration::from_millis(200);
 
-/// What came of it.
+/// The result.
 pub(super) struct Rate {
-    /// That arrive.
+    /// Rate of arriving bytes.
     pub(super) bytes_per_second: f64,
-    /// Segments that connections of this host sent again; absent where it received.
+    /// Segments that connections of this host retransmitted; absent if it received.
     pub(super) retransmitted: Option<u64>,
 }
 
@@ -52,7 +53,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, pair: &Pair) -> anyhow::Result<Rate> 
         let stop = Cancel::new();
         let paced = Paced { next: wanted.events, stop: &stop, seen: Mutex::default() };
         let sends = !matches!(pair.source, Location::Remote(_));
-        // What was sent may be in queues of this host: what counts is acknowledged.
+        // Sent bytes may be in queues of this host, so acknowledged bytes count.
         let watched = sends.then(|| Collection::start(&watching(&pair)));
         let (done, ended) = mpsc::channel::<()>();
         let moved = thread::scope(|scope| {
@@ -113,16 +114,16 @@ fn watching(pair: &Pair) -> collect::Options {
     }
 }
 
-/// Follows a transfer until it is stopped. What it says of that is no news.
+/// Follows a transfer until its end. The cancellation is not reported.
 struct Paced<'a> {
     next: &'a dyn EventSink,
     stop: &'a Cancel,
-    /// Moments, and bytes until then, from the first that moved.
+    /// Times, and bytes up to them, from the first progress on.
     seen: Mutex<Vec<(Instant, u64)>>,
 }
 
 impl Paced<'_> {
-    /// How long data has moved.
+    /// For how long data has moved.
     fn moving(&self) -> Duration {
         let seen = self.seen.lock();
         seen.first().map_or(Duration::ZERO, |(first, _)| first.elapsed())
@@ -141,7 +142,7 @@ impl EventSink for Paced<'_> {
     }
 }
 
-/// In the second half of the time, when slow start is over.
+/// The rate in the second half of the time, after slow start.
 fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
     let ((first, _), (last, bytes)) = (seen.first()?, seen.last()?);
     let half = *first + last.duration_since(*first) / 2;
@@ -151,14 +152,15 @@ fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
     (time >= LEAST && moved > 0).then(|| moved as f64 / time.as_secs_f64())
 }
 
-/// The same of what these connections had acknowledged; some of them may have begun or ended meanwhile.
+/// The rate of acknowledged bytes of these connections; some of them may have started or ended
+/// meanwhile.
 fn acknowledged(connections: &[Connection]) -> Option<f64> {
     let samples = || connections.iter().flat_map(|connection| &connection.samples);
     let moves = |sample: &&ConnectionSample| sample.acknowledged.is_some_and(|bytes| bytes > 0);
     let first = samples().filter(moves).map(|sample| sample.time).min_by(f64::total_cmp)?;
     let last = samples().map(|sample| sample.time).max_by(f64::total_cmp)?;
     let half = first + (last - first) / 2.0;
-    // A moment that was looked at.
+    // A time at which there is a sample.
     let begin = samples().map(|sample| sample.time).filter(|time| *time <= half).max_by(f64::total_cmp)?;
     let until = |time: f64| -> u64 {
         let of = |connection: &Connection| {
@@ -180,7 +182,7 @@ mod tests {
     fn slow_beginnings_do_not_count() {
         let zero = Instant::now();
         let at = |tenths: u64, bytes| (zero + Duration::from_millis(100 * tenths), bytes);
-        // Nothing but its first bytes for a second, then 1000 bytes in each tenth.
+        // Only its first bytes for a second, then 1000 bytes in each tenth.
         let seen: Vec<_> = (0..=40).map(|n: u64| at(n, 1 + n.saturating_sub(10) * 1000)).collect();
         assert!(rate(&seen).is_some_and(|rate| (rate - 10_000.0).abs() < 1.0), "{:?}", rate(&seen));
         assert_eq!(rate(&[]), None);
@@ -200,11 +202,11 @@ mod tests {
                 .collect(),
             ..Connection::default()
         };
-        // Of the first one nothing falls into the second half; the last one begins there.
+        // The first connection has no sample in the second half; the last one starts there.
         let connections = [connection(0, 10, 500), connection(0, 40, 1000), connection(30, 40, 2000)];
         let is = (20.0 * 1000.0 + 10.0 * 2000.0) / 2.0;
         let found = acknowledged(&connections).unwrap_or_default();
-        // The first byte is acknowledged a tenth of a second after the beginning.
+        // The first byte is acknowledged a tenth of a second after the start.
         assert!((found - is).abs() < 0.1 * is, "{found}, expected {is}");
         assert_eq!(acknowledged(&[]), None);
         assert_eq!(acknowledged(&[connection(0, 40, 0)]), None);

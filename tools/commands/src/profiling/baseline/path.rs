@@ -1,4 +1,4 @@
-//! The path: memory to memory both ways, and its round trip while it is idle.
+//! The path: memory to memory in both directions, and its idle round trip.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::elsewhere::Elsewhere;
 use super::{Wanted, ours, told};
 use crate::output::say;
 
-/// How long each way is measured by iperf3.
+/// Duration of iperf3 in each direction.
 const TIME: Duration = Duration::from_secs(4);
-/// Exchanges on the idle path, and how long they may take.
+/// Number of exchanges on the idle path, and their time limit.
 const PROBES: u32 = 100;
 const PROBING: Duration = Duration::from_secs(5);
 
 pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
     let ends = [wanted.elsewhere(Role::Source), wanted.elsewhere(Role::Destination)];
-    // Before there is anything on it.
+    // Measured while there is no other traffic.
     if let [Some(end), None] | [None, Some(end)] = &ends {
         if let Some(Some(probe)) = told("the idle path", probe(end)) {
             found.rtt = Some(probe.rtt.as_secs_f64());
@@ -75,7 +75,7 @@ fn iperf_here() -> bool {
     std::env::split_paths(&path).any(|directory| directory.join("iperf3").is_file())
 }
 
-/// The way of the transfer, and back; with so many streams.
+/// Runs iperf3 in the direction of the transfer, and back. Returns the number of streams, too.
 fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<([Test; 2], u32)> {
     let streams = match wanted.options.streams {
         ropewalk_client::Auto::Set(streams) => streams.max(1),

@@ -13,7 +13,8 @@ use super::super::end::Ends;
 use super::*;
 use crate::output::{Human, Loudness};
 
-/// A server that begins to measure, and answers nothing of profiles from then on. Tells what it is asked.
+/// A server that starts a measurement, and answers no further command of profiles. Passes on the
+/// commands that it gets.
 fn falls_silent() -> (Url, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = format!("ftp://127.0.0.1:{}/", listener.local_addr().unwrap().port());

@@ -1,4 +1,4 @@
-//! Which settings are changed, to what.
+//! The settings that a sweep changes, and their values.
 
 use std::str::FromStr;
 
@@ -8,12 +8,12 @@ use ropewalk_profiler::sweep::Knob;
 use crate::profiling::Kind;
 use crate::settings::{Setting, Settings};
 
-/// Values of one setting at most: a sweep is run by somebody who waits for it.
+/// Most values of one setting, because the user waits for the sweep.
 const MOST: usize = 64;
 const STREAMS: u64 = 1024;
 const FILES: u64 = 256;
 
-/// A setting and what is tried; `--sweep` without anything is all settings that usually matter.
+/// A setting and its values; `--sweep` without a value stands for all settings that usually matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vary {
     /// `None`: those that usually matter.
@@ -21,7 +21,7 @@ pub(crate) struct Vary {
     pub(crate) values: Vec<Value>,
 }
 
-/// One value, with the name that it was given.
+/// One value, with the text that the user gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) struct Value {
 pub(crate) enum What {
     /// The program or the kernel finds it.
     Auto,
-    /// The product of rate and round trip, which the first run tells.
+    /// The product of rate and round trip, from the first run.
     Bdp,
     /// Streams, files or bytes.
     Number(u64),
@@ -67,7 +67,8 @@ impl Vary {
     }
 }
 
-/// What is tried unless values are given: those of the published study (its Tables 1, 3 and 6), and blocks around its default.
+/// The default values: those of the published study (its Tables 1, 3 and 6), and block sizes around
+/// the default.
 fn usual(knob: Knob) -> Vec<Value> {
     let text = match knob {
         Knob::Buffer => "auto,bdp,4M,8M,16M,32M",
@@ -128,7 +129,7 @@ fn value(knob: Knob, text: &str) -> Result<Value, String> {
             Err(wrong(&format!("auto or a number from 1 to {most}")))
         }
     };
-    // As the flags of the settings have them.
+    // In the syntax of the settings' flags.
     let size = |key: &str, of: fn(&Settings) -> Option<u64>| {
         let mut settings = Settings::default();
         let setting = Setting::find(key).ok_or_else(|| wrong("a setting of this program"))?;

@@ -1,4 +1,4 @@
-//! Which runs a sweep consists of.
+//! The runs of a sweep.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,20 @@ use crate::exit::usage;
 use crate::profiling::Kind;
 use crate::units;
 
-/// In seconds: TCP finds its rate in a few round trips of up to some hundred milliseconds.
+/// Shortest meaningful run in seconds: TCP finds its rate in a few round trips of up to some
+/// hundred milliseconds.
 const SHORT: f64 = 3.0;
 
-/// What is wanted.
+/// The requested sweep.
 pub(crate) struct Design<'a> {
     pub(crate) knobs: &'a [(Knob, Vec<Value>)],
     pub(crate) rounds: u32,
-    /// The way back as well.
+    /// Whether the reverse direction is measured as well.
     pub(crate) both: bool,
-    /// As it was named; what is copied in its place, if anything, is `kind`.
+    /// The named pair; if `kind` is set, it determines what is copied instead.
     pub(crate) pair: &'a Pair,
     pub(crate) kind: Option<Kind>,
-    /// Of what comes from memory.
+    /// Amount of data from memory.
     pub(crate) size: u64,
     pub(crate) options: &'a Options,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Design<'a> {
 pub(crate) struct Plan {
     /// Points without runs.
     pub(super) sweeps: Sweeps,
-    /// What each point transfers: curve, point, and how. Those that are refused have none.
+    /// The transfer of each point: curve, point, and pair with options. Refused points have none.
     pub(super) trials: Vec<Trial>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Trial {
 
 impl Design<'_> {
     /// # Errors
-    /// It cannot be done, or would destroy something.
+    /// The sweep is not possible, or would destroy data.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.kind.is_some() && self.knobs.iter().any(|(knob, _)| *knob == Knob::Workload) {
             return Err(usage("--sweep workload and --workload exclude each other"));
@@ -62,7 +63,7 @@ impl Design<'_> {
         Ok(())
     }
 
-    /// The ends in this direction. What is at the source is never written over.
+    /// The ends in this direction. Data at the source is never overwritten.
     fn way(&self, way: Way, kind: Option<Kind>) -> Result<Pair, String> {
         if way == Way::Forth {
             return Ok(self.pair.clone());
@@ -91,8 +92,9 @@ impl Design<'_> {
 }
 
 impl Plan {
-    /// After the first run, whose `profile` tells the round trip, and the streams and files that the program chose: they stay as they
-    /// are while something else is changed. `refusals` are the buffers that an end does not take.
+    /// Makes the plan from the first run, whose `profile` contains the round trip, and the streams
+    /// and files that the program chose: they stay constant while another setting changes.
+    /// `refusals` are the buffer sizes that an end refuses.
     pub(crate) fn new(
         design: &Design<'_>,
         profile: &Profile,
@@ -125,7 +127,7 @@ impl Plan {
         plan
     }
 
-    /// What is going to happen, as far as the first run tells.
+    /// An announcement of the sweep, as far as the first run permits.
     pub(crate) fn announced(&self, first: &Workload) -> String {
         let Sweeps { rounds, runs_wanted, .. } = self.sweeps;
         let mut text = format!(
@@ -151,7 +153,7 @@ impl Plan {
         refused: &BTreeMap<u64, String>,
     ) {
         let mut curve = Curve { knob, way, held: held(knob, first), ..Curve::default() };
-        // The same for all points, unless kinds are what is changed; it may ask servers.
+        // The same for all points, unless the sweep varies kinds; it may ask servers.
         let common = (knob != Knob::Workload).then(|| design.transfer(way, design.kind));
         for value in values {
             let mut point = CurvePoint { name: value.name.clone(), ..CurvePoint::default() };
@@ -198,7 +200,7 @@ impl Plan {
     }
 }
 
-/// What the program found for the first run stays; nothing goes on where an earlier run ended.
+/// Fixes what the program chose in the first run; no transfer resumes an earlier one.
 fn hold(options: &mut Options, first: &Workload) {
     if options.streams == Auto::Auto {
         options.streams = Auto::Set(first.streams.max(1));
@@ -223,7 +225,7 @@ fn set(options: &mut Options, knob: Knob, point: &CurvePoint, what: What) {
     }
 }
 
-/// For people: what stays as it is.
+/// A text of the constant settings.
 fn held(knob: Knob, first: &Workload) -> String {
     let parts = [
         (Knob::Streams, units::count(first.streams.max(1).into(), "stream")),

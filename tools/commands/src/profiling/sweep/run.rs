@@ -11,12 +11,12 @@ use ropewalk_profiler::sweep::{CurveRun, EndLoad, Sweeps};
 use super::plan::Plan;
 use crate::units;
 
-/// A point that failed so often is not tried again.
+/// A point that has failed this often is not tried again.
 const FAILURES: usize = 2;
-/// So many failures one after the other, of whatever points, mean that nothing works any more.
+/// After this many consecutive failures, of any points, the sweep stops.
 const IN_A_ROW: usize = 4;
 
-/// Makes all runs, and says after each what came of it. Whatever ends it early, what there is is told.
+/// Makes all runs, and reports after each. If it ends early, the results so far are reported.
 pub(crate) fn run(
     plan: Plan,
     started: f64,
@@ -27,7 +27,7 @@ pub(crate) fn run(
     let Plan { mut sweeps, trials } = plan;
     sweeps.seed = seed();
     let mut random = fastrand::Rng::with_seed(sweeps.seed.into());
-    // What each end did in each run, point by point.
+    // The load of each end in each run, by point.
     let mut loads: Vec<Vec<Vec<Vec<EndLoad>>>> =
         sweeps.curves.iter().map(|curve| vec![Vec::new(); curve.points.len()]).collect();
     let (mut made, mut in_a_row) = (0, 0);
@@ -46,7 +46,7 @@ pub(crate) fn run(
             }
             let result = transfer(&trial.pair, &trial.options);
             if cancel.is_cancelled() {
-                // It was cut short.
+                // The run was interrupted.
                 continue;
             }
             let (run, ends) = result_of(result, started, round);
@@ -111,7 +111,7 @@ fn broken_off(why: &str, made: usize, sweeps: &Sweeps) -> String {
     format!("{why} after {made} of {} runs", sweeps.runs_wanted)
 }
 
-/// Which of these buffers a server does not take. One that cannot be asked will be heard of when its runs fail.
+/// The buffer sizes that a server refuses. If the server cannot be asked, its runs will fail.
 pub(crate) fn refusals(
     pair: &Pair,
     sizes: &[u64],
@@ -134,7 +134,7 @@ pub(crate) fn refusals(
     refused
 }
 
-/// Of the clock: no order is better than another, but each sweep should have another one.
+/// A seed from the clock: no order is better than another, but each sweep should have another one.
 fn seed() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.subsec_nanos() ^ time.as_secs() as u32)
 }
@@ -195,7 +195,7 @@ mod tests {
             });
         let order = order.into_inner();
         let mut rounds: Vec<Vec<u32>> = order.chunks(8).map(<[u32]>::to_vec).collect();
-        // Five times the same of 40320 orders would be no accident.
+        // The same order of 40320 five times is no coincidence.
         assert!(rounds.windows(2).any(|two| two[0] != two[1]));
         for round in &mut rounds {
             round.sort_unstable();
@@ -235,7 +235,7 @@ mod tests {
             Ok(moved(streams(options)))
         };
         let stopped = run(plan("streams=1,2", 9), 0.0, &transfer, &cancel, &|_| ());
-        // The run that was cut short does not count.
+        // The interrupted run does not count.
         assert_eq!((stopped.runs_made(), made.get()), (3, 4));
         assert_eq!(stopped.broken_off.as_deref(), Some("interrupted after 3 of 18 runs"));
         assert!(stopped.curves[0].points.iter().any(|point| point.rate.runs > 0));

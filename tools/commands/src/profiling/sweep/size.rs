@@ -1,17 +1,18 @@
-//! The buffer that holds what the path has on its way.
+//! The buffer size that holds the path's bytes in flight.
 
 use ropewalk_profiler::profile::{Baselines, Profile};
 use ropewalk_profiler::verdict::Evidence;
 
 use crate::units;
 
-/// Less is no buffer.
+/// Smallest plausible buffer.
 const LEAST: f64 = 4096.0;
-/// More is no buffer either, and no kernel gives it.
+/// Largest buffer that a kernel grants.
 const MOST: f64 = (1_u64 << 31) as f64;
 
-/// Rate × round trip in bytes, and from what it was computed; or why it is not known. The rate is the one that was given (bits
-/// per second), else the highest that was measured: a transfer whose buffers hold it back does not tell what the path carries.
+/// Rate × round trip in bytes, and the origin of both; or why it is unknown. The rate is the given
+/// one (bits per second), else the highest measured one: a transfer limited by its buffers does not
+/// show the capacity of the path.
 pub(super) fn bdp(
     profile: &Profile,
     baselines: &Baselines,
