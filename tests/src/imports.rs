@@ -3,8 +3,8 @@
 //! A node is a module with code of its own; the files beneath it (`put/begin.rs` of `put.rs`) are
 //! parts of it. A file that only declares modules and re-exports their items is no node: its
 //! modules are nodes themselves, and a path through a re-export leads to the module that defines
-//! the item. The crate's root is no node either: it is where modules meet. Code under `#[cfg(test)]`
-//! does not count.
+//! the item. The crate's root is no node either: it is where modules meet. Code under
+//! `#[cfg(test)]` does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

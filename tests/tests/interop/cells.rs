@@ -1,4 +1,4 @@
-//! Cells of a table and how they are run.
+//! Cells of a table, and how they run.
 
 use std::env;
 use std::fmt::Write;
@@ -13,14 +13,15 @@ use ropewalk_tests::peers::loudly;
 
 use crate::document::{self, Section};
 
-/// Cells of a table that run at the same time. Two tables do, too.
+/// Cells of a table that run at the same time. Two tables run at the same time as well.
 const WORKERS: usize = 2;
 
-/// What a cell must do.
+/// The expected result of a cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
     Works,
-    /// A *foreign* program cannot do this; the reason becomes a footnote. The cell is run all the same and must fail.
+    /// A *foreign* program does not support this; the reason becomes a footnote. The cell still
+    /// runs and must fail.
     PeerCannot(&'static str),
 }
 
@@ -51,7 +52,7 @@ impl Cell {
         format!("{}/{}", self.row, self.column)
     }
 
-    /// An error unless the cell did what was expected.
+    /// Returns an error unless the result was the expected one.
     fn check(&self) -> Result<()> {
         match (self.expected, &self.run) {
             (Expected::Works, run) => run(),
@@ -63,7 +64,7 @@ impl Cell {
     }
 }
 
-/// Runs all cells, writes the section, and fails if a cell did not do what was expected.
+/// Runs all cells, writes the section, and fails if a cell did not have the expected result.
 pub(crate) fn run(section: &Section, cells: Vec<Cell>) {
     let filter = env::var("ROPEWALK_TEST_CELLS").ok();
     let chosen: Vec<&Cell> = cells

@@ -1,4 +1,5 @@
-//! Further clients of FTP and GridFTP with our server: one table, a column for each.
+//! Further clients of FTP and GridFTP with the Ropewalk server: one table, a column for each
+//! client.
 
 use std::ffi::OsString;
 use std::fs;
@@ -53,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Whether it is there; loudly if not.
+    /// Whether the client is installed; prints a message if not.
     fn is_available(self) -> bool {
         match self {
             Self::Rclone => peers::available(&["rclone"]),
@@ -91,7 +92,7 @@ impl<'a> Place<'a> {
         Ok(Self { client, ground, plot: ground.yard.plot()?, port })
     }
 
-    /// Where the server has it on disk.
+    /// The server's path on disk.
     fn served(&self, name: &str) -> PathBuf {
         self.plot.served.join(name)
     }
@@ -100,13 +101,13 @@ impl<'a> Place<'a> {
         self.plot.local.join(name)
     }
 
-    /// As the server has it in commands.
+    /// The server's path in commands.
     fn remote(&self, name: &str) -> String {
         format!("/{}/{name}", self.plot.name.display())
     }
 
     fn rclone(&self, arguments: &[String]) -> Result<Outcome> {
-        /// rclone wants passwords in a form of its own.
+        /// rclone expects passwords in an encoding of its own.
         static PASSWORD: LazyLock<Option<String>> = LazyLock::new(|| {
             let made = run(process::command("rclone").args(["obscure", "x"]), LIMIT).ok()?;
             Some(made.text().trim().to_owned())
@@ -135,13 +136,13 @@ impl<'a> Place<'a> {
         run(&mut command, LIMIT)?.succeeded()
     }
 
-    /// Its script is a file: commands come on standard input.
+    /// The script is a file, because tnftp reads commands from standard input.
     fn tnftp(&self, line: &str) -> Result<Outcome> {
         let script = self.local(".script");
         fs::write(&script, format!("open 127.0.0.1 {}\nuser anonymous x\n{line}\nbye\n", self.port))?;
         let text = "exec tnftp -n -i -v < \"$0\"";
         let outcome = run(process::command("sh").args(["-c", text]).arg(&script), LIMIT)?.succeeded()?;
-        // It ends well whatever the server says.
+        // Its exit code is 0 whatever the server replies.
         let said = outcome.text() + &outcome.errors();
         let failed = said.lines().any(|line| line.starts_with(['4', '5']) && line.get(3..4) == Some(" "));
         ensure!(!failed, "tnftp: {said}");
@@ -160,7 +161,7 @@ impl<'a> Place<'a> {
         match self.client {
             Client::Rclone => self.rclone(&["copyto".into(), from.into(), format!(":ftp:{remote}")]),
             Client::Gfal2 => {
-                // Local paths it takes as they are.
+                // It accepts unescaped local paths.
                 self.gfal2("gfal-copy", &[format!("file://{from}"), self.gfal2_url(name)])
             }
             Client::Ncftp => self.ncftp("ncftpput", &["-V", "-C", "127.0.0.1", from, &remote]),
@@ -215,7 +216,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// In double quotes, as tnftp wants names with spaces: a double quote stands outside of them, behind a backslash.
+/// Quotes a name with spaces for tnftp. A double quote is written outside of the quotes, after a
+/// backslash.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\\\"\""))
 }
@@ -229,12 +231,12 @@ fn sorted(lines: &str) -> Vec<String> {
     names
 }
 
-/// Names that a client has to pass on as they are.
+/// Names that a client must pass on unchanged.
 fn names() -> Vec<OsString> {
     let hidden = [".hidden", "..two dots", "{x}", "$HOME", "it's", "a  b", "100% x", "Ω b"];
     let odd = tree::odd_names().into_iter().chain(tree::foreign_names());
     let mut names: Vec<OsString> = odd.chain(hidden.map(OsString::from)).collect();
-    // Clients that know UTF-8 cannot name others.
+    // Clients that assume UTF-8 cannot use other names.
     names.retain(|name| name.to_str().is_some());
     names
 }
@@ -255,7 +257,7 @@ fn listing(place: &Place<'_>) -> Result<()> {
     for name in ["a", "b c", "old"] {
         files::write_random(&place.served("d").join(name), 10, 2)?;
     }
-    // 2024-02-29: no client may lose it.
+    // 2024-02-29: each client must support it.
     let old = fs::File::options().write(true).open(place.served("d/old"))?;
     old.set_modified(UNIX_EPOCH + Duration::from_secs(1_709_208_000))?;
     fs::create_dir(place.served("d/e"))?;
@@ -274,7 +276,7 @@ fn renaming(place: &Place<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Up and down again; all failures are told.
+/// Uploads and downloads odd names, and reports all failures.
 fn odd_names(place: &Place<'_>) -> Result<()> {
     let from = place.local("from");
     fs::create_dir(&from)?;
@@ -300,7 +302,8 @@ fn odd_names(place: &Place<'_>) -> Result<()> {
     tree::ensure_same(&from, &back)
 }
 
-/// Whole trees: rclone puts a character in place of a tab, and so has its own names at the server.
+/// Whole trees. rclone replaces a tab with another character, and so uses its own names at the
+/// server.
 fn rclone_moves(place: &Place<'_>, from: &Path) -> Result<()> {
     let there = |name: &str| format!(":ftp:{}", place.remote(name));
     let local = |path: &Path| path.display().to_string();
@@ -330,7 +333,7 @@ const ROWS: [Row; 4] = [
     ("odd names, put and get", odd_names),
 ];
 
-/// Why a client cannot do something.
+/// The reason if a client does not support something.
 fn cannot(_client: Client, _row: &str) -> Option<&'static str> {
     None
 }

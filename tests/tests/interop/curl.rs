@@ -1,4 +1,4 @@
-//! curl against our server; vsftpd is the control group.
+//! curl with the Ropewalk server; vsftpd is the control group.
 
 use std::ffi::OsString;
 use std::fs;
@@ -75,7 +75,7 @@ fn get(yard: &Yard, kind: Kind, size: u64, options: &[&str]) -> Result<()> {
     let url = yard.server(kind)?.url(plot.at("source"));
     run(options, &["-o".into(), text(&copy), url.into()])?.succeeded()?;
     if size == 0 {
-        // curl makes no file where nothing comes.
+        // curl creates no file for empty data.
         return Ok(());
     }
     files::ensure_same(&source, &copy)
@@ -132,7 +132,7 @@ fn resume_put(yard: &Yard, kind: Kind) -> Result<()> {
     run(&["-C", "-"], &["-T".into(), text(&source), url])?.succeeded()?;
     files::ensure_same(&source, &copy)?;
     let again = proxy.moved() - before;
-    // A reset discards what the server had not read yet.
+    // A reset discards the bytes that the server had not read yet.
     ensure!(kind != Kind::Ropewalk || again < size * 9 / 10, "{again} of {size} bytes were sent again");
     Ok(())
 }
@@ -213,7 +213,8 @@ fn create_directories(yard: &Yard, kind: Kind) -> Result<()> {
     files::ensure_same(&source, &plot.served.join("new/deeper/and deeper/file"))
 }
 
-/// By way of a proxy that takes its time: curl 7.88 sleeps for a second when the reply to EPSV is there at once.
+/// Through a proxy with a delay: curl 7.88 sleeps for a second if the reply to EPSV arrives at
+/// once.
 fn many(yard: &Yard, kind: Kind) -> Result<()> {
     let plot = yard.plot()?;
     let server = yard.server(kind)?;

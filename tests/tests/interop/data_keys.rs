@@ -1,4 +1,4 @@
-//! Data connections bound by one-time keys, beneath each way to log in.
+//! Data connections bound by one-time keys, with each way to log in.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const ROWS: [(&str, &[&str]); 5] = [
     ("from server to server, 4 streams", &["-p", "4"]),
 ];
 
-/// Options, from, to.
+/// Options, source, destination.
 type Run = dyn Fn(&[&str], &str, &str) -> Outcome + Send + Sync;
 
 /// One way to log in.
@@ -99,7 +99,7 @@ fn cell(way: &Way, row: &str, options: &[&str]) -> Result<()> {
 #[test]
 fn data_keys() {
     let ways: Vec<_> = ways().into_iter().map(Arc::new).collect();
-    // Peers that are missing have been told of; half a table is none.
+    // Missing peers have been reported, and an incomplete table is not written.
     if ways.len() < 4 {
         return;
     }

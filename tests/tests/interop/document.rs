@@ -1,4 +1,4 @@
-//! `docs/interop.md`: one section a test, between markers, the same at every run.
+//! `docs/interop.md`: one section for each test, between markers, with the same text in every run.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,11 +11,11 @@ use crate::cells::{Cell, Expected};
 
 /// A table of the document.
 pub(crate) struct Section {
-    /// Stands in the markers.
+    /// The name in the markers.
     pub(crate) key: &'static str,
     pub(crate) title: &'static str,
     pub(crate) text: &'static str,
-    /// What the rows are.
+    /// The heading of the column of rows.
     pub(crate) corner: &'static str,
 }
 
@@ -55,7 +55,8 @@ fn markers(key: &str) -> (String, String) {
     (format!("<!-- begin {key} -->\n"), format!("<!-- end {key} -->\n"))
 }
 
-/// Puts the section in its place. In CI a change is an error, because the document in the repository was out of date.
+/// Replaces the section. In CI a change is an error, because it means that the document in the
+/// repository is out of date.
 pub(crate) fn write(section: &Section, cells: &[Cell]) {
     let _alone = WRITING.lock();
     let old = fs::read_to_string(path()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! `-do` and `-df`: what our `globus-url-copy` writes, GCT's reads, and the other way round.
+//! `-do` and `-df`: each `globus-url-copy`, Ropewalk's and GCT's, reads the files that the other
+//! one writes.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +24,7 @@ fn start() -> Option<(Scratch, Server)> {
     Some((scratch, server))
 }
 
-/// The lines of a file, sorted: directories have no order.
+/// The lines of a file, sorted, because directories have no order.
 fn lines(path: &Path) -> Vec<String> {
     let mut lines: Vec<String> = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
     lines.sort();
@@ -53,7 +54,7 @@ fn what_would_be_copied_is_told_as_by_gct() {
     assert!(fs::read_dir(&there).unwrap().next().is_none(), "something was copied");
 }
 
-/// Also where the files of a tree are copied one by one, to know which of them are left.
+/// Also if the files of a tree are copied one by one, to know which of them are left.
 #[test]
 fn directories_keep_times_and_modes() {
     let Some((scratch, server)) = start() else { return };
@@ -66,7 +67,7 @@ fn directories_keep_times_and_modes() {
     assert_eq!(fs::metadata(there.join("sub dir")).unwrap().modified().unwrap(), old);
 }
 
-/// Also the directories that lead to it, without `-cd`.
+/// Also the parent directories, without `-cd`.
 #[test]
 fn a_tree_makes_the_directory_that_it_goes_to() {
     let Some((scratch, server)) = start() else { return };
@@ -96,7 +97,7 @@ fn what_one_of_them_left_undone_the_other_does() {
         [(Client::Compatible, Client::Guc), (Client::Guc, Client::Compatible)].into_iter().enumerate()
     {
         let there = scratch.directory(format!("there{number}")).unwrap();
-        // A directory where a file should go.
+        // A directory in place of a file.
         fs::create_dir_all(there.join("a/x")).unwrap();
         if matches!(first, Client::Guc) {
             fs::create_dir(there.join("sub dir")).unwrap();
@@ -118,7 +119,7 @@ fn what_one_of_them_left_undone_the_other_does() {
     }
 }
 
-/// A pattern of which nobody knew what it stands for is one in the dump file, too.
+/// A pattern that could not be expanded stays a pattern in the dump file.
 #[test]
 fn a_pattern_that_was_left_undone_is_one_later() {
     let Some((scratch, server)) = start() else { return };
@@ -149,7 +150,7 @@ fn a_pattern_that_was_left_undone_is_one_later() {
     }
 }
 
-/// One source that goes to two names, one that is not there, and one that is no URL of ours.
+/// A source with two destinations, a missing source, and a URL that we do not support.
 #[test]
 fn lists_keep_all_their_lines() {
     let Some((scratch, server)) = start() else { return };
@@ -178,7 +179,7 @@ fn lists_keep_all_their_lines() {
     let [theirs, ours] = dumps;
     assert_eq!(theirs, ours[1..]);
     assert_eq!(theirs.len(), 3);
-    // GCT's program ends there.
+    // GCT's program stops there.
     assert!(ours[0].contains("foo://h/a"), "{ours:?}");
     // With -c the others are copied.
     let mut command = peers::ropewalk_command().unwrap();

@@ -1,4 +1,4 @@
-//! Both GridFTP clients against both GridFTP servers.
+//! Both GridFTP clients with both GridFTP servers.
 
 mod names;
 mod repeat;
@@ -40,7 +40,7 @@ impl Pair {
     }
 }
 
-/// Which way the bytes go.
+/// The direction of the transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Get,
@@ -60,7 +60,7 @@ impl Way {
 
 type Run = Box<dyn Fn(&Yard, Pair) -> Result<()> + Send + Sync>;
 
-/// One row: what it is called, what it does, and who cannot do it.
+/// One row: its name, its test, and the programs that do not support it.
 pub(crate) struct Row {
     name: String,
     run: Run,
@@ -81,7 +81,7 @@ impl Row {
         self
     }
 
-    /// Only where `wanted` says so.
+    /// Restricts the row to pairs for which `wanted` returns true.
     pub(crate) fn only(mut self, wanted: fn(Pair) -> bool) -> Self {
         self.wanted = wanted;
         self

@@ -1,4 +1,4 @@
-//! Certificates: both clients with both servers, and between them.
+//! Certificates: both clients with both servers, and between the servers.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const SECTION: Section = Section {
 
 const SIZE: u64 = 3_000_001;
 
-/// Name of the row, options of our client, options of GCT's.
+/// Name of the row, options of our client, options of GCT's client.
 type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const ROWS: [Row; 7] = [
@@ -58,7 +58,7 @@ const STACK_ROWS: [(&str, Option<&str>); 4] = [
 enum Client {
     Ours,
     Guc,
-    /// Ours, with the options of globus-url-copy.
+    /// Our client, with the options of globus-url-copy.
     Alias,
 }
 
@@ -107,7 +107,7 @@ impl Yard {
         run(command.args(options).args([from, to]), LIMIT)?.succeeded().map(drop)
     }
 
-    /// There and back, with one server; or over to the other one, too.
+    /// Upload and download with one server, or also a copy to the other one.
     fn round(&self, client: Client, options: &[&str], first: &Served, second: Option<&Served>) -> Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let [there, over, source, back] =

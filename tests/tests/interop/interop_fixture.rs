@@ -1,4 +1,5 @@
-//! The place where the cells of a table work: one served directory, the servers on it, and a directory of its own for each cell.
+//! The fixture for the cells of a table: one served directory, the servers on it, and a directory
+//! for each cell.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 
-/// Cells that need a lot of room run one at a time, over all tables.
+/// Cells that need a lot of space run one at a time, over all tables.
 pub(crate) static ROOMY: Mutex<()> = Mutex::new(());
 
 /// Bytes that a table needs at most.
@@ -16,13 +17,13 @@ const ROOM: u64 = 7 << 30;
 
 pub(crate) struct Yard {
     scratch: Scratch,
-    /// A server that did not start fails the cells that need it, with its reason.
+    /// A server that did not start fails the cells that need it, with its error.
     servers: Vec<(Kind, bool, Result<Server>)>,
     next: AtomicUsize,
 }
 
 impl Yard {
-    /// Starts a server of each of `kinds`, on IPv4 and, where asked, on IPv6 too.
+    /// Starts a server of each of `kinds`, on IPv4 and, if `ipv6` is set, on IPv6 too.
     pub(crate) fn open(kinds: &[Kind], ipv6: bool) -> Result<Self> {
         let scratch = Scratch::in_memory(ROOM)?;
         let served = scratch.directory("served")?;
@@ -64,9 +65,9 @@ impl Yard {
     }
 }
 
-/// The directories of one cell, removed when it is done.
+/// The directories of one cell, removed after it.
 pub(crate) struct Plot {
-    /// Relative to what the servers offer.
+    /// Relative to the served directory.
     pub(crate) name: PathBuf,
     pub(crate) served: PathBuf,
     pub(crate) local: PathBuf,

@@ -1,4 +1,5 @@
-//! Tickets of MIT's key distribution centre: our client, and one that has nothing of ours, with our server.
+//! Tickets of MIT's key distribution centre: the Ropewalk client, and an independent one, with the
+//! Ropewalk server.
 
 use std::fs;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const OURS: [(&str, &[&str]); 9] = [
     ("PROT C with a data key, from server to server", &["-p", "4"]),
 ];
 
-/// The level of protection that the client in Python is told.
+/// The protection level that the client in Python requests.
 const FOREIGN: [(&str, &str); 2] = [("PROT S, stream mode", "S"), ("PROT P, stream mode", "P")];
 
 fn ours(site: &Site, port: u16, name: &str, options: &[&str]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! lftp against our server; vsftpd is the control group.
+//! lftp with the Ropewalk server; vsftpd is the control group.
 
 use std::ffi::OsString;
 use std::fs;
@@ -82,7 +82,7 @@ fn command(base: &str, settings: &str, script: &str) -> Command {
          set ftp:use-feat yes; set file:charset UTF-8; \
          set ftp:charset UTF-8; {settings}; open {base}; {script}; exit"
     );
-    // Nobody's settings, and no history of the tests.
+    // Without user settings, and without a history of the tests.
     command.args(["--norc", "-c"]).arg(all).env("LFTP_HOME", "/nonexistent").env("LC_ALL", "C.UTF-8");
     command
 }
@@ -145,7 +145,7 @@ fn long_list(yard: &Yard, kind: Kind, settings: &str) -> Result<()> {
     let plot = yard.plot()?;
     tree::make(&plot.served, true)?;
     let server = base(yard, kind, &plot)?;
-    // What is asked for must be used: the server's own words are looked at.
+    // The server's replies show whether the requested protection is used.
     let outcome = run(&server, &format!("debug 5; {settings}"), "cls -l")?.succeeded()?;
     let text = outcome.text();
     let line = text.lines().find(|line| line.ends_with(" top")).with_context(|| text.clone())?;
@@ -195,12 +195,12 @@ fn resume(yard: &Yard, kind: Kind, get: bool) -> Result<()> {
     run(&url, "", &script("-c"))?.succeeded()?;
     files::ensure_same(&source, &copy)?;
     let again = proxy.moved() - before;
-    // Not all that passed the proxy had been read when the end came.
+    // The client had not read everything that passed the proxy before the cut.
     ensure!(kind != Kind::Ropewalk || again < size * 9 / 10, "{again} of {size} bytes were moved again");
     Ok(())
 }
 
-/// lftp connects again and goes on by itself.
+/// lftp reconnects and resumes by itself.
 fn cut(yard: &Yard, kind: Kind, get: bool) -> Result<()> {
     let size = 12_000_007;
     let plot = yard.plot()?;
@@ -294,7 +294,7 @@ fn names(yard: &Yard, kind: Kind) -> Result<()> {
     let (from, back, to) = (plot.served.join("from"), plot.local.join("back"), plot.served.join("to"));
     fs::create_dir(&from)?;
     let mut names: Vec<OsString> = tree::odd_names().into_iter().chain(tree::foreign_names()).collect();
-    // lftp takes the names that MLSD gives for UTF-8 (RFC 3659, section 2.2).
+    // lftp decodes the names of MLSD as UTF-8 (RFC 3659, section 2.2).
     names.retain(|name| name.to_str().is_some());
     tree::make_named(&from, &names)?;
     let local = quoted(&back);

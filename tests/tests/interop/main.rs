@@ -1,8 +1,9 @@
-//! The interoperability matrix: every cell moves real bytes between real programs and compares them.
+//! The interoperability matrix: every cell moves real bytes between real programs and compares
+//! them.
 //!
-//! Each test is one section of `docs/interop.md`, which it rewrites when all its cells did as expected. To look at a few
-//! cells only: `ROPEWALK_TEST_CELLS='put, MODE E/ropewalk' cargo test -p ropewalk-tests --test interop gridftp`; the document is
-//! left alone then.
+//! Each test is one section of `docs/interop.md`, which it rewrites if all its cells had the
+//! expected result. To run a few cells only: `ROPEWALK_TEST_CELLS='put, MODE E/ropewalk' cargo test
+//! -p ropewalk-tests --test interop gridftp`; then the document stays unchanged.
 
 #![allow(clippy::unwrap_used)]
 

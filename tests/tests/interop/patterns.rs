@@ -1,4 +1,5 @@
-//! Patterns in the sources of `globus-url-copy`: ours and GCT's find the same, and make the same of it.
+//! Patterns in the sources of `globus-url-copy`: Ropewalk's and GCT's program find the same files,
+//! and copy them to the same names.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,10 +23,10 @@ fn patterns_match_as_with_gct() {
     for name in ["a?b", "axb", "s*r", "st{o}r", "d1/x y", "d1/deep/z"] {
         fs::write(source.join(name), name).unwrap();
     }
-    // Neither program copies what is not there, nor fails over it.
+    // Neither program copies a dangling link, and neither fails because of it.
     symlink("nowhere", source.join("d1/dangling")).unwrap();
     symlink("nowhere", source.join("dangling")).unwrap();
-    // What is in it is in no listing of a whole tree that begins there.
+    // A listing of a whole tree does not contain the contents of this directory.
     fs::create_dir_all(root.join("l/d/sub")).unwrap();
     for name in ["a", "f"] {
         fs::write(root.join("l/d").join(name), name).unwrap();
@@ -73,7 +74,8 @@ fn patterns_match_as_with_gct() {
     }
 }
 
-/// GCT's server lists such a name as two lines: what the second one is nobody knows, and the others are copied.
+/// GCT's server lists such a name as two lines. The second line cannot be interpreted, and the
+/// other names are copied.
 #[test]
 fn a_name_that_cannot_be_listed_harms_no_other() {
     if !peers::available(&["globus-gridftp-server", "setpriv"]) {

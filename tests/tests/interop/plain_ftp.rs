@@ -1,4 +1,4 @@
-//! Our client against FTP servers that know nothing of GridFTP; globus-url-copy is the control group.
+//! The Ropewalk client with plain FTP servers; globus-url-copy is the control group.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -30,13 +30,13 @@ const SIZE: u64 = 3_000_017;
 /// The year 2001.
 const OLD_SECONDS: u64 = 981_173_106;
 
-/// A client, and the server that it talks to.
+/// A client and its server.
 type Peers = (Client, Kind);
 
 struct Row {
     name: &'static str,
     run: fn(&Yard, Peers) -> Result<()>,
-    /// Why globus-url-copy cannot.
+    /// Why globus-url-copy does not support it.
     guc_cannot: Option<&'static str>,
 }
 
@@ -44,7 +44,7 @@ const fn row(name: &'static str, run: fn(&Yard, Peers) -> Result<()>) -> Row {
     Row { name, run, guc_cannot: None }
 }
 
-/// What a server cannot do, whoever asks.
+/// Features that a server does not support, with any client.
 const SERVERS_CANNOT: [(&str, Kind, &str); 3] = [
     (ODD_NAMES, Kind::PureFtpd, NO_BACKSLASH),
     (RECURSIVE_GET, Kind::PureFtpd, NO_BACKSLASH),
@@ -115,14 +115,15 @@ fn old() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(OLD_SECONDS)
 }
 
-/// Directories of a cell; all may write to what the server offers.
+/// Directories of a cell; each user may write to the served one.
 fn plot(yard: &Yard) -> Result<Plot> {
     let plot = yard.plot()?;
     fs::set_permissions(&plot.served, fs::Permissions::from_mode(0o777))?;
     Ok(plot)
 }
 
-/// A tree with a link to a file and one to a directory, of another length than the files; its times are old.
+/// A tree with a link to a file and one to a directory, whose lengths differ from those of the
+/// files; all have old times.
 fn linked_tree(plot: &Plot) -> Result<()> {
     let from = plot.served.join("from");
     fs::create_dir_all(from.join("sub"))?;

@@ -1,4 +1,4 @@
-//! What every table of a way to log in asks of a client: files there and back, and trees.
+//! The transfers in every table of a way to log in: files up and down, and trees.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub(crate) fn number() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Sends a file, has it carried on to `over` where that is a server, and fetches it again.
+/// Uploads a file, copies it to `over` if that is a server, and downloads it again.
 pub(crate) fn file(
     directory: &Path,
     server: &str,
@@ -46,7 +46,7 @@ pub(crate) fn file(
     files::ensure_same(&source, &back)
 }
 
-/// Sends a tree with many small files, and fetches it again.
+/// Uploads a tree with many small files, and downloads it again.
 pub(crate) fn tree(
     directory: &Path,
     server: &str,
@@ -63,7 +63,7 @@ pub(crate) fn tree(
 }
 
 impl Place<'_> {
-    /// As our client takes it; `directory`: with a slash at the end.
+    /// In the syntax of our client; `directory`: with a slash at the end.
     pub(crate) fn path(&self, directory: bool) -> String {
         match self {
             Self::Local(path) => format!("{}{}", path.display(), if directory { "/" } else { "" }),
@@ -71,7 +71,7 @@ impl Place<'_> {
         }
     }
 
-    /// As globus-url-copy takes it.
+    /// In the syntax of globus-url-copy.
     pub(crate) fn url(&self, directory: bool) -> String {
         match self {
             Self::Local(_) => format!("file://{}", self.path(directory)),

@@ -1,4 +1,4 @@
-//! Tables of one foreign client against our server, with vsftpd as the control group.
+//! Tables of one foreign client with the Ropewalk server, and with vsftpd as the control group.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::interop_fixture::Yard;
 pub(crate) struct Row {
     name: &'static str,
     run: fn(&Yard, Kind) -> Result<()>,
-    /// Why vsftpd cannot.
+    /// Why vsftpd does not support it.
     vsftpd_cannot: Option<&'static str>,
 }
 

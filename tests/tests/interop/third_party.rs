@@ -1,4 +1,4 @@
-//! Transfers between two servers, steered by either client.
+//! Transfers between two servers, controlled by either client.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::interop_fixture::{Plot, ROOMY, Yard};
 
 const SIZE: u64 = 5_000_003;
 
-/// Who steers, and the servers.
+/// The controlling client, and the servers.
 #[derive(Clone, Copy)]
 struct Three {
     client: Client,
@@ -158,7 +158,7 @@ fn part(yard: &Yard, three: Three, mode: Mode) -> Result<()> {
     files::ensure_same_range(&before, end, &destination, end, SIZE - end)
 }
 
-/// Where our server meets another program.
+/// Only for our server with another program.
 fn huge_wanted(three: Three) -> bool {
     three.client == Client::Ropewalk && three.source != three.destination
 }
@@ -226,7 +226,7 @@ fn names(yard: &Yard, three: Three, names: &[OsString]) -> Result<()> {
     tree::ensure_same(&from, &to)
 }
 
-/// Makes `from` with `fill`, copies it, and gives both directories when they are the same.
+/// Makes `from` with `fill`, copies it, and returns both directories if they are equal.
 fn whole(
     yard: &Yard,
     three: Three,
@@ -272,7 +272,7 @@ fn sync(yard: &Yard, three: Three) -> Result<()> {
     tree::ensure_same(&from, &to)
 }
 
-/// The client must notice, connect again and go on by itself.
+/// The client must detect the cut, reconnect and resume.
 fn cut(yard: &Yard, three: Three) -> Result<()> {
     let size = 24_000_001;
     let plot = yard.plot()?;

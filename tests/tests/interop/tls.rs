@@ -1,4 +1,4 @@
-//! TLS: curl, lftp and our client, each with our server and with vsftpd.
+//! TLS: curl, lftp and the Ropewalk client, each with the Ropewalk server and with vsftpd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,11 +35,11 @@ enum Client {
 enum What {
     File,
     Tree,
-    /// By way of the client to the other server.
+    /// Through the client to the other server.
     Over,
 }
 
-/// Options of each client; without any it does not run.
+/// Options of each client; a client without options does not run the row.
 struct Row {
     name: &'static str,
     implicit: bool,
@@ -116,14 +116,14 @@ const ROWS: [Row; 9] = [
     },
 ];
 
-/// A server on two ports: with AUTH TLS, and with TLS from the beginning.
+/// A server on two ports: with AUTH TLS, and with implicit TLS.
 struct Offer {
     ports: [u16; 2],
     root: String,
 }
 
 impl Offer {
-    /// `scheme` is followed by `s` where TLS comes first.
+    /// `scheme` is followed by `s` for implicit TLS.
     fn url(&self, scheme: &str, implicit: bool) -> String {
         let scheme = if implicit { "ftps" } else { scheme };
         format!("{scheme}://localhost:{}{}", self.ports[usize::from(implicit)], self.root)
@@ -182,7 +182,8 @@ impl Yard {
             What::Tree => rounds::tree(&directory, &url, &copy),
             What::Over => rounds::file(&directory, &url, Some(&over), &copy),
         };
-        // lftp and vsftpd drop a connection between them now and then, which is not ours to tell.
+        // lftp and vsftpd sometimes drop a connection between them, for reasons outside of this
+        // project.
         if at_vsftpd && client == Client::Lftp {
             return round().or_else(|_| round()).or_else(|_| round());
         }

@@ -1,4 +1,4 @@
-//! Bearer tokens over TLS: curl, lftp and our client with our server.
+//! Bearer tokens over TLS: curl, lftp and the Ropewalk client with the Ropewalk server.
 
 use anyhow::{Result, bail, ensure};
 use ropewalk_tests::peers;
@@ -100,7 +100,7 @@ fn refused(site: &Site, client: Client, path: &str, claims: serde_json::Value) -
     let signature = token.rsplit('.').next().unwrap_or_default();
     ensure!(!(outcome.text() + &outcome.errors()).contains(signature), "the token is shown");
     ensure!(!got.exists(), "something came");
-    // What is wrong is the token, or the path.
+    // The token or the path is wrong.
     let url = format!("ftpes://{}", site.url("/data/file"));
     copy(site, client, &good, &Place::Remote(&url), &Place::Local(&got))?.succeeded()?;
     files::ensure_same(&site.path("root/data/file"), &got)?;

@@ -1,4 +1,4 @@
-//! Certificates, good and bad ones.
+//! Makes certificates, valid and invalid ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,14 +32,14 @@ pub(crate) struct Authority {
     certificate: X509,
     key: PKey<Private>,
     digest: MessageDigest,
-    /// From the one that signed it to the root.
+    /// From the issuer to the root.
     between: Vec<X509>,
 }
 
 pub(crate) struct Credential {
     certificate: X509,
     key: PKey<Private>,
-    /// From the one that signed it to the root.
+    /// From the issuer to the root.
     authorities: Vec<X509>,
 }
 
@@ -55,7 +55,7 @@ fn name(common: &str) -> X509Name {
     name.build()
 }
 
-/// So many days from now.
+/// This many days from now.
 fn day(days: i64) -> Asn1Time {
     Asn1Time::from_unix(now() + days * 86_400).unwrap()
 }
@@ -67,7 +67,7 @@ fn now() -> i64 {
 fn builder(subject: &str, issuer: &X509Name, key: &PKey<Private>, made: &Made) -> X509Builder {
     let mut builder = X509Builder::new().unwrap();
     builder.set_version(2).unwrap();
-    // Lists of revoked certificates know them by it.
+    // Revocation lists refer to certificates by serial number.
     let mut serial = BigNum::new().unwrap();
     serial.rand(64, MsbOption::ONE, false).unwrap();
     builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
@@ -99,14 +99,14 @@ impl Authority {
         Self { certificate, key, digest, between: Vec::new() }
     }
 
-    /// Whose own certificate is signed with this digest, and all that it signs.
+    /// An authority whose own certificate, and everything that it signs, uses this digest.
     pub(crate) fn signing_with(digest: MessageDigest) -> Self {
         let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
         let certificate = authority("Test CA", &name("Test CA"), &key, &key, digest);
         Self { certificate, key, digest, between: Vec::new() }
     }
 
-    /// Below this one, with everything between in the chain.
+    /// An intermediate authority, with everything up to the root in the chain.
     pub(crate) fn below(&self, subject: &str) -> Self {
         let key = key();
         let issuer = self.certificate.subject_name().to_owned().unwrap();
@@ -115,7 +115,8 @@ impl Authority {
         Self { certificate, key, digest: self.digest, between }
     }
 
-    /// A list of certificates that were revoked yesterday, in PEM; `made` says when it began and when it ends.
+    /// A list of certificates that were revoked yesterday, in PEM; `made` has its first and last
+    /// day.
     pub(crate) fn revoking(&self, revoked: &[&Credential], made: Made) -> Vec<u8> {
         let mut list = X509CrlBuilder::new().unwrap();
         list.set_issuer_name(self.certificate.subject_name()).unwrap();
@@ -127,7 +128,8 @@ impl Authority {
             entry.set_revocation_date(&day(-1)).unwrap();
             list.add_revoked(entry.build()).unwrap();
         }
-        // Authority key identifier and CRL number (RFC 5280 section 5.2), without which OpenSSL's bindings make no list.
+        // Authority key identifier and CRL number (RFC 5280 section 5.2), which OpenSSL's bindings
+        // require for a list.
         for (oid, value) in [("2.5.29.35", &[0x30, 3, 0x80, 1, 7][..]), ("2.5.29.20", &[2, 1, 1])] {
             let (oid, value) =
                 (Asn1Object::from_str(oid).unwrap(), Asn1OctetString::new_from_bytes(value).unwrap());
@@ -137,18 +139,18 @@ impl Authority {
         list.build().unwrap().to_pem().unwrap()
     }
 
-    /// Its own certificate and key.
+    /// The authority's own certificate and key.
     pub(crate) fn as_credential(&self) -> Credential {
         let authorities = self.between.clone();
         Credential { certificate: self.certificate.clone(), key: self.key.clone(), authorities }
     }
 
-    /// The name that `openssl rehash` gives a file of this authority, without its ending.
+    /// The file name that `openssl rehash` gives this authority, without its suffix.
     pub(crate) fn hash(&self) -> String {
         format!("{:08x}", self.certificate.subject_name_hash())
     }
 
-    /// For a server of this name.
+    /// A certificate for a server of this name.
     pub(crate) fn host(&self, host: &str, made: Made) -> Credential {
         let key = key();
         let issuer = self.certificate.subject_name().to_owned().unwrap();
@@ -174,11 +176,11 @@ pub(crate) fn self_signed(host: &str, made: Made) -> Credential {
 }
 
 impl Credential {
-    /// Certificate and key in one file.
+    /// Writes certificate and key to one file.
     pub(crate) fn write(&self, path: &Path) -> PathBuf {
         let key = self.key.private_key_to_pem_pkcs8().unwrap();
         let mut text = [self.certificate.to_pem().unwrap(), key].concat();
-        // The root is known to who believes it.
+        // The verifier has the root already.
         for between in &self.authorities[..self.authorities.len() - 1] {
             text.extend(between.to_pem().unwrap());
         }

@@ -1,4 +1,4 @@
-//! Passwords that others could read on their way.
+//! Passwords that cross a network in clear.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use ropewalk_tests::process::{self, Program, run};
 
 use crate::site::LIMIT;
 
-/// Who sends a password in clear over a network is told so, once.
+/// A client that sends a password in clear over a network prints one warning.
 #[test]
 fn a_password_in_clear_is_warned_of() {
     if !rustix::process::geteuid().is_root() {
@@ -23,7 +23,7 @@ fn a_password_in_clear_is_warned_of() {
     let home = directory.path();
     fs::create_dir(home.join("root")).unwrap();
     fs::write(home.join("root/a"), "content").unwrap();
-    // Any name with any password, on loopback and on what is none.
+    // Accepts any name with any password, on loopback and on another interface.
     let text = "root = 'root'\nlisten = ['127.0.0.1:0', '192.0.2.1:0']\n[anonymous]\nnames = ['*']\nrun_as = 'server'\n\
                 [tls]\nstate_directory = 'tls'\n";
     fs::write(home.join("server.toml"), text).unwrap();
@@ -55,7 +55,7 @@ fn a_password_in_clear_is_warned_of() {
         assert_eq!(copy(options, &url(network, "ada@")), 1, "{options:?}");
     }
     assert_eq!(within(&["ls", "--password-file", "password", &url(network, "ada@")]), 1);
-    // Nobody can listen, or nothing is secret.
+    // Loopback cannot be read by others, and an anonymous password is not a secret.
     assert_eq!(copy(&password, &url(loopback, "ada@")), 0);
     assert_eq!(copy(&["--tls", "--accept-new", "--password-file", "password"], &url(network, "ada@")), 0);
     assert_eq!(copy(&password, &url(network, "anonymous@")), 0);

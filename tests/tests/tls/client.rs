@@ -1,4 +1,4 @@
-//! Our client: with our server, and whom it believes.
+//! The Ropewalk client with the Ropewalk server: the certificates that it trusts.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,7 @@ fn client_certificates() {
             && line.contains(r#"mechanism="certificate""#)
             && line.contains("certificate of the peer")
     };
-    // Those of the expired and of the forged one.
+    // The log-ins with the expired and with the forged certificate.
     assert!(log.lines().filter(refused).count() >= 2, "{log}");
     let (there, text) = put("ada.pem", "grace:wrong@");
     assert!(!there, "{text}");
@@ -152,7 +152,7 @@ fn a_fingerprint_that_has_changed() {
         assert!(text.contains(&before) && text.contains(&site.fingerprint), "{text}");
         assert!(text.contains(&format!("line 2 of {}", file.display())), "{text}");
     }
-    // What an authority vouched for does not become self-signed unnoticed.
+    // A server that was trusted through an authority must not become self-signed unnoticed.
     fs::write(&file, format!("{name} authority\n")).unwrap();
     for options in [&[][..], &["--accept-new"]] {
         let text = get(home, &site, options).unwrap_err();
@@ -189,11 +189,11 @@ fn certificates_that_are_not_good() {
         }
         get(directory.path(), &site, &["--fingerprint", &site.fingerprint]).unwrap();
     }
-    // An authority that is not known: as good as none.
+    // An unknown authority counts as none.
     let (directory, site) = serving(&authority.host("localhost", Made::default()));
     let text = get(directory.path(), &site, &[]).unwrap_err();
     assert!(text.contains("an authority that is not trusted (O=Test, CN=Test CA)"), "{text}");
-    // A good one needs no word.
+    // A valid certificate is accepted without any option.
     let ca = directory.path().join("ca.pem");
     fs::write(&ca, authority.host("x", Made::default()).authority_pem()).unwrap();
     get(directory.path(), &site, &["--authorities", &ca.display().to_string()]).unwrap();
@@ -281,7 +281,7 @@ fn chains_that_are_too_long() {
     let (there, text) = put("many.pem");
     assert!(!there, "{text}");
     assert!(site.log().contains("too long"), "{}", site.log());
-    // And a server's.
+    // The same for a server's chain.
     let site = Site::start(many, "certificate = 'many.pem'", "");
     let text = get(home.path(), &site, &["--authorities", &ca]).unwrap_err();
     assert!(text.contains("too long"), "{text}");

@@ -1,4 +1,4 @@
-//! FileZilla, on a screen that nobody sees.
+//! FileZilla, on a virtual screen.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use ropewalk_tests::process::{self, Program};
 
 use crate::site::{LIMIT, Site};
 
-/// A screen, FileZilla on it, and the end of both when `end` is there or the test is not: a screen that is killed would leave
-/// its socket and lock in /tmp.
+/// Runs FileZilla on a virtual screen, until `end` exists or the test has ended. Killing the screen
+/// would leave its socket and lock in /tmp.
 const SCRIPT: &str = r#"
 Xvfb -displayfd 1 -screen 0 800x600x24 -nolisten tcp > "$HOME/display" 2> "$HOME/screen.log" & screen=$!
 live() { [ ! -e "$HOME/end" ] && kill -0 $PPID; }
@@ -31,7 +31,8 @@ kill $client; wait $client
 kill $screen; wait $screen
 "#;
 
-/// Makes FileZilla's queue (as version 3.63 keeps it) of one download and one upload in the directory.
+/// Makes FileZilla's queue (in the format of version 3.63) of one download and one upload in the
+/// directory.
 const QUEUE: &str = r#"
 import sqlite3, sys
 place, local, host, port, protocol = sys.argv[1:]
@@ -65,7 +66,7 @@ struct Running {
 }
 
 impl Running {
-    /// `what`: arguments, and `queue` where the queue is to go on.
+    /// `what`: arguments, and `queue` if the queue is to be processed.
     fn start(home: &Path, what: [&str; 2]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "sh"]).args(what);
@@ -74,7 +75,7 @@ impl Running {
         Self { program: Program::start(&mut shell).unwrap(), end: home.join("end") }
     }
 
-    /// Waits until FileZilla's log says `wanted` so many times, and gives the log.
+    /// Waits until FileZilla's log contains `wanted` this many times, and returns the log.
     fn log_with(&self, wanted: &str, times: usize, site: &Site) -> String {
         let end = Instant::now() + LIMIT;
         loop {
@@ -95,7 +96,8 @@ impl Drop for Running {
     }
 }
 
-/// What FileZilla's dialogues would ask is answered already: it knows the certificate, greets nobody and looks for no updates.
+/// Answers the questions of FileZilla's dialogues in advance: the certificate is known, and there
+/// is no welcome and no search for updates.
 fn prepare(home: &Path, site: &Site) {
     let directory = home.join(".config/filezilla");
     fs::create_dir_all(&directory).unwrap();
@@ -134,7 +136,8 @@ fn prepare(home: &Path, site: &Site) {
     fs::write(directory.join("filezilla.xml"), file(&format!("<Settings>{settings}</Settings>"))).unwrap();
 }
 
-/// Its data connections resume the session of the control connection, which the server wants by default.
+/// Data connections resume the TLS session of the control connection, as the server requires by
+/// default.
 #[test]
 fn filezilla_lists_over_tls() {
     if !peers::available(&["filezilla", "Xvfb"]) {
@@ -154,7 +157,7 @@ fn filezilla_lists_over_tls() {
     assert!(!log.contains("not that of the control connection"), "{log}");
 }
 
-/// A file each way, as somebody at the keyboard has them moved.
+/// A file in each direction, as a user would move it.
 #[test]
 fn filezilla_moves_files_over_tls() {
     if !peers::available(&["filezilla", "Xvfb", "xdotool", "python3"]) {

@@ -79,7 +79,7 @@ fn lftp_mirrors_both_ways() {
         let url = format!("{scheme}://localhost:{port}");
         lftp(&url, &format!("mirror -R -P 3 {} /tree", site.path("tree").display()));
         site.ensure_same("tree", "root/tree");
-        // Active: the server connects, and is TLS's server all the same.
+        // Active mode: the server connects, but still has the server's role in TLS.
         let active = "set ftp:passive-mode false; ";
         lftp(&url, &format!("{active}mirror -P 3 /tree {}", site.path("back").display()));
         site.ensure_same("tree", "back");
@@ -94,7 +94,7 @@ fn our_client_with_vsftpd_which_requires_reuse() {
     if !peers::available(&["vsftpd"]) {
         return;
     }
-    // Our own server is not asked; its directory is used.
+    // Only the directory of our own server is used, not the server.
     let site = Site::new();
     let made = Authority::new("Test CA").host("localhost", Made::default());
     let pem = made.write(&site.path("vsftpd.pem"));
@@ -135,7 +135,7 @@ fn our_client_with_vsftpd_which_requires_reuse() {
         site.ensure_same("tree", "again");
         fs::remove_dir_all(site.path("served/tree")).unwrap();
         fs::remove_dir_all(site.path("again")).unwrap();
-        // An authority vouches; the name is another one.
+        // The certificate is from a trusted authority, but for another name.
         let other = url.replace("localhost", "127.0.0.1");
         let text = site.cp(&["--authorities", &ca], &format!("{other}/x"), "y").failed().unwrap().errors();
         assert!(text.contains("its certificate is for localhost, not for 127.0.0.1"), "{text}");

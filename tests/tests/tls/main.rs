@@ -1,4 +1,5 @@
-//! TLS (RFC 4217): curl and lftp with our server, our client with vsftpd and with our server, and what either refuses.
+//! TLS (RFC 4217): curl and lftp with the Ropewalk server, the Ropewalk client with vsftpd and with
+//! its own server, and the connections that either refuses.
 #![allow(clippy::unwrap_used)]
 
 mod certificates;

@@ -1,4 +1,4 @@
-//! Certificates that were revoked, at the server and at the client.
+//! Revoked certificates, at the server and at the client.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ fn write(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// What makes a list no good, and the words for it.
+/// Invalid revocation lists, and a part of the error message for each.
 fn bad_lists(authority: &Authority) -> Vec<(Vec<u8>, &'static str)> {
     let stranger = Authority::new("Test CA");
     vec![
@@ -33,7 +33,7 @@ fn clients_with_revoked_certificates_do_not_log_in() {
     ada.write(&at("ada.pem"));
     bob.write(&at("bob.pem"));
     write(&at("users.pem"), &ada.authority_pem());
-    // The list of another authority stands in front: a file may have several.
+    // The list of another authority comes first: a file may have several.
     let others = Authority::new("Other CA").revoking(&[], Made { from: -20, to: -10 });
     write(&at("lists.pem"), &[others, authority.revoking(&[&bob], Made::default())].concat());
     let tls = "client_authorities = 'users.pem'\nclient_revocations = 'lists.pem'\n[tls.users]\n\
@@ -58,7 +58,7 @@ fn clients_with_revoked_certificates_do_not_log_in() {
         line.contains(r#""decision":"refused""#) && line.contains(r#""mechanism":"certificate""#),
         "{line}"
     );
-    // What is wrong with a list counts at once, and for everybody below its authority.
+    // An invalid list affects everybody below its authority at once.
     for (list, words) in bad_lists(&authority) {
         write(&site.path("lists.pem"), &list);
         let (there, text) = put("ada");
@@ -76,7 +76,7 @@ fn clients_with_revoked_certificates_do_not_log_in() {
     }
 }
 
-/// What a server in this directory says that does not start with these settings of `[tls]`.
+/// The error message of a server in this directory that refuses these settings of `[tls]`.
 fn refused(directory: &Path, tls: &str) -> String {
     let text = format!("root = '.'\n[anonymous]\n[tls]\n{tls}\n");
     write(&directory.join("server.toml"), text.as_bytes());
@@ -106,7 +106,8 @@ fn a_server_without_its_lists_does_not_start() {
     }
 }
 
-/// A server with a certificate of this authority, and a client's directory with the authority's as `ca.pem`.
+/// A server with a certificate of this authority, and a client's directory with the authority's
+/// certificate as `ca.pem`.
 fn serving(made: &Credential) -> (TempDir, Site) {
     let directory = tempfile::tempdir().unwrap();
     made.write(&directory.path().join("made.pem"));
@@ -138,7 +139,7 @@ fn servers_with_revoked_certificates_are_not_believed() {
         assert!(!there && text.contains("the certificate of O=Test, CN=localhost (serial"), "{text}");
         assert!(text.contains("was revoked by O=Test, CN=Below at"), "{text}");
     }
-    // A fingerprint that was accepted before does not make it better.
+    // A fingerprint that was accepted before does not override the revocation.
     let name = format!("localhost:{}", site.address.port());
     write(&at("state/ropewalk/known_hosts"), format!("{name} {}\n", site.fingerprint).as_bytes());
     let (there, text) = get(&file);
@@ -148,7 +149,8 @@ fn servers_with_revoked_certificates_are_not_believed() {
         let (there, text) = get(&file);
         assert!(!there && text.contains(words), "{words}: {text}");
     }
-    // In a directory of authorities lists are read without a word; that of the authority above counts, too.
+    // In a directory of authorities, lists are read without an option. The list of the issuer's
+    // issuer counts, too.
     fs::create_dir(at("cas")).unwrap();
     write(&at("cas").join(format!("{}.0", root.hash())), &made.authority_pem());
     let directory = ["--authorities", "cas"];
@@ -181,7 +183,7 @@ fn what_is_no_file_is_not_waited_for() {
         assert!(!outcome.status.success(), "{options:?}");
         assert!(outcome.errors().contains(found), "{options:?}: {}", outcome.errors());
     }
-    // Neither is a server.
+    // The same for a server.
     let directory = tempfile::tempdir().unwrap();
     made.write(&directory.path().join("made.pem"));
     write(&directory.path().join("users.pem"), &made.authority_pem());
@@ -197,7 +199,7 @@ fn what_is_no_file_is_not_waited_for() {
     }
 }
 
-/// Lists that would not be looked at: nothing is done, as with protection of data that cannot be had.
+/// A list that would not be checked is an error, like a protection of data that is not available.
 #[test]
 fn lists_for_servers_without_tls_are_refused() {
     let home = tempfile::tempdir().unwrap();

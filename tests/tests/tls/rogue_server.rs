@@ -1,4 +1,4 @@
-//! A server that lies: as much of FTP as a download needs.
+//! A misbehaving server, with as much of FTP as a download needs.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,17 +9,17 @@ use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream};
 
 use crate::certificates::Credential;
 
-/// What is wrong with it.
+/// The misbehaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     None,
-    /// AUTH is cut out of the way.
+    /// AUTH is removed on the way.
     Stripped,
-    /// A reply in clear comes behind that to AUTH.
+    /// A clear reply follows the reply to AUTH.
     Injected,
     /// The data connection ends without the end of TLS.
     CutOff,
-    /// It has another certificate on data connections.
+    /// Data connections have another certificate.
     OtherData,
 }
 
@@ -40,14 +40,14 @@ impl Liar {
             let mut heard = Vec::new();
             let (stream, _) = listener.accept().unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            // A client that has enough of this ends the connection.
+            // The client may close the connection at any time.
             let _ = serve(stream, lie, &own, &data, &mut heard);
             heard
         });
         Self { address, thread }
     }
 
-    /// The commands that came.
+    /// The received commands.
     pub(crate) fn heard(self) -> Vec<String> {
         self.thread.join().unwrap()
     }
@@ -55,7 +55,7 @@ impl Liar {
 
 fn context(credential: &Credential) -> SslContext {
     let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
-    // Whatever its certificate is signed with.
+    // Accepts certificates with any signature.
     builder.set_security_level(0);
     builder.set_certificate(credential.certificate()).unwrap();
     builder.set_private_key(credential.key()).unwrap();
@@ -81,7 +81,7 @@ fn serve(
     let mut line = String::new();
     loop {
         line.clear();
-        // Byte by byte: what follows AUTH is TLS.
+        // Byte by byte, because TLS follows AUTH directly.
         let mut one = BufReader::with_capacity(1, &mut clear);
         if one.read_line(&mut line)? == 0 {
             return Ok(());
@@ -122,7 +122,7 @@ fn serve(
                 let (stream, _) = listener.accept()?;
                 match accept(data, stream) {
                     Ok(mut stream) => {
-                        // A client that believes nothing ends it early.
+                        // A client that rejects the certificate closes early.
                         let _ = stream.write_all(CONTENT);
                         if lie != Lie::CutOff {
                             let _ = stream.shutdown();
@@ -141,7 +141,7 @@ fn serve(
     }
 }
 
-/// One that speaks no FTP at all: it reads what comes.
+/// A peer that speaks no FTP, and only reads.
 pub(crate) fn silent() -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

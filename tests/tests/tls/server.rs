@@ -1,4 +1,4 @@
-//! Clients that lie, stop in the middle or are somebody else, at our server.
+//! Clients that misbehave, stop half-way or use another identity, at the Ropewalk server.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use crate::site::{LIMIT, Site, client};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// TLS over a socket, byte for byte under our control.
+/// TLS over a socket, controlled byte by byte.
 struct Wire {
     tcp: TcpStream,
     established: Box<Established>,
@@ -52,7 +52,7 @@ impl Wire {
         self.tcp.write_all(&out)
     }
 
-    /// Ends TLS, and waits for the other side to end the connection.
+    /// Ends TLS, and waits for the peer to close the connection.
     fn finish(mut self) {
         let mut out = Vec::new();
         self.established.records.close(&mut out).unwrap();
@@ -124,7 +124,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     tcp
 }
 
-/// Whether the peer ends the connection; what it says before is returned.
+/// Waits until the peer closes the connection, and returns the bytes before that.
 fn ended(mut tcp: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     match tcp.read_to_end(&mut said) {
@@ -177,8 +177,8 @@ fn clear_commands_where_a_handshake_is_due() {
     site.log_in();
 }
 
-/// A page can make its reader's browser send what the page likes to any port, behind a firewall and with the reader's
-/// certificate too; but not without HTTP before it, which has an empty line.
+/// A web page can make the browser send any data to any port, behind a firewall and with the user's
+/// certificate. But HTTP precedes the data, with an empty line.
 #[test]
 fn commands_in_a_request_of_http() {
     let site = Site::new();
@@ -199,7 +199,7 @@ fn commands_in_a_request_of_http() {
     assert!(!site.path("root/made").exists() && !site.log().contains("logged in"));
 }
 
-/// What comes in clear behind the end of TLS is nobody's.
+/// Clear bytes after the end of TLS are discarded.
 #[test]
 fn commands_behind_the_end_of_tls() {
     let site = Site::new();
@@ -218,7 +218,7 @@ fn a_handshake_that_takes_too_long() {
     let directory = tempfile::tempdir().unwrap();
     let site = Site::start(directory, "", "[timeouts]\nlogin = 1");
     let begun = Instant::now();
-    // A ClientHello that goes on for ever, a byte at a time.
+    // A ClientHello that never ends, one byte at a time.
     let mut tcp = connect(site.implicit);
     tcp.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     tcp.write_all(&[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc]).unwrap();
@@ -272,7 +272,7 @@ fn an_upload_that_is_cut_off() {
         let mut data = Wire::over(connect(address), Client::resume(&wire.ticket()).unwrap()).unwrap();
         assert!(data.established.resumed);
         data.send(&[7; 100_000]).unwrap();
-        // The end of the connection alone is what anybody on the way can make.
+        // An attacker on the path can close the connection, but not end TLS.
         if whole {
             data.finish();
         } else {
@@ -295,17 +295,18 @@ fn strangers_on_a_data_port() {
     let address = wire.passive();
     wire.send(b"RETR secret\r\n").unwrap();
     let refused = |data: io::Result<Wire>| {
-        // In TLS 1.3 the client's handshake may be through when the server says no.
+        // In TLS 1.3 the client's handshake may be complete before the server refuses.
         let Ok(mut data) = data else { return };
         let mut said = Vec::new();
         let _ = data.tcp.read_to_end(&mut said);
         let _ = data.open(&said);
         assert_eq!(data.plain, b"");
     };
-    // With no session, with that of another control connection, without TLS.
+    // Without a session, with that of another control connection, and without TLS.
     refused(site.shake(connect(address)));
     refused(Wire::over(connect(address), Client::resume(&neighbour.ticket()).unwrap()));
-    // TLS 1.2 gives a ticket before the server can say no; what it is for is one's own session, not the client's.
+    // With TLS 1.2 the client gets a ticket before the server can refuse. The ticket resumes the
+    // refused session, not that of the control connection.
     let (authorities, max_version) = (Some(site.certificate()), Some(SslVersion::TLS1_2));
     let settings = ClientSettings { authorities, max_version, ..ClientSettings::default() };
     let older = Client::new(&settings).unwrap().connect("localhost").unwrap();
@@ -355,7 +356,7 @@ fn what_is_required() {
     assert!(wire.command("CCC").starts_with("533 "));
 }
 
-/// Who is refused before a password comes is written down, too, and may not go on for ever.
+/// Refusals before the password are recorded in the audit log as well, and are limited in number.
 #[test]
 fn refusals_in_clear_are_in_the_audit() {
     let directory = tempfile::tempdir().unwrap();

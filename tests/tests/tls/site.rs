@@ -1,4 +1,4 @@
-//! A server of ours with TLS, and what clients need.
+//! A Ropewalk server with TLS, and the configuration that clients need.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub(crate) struct Site {
     directory: TempDir,
     program: Program,
     pub(crate) address: SocketAddr,
-    /// Where TLS begins at once.
+    /// The address for implicit TLS.
     pub(crate) implicit: SocketAddr,
     pub(crate) fingerprint: String,
 }
@@ -31,7 +31,7 @@ impl Site {
         Self::start(tempfile::tempdir().unwrap(), tls, "")
     }
 
-    /// In a directory where files may be already. `more`: further sections.
+    /// In a directory that may have files already. `more`: further sections.
     pub(crate) fn start(directory: TempDir, tls: &str, more: &str) -> Self {
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("root")).unwrap();
@@ -60,12 +60,12 @@ impl Site {
         self.program.log()
     }
 
-    /// Waits until the log has `words` so many times.
+    /// Waits until the log has `words` this many times.
     pub(crate) fn wait_for_log(&self, words: &str, times: usize) {
         self.program.wait_for_log(LIMIT, |log| log.matches(words).count() >= times).unwrap();
     }
 
-    /// The certificate that the server has made for itself.
+    /// The certificate that the server has generated.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.path("tls/server.pem")
     }
@@ -82,7 +82,7 @@ impl Site {
         cp(self.directory.path(), options, from, to)
     }
 
-    /// There and back.
+    /// Uploads and downloads.
     pub(crate) fn round(&self, url: &str, root: &Path, options: &[&str]) {
         let content = self.content("source");
         self.cp(options, "source", &format!("{url}/there")).succeeded().unwrap();
@@ -114,7 +114,7 @@ impl Site {
     }
 }
 
-/// Our client, which keeps what it remembers in `directory`.
+/// The Ropewalk client, with its state in `directory`.
 pub(crate) fn client(directory: &Path) -> Command {
     let mut command = peers::ropewalk_command().unwrap();
     command.current_dir(directory).env("XDG_STATE_HOME", directory.join("state"));

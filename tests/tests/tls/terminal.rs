@@ -1,4 +1,4 @@
-//! What is asked at a terminal, and what is said of servers that were accepted.
+//! Questions at the terminal, and messages about servers that were accepted.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn trust_on_first_use() {
         terminal.wait_for("(yes/no) ").unwrap();
         terminal
     };
-    // Neither `y` nor nothing is an answer.
+    // `y` and an empty line are no answers.
     let mut terminal = ask();
     for vague in ["y", ""] {
         terminal.enter(vague).unwrap();
@@ -55,7 +55,7 @@ fn trust_on_first_use() {
     assert!(status.success(), "{text}");
     assert_eq!(fs::read(home.path().join("got")).unwrap(), b"content");
     assert_eq!(fs::read_to_string(&known).unwrap(), format!("{name} {}\n", site.fingerprint));
-    // From then on nobody is asked.
+    // From now on no question is asked.
     let (status, text) = Terminal::start(&copying(home.path(), &url)).unwrap().finish().unwrap();
     assert!(status.success() && !text.contains("yes/no"), "{text}");
 }
@@ -94,7 +94,8 @@ fn passwords_are_asked_for_and_not_shown() {
     assert!(heard.iter().any(|line| line.trim_end() == "PASS open sesame"), "{heard:?}");
 }
 
-/// Nothing is drawn over a question, and nobody gives a password away before the server is known to be the right one.
+/// The progress line is not drawn over a question, and no password is asked for before the server
+/// is trusted.
 #[test]
 fn a_first_visit_asks_for_the_fingerprint_then_for_the_password_and_draws_over_neither() {
     if !peers::available(&["script"]) {
@@ -108,7 +109,7 @@ fn a_first_visit_asks_for_the_fingerprint_then_for_the_password_and_draws_over_n
     command.env("TERM", "xterm").args(["cp", "--mode", "stream", "--checksum", "none", &url, "got"]);
     let mut terminal = Terminal::start(&command).unwrap();
     terminal.wait_for("(yes/no) ").unwrap();
-    // The line of progress would be drawn anew in this time, twice.
+    // The progress line would be drawn twice in this time.
     std::thread::sleep(Duration::from_millis(600));
     terminal.enter("yes").unwrap();
     terminal.wait_for("Password of ada at localhost: ").unwrap();
@@ -123,7 +124,7 @@ fn a_first_visit_asks_for_the_fingerprint_then_for_the_password_and_draws_over_n
     assert!(after.starts_with("\r\n"), "{after:?}");
 }
 
-/// Whoever changes their mind sees what they type from then on.
+/// After the cancellation the terminal echoes input again.
 #[test]
 fn a_password_question_that_is_broken_off_leaves_the_terminal_as_it_was() {
     if !peers::available(&["script"]) {
@@ -147,7 +148,7 @@ fn a_password_question_that_is_broken_off_leaves_the_terminal_as_it_was() {
     assert!(text.contains(" echo ") && text.contains(" icanon ") && !text.contains("sesa"), "{text}");
 }
 
-/// What the message tells to do does it.
+/// The command in the message has the promised effect.
 #[test]
 fn a_server_with_a_new_certificate_is_forgotten_and_accepted_anew() {
     let site = Site::new();

@@ -61,7 +61,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// Where a server cannot do it, there is no point in long pauses.
+/// Without long pauses if a server does not support a name.
 fn few_retries(pair: Pair, copy: Copy) -> Copy {
     if pair.client == Client::Ropewalk { copy.argument("--retries=1") } else { copy }
 }
@@ -91,7 +91,7 @@ fn together(yard: &Yard, pair: Pair, way: Way, names: &[OsString]) -> Result<()>
     let plot = yard.plot()?;
     let (from, to) = super::trees::directories(&plot, way)?;
     tree::make_named(&from, names)?;
-    // A directory with each name, too.
+    // A directory with each name as well.
     for name in names {
         let mut directory = OsString::from("d");
         directory.push(name);

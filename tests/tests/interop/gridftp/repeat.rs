@@ -33,7 +33,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// The client must notice, connect again and go on by itself.
+/// The client must detect the cut, reconnect and resume.
 fn cut(yard: &Yard, pair: Pair, way: Way, mode: Mode) -> Result<()> {
     let plot = yard.plot()?;
     let server = pair.server(yard)?;
@@ -57,7 +57,8 @@ fn cut(yard: &Yard, pair: Pair, way: Way, mode: Mode) -> Result<()> {
     ensure!(!proxy.cut_is_due(), "the connections were never cut: only {} bytes passed", proxy.moved());
     files::ensure_same(&source, &destination)?;
     if pair.client == Client::Ropewalk && way == Way::Get {
-        // Whatever the server, what was there is not fetched again; 17 bytes a block are headers.
+        // Bytes that arrived are not fetched again from any server; 17 bytes of each block are
+        // headers.
         let limit = SIZE + SIZE / 4;
         ensure!(proxy.moved() < limit, "{} bytes moved for a file of {SIZE}", proxy.moved());
     }

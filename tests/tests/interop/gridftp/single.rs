@@ -1,4 +1,4 @@
-//! One file: modes, streams, parts, sizes, checksums, address families.
+//! One file: modes, streams, ranges, sizes, checksums, address families.
 
 use std::fs;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn ends(
     })
 }
 
-/// Moves one file of `size` bytes; gives the summary where the client makes one.
+/// Moves one file of `size` bytes; returns the summary if the client prints one.
 fn one(
     yard: &Yard,
     pair: Pair,
@@ -107,7 +107,7 @@ fn one(
     Ok(Some(summary))
 }
 
-/// The bytes around the part must stay as they were at the destination.
+/// The bytes around the range must not change at the destination.
 fn part(yard: &Yard, pair: Pair, way: Way, mode: Mode) -> Result<()> {
     let plot = yard.plot()?;
     let (copy, source, destination) = ends(&plot, yard, pair, way)?;
@@ -129,7 +129,7 @@ fn huge(yard: &Yard, pair: Pair, way: Way) -> Result<()> {
     let plot = yard.plot()?;
     let (copy, source, destination) = ends(&plot, yard, pair, way)?;
     let size = 6 << 30;
-    // Around the places where 31, 32 and 33 bits end, and at both ends of the file.
+    // Around the limits of 31, 32 and 33 bits, and at both ends of the file.
     let places = [0, (1 << 31) - 500, (1 << 32) - 500, (1 << 32) + 3_000_000, size - 1_000_000];
     files::write_sparse(&source, size, &places.map(|at| (at, 1_000_000)), 6)?;
     let copy = Copy { limit: Duration::from_secs(100), ..copy.mode(Mode::Extended(2)) };
@@ -156,14 +156,14 @@ fn checked(yard: &Yard, pair: Pair, way: Way) -> Result<()> {
             );
         }
     }
-    // Without being asked, too.
+    // Also without the option.
     if let Some(summary) = one(yard, pair, way, SIZE, &|copy| copy)? {
         ensure!(summary.number("bytes_verified")? == SIZE, "nothing was compared: {}", summary.value());
     }
     Ok(())
 }
 
-/// Lines end with LF on both sides; on the way they end with CR LF.
+/// Lines end with LF on both sides, and with CR LF on the wire.
 fn ascii(yard: &Yard, pair: Pair, way: Way) -> Result<()> {
     let plot = yard.plot()?;
     let (copy, source, destination) = ends(&plot, yard, pair, way)?;

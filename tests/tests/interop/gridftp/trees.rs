@@ -35,7 +35,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// The directories that a recursive copy goes from and to.
+/// Source and destination directories of a recursive copy.
 pub(super) fn directories(plot: &Plot, way: Way) -> Result<(PathBuf, PathBuf)> {
     let (from, to) = match way {
         Way::Get => (plot.served.join("from"), plot.local.join("to")),
