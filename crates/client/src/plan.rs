@@ -1,4 +1,4 @@
-//! Finds out what is to be copied, while it is being copied: files go to the queue as they are found.
+//! Finds the files to copy while the copy is running: files are queued as they are found.
 
 mod finished;
 mod given;
@@ -47,40 +47,42 @@ use hidden::Hidden;
 pub(crate) use sides::reopen;
 pub(crate) use twins::{Twins, tell_lost};
 
-/// Pairs whose attributes are asked for at once.
+/// Pairs whose attributes are requested at once.
 const BATCH: usize = 128;
 /// Files that wait until their directories are made together.
 const GATHERED: usize = 512;
-/// Why names of unfinished copies are no part of a tree.
+/// The reason for skipping partial files.
 const LEFT_OUT: &str = "left out by a filter";
 const UNFINISHED: &str = "an unfinished copy, or what there is to go on with it";
 /// Parent directories that are remembered as made.
 const REMEMBERED: usize = 10_000;
 
-/// Puts a job into the queue, starting workers as they become worth it. `false`: the run was stopped.
+/// Queues a job, and starts workers as they become useful. `false`: the run was stopped.
 pub(crate) trait Sink {
     fn push(&mut self, job: Job, bytes: u64, idle: &mut dyn FnMut()) -> bool;
 }
 
-/// Attributes that were asked for ahead, `true` at the destination.
+/// Attributes that were requested ahead, `true` at the destination.
 type Known = HashMap<(Spot, bool), Option<Entry>>;
 
-/// A log-in (see [`Plan::key`]), and a path there: what is beneath somebody's home is not what has the same name beneath
-/// another's.
+/// A log-in (see [`Plan::key`]) and a path. The log-in matters, because a path relative to one
+/// user's home is not the same as that path for another user.
 type Spot = (String, BString);
 
-/// What is done when everything is there.
+/// Work to do after all transfers.
 #[derive(Default)]
 pub(crate) struct Late {
-    /// Of files that were there already.
+    /// For files that existed already.
     pub modes: Vec<(Place, u32)>,
     /// Times (seconds since 1970) and modes of directories.
     pub attributes: Vec<(Place, Option<Time>, Option<u32>)>,
-    /// Directories here that became writable for the time of the run, and the modes that they had.
+    /// Local directories that are writable during the run, with their old modes.
     pub opened: Vec<(VirtualPath, u32)>,
-    /// Names of one directory that differ in case or Unicode form alone: of the sources, and of the destinations.
+    /// Names of one directory that differ only in case or Unicode form: of the sources, and of the
+    /// destinations.
     pub twins: Vec<Twins>,
-    /// Symbolic links: GCT's servers make them only where the target exists, and nothing may go through them.
+    /// Symbolic links: GCT's servers make them only if the target exists, and no file may be
+    /// written through them.
     pub links: Vec<Link>,
 }
 
@@ -90,7 +92,7 @@ impl Late {
     }
 }
 
-/// A symbolic link that is to be made.
+/// A symbolic link to make.
 pub(crate) struct Link {
     pub source: Place,
     pub destination: Place,
@@ -100,23 +102,23 @@ pub(crate) struct Link {
 pub(crate) struct Plan<'p> {
     ctx: &'p Context,
     filter: Filter,
-    /// Names that are listed and were not found yet.
+    /// Names of the user's list that were not found yet.
     unseen: HashSet<BString>,
     sink: &'p mut dyn Sink,
     /// One for each endpoint and purpose; index by name, `true` for the destination.
     sides: HashMap<(String, bool), Side>,
     made: HashSet<Spot>,
-    /// Hashes of the destinations that files and directories were given, with those of the sources; of files in
-    /// directories only where several of these may become one.
+    /// Hashes of destinations of files and directories, with hashes of their sources; of files in
+    /// directories only if several directories may be merged.
     given: HashMap<u64, u64>,
-    /// Whether servers have no devices where names of devices are.
+    /// Whether a server treats the names of devices as plain names.
     ordinary: HashMap<Spot, bool>,
     speller: Speller,
     merging: bool,
     chance: RandomState,
     poured: bool,
     stopped: bool,
-    /// A server tells no times of files.
+    /// The server reports no times of files.
     timeless: bool,
     late: Late,
 }
@@ -131,22 +133,23 @@ struct Ends {
     window: Amount,
 }
 
-/// Files found and not queued yet, because their directories are not made yet.
+/// Files that were found and not queued yet, because their directories are not made yet.
 #[derive(Default)]
 struct Gathered {
     directories: Vec<BString>,
     files: Vec<Task>,
-    /// Directories that were made: there is nothing in them.
+    /// Directories that this run has made, and which are empty.
     new: HashSet<BString>,
-    /// Directories here that are no links which nothing is written through, and beneath none.
+    /// Local directories that are not blocked by a link.
     open: HashSet<BString>,
-    /// Directories that could not be made, or that a symbolic link stands for, and why nothing is sent beneath them.
+    /// Directories that could not be made, or that a symbolic link stands for, with the reason why
+    /// nothing is sent beneath them.
     refused: HashMap<BString, (FailureKind, &'static str)>,
-    /// Times and modes of directories, set when all is there.
+    /// Times and modes of directories, set after all transfers.
     attributes: Vec<(BString, Option<Time>, Option<u32>)>,
-    /// Names that were found in a directory and those above it, as those see them that do not tell case or Unicode forms apart.
+    /// Names that were found in a directory and its ancestors, folded by case and Unicode form.
     folded: HashMap<BString, HashMap<String, BString>>,
-    /// The root of the source, where its server makes relative links absolute.
+    /// The root of the source, if its server makes relative links absolute.
     absolute: Option<VirtualPath>,
 }
 
@@ -171,7 +174,7 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Goes through all pairs. Gives the sessions that it has no more use for, and what is left to do in the end.
+    /// Handles all pairs. Returns the sessions that it no longer needs, and the remaining work.
     pub(crate) fn run(mut self, pairs: &[Pair]) -> (Vec<Session>, Late) {
         self.merging = may_merge(pairs);
         for batch in pairs.chunks(BATCH) {
@@ -247,7 +250,7 @@ impl<'p> Plan<'p> {
         self.entry(ends, &entry, there.as_ref())
     }
 
-    /// One source that exists.
+    /// Plans one source that exists.
     fn entry(&mut self, ends: &Ends, entry: &Entry, there: Option<&Entry>) -> Result<(), RemoteError> {
         let directory = there.is_some_and(Entry::is_directory);
         let into = ends.into || (directory && self.ctx.options().into_directories);
@@ -262,7 +265,8 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// What is no directory; `into`: it goes into the destination, by its own name.
+    /// Plans a source that is not a directory; `into`: it goes into the destination, by its own
+    /// name.
     fn one_file(
         &mut self,
         ends: &Ends,
@@ -300,7 +304,7 @@ impl<'p> Plan<'p> {
         self.file(task, there.as_ref())
     }
 
-    /// A single file: its directory is made, where it is missing.
+    /// Plans a single file, and makes its directory if it is missing.
     fn file(&mut self, task: Task, there: Option<&Entry>) -> Result<(), RemoteError> {
         if matches!(task.destination, Place::Standard) && std::mem::replace(&mut self.poured, true) {
             let what = format!(
@@ -309,7 +313,8 @@ impl<'p> Plan<'p> {
             );
             return Err(RemoteError::Usage(what));
         }
-        // Of pipes and devices 0 is told, and more may come; not to another server, which would make up what is before.
+        // Pipes and devices report a size of 0, and have more data. This does not work to another
+        // server, which would invent the bytes before.
         let third = matches!((&task.source, &task.destination), (Place::Remote(..), Place::Remote(..)));
         if let (Some(window), Some(size)) = (task.window, task.size.filter(|size| *size > 0 || third))
             && window.offset > size
@@ -350,7 +355,8 @@ impl<'p> Plan<'p> {
         Task { window, ..Task::new(self.ctx.report.next_id(), source, destination) }
     }
 
-    /// The task as it is to be done; `None` where the destination has the file. `relative`: its name in a tree.
+    /// Completes the task; returns `None` if the destination has the file. `relative`: its name in
+    /// a tree.
     fn wanted(
         &mut self,
         mut task: Task,
@@ -359,7 +365,7 @@ impl<'p> Plan<'p> {
     ) -> Result<Option<Task>, RemoteError> {
         let options = self.ctx.options();
         let Some(there) = there else { return Ok(Some(task)) };
-        // Listings here do not follow links, those of servers do.
+        // Local listings do not follow links, those of servers do.
         let followed = if there.kind == Kind::Symlink && task.link.is_none() {
             let target = there.target.clone();
             self.look(&task.destination.clone())?.map(|there| Entry { target, ..there })
@@ -370,7 +376,7 @@ impl<'p> Plan<'p> {
         let is_link = there.target.is_some();
         let remote = matches!(task.destination, Place::Remote(..));
         if remote && is_link && !there.is_directory() && task.link.is_none() && options.preserve.links {
-            // Servers may write to what it leads to.
+            // A server may write to the link's target.
             self.remove(&task.destination.clone(), false)?;
             return Ok(Some(task));
         }
@@ -405,7 +411,7 @@ impl<'p> Plan<'p> {
             }
         }
         let options = self.ctx.options();
-        // A link takes the place of another one; a file does not take that of one that leads to a directory.
+        // A link replaces a link; a file does not replace a link to a directory.
         if there.is_directory() && !(is_link && task.link.is_some()) {
             if !options.delete || options.sync.is_none() {
                 let what = format!("{}: is a directory at the destination", task.destination.display());
@@ -430,7 +436,7 @@ impl<'p> Plan<'p> {
         Ok(Some(task))
     }
 
-    /// A file that is the same may have got other permissions since.
+    /// The permissions of an unchanged file may have changed.
     fn keep_mode(&mut self, task: &Task, there: &Entry) {
         const PERMISSIONS: u32 = 0o777;
         let (options, plain) = (self.ctx.options(), there.kind == Kind::File && there.target.is_none());
@@ -444,7 +450,7 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// What a server says of one file whose listings tell times to the minute or the day only (LIST).
+    /// Requests one file's exact time, because listings have it to the minute or day only (LIST).
     fn exact(&mut self, place: &Place, destination: bool) -> Result<Option<Entry>, RemoteError> {
         let path = place.path();
         self.ask(place, destination, &mut |side| match side {
@@ -456,15 +462,16 @@ impl<'p> Plan<'p> {
         })
     }
 
-    /// Whether what has a device's name at a server is none, since its root is another directory than the system's.
+    /// Whether a name of a device at a server is a plain file, because the server's root is not
+    /// that of its system.
     fn is_ordinary(&mut self, place: &Place) -> bool {
-        // Servers of ours have devices of their own there, whatever their roots are.
+        // Our servers have virtual devices there, whatever their root is.
         const OURS: &[u8] = b"/dev/ropewalk-";
         let path = place.path();
         if !matches!(place, Place::Remote(..)) || !is_device(&path) || path.starts_with(OURS) {
             return false;
         }
-        // What every system has there.
+        // Devices that each system has.
         let known: &[u8] = if path.starts_with(b"/dev/") { b"/dev/null" } else { b"/proc/self" };
         let spot = (self.key(place), BString::from(known));
         if let Some(&ordinary) = self.ordinary.get(&spot) {
@@ -483,7 +490,7 @@ impl<'p> Plan<'p> {
         ordinary
     }
 
-    /// The time and the mode of a directory that its copy gets.
+    /// The time and the mode that the copy of a directory gets.
     fn preserved(&self, entry: &Entry) -> (Option<Time>, Option<u32>) {
         let preserve = self.ctx.options().preserve;
         let time = entry.modified.map(|seconds| (seconds, entry.nanoseconds));
@@ -504,7 +511,7 @@ impl<'p> Plan<'p> {
         let bytes = if task.link.is_some() { 0 } else { task.length().unwrap_or_default() };
         task.account.plan(bytes);
         self.ctx.report.planned(bytes);
-        // Here they are made in the end, too, so that nothing goes through one to where it leads.
+        // Local links are made at the end, too, so that no file is written through one.
         if task.link.is_some() {
             let target = *task.link.unwrap_or_default();
             return self.late.links.push(Link { source: task.source, destination: task.destination, target });
@@ -512,7 +519,7 @@ impl<'p> Plan<'p> {
         let sides = &mut self.sides;
         let mut last = Instant::now();
         let mut idle = || {
-            // Only idle sessions are here; each looks after itself.
+            // Only idle sessions are here; each checks its own time.
             if last.elapsed() > Duration::from_secs(1) {
                 last = Instant::now();
                 sides.retain(|_, side| match side {
@@ -530,7 +537,7 @@ impl<'p> Plan<'p> {
         }
         let id = self.ctx.report.next_id();
         self.ctx.report.failed_early(id, failure(source, destination, error.kind(), error.to_string()));
-        // What was found before it comes before it: that is still copied.
+        // Files that were found before are still copied.
         self.stopped |= self.ctx.options().stop_on_failure;
     }
 }
@@ -540,25 +547,25 @@ impl<'p> Plan<'p> {
 struct Synced {
     /// The directory whose names are known.
     directory: Option<BString>,
-    /// What it has and the source did not show yet.
+    /// Entries of the destination that the source has not shown yet.
     names: HashMap<BString, Entry>,
-    /// What the destination has and its listings of directories may not show.
+    /// Entries of the destination that its listings of directories may omit.
     hidden: Hidden,
-    /// Directories that exist at both sides and that the walk has not come to.
+    /// Directories that exist on both sides and that the walk has not visited.
     waiting: HashSet<Vec<u8>>,
-    /// Not all of the directory could be read at the source: nothing is to be removed from it.
+    /// The source's directory could not be read completely: nothing is removed from it.
     incomplete: bool,
     /// The directory could not be listed at the destination.
     unknown: bool,
-    /// Links that the source has and its listings of directories may not show.
+    /// Links of the source that its listings of directories may omit.
     links: HashSet<BString>,
-    /// It is not known which these are.
+    /// These links are not known.
     links_unknown: bool,
-    /// The source, if it is at a server: its listings may say less, or something else, than what there is.
+    /// The source, if it is at a server: its listings may be incomplete or wrong.
     source: Option<Place>,
-    /// Something that the listing of the directory told of, and whether it is a directory.
+    /// An entry in the listing of the directory, and whether it is a directory.
     told: Option<(BString, bool)>,
-    /// Its listings are not what it has: nothing is removed any more.
+    /// Its listings do not match its files: nothing more is removed.
     distrusted: bool,
 }
 
@@ -572,7 +579,8 @@ fn fill(task: &mut Task, entry: &Entry) {
     }
 }
 
-/// A link within a tree leads within its copy: servers that make links absolute do not tell which it was.
+/// The relative form of a link that leads within its tree: servers that make links absolute hide
+/// whether it was relative.
 fn kept_within(root: &VirtualPath, link: &[u8], target: &BString) -> Option<BString> {
     let (link, to) = (VirtualPath::parse(link).ok()?, VirtualPath::parse(target).ok()?);
     let within = target.starts_with(b"/") && to.starts_with(root);

@@ -1,4 +1,4 @@
-//! Files that an interrupted run of the same command has finished already.
+//! Skips files that an interrupted run of the same command has finished.
 
 use super::*;
 use crate::finished::Finished;
@@ -6,7 +6,8 @@ use crate::finished::Finished;
 const FINISHED: &str = "an earlier run of this command has finished it";
 
 impl Plan<'_> {
-    /// Leaves out files that an earlier run has finished, if source and destination are still what they were then.
+    /// Removes files that an earlier run has finished, if source and destination have not changed
+    /// since.
     pub(super) fn leave_out_finished(
         &mut self,
         destination: &Place,

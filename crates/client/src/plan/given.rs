@@ -1,13 +1,13 @@
-//! Which destinations have a source already: two files of one name do not become one.
+//! Records the source of each destination, so that two sources are not written to one file.
 
 use super::*;
 use crate::spelling::Speller;
 use crate::spelling::made_by;
 
-/// Whether a destination has a source already.
+/// Whether a destination already has a source.
 pub(super) enum Given {
     First,
-    /// The same one.
+    /// The same source.
     Twice,
     Another,
 }
@@ -18,7 +18,7 @@ pub(super) fn given_already(source: &Place, destination: &Place) -> RemoteError 
 }
 
 impl Plan<'_> {
-    /// Notes that a source goes to a destination.
+    /// Records that a source goes to a destination.
     pub(super) fn give(&mut self, source: &Place, destination: &Place) -> Given {
         let (from, to) = (self.spelled(source), self.spelled(destination));
         let (from, to) = (self.chance.hash_one(from), self.chance.hash_one(to));
@@ -32,10 +32,10 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether a source is the first for its destination; what is named twice is told of.
+    /// Whether a source is the first for its destination. A repeated pair is reported.
     ///
     /// # Errors
-    /// Another one is.
+    /// Another source goes to that destination.
     pub(super) fn is_first(&mut self, source: &Place, destination: &Place) -> Result<bool, RemoteError> {
         match self.give(source, destination) {
             Given::First => Ok(true),
@@ -47,7 +47,7 @@ impl Plan<'_> {
         }
     }
 
-    /// The same for all names of a place, as far as that can be seen from here.
+    /// A key that is equal for all names of a place, as far as that can be determined locally.
     fn spelled(&mut self, place: &Place) -> Spot {
         let path = place.path();
         let path = match place {
@@ -59,7 +59,7 @@ impl Plan<'_> {
     }
 }
 
-/// Whether two sources may be directories that become one at the destination.
+/// Whether two sources may be directories that are merged at the destination.
 pub(super) fn may_merge(pairs: &[Pair]) -> bool {
     let (mut made, mut speller) = (HashSet::new(), Speller::default());
     pairs.iter().any(|pair| {

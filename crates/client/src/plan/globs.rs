@@ -11,10 +11,10 @@ impl Plan<'_> {
         let (mut matches, mut directories) = (Vec::new(), 0u64);
         let reopened = reopen(self.ctx);
         let (ctx, recursive) = (self.ctx, self.ctx.options().recursive);
-        // What is found is worked on afterwards, with this very session.
+        // Matches are handled after the listing, with the same session.
         self.side(&base, false)?.walk_on(&base.path(), links, &reopened, &mut |_, entry| {
             let verdict = glob.judge(entry.name.as_bstr());
-            // A line of the listing of where it begins that cannot be understood: what it tells of may match.
+            // An unparsable line in the listing of the glob's base: its entry might match.
             let top = entry.name.is_empty() && entry.error.is_some();
             let nameless = verdict.matches && entry.is_nameless();
             if verdict.matches && entry.is_directory() && !nameless && !recursive {
@@ -67,7 +67,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// An entry that a glob matches.
+    /// Handles an entry that matches a glob.
     fn matched(&mut self, ends: &Ends, base: &Place, entry: &Entry) -> Result<(), RemoteError> {
         let source = base.join(&entry.name)?;
         if !entry.is_directory() && is_temporary_name(base_name(&entry.name).as_bstr()) {

@@ -1,21 +1,23 @@
-//! Symbolic links that lead nowhere, at GCT's servers: their listings of directories do not show them, that of a whole tree does.
+//! Dangling symbolic links at GCT's servers: listings of directories omit them, the listing of a
+//! whole tree contains them.
 
 use super::*;
 
-/// What a server's listings of directories may not show of a tree. Names are relative to its top.
+/// Entries of a tree that the server's listings of directories may omit. Names are relative to the
+/// top.
 #[derive(Default)]
 pub(super) struct Hidden {
-    /// All symbolic links that the listing of the whole tree tells of: by directory, then by name.
+    /// All symbolic links in the listing of the whole tree: by directory, then by name.
     links: HashMap<BString, HashMap<BString, Entry>>,
-    /// Directories that it tells of; `None` where nothing is hidden. It says nothing of what is beneath one that is the first
-    /// of its names and sorts before a dot ([`Plan::whole_tree`]).
+    /// Directories in that listing; `None` if nothing is hidden. It omits the contents of a
+    /// directory that is the first of its siblings and sorts before a dot ([`Plan::whole_tree`]).
     told: Option<HashSet<BString>>,
     /// There may be more links.
     pub(super) incomplete: bool,
 }
 
 impl Hidden {
-    /// Asks for what is beneath a directory; empty: the top. Gives the names of the links.
+    /// Requests the listing beneath a directory; empty: the top. Returns the names of the links.
     pub(super) fn add(
         &mut self,
         side: &mut Side,
@@ -40,7 +42,7 @@ impl Hidden {
             }
             Ok(listing) => listing,
         };
-        // Of a link that leads to a directory it tells of nothing but the link.
+        // For a link to a directory, it contains only the link.
         let mut listing = listing.peekable();
         let name = base_name(&path);
         let itself = |entry: &Entry| entry.kind == Kind::Symlink && entry.name == name;
@@ -49,7 +51,7 @@ impl Hidden {
             match session.stat(&path) {
                 Ok(entry) if entry.target.is_some() => return Ok(found),
                 Err(e) if e.breaks_session() => return Err(e),
-                // A directory with nothing but a link of its own name in it.
+                // A directory that contains only a link of its own name.
                 _ => {}
             }
         }
@@ -72,24 +74,24 @@ impl Hidden {
         Ok(found)
     }
 
-    /// Whether nothing is known of what is beneath a directory.
+    /// Whether the contents of a directory are unknown.
     pub(super) fn misses(&self, directory: &bstr::BStr) -> bool {
         self.told.as_ref().is_some_and(|told| !told.contains(directory))
     }
 
-    /// This one is shown.
+    /// Removes a link that a directory's listing contains.
     pub(super) fn is_shown(&mut self, name: &bstr::BStr) {
         if let Some(within) = self.links.get_mut(directory_of(name)) {
             within.remove(base_name(name).as_bstr());
         }
     }
 
-    /// The links in a directory, which are asked for once.
+    /// Takes the links in a directory out of the collection.
     pub(super) fn take(&mut self, directory: &bstr::BStr) -> HashMap<BString, Entry> {
         self.links.remove(directory).unwrap_or_default()
     }
 
-    /// Those that were not shown, with their whole names.
+    /// The links that no listing contained, with their full names.
     pub(super) fn rest(self) -> impl Iterator<Item = Entry> {
         self.links.into_iter().flat_map(|(directory, within)| {
             within.into_values().map(move |entry| {
@@ -102,7 +104,7 @@ impl Hidden {
 }
 
 impl Plan<'_> {
-    /// What the source of a mirror hides beneath a directory.
+    /// Adds the hidden entries beneath a directory at the source of a mirror.
     pub(super) fn hidden_at_source(
         &self,
         from: &mut Side,
@@ -112,7 +114,7 @@ impl Plan<'_> {
         synced: &mut Synced,
     ) -> Result<(), RemoteError> {
         let options = self.ctx.options();
-        // Those that lead nowhere are kept, or told.
+        // Dangling links are kept, or reported.
         if options.preserve.links || options.delete || !options.skip_dangling {
             let found = from.ask(Some(&reopen(self.ctx)), &mut |side| hidden.add(side, source, directory))?;
             synced.links_unknown |= hidden.incomplete;
@@ -121,7 +123,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// What its destination hides beneath a directory: it is to be compared, and removed, as what is shown.
+    /// Adds the hidden entries beneath a directory at the destination: they are compared, and
+    /// removed, like visible ones.
     pub(super) fn hidden_there(
         &mut self,
         destination: &Place,

@@ -1,12 +1,12 @@
-//! Destinations that are named and are symbolic links.
+//! Destinations that the user named and that are symbolic links.
 
 use super::*;
 
-/// Symbolic links that lead to symbolic links at a server, and are followed.
+/// Longest chain of symbolic links that is followed at a server.
 const LINKS_IN_A_ROW: usize = 40;
 
 impl Plan<'_> {
-    /// The file that a destination leads to, where that itself is named and is a symbolic link: the link stays.
+    /// The file that a named destination leads to if it is a symbolic link: the link stays.
     pub(super) fn linked(
         &mut self,
         destination: &Place,
@@ -19,19 +19,20 @@ impl Plan<'_> {
         }
     }
 
-    /// A server says of a link what it leads to, perhaps another link. Where that is not known for sure, the link is replaced.
+    /// A server reports the target of a link, which may be another link. If the target is
+    /// uncertain, the link is replaced.
     fn linked_there(&mut self, destination: &Place, there: Option<&Entry>) -> Result<Place, RemoteError> {
         let Some(identity) = there.and_then(|there| there.identity) else { return Ok(destination.clone()) };
         let (mut place, mut there) = (destination.clone(), there.cloned());
         for _ in 0..LINKS_IN_A_ROW {
-            // With a link among the directories above, `..` leads elsewhere than names do.
+            // If a directory above is a link, `..` leads elsewhere than the names suggest.
             let same = |there: &Entry| there.kind == Kind::File && there.identity == Some(identity);
             let Some(target) = there.filter(same).map(|there| there.target) else { break };
             let Some(target) = target else { return Ok(place) };
             let path = place.path();
             let absolute = target.starts_with(b"/");
             let whole = if absolute { target } else { join(parent(&path).unwrap_or(b"/"), &target) };
-            // What begins at the home of the log-in has no place from the root on.
+            // A path relative to the home directory has no known absolute form.
             let rooted = whole.starts_with(b"/");
             let whole = match VirtualPath::parse(&whole) {
                 Ok(found) if rooted => found.as_bytes().into(),

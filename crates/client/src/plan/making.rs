@@ -1,13 +1,14 @@
-//! The directories of a tree at its destination: made before what is in them, and never through a link that is to be kept.
+//! Makes the directories of a tree at its destination: before their contents, and never through a
+//! link that is to be kept.
 
 use super::*;
 use crate::side::{OWNERS, is_shut};
 
-/// Of a directory: why nothing is sent to it.
+/// Why nothing is sent to a directory.
 const CLOSED: &str = "a symbolic link stands for it or a directory above, and nothing is copied through one where links are kept";
-/// Of a file: why it is not sent.
+/// Why a file is not sent.
 const THROUGH_LINK: &str = "a symbolic link stands for its directory";
-/// Of a link here: why nothing is written through it.
+/// Why nothing is written through a local link.
 const LEADS_OUT: &str = "a symbolic link that leads out of the destination: nothing is written through it (unless --keep-dirlinks says so)";
 const KEPT_LINK: &str = "is a symbolic link: nothing is copied through it where links are kept";
 const NOT_MADE: &str = "its directory could not be made";
@@ -25,8 +26,8 @@ impl Plan<'_> {
         })
     }
 
-    /// With links kept nothing is copied through one: finds those that stand for directories at a server. What is in a
-    /// directory that was made is none.
+    /// Finds links that stand for directories at a server: if links are preserved, nothing is
+    /// copied through one. A directory that this run has made contains none.
     fn refuse_links(
         &mut self,
         destination: &Place,
@@ -51,9 +52,10 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The link within the destination that a directory here is, or is beneath, and that nothing is written through. With
-    /// links kept that is any: an earlier copy may have brought it, so that whoever made the source says where it leads. Else
-    /// it is one that leads out of the destination. The destination itself may be a link: its user has named it.
+    /// The link within the destination that blocks a local directory: the directory is that link,
+    /// or is beneath it. If links are preserved, any link blocks: an earlier copy may have made it,
+    /// so that the author of the source decides its target. Otherwise a link that leads out of the
+    /// destination blocks. The destination itself may be a link, because the user has named it.
     pub(super) fn closing_link(
         &self,
         destination: &Place,
@@ -78,7 +80,7 @@ impl Plan<'_> {
         link
     }
 
-    /// Whether `path`, beneath `top`, is a link that nothing is written through.
+    /// Whether `path`, beneath `top`, is a link through which nothing may be written.
     fn is_closed_link(&self, top: &VirtualPath, path: &VirtualPath) -> bool {
         let (options, store) = (self.ctx.options(), &self.ctx.store);
         if !store.stat(path, false).is_ok_and(|there| there.kind == Kind::Symlink) {
@@ -91,7 +93,8 @@ impl Plan<'_> {
         options.preserve.links || !options.keep_dirlinks && leads_out()
     }
 
-    /// Whether the top of a tree, whose name its source gave it, is a link that nothing is written through.
+    /// Refuses the top of a tree, whose name comes from the source, if it is a link through which
+    /// nothing may be written.
     pub(super) fn refuse_top(&mut self, destination: &Place) -> Result<(), RemoteError> {
         let what = match destination {
             Place::Local(path) => {
@@ -117,8 +120,8 @@ impl Plan<'_> {
         RemoteError::Usage(why)
     }
 
-    /// Directories that nobody may write to become writable for their owner until all is there, where they get the permissions
-    /// of the source in the end. Those that did, and the modes that they had.
+    /// Makes read-only directories writable for their owner until the copy is complete; then they
+    /// get the permissions of the source. Returns those that were changed, with their old modes.
     pub(super) fn open_up(
         &mut self,
         destination: &Place,
@@ -136,7 +139,7 @@ impl Plan<'_> {
                 };
                 match side.set_attributes(path, None, Some(mode | OWNERS)) {
                     Err(e) if e.breaks_session() => return Err(e),
-                    // What is to be written to it will tell.
+                    // The attempt to write there will report the error.
                     Err(_) => {}
                     Ok(()) => modes.push((path.clone(), mode)),
                 }
@@ -157,7 +160,7 @@ impl Plan<'_> {
         gathered: &mut Gathered,
         directories: &[BString],
     ) -> Result<(), RemoteError> {
-        // Here one by one: nothing is made beneath a link that is closed.
+        // Local directories are made one by one, because nothing is made beneath a blocked link.
         let alone = matches!(destination, Place::Local(_));
         self.refuse_links(destination, gathered, directories)?;
         let mut sought = Vec::with_capacity(directories.len());
@@ -195,10 +198,11 @@ impl Plan<'_> {
                         gathered.new.insert(path.clone());
                     }
                     Ok(false) => {}
-                    // Of a directory above it that is told already.
+                    // A directory above it has been reported already.
                     Err(_) if gathered.is_refused(path) => {}
                     Err(e) => {
-                        // Who may put files there may be told nothing of it: whether it is there they will show.
+                        // A user who may write files there may be refused the information. The
+                        // transfers will show whether the directory exists.
                         let unseen = self.ctx.options().in_place && e.kind() == FailureKind::Permission;
                         if !unseen {
                             gathered.refused.insert(path.clone(), (e.kind(), NOT_MADE));
@@ -213,15 +217,16 @@ impl Plan<'_> {
 
     /// Makes the directories that were found, and queues the files in them.
     pub(super) fn flush(&mut self, destination: &Place, gathered: &mut Gathered) -> Result<(), RemoteError> {
-        // Whoever made the source could have the files of a directory go to where a link leads.
+        // The author of the source could otherwise redirect the files of a directory to the target
+        // of a link.
         let options = self.ctx.options();
-        // In a dry run links stand that the copy would have removed.
+        // A dry run leaves links in place that the copy would have removed.
         let links = options.dry_run && options.delete;
         let directories = std::mem::take(&mut gathered.directories);
         if !self.ctx.options().dry_run
             && let Err(e) = self.make(destination, gathered, &directories)
         {
-            // Files are not to be queued before.
+            // Files are not queued before their directories exist.
             gathered.directories = directories;
             return Err(e);
         }
@@ -254,7 +259,7 @@ impl Plan<'_> {
 }
 
 impl Gathered {
-    /// Whether a directory is one beneath which nothing is sent.
+    /// Whether a directory or one above it is refused.
     fn is_refused(&mut self, directory: &BString) -> bool {
         if self.refused.contains_key(directory) {
             return true;

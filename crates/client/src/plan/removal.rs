@@ -1,10 +1,10 @@
-//! What `delete` removes at the destination.
+//! Removals at the destination (`delete`).
 
 use super::*;
 use crate::side::is_missing;
 
 impl Plan<'_> {
-    /// Removes what the source has not, in the directory that the walk was in.
+    /// Removes the entries of the current directory that the source does not have.
     pub(super) fn leave_directory(
         &mut self,
         destination: &Place,
@@ -28,13 +28,14 @@ impl Plan<'_> {
         };
         let mut unwanted = Vec::new();
         for (name, entry) in names {
-            // Of transfers that are under way, or were interrupted: `clean` removes what nobody wants any more.
+            // Partial files of running or interrupted transfers stay: `clean` removes abandoned
+            // ones.
             if is_temporary_name(name.as_bstr()) {
                 continue;
             }
             let relative = if directory.is_empty() { name } else { join(directory, &name) };
             let tree = entry.is_directory() && entry.target.is_none();
-            // Links are not made over directories.
+            // A link does not replace a directory.
             let replaced = tree && self.ctx.options().preserve.links;
             if synced.links.contains(&relative)
                 && !(replaced && self.filter.passes(relative.as_bstr(), false))
@@ -67,8 +68,9 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether the server that the source is at has what its listing of the directory did not tell of, or has not what it did:
-    /// then nothing is known of what else it has, and nothing is removed any more.
+    /// Whether the source's server has an entry that its listing of the directory omitted, or lacks
+    /// an entry that it contained. Then its listings are not reliable, and no more entries are
+    /// removed.
     fn is_doubtful(
         &mut self,
         destination: &Place,
@@ -121,7 +123,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Whatever `remove` removes is gone.
+    /// Reports a removed entry.
     fn removed(
         &mut self,
         place: &Place,
@@ -129,7 +131,7 @@ impl Plan<'_> {
     ) -> Result<(), RemoteError> {
         let mut broke = false;
         self.ask(place, true, &mut |side| match remove(side) {
-            // By the session that broke.
+            // The session that broke has removed it.
             Err(e) if broke && is_missing(&e) => Ok(()),
             removed => {
                 broke = removed.is_err();
@@ -140,8 +142,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Removes a tree but for what a filter leaves out, and the directories that this is in. `relative`: the name that
-    /// the filter knows it by. Gives whether all of it went.
+    /// Removes a tree, except for the entries that a filter excludes and their directories.
+    /// `relative`: the name that the filter uses. Returns whether everything was removed.
     pub(super) fn remove_what_passes(
         &mut self,
         top: &Place,
@@ -164,7 +166,7 @@ impl Plan<'_> {
             failures.clear();
             side.walk(&path, true, &mut |_, entry| {
                 let directory = entry.is_directory() && entry.target.is_none();
-                // A link that leads nowhere can be removed.
+                // Dangling links can be removed; unreadable directories cannot.
                 if let (true, Some(error)) = (directory, entry.error.clone()) {
                     keep(&mut kept, entry.name.as_bstr());
                     failures.push((entry.name, error));
@@ -182,7 +184,7 @@ impl Plan<'_> {
         });
         listed.inspect_err(|e| self.forget(top, true, e))?;
         if kept.is_empty() {
-            // At once, with what no listing shows.
+            // All at once, including entries that no listing contains.
             return self.remove(top, true).map(|()| true);
         }
         for (name, reason) in failures {
@@ -215,7 +217,7 @@ impl Plan<'_> {
     }
 }
 
-/// Notes that a directory stays, and with it those above.
+/// Records that a directory and its ancestors stay.
 fn keep(kept: &mut HashSet<BString>, directory: &bstr::BStr) {
     let mut directory = directory;
     while kept.insert(directory.into()) && !directory.is_empty() {

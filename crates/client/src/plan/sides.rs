@@ -1,4 +1,4 @@
-//! The trees that a plan looks into, and what it asks them.
+//! The trees that a plan inspects, and its queries to them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use crate::place::Endpoint;
 use crate::verify::same;
 
 impl Plan<'_> {
-    /// Logs in to both servers of a third-party copy at the same time: over a long path one log-in takes a while. Who
-    /// cannot be reached is told when it is needed.
+    /// Logs in to both servers of a third-party copy at the same time, because a log-in takes
+    /// several round trips. Errors are reported when a session is needed.
     pub(super) fn open_both(&mut self, ends: &Ends) {
         let (Place::Remote(from, _), Place::Remote(to, _)) = (&ends.source, &ends.destination) else {
             return;
@@ -28,7 +28,7 @@ impl Plan<'_> {
         }
     }
 
-    /// The tree that a place is in. Source and destination have sessions of their own.
+    /// The tree that a place is in. Source and destination use separate sessions.
     pub(super) fn side(&mut self, place: &Place, destination: bool) -> Result<&mut Side, RemoteError> {
         let name = match place {
             Place::Remote(endpoint, _) => format!("{:p}", Arc::as_ptr(endpoint)),
@@ -50,7 +50,8 @@ impl Plan<'_> {
         self.sides.get_mut(&key).ok_or(RemoteError::Cancelled)
     }
 
-    /// Works while a walk of `source` has found something, with the session that walks: there may be no other one.
+    /// Runs an action during a walk of `source` with the session of the walk, which may be the only
+    /// one.
     pub(super) fn lent<T>(
         &mut self,
         source: &Place,
@@ -63,7 +64,7 @@ impl Plan<'_> {
         self.sides.insert(key.clone(), session);
         let done = work(self);
         if done.is_ok() {
-            // By another one, if that one broke.
+            // By another session, if that one broke.
             self.side(source, false)?;
         }
         if let Some(session) = self.sides.remove(&key) {
@@ -72,7 +73,8 @@ impl Plan<'_> {
         done
     }
 
-    /// What `ask` gives of the tree that a place is in, by another session where one breaks.
+    /// Returns the result of `ask` for the tree that a place is in. If the session breaks, another
+    /// one is used.
     pub(super) fn ask<T>(
         &mut self,
         place: &Place,
@@ -84,14 +86,14 @@ impl Plan<'_> {
         answer.inspect_err(|e| self.forget(place, destination, e))
     }
 
-    /// A session that broke is replaced when it is needed again.
+    /// Drops a session that broke; it is replaced when it is needed again.
     pub(super) fn forget(&mut self, place: &Place, destination: bool, error: &RemoteError) {
         if let (Place::Remote(endpoint, _), true) = (place, error.breaks_session()) {
             self.sides.remove(&(format!("{:p}", Arc::as_ptr(endpoint)), destination));
         }
     }
 
-    /// The attributes of many ends, with one round trip for all of a server.
+    /// The attributes of many ends, in one round trip for each server.
     pub(super) fn stat_all<'x>(&mut self, ends: impl Iterator<Item = &'x Ends>) -> Known {
         let mut wanted: HashMap<(String, bool), (Place, Vec<BString>)> = HashMap::new();
         for end in ends {
@@ -113,7 +115,7 @@ impl Plan<'_> {
                 Side::Remote(session) => session.stat_many(&paths),
                 Side::Local(_) => Ok(Vec::new()),
             });
-            // Errors are met again, and told, when it is asked for alone.
+            // An error occurs again, and is reported, at the individual query.
             for (path, entry) in paths.iter().zip(told.into_iter().flatten()) {
                 let place = with_path(&place, path.clone());
                 if let Ok(entry) = entry {
@@ -124,7 +126,8 @@ impl Plan<'_> {
         known
     }
 
-    /// The times of files at the server of `source` whose listings tell none (LIST), where they are to be kept.
+    /// The times of files at the server of `source` whose listings have none (LIST), if they are to
+    /// be preserved.
     pub(super) fn times(
         &mut self,
         source: &Place,
@@ -151,7 +154,7 @@ impl Plan<'_> {
         Ok(times)
     }
 
-    /// Gives files of one source the times that its listings did not tell.
+    /// Adds missing times to files of one source.
     pub(super) fn learn_times(&mut self, files: &mut [Task]) -> Result<(), RemoteError> {
         let kind = |task: &Task| if task.link.is_some() { Kind::Symlink } else { Kind::File };
         let untold =
@@ -165,7 +168,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether the time of this has to be asked for.
+    /// Whether the time has to be requested.
     pub(super) fn is_timeless(&self, source: &Place, kind: Kind, modified: Option<i64>) -> bool {
         let options = self.ctx.options();
         options.preserve.times
@@ -186,7 +189,7 @@ impl Plan<'_> {
         }
         let path = place.path();
         match self.ask(place, destination, &mut |side| side.stat(&path)) {
-            // Some servers let somebody write where they do not let him look.
+            // Some servers permit writing to a directory without permitting its inspection.
             Err(e) if destination && self.ctx.options().sync.is_none() && e.reply_code() == Some(550) => {
                 Ok(None)
             }
@@ -194,7 +197,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether both ends of a copy have the same bytes, as far as an algorithm tells that both know.
+    /// Whether both ends have the same bytes, if both support a common checksum algorithm.
     pub(super) fn have_one_sum(&mut self, task: &Task) -> Result<bool, RemoteError> {
         let ends = [(&task.source, false), (&task.destination, true)];
         let mut servers = Vec::new();
@@ -214,12 +217,13 @@ impl Plan<'_> {
                 (Side::Local(_), _) => Ok(String::new()),
             })
         };
-        // Where it may not be read, it is copied.
+        // If it cannot be read, it is copied.
         let Some(theirs) = task.unless_missing(sum(&task.destination, true))? else { return Ok(false) };
         Ok(same(&sum(&task.source, false)?, &theirs))
     }
 
-    /// What there is at the source: a link itself where links are kept, but not where its contents are asked for.
+    /// The source's entry. If links are preserved, a link itself, unless its contents are
+    /// requested.
     pub(super) fn source(&mut self, ends: &Ends, known: &mut Known) -> Result<Option<Entry>, RemoteError> {
         if ends.contents || !self.ctx.options().preserve.links {
             return self.stat(&ends.source, false, known);
@@ -231,7 +235,7 @@ impl Plan<'_> {
         self.ask(&ends.source, false, &mut |side| side.stat_link(&path))
     }
 
-    /// What there is at the destination.
+    /// The destination's entry.
     pub(super) fn destination(
         &mut self,
         ends: &Ends,
@@ -255,7 +259,7 @@ impl Plan<'_> {
     }
 }
 
-/// Servers end sessions that say nothing for a while, and a plan has nothing to say while the queue is full.
+/// Servers close idle sessions, and a plan sends nothing while the queue is full.
 pub(crate) fn reopen<'p>(
     ctx: &'p Context,
 ) -> impl Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session> + 'p {

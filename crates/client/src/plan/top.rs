@@ -1,9 +1,9 @@
-//! The top of a tree: whether it may be copied to where it is to go, and what is made there before anything else.
+//! The top of a tree: whether it may be copied to its destination, and what has to be made first.
 
 use super::*;
 
 impl Plan<'_> {
-    /// A directory; `into`: it goes into the destination, by its own name.
+    /// Plans a directory; `into`: it goes into the destination, by its own name.
     pub(super) fn directory(
         &mut self,
         ends: &Ends,
@@ -41,7 +41,8 @@ impl Plan<'_> {
             let (modified, mode) = (entry.modified, entry.mode);
             self.ctx.report.event(Event::WouldMake { source, destination, modified, mode });
         }
-        // Of a directory that was there, and gets the contents of another one, nobody said that it is its copy.
+        // An existing directory that gets the contents of another one is not its copy, so it keeps
+        // its attributes.
         if (named || !exists) && !measures && !options.dry_run {
             let (time, mode) = self.preserved(entry);
             if (time, mode) != (None, None) {
@@ -51,16 +52,17 @@ impl Plan<'_> {
         self.tree((source, entry.target.is_some()), &destination, exists, named)
     }
 
-    /// Whether a directory is to be copied to a destination: neither is within the other, nor did it get another one before, where
-    /// that does harm. `false`: it did get this one.
+    /// Whether a directory is to be copied to a destination. It is refused if one is within the
+    /// other, or if another directory goes to the same destination and that would lose data.
+    /// `false`: this directory goes there already.
     fn stands_apart(&mut self, source: &Place, destination: &Place) -> Result<bool, RemoteError> {
-        // It would find its own copies, and copy those as well.
+        // The copy would find its own files, and copy them as well.
         if within(source, destination).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
             let (source, destination) = (source.display(), destination.display());
             let what = format!("{source}: cannot be copied into itself ({destination})");
             return Err(RemoteError::Usage(what));
         }
-        // It would be taken for what the source has not, before it is copied.
+        // The source would count as missing from the source, and be removed before it is copied.
         let mirror = self.ctx.options().delete && self.ctx.options().sync.is_some();
         if mirror && within(destination, source).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
             let (source, destination) = (source.display(), destination.display());
@@ -87,7 +89,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Makes the top of a tree where it is missing, or opens it for what is to be put there.
+    /// Makes the top of a tree if it is missing, or makes it writable.
     pub(super) fn make_top(
         &mut self,
         destination: &Place,
@@ -115,7 +117,7 @@ impl Plan<'_> {
         if exists && !discards {
             let opened = self.open_up(destination, &[destination.path()])?;
             if !named {
-                // It is not the source's copy: it keeps its own permissions.
+                // It is not the source's copy, and keeps its own permissions.
                 let own = opened.into_iter().map(|(_, mode)| (destination.clone(), None, Some(mode)));
                 self.late.attributes.extend(own);
             }
@@ -124,7 +126,8 @@ impl Plan<'_> {
     }
 }
 
-/// The name that a destination has in the source, if it is there; empty where it is the source.
+/// The name of a destination relative to the source, if it is within the source; empty if they are
+/// the same.
 fn within(source: &Place, destination: &Place) -> Option<BString> {
     match (source, destination) {
         (Place::Remote(one, from), Place::Remote(other, to)) if Arc::ptr_eq(one, other) => {

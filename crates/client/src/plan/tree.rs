@@ -1,4 +1,4 @@
-//! Whole trees.
+//! Plans whole trees.
 
 use ropewalk_protocol::facts::INVALID_LINK;
 
@@ -7,8 +7,8 @@ use crate::model::entry::DANGLING;
 use crate::side::is_shut;
 
 impl Plan<'_> {
-    /// What is in a directory, recursively. `linked`: a symbolic link leads to it. `named`: the destination is within the directory
-    /// that was asked for.
+    /// Plans the contents of a directory, recursively. `linked`: the directory is the target of a
+    /// symbolic link. `named`: the directory keeps its own name within the requested destination.
     pub(super) fn tree(
         &mut self,
         (source, linked): (&Place, bool),
@@ -23,11 +23,13 @@ impl Plan<'_> {
         if !exists {
             gathered.new.insert(destination.path());
         }
-        // The side is taken out while it lists: what is found is worked on with the others.
+        // The side is removed from the map during its listing, because the entries found need the
+        // other sides.
         let key = self.key(source);
         self.side(source, false)?;
         let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
-        // GCT's listing of a whole tree that is a symbolic link to a directory tells of that link and nothing else.
+        // GCT's listing of a whole tree whose top is a symbolic link to a directory contains only
+        // that link.
         let whole = options.sync.is_none()
             && self.filter.listed().is_none()
             && matches!(&from, Side::Remote(session)
@@ -63,17 +65,19 @@ impl Plan<'_> {
                         })
                     },
                 )?;
-                // Of a directory at a time; what else is in it has been compared, and is not left again.
+                // One directory at a time. The other entries of that directory have been compared
+                // already.
                 let mut beside = Synced::default();
                 for entry in hidden.rest() {
-                    // Where it is not copied, that it is none of those which lead to something is what there is to tell.
+                    // If links are followed, the only known error of this one is that it is
+                    // dangling.
                     let error = if options.preserve.links { entry.error } else { Some(DANGLING.to_owned()) };
                     let entry = Entry { error, ..entry };
                     let mut above = directory_of(entry.name.as_bstr());
                     while !above.is_empty() && self.filter.passes(above, true) {
                         above = directory_of(above);
                     }
-                    // A directory that is left out is not there.
+                    // An excluded directory does not exist at the destination.
                     if !above.is_empty() {
                         continue;
                     }
@@ -96,7 +100,7 @@ impl Plan<'_> {
             self.tell_unseen(source, destination);
         }
         if complete && options.delete && options.sync.is_some() {
-            // Directories that are empty at the source were not come to.
+            // Directories that are empty at the source were not visited.
             for directory in std::mem::take(&mut synced.waiting) {
                 synced.waiting.insert(directory.clone());
                 self.visit(destination, directory.as_bstr(), &mut synced)?;
@@ -112,7 +116,7 @@ impl Plan<'_> {
         result
     }
 
-    /// An entry of a tree; its name is relative to `source`.
+    /// Handles an entry of a tree; its name is relative to `source`.
     pub(super) fn found(
         &mut self,
         source: &Place,
@@ -126,8 +130,8 @@ impl Plan<'_> {
         }
         let name = entry.name.clone();
         if let (true, Some(reason)) = (name.is_empty(), &entry.error) {
-            // The top, of which there is more than could be understood: nothing at the destination may be taken for what
-            // the source has not.
+            // Some lines of the top's listing could not be parsed. So no entry at the destination
+            // may count as missing from the source.
             if self.ctx.options().sync.is_some() {
                 self.visit(destination, b"".as_bstr(), synced)?;
             }
@@ -145,7 +149,8 @@ impl Plan<'_> {
             }
         };
         if entry.is_nameless() {
-            // What it is called nobody knows: nothing at the destination may be taken for what the source has not.
+            // The real name is unknown. So no entry at the destination may count as missing from
+            // the source.
             if self.ctx.options().sync.is_some() {
                 self.visit(destination, directory_of(name.as_bstr()), synced)?;
             }
@@ -154,7 +159,7 @@ impl Plan<'_> {
             return Ok(Step::Over);
         }
         self.saw(entry.name.as_bstr(), entry.error.is_some());
-        // Of somebody's unfinished copy: it would take the place of our own while the file that it is of arrives.
+        // A partial file of another copy would replace our own part while its file arrives.
         if !entry.is_directory() && is_temporary_name(base_name(&name).as_bstr()) {
             self.ctx.report.left_out(from.display(), UNFINISHED);
             return Ok(Step::Over);
@@ -169,8 +174,8 @@ impl Plan<'_> {
         }
         let ctx = self.ctx;
         let options = ctx.options();
-        // Also of what cannot be read at the source: its counterpart is not one that the source has not. (A directory whose
-        // listing broke off is the one that the walk is in.)
+        // Also for an entry that cannot be read at the source: its counterpart is not missing from
+        // the source. (A directory whose listing failed is the one that the walk is in.)
         let within = synced.directory.as_ref() == Some(&name);
         let mut there = None;
         if options.sync.is_some() && !within {
@@ -192,8 +197,9 @@ impl Plan<'_> {
             synced.waiting.remove(name.as_slice());
             return Ok(Step::Over);
         }
-        // Of a file a server may say so by mistake, and whether it can be read will show. GCT's says of what it lists beside
-        // a link that leads nowhere that it is one; of one that is kept nothing has to be read.
+        // A server may wrongly report this error for a file, and the transfer will show whether it
+        // is readable. GCT reports entries listed beside a dangling link as dangling. A link that
+        // is preserved need not be read.
         let wrong = |error: &&String| entry.kind != Kind::File && *error != INVALID_LINK;
         if let Some(error) = entry.error.as_ref().filter(wrong) {
             let unlisted = RemoteError::Unlisted { path: from.path(), reason: error.clone() };
@@ -213,7 +219,7 @@ impl Plan<'_> {
         Ok(Step::Over)
     }
 
-    /// A name was found. `whole`: what is listed beneath it will not be, and is not to be missed.
+    /// Records a name that was found. `whole`: its contents will not be listed, and are not missed.
     fn saw(&mut self, name: &bstr::BStr, whole: bool) {
         if self.unseen.is_empty() {
             return;
@@ -227,7 +233,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Tells what is listed and not there.
+    /// Reports entries of the user's list that do not exist.
     fn tell_unseen(&mut self, source: &Place, destination: &Place) {
         let mut unseen: Vec<BString> = self.unseen.drain().filter(|name| !name.is_empty()).collect();
         unseen.sort_unstable();
@@ -242,7 +248,7 @@ impl Plan<'_> {
         }
     }
 
-    /// What is there at the destination, links followed, as far as the server tells.
+    /// The destination's entry with links followed, as far as the server reports it.
     pub(super) fn look(&mut self, place: &Place) -> Result<Option<Entry>, RemoteError> {
         match self.stat(place, true, &mut Known::new()) {
             Err(e) if e.breaks_session() => Err(e),
@@ -250,7 +256,7 @@ impl Plan<'_> {
         }
     }
 
-    /// `there`: what the destination has by its name, where that was asked.
+    /// `there`: the destination's entry of that name, if it was requested.
     fn found_directory(
         &mut self,
         (from, to): (Place, Place),
@@ -269,7 +275,8 @@ impl Plan<'_> {
             there = Some(Entry { target, ..leads_to });
         }
         let stands_in_the_way = |there: &Entry| {
-            // With two names for one directory, what one of them has not would be removed of the other.
+            // If two names lead to one directory, entries missing from one of them would be removed
+            // from the other.
             let link = there.target.is_some() && (options.delete || options.preserve.links);
             link || !there.is_directory()
         };
@@ -294,7 +301,7 @@ impl Plan<'_> {
                 self.open_up(&to, &[to.path()])?;
             }
         }
-        // Without `sync` nobody has looked.
+        // Without `sync` the destination has not been inspected.
         let unseen = options.dry_run && options.sync.is_none() && !matches!(to, Place::Measure(_));
         if options.dry_run && there.is_none() && !(unseen && self.look(&to)?.is_some()) {
             let (source, destination) = (from.display(), to.display());
@@ -336,7 +343,7 @@ impl Plan<'_> {
             }
         }
         let options = self.ctx.options();
-        // What is written in place would go through a link.
+        // A write in place would follow a link.
         let unseen = options.in_place && options.preserve.links && options.sync.is_none();
         let there = match &to {
             Place::Remote(..) if unseen => self.look(&to)?,
@@ -363,7 +370,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// A link that is to be followed leads to nothing. `true`: it is left out, as was asked for.
+    /// Handles a link that is to be followed and is dangling. `true`: it is skipped, as the options
+    /// ask.
     pub(super) fn dangling(&mut self, from: &Place, to: &Place) -> bool {
         let skips = self.ctx.options().skip_dangling;
         if skips {
@@ -375,8 +383,8 @@ impl Plan<'_> {
         skips
     }
 
-    /// The walk has come to a directory: its counterpart is listed, the one before is left. `false`: what is there cannot be
-    /// listed, so that nothing in it can be compared. It has been told.
+    /// Enters a directory: lists its counterpart, and finishes the previous directory. `false`: the
+    /// counterpart cannot be listed, so that nothing in it can be compared. This has been reported.
     pub(super) fn visit(
         &mut self,
         destination: &Place,
@@ -403,7 +411,7 @@ impl Plan<'_> {
         let listed = self.ask(destination, true, &mut |side| {
             names.clone_from(&hidden);
             side.list(&path, &mut |entry| {
-                // What is shown of such a name is perhaps another's.
+                // The reported attributes may belong to another file.
                 if !entry.is_nameless() {
                     names.insert(entry.name.clone(), entry);
                 }

@@ -1,4 +1,5 @@
-//! Names that differ in case or Unicode form (RFC 5198 section 3) alone, and are one name at some destinations.
+//! Names that differ only in case or Unicode form (RFC 5198 section 3), and are the same name at
+//! some destinations.
 
 use bstr::BStr;
 use unicode_normalization::UnicodeNormalization;
@@ -6,14 +7,14 @@ use unicode_normalization::UnicodeNormalization;
 use super::*;
 use crate::report::Report;
 
-/// Two names that are one to some servers and file systems.
+/// Two names that some servers and file systems treat as one.
 pub(crate) struct Twins {
     pub source: Place,
     pub first: Place,
     pub second: Place,
 }
 
-/// A name as those see it that do not tell case or Unicode forms apart; `None` of what is not UTF-8.
+/// The folded form of a name, by case and Unicode form; `None` if it is not UTF-8.
 fn fold(name: &BStr) -> Option<String> {
     let name = name.to_str().ok()?;
     Some(if name.is_ascii() {
@@ -24,7 +25,8 @@ fn fold(name: &BStr) -> Option<String> {
 }
 
 impl Plan<'_> {
-    /// Notes a name of a tree. Where its destination takes it for another one of its directory is known when both are there.
+    /// Records a name of a tree. Whether the destination treats it like another name of its
+    /// directory is known once both files are there.
     pub(super) fn note_twins(
         &mut self,
         name: &BStr,
@@ -60,7 +62,7 @@ impl Plan<'_> {
     }
 }
 
-/// Tells which of two such names got lost. `names` are those of the directory that both are in.
+/// Reports which of the two names was lost. `names` are the names in their directory.
 pub(crate) fn tell_lost(report: &Report, twins: &Twins, names: &HashSet<BString>) {
     let paths = [&twins.first, &twins.second].map(|place| place.path());
     let both = paths.iter().all(|path| names.contains(base_name(path).as_bstr()));
@@ -68,7 +70,7 @@ pub(crate) fn tell_lost(report: &Report, twins: &Twins, names: &HashSet<BString>
         let sought = fold(base_name(path).as_bstr());
         names.iter().any(|name| fold(name.as_bstr()) == sought)
     };
-    // If none of them is there, they have failed otherwise.
+    // If neither is there, both have failed for another reason.
     if both || !one(&paths[0]) {
         return;
     }

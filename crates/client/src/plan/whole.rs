@@ -1,33 +1,34 @@
-//! Whole trees by MLSR, one listing for all of it.
+//! Plans whole trees by MLSR: one listing for the whole tree.
 
 use super::*;
 use crate::listing::Listing;
 use crate::session::ops::names::{LEVELS, too_deep};
 
-/// So many entries are looked at in one go.
+/// Number of entries that are handled at once.
 const BATCH: usize = 512;
 
-/// What is known of a tree while its listing is read.
+/// The state of a tree while its listing is read.
 struct Whole<'t> {
     source: &'t Place,
     destination: &'t Place,
     gathered: &'t mut Gathered,
-    /// Directories that have been told of.
+    /// Directories that the listing contained.
     known: HashSet<BString>,
-    /// Directories that are not to be gone into.
+    /// Directories that are not entered.
     left_out: HashSet<BString>,
-    /// Symbolic links that are to be followed.
+    /// Symbolic links to follow.
     followed: Vec<BString>,
-    /// Directories in which there may be others that the listing says nothing of.
+    /// Directories with subdirectories that the listing may have omitted.
     doubtful: Vec<BString>,
 }
 
 impl Plan<'_> {
-    /// A tree that comes in one listing; symbolic links are told as such there.
+    /// Plans a tree from one listing, in which symbolic links appear as links.
     ///
-    /// Entries may come in any order. GCT's servers take the first name of a directory for `.`: where a name sorts before it
-    /// (such as `(1).txt` and `#old`), nothing is told of the directory itself if the first one is a file, and if it is a
-    /// directory, that one's facts are told as those of the one that it is in, and nothing of what is beneath it.
+    /// Entries may come in any order. GCT's servers treat the first name of a directory as `.`. If
+    /// a name sorts before `.` (such as `(1).txt` and `#old`), there are two errors. If that name
+    /// is a file, the listing omits the directory itself. If it is a directory, its facts appear as
+    /// those of its parent, and its contents are omitted.
     pub(super) fn whole_tree(
         &mut self,
         from: &mut Side,
@@ -89,7 +90,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// What the listing of `root` (relative to `source`, as all names) tells.
+    /// Handles the entries in the listing of `root` (relative to `source`, like all names).
     fn by_listing(
         &mut self,
         from: &mut Side,
@@ -123,7 +124,7 @@ impl Plan<'_> {
                     continue;
                 }
                 let (name, directory) = (entry.name.clone(), entry.is_directory());
-                // Our servers tell once more of one that they cannot list, and why.
+                // Our servers repeat a directory that they cannot list, with the reason.
                 let unread = entry.error.is_some() && !tree.left_out.contains(&name);
                 if directory && !tree.known.insert(name.clone()) && !unread {
                     continue;
@@ -137,7 +138,7 @@ impl Plan<'_> {
                 }
             }
             if last {
-                // Nothing comes after what cannot be understood.
+                // An unparsable line is the last one.
                 if let Some(e) = failure {
                     self.fail(tree.source.display(), tree.destination.display(), &e);
                 }
@@ -146,7 +147,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Asks for the directories among `entries` one by one where the listing may have taken others for them.
+    /// Queries the directories among `entries` that the listing may have confused.
     fn made_sure(
         &mut self,
         from: &mut Side,
@@ -169,7 +170,8 @@ impl Plan<'_> {
         for (entry, status) in directories.into_iter().zip(statuses) {
             match status {
                 Ok(status) if status.is_directory() => {
-                    // Storage without inodes has one number for all; a directory is not the one that it is in.
+                    // Storage without inodes has one number for all; a directory has another inode
+                    // than its parent.
                     let same = entry.identity.is_some_and(|(_, inode)| inode != 0)
                         && status.identity == entry.identity;
                     if !same {
@@ -179,14 +181,14 @@ impl Plan<'_> {
                     *entry = Entry { name, error, target: None, ..status };
                 }
                 Err(e) if e.breaks_session() => return Err(e),
-                // Gone meanwhile, or not to be looked at: what is beneath it will show.
+                // It has disappeared, or is not accessible; its listing will show this.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Whether an entry is at a depth that is followed; the first directory below that is told of, once.
+    /// Whether an entry is at a permitted depth. The first directory below that is reported, once.
     fn is_within_reach(&mut self, tree: &mut Whole<'_>, entry: &Entry) -> bool {
         let Some(end) = entry.name.find_iter("/").nth(LEVELS - 1) else { return true };
         let top = BString::from(&entry.name[..end]);
@@ -203,7 +205,7 @@ impl Plan<'_> {
         self.found(tree.source, tree.destination, entry, tree.gathered, &mut Synced::default())
     }
 
-    /// The directories above an entry of which the listing has told nothing (yet).
+    /// Handles the ancestors of an entry that the listing has not contained (yet).
     fn above(&mut self, from: &mut Side, tree: &mut Whole<'_>, entry: &Entry) -> Result<Step, RemoteError> {
         let mut missing = Vec::new();
         let mut above = directory_of(entry.name.as_bstr());
@@ -236,7 +238,7 @@ impl Plan<'_> {
         Ok(Step::Into)
     }
 
-    /// The directories in `directory` of which the listing of the tree has told nothing. `None`: stop.
+    /// The directories in `directory` that the listing of the tree omitted. `None`: stop.
     fn untold(
         &mut self,
         from: &mut Side,
@@ -249,7 +251,7 @@ impl Plan<'_> {
             hidden.clear();
             side.list(&path, &mut |entry| {
                 let name = beneath(directory, &entry.name);
-                // Links to directories are told of as links.
+                // Links to directories are listed as links.
                 if entry.is_directory() && entry.target.is_none() && !tree.known.contains(&name) {
                     hidden.push(Entry { name, ..entry });
                 }
@@ -280,7 +282,7 @@ impl Plan<'_> {
         Ok(Some(roots))
     }
 
-    /// What a symbolic link leads to, by the link's name.
+    /// Handles the target of a symbolic link, by the link's name.
     fn follow(&mut self, from: &mut Side, tree: &mut Whole<'_>, name: BString) -> Result<Step, RemoteError> {
         let path = join(&tree.source.path(), &name);
         let error = match from.ask(Some(&reopen(self.ctx)), &mut |side| side.stat(&path)) {
@@ -308,7 +310,8 @@ impl Plan<'_> {
         Ok(Step::Over)
     }
 
-    /// Everything beneath `root` by a listing for each directory, so that links that lead in a circle are noticed.
+    /// Plans everything beneath `root` by a listing for each directory, which detects circular
+    /// links.
     fn one_by_one(
         &mut self,
         from: &mut Side,
@@ -318,7 +321,7 @@ impl Plan<'_> {
         let links = self.ctx.options().preserve.links;
         let mut last = Step::Into;
         from.walk_on(&beneath(&tree.source.path(), root), links, &reopen(self.ctx), &mut |_, mut entry| {
-            // The filters know it by its name in the whole tree.
+            // The filters use the name in the whole tree.
             entry.name = beneath(root, &entry.name);
             last = self.found_in(tree, entry)?;
             Ok(last)
@@ -336,7 +339,7 @@ fn beneath(directory: &BString, name: &BString) -> BString {
     }
 }
 
-/// Whether it is, or is in, a directory that is left out.
+/// Whether it is, or is in, an excluded directory.
 fn is_left_out(left_out: &HashSet<BString>, directory: impl AsRef<[u8]>) -> bool {
     let mut directory = directory.as_ref().as_bstr();
     while !directory.is_empty() && !left_out.contains(directory) {
