@@ -1,6 +1,8 @@
-//! One control connection: commands out, replies in, in order; pipelined as far as the caller likes.
+//! One control connection: commands out, replies in, in order; pipelined as far as the caller
+//! likes.
 //!
-//! The socket does not block. Waiting is done in one place, for the socket and for [`Cancel`] together.
+//! The socket is non-blocking. All waiting is done in one place, for the socket and for [`Cancel`]
+//! together.
 
 mod asked;
 mod life;
@@ -35,24 +37,26 @@ use crate::model::told::Told;
 use crate::sealing::Security;
 use crate::{Cancel, EventSink, Options};
 
-/// Round trips that are taken for the estimate.
+/// Number of round trips in the estimate.
 const RTT_SAMPLES: u32 = 16;
-/// Removals of trees take long, and checksums of files whose size is not known; servers that tell nothing meanwhile are no
-/// reason to give up: whether the peer is still there is left to the TCP keepalive.
+/// Timeout of slow commands: removals of trees, and checksums of files of unknown size. A server
+/// that is silent meanwhile may be alive; TCP keepalive detects a dead one.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
-/// A server that computes a checksum reads at least so many bytes in a second, or tells by markers that it gets on: so much
-/// longer it may be silent.
+/// A server that computes a checksum must read at least this many bytes per second, or send
+/// markers. So the timeout grows with the file.
 const SLOWEST: u64 = 8 << 20;
-/// After a transfer broke the server may still say why; a session that is given up gets as long to end.
+/// After a failed transfer the server may still report the reason. An abandoned session gets the
+/// same time to end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
-/// A transfer of a session that is given up of which nothing is heard for so long waits for data that does not come.
+/// A transfer of an abandoned session that is silent for this long waits for data that will not
+/// come.
 const STANDS: Duration = Duration::from_millis(100);
 const TRANSFERS: [&str; 5] = ["STOR", "ESTO", "APPE", "RETR", "ERET"];
 
-/// The kernel takes no longer idle times of TCP's keepalive (`MAX_TCP_KEEPIDLE`).
+/// The kernel accepts no longer idle times of TCP keepalive (`MAX_TCP_KEEPIDLE`).
 const LONGEST_IDLE: Duration = Duration::from_secs(32_767);
 
-/// What is waited for first.
+/// Names the first reply in messages.
 const GREETING: &str = "the connection";
 
 pub(crate) struct Control {
@@ -61,13 +65,14 @@ pub(crate) struct Control {
     remote: SocketAddr,
     local: SocketAddr,
     machine: Session,
-    /// Once the connection is protected: what opens and seals its lines.
+    /// Once the connection is protected: encrypts and decrypts its lines.
     security: Option<Box<dyn Security>>,
-    /// Written by us, not taken by the kernel yet.
+    /// Written by us, but not yet accepted by the kernel.
     out: VecDeque<u8>,
-    /// What was sent and not answered for good: name of the command, when.
+    /// Commands without a final reply: name, and time of sending.
     asked: VecDeque<Asked>,
-    /// Nothing else was on its way when the last command was sent: its answer measures a round trip.
+    /// No other command was in flight when the last one was sent, so that its reply measures a
+    /// round trip.
     sole: bool,
     rtt: Option<Duration>,
     samples: u32,
@@ -75,16 +80,16 @@ pub(crate) struct Control {
     life: Life,
     events: Option<Arc<dyn EventSink>>,
     cancel: Cancel,
-    /// The last answer to SITE STREAMS that nobody has asked for yet.
+    /// The last reply to SITE STREAMS that the caller has not taken yet.
     granted: Option<u32>,
-    /// The peer would do something to a file of another name.
+    /// The peer would use a file of another name.
     pub ascii_only: bool,
     /// Time spent blocked in [`Control::answer`].
     pub waited: Duration,
 }
 
 impl Control {
-    /// Connects to `host:port` and waits for the greeting, which is the first reply to be read.
+    /// Connects to `host:port`. The greeting is the first reply to read.
     pub(crate) fn connect(
         host: &str,
         port: u16,
@@ -98,7 +103,7 @@ impl Control {
         let prepare = || -> io::Result<(SocketAddr, SocketAddr)> {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
-            // Long transfers leave this connection silent: without probes, NAT boxes forget it.
+            // Long transfers leave this connection idle: without probes, NAT gateways drop it.
             sockopt::set_socket_keepalive(&stream, true)?;
             sockopt::set_tcp_keepidle(
                 &stream,
@@ -112,8 +117,8 @@ impl Control {
         Ok(Self { rtt: Some(took), samples: 1, ..control })
     }
 
-    /// Waits for the greeting over what is connected with `peer`. `addresses`: those of the server and of this host on the way
-    /// to it.
+    /// Uses an established connection with `peer`. `addresses`: those of the server and of this
+    /// host on the way to it.
     pub(crate) fn over(
         link: Link,
         peer: String,
@@ -167,23 +172,25 @@ impl Control {
         self.rtt.unwrap_or_default()
     }
 
-    /// Commands without a final reply that somebody waits for.
+    /// Number of awaited commands without a final reply.
     pub(crate) fn outstanding(&self) -> usize {
         self.asked.iter().filter(|asked| asked.is_awaited()).count()
     }
 
-    /// Time since the peer was last heard of, but for what says nothing new.
+    /// Time since the peer's last message with news.
     pub(crate) fn quiet(&self) -> Duration {
         self.life.quiet()
     }
 
-    /// Sends a command, or as much of it as the kernel takes now; the rest follows while replies are waited for.
+    /// Sends a command, or as much of it as the kernel accepts now; the rest follows during the
+    /// next wait.
     pub(crate) fn send(&mut self, command: &Command) -> Result<(), RemoteError> {
         self.queue(command)?;
         self.flush()
     }
 
-    /// As [`Control::send`], but it leaves with the next flush: several commands in one packet.
+    /// The same as [`Control::send`], but the command leaves with the next flush: several commands
+    /// in one packet.
     pub(crate) fn queue(&mut self, command: &Command) -> Result<(), RemoteError> {
         let name = command.verb();
         if self.ascii_only {
@@ -213,7 +220,7 @@ impl Control {
         Ok(())
     }
 
-    /// Whether a command can be sent: for one that must not fail when those before it are on their way.
+    /// Checks that a command can be sent, for a command that must not fail after others were sent.
     pub(crate) fn check(&self, command: &Command) -> Result<(), RemoteError> {
         let line = command.to_line().map_err(cannot_travel)?;
         let text = line.trim_ascii_end();
@@ -226,13 +233,13 @@ impl Control {
         Ok(())
     }
 
-    /// Queues a command whose answer makes no difference: it is dropped when it comes, and nothing waits for it.
+    /// Queues a command whose reply is ignored and not awaited.
     pub(crate) fn suggest(&mut self, command: &Command) -> Result<(), RemoteError> {
         self.queue_for(command, Due::Dropped)
     }
 
-    /// Queues a command that is known to succeed where these features were learned: nothing waits for its answer, but anything
-    /// else ends the session.
+    /// Queues a command that is known to succeed with these features: the reply is not awaited, but
+    /// any other reply ends the session.
     pub(crate) fn expect_success(
         &mut self,
         command: &Command,
@@ -241,7 +248,7 @@ impl Control {
         self.queue_for(command, Due::Expected(features))
     }
 
-    /// Queues FEAT, whose answer is known: nothing waits for it, but another one ends the session.
+    /// Queues FEAT, whose reply is known: it is not awaited, but another reply ends the session.
     pub(crate) fn expect_features(&mut self, features: Arc<Told>) -> Result<(), RemoteError> {
         self.queue_for(&Command::Feat, Due::Features(features))
     }
@@ -254,14 +261,14 @@ impl Control {
         Ok(())
     }
 
-    /// The command that was sent last makes the peer read so many bytes of a file, where that is known.
+    /// Records that the last command makes the peer read this many bytes of a file, if known.
     pub(crate) fn last_reads(&mut self, bytes: Option<u64>) {
         if let Some(asked) = self.asked.back_mut() {
             asked.reads = asked.reads.or(bytes);
         }
     }
 
-    /// How long the peer may be silent about the command whose answer is due.
+    /// How long the peer may be silent about the command whose reply is due.
     pub(crate) fn patience(&self) -> Duration {
         match self.awaited() {
             Some(Asked { reads: Some(bytes), .. }) => {
@@ -272,7 +279,7 @@ impl Control {
         }
     }
 
-    /// SITE STREAMS, which stands outside of the order of commands: nothing waits for its answer.
+    /// Sends SITE STREAMS, which is independent of the order of commands. Its reply is not awaited.
     pub(crate) fn set_streams(&mut self, streams: u32) -> Result<(), RemoteError> {
         if self.machine.set_streams(streams).is_ok() {
             self.transmit()?;
@@ -281,12 +288,12 @@ impl Control {
         self.flush()
     }
 
-    /// The streams that the server has set since this was asked last.
+    /// The number of streams that the server has set since the last call.
     pub(crate) fn take_granted(&mut self) -> Option<u32> {
         self.granted.take()
     }
 
-    /// What comes next for the oldest command that waits for something.
+    /// The next event for the oldest awaited command.
     pub(crate) fn answer(&mut self) -> Result<Answer, RemoteError> {
         let began = Instant::now();
         let limit = self.patience();
@@ -297,12 +304,12 @@ impl Control {
         result?.ok_or_else(silent)
     }
 
-    /// As [`Control::answer`]; `None` when `deadline` has passed.
+    /// The same as [`Control::answer`]; `None` after `deadline`.
     pub(crate) fn answer_until(&mut self, deadline: Instant) -> Result<Option<Answer>, RemoteError> {
         loop {
             match self.try_answer()? {
                 Some(answer @ Answer::Final(_)) => return Ok(Some(answer)),
-                // These may come without end.
+                // The stream of events may be endless.
                 Some(_) if self.cancel.is_cancelled() => return Err(RemoteError::Cancelled),
                 Some(answer) => return Ok(Some(answer).filter(|_| Instant::now() < deadline)),
                 None if self.wait(deadline)? => {}
@@ -311,7 +318,7 @@ impl Control {
         }
     }
 
-    /// What has come already.
+    /// Returns an event that has arrived already.
     pub(crate) fn try_answer(&mut self) -> Result<Option<Answer>, RemoteError> {
         self.flush()?;
         loop {
@@ -335,7 +342,7 @@ impl Control {
                         self.life.tells(Instant::now(), &marker);
                         return Ok(Some(Answer::Marker(marker)));
                     }
-                    // After a 421 every command that waited has it as its answer.
+                    // A 421 is the final reply of every awaited command.
                     Event::Closing(reply) | Event::Unsolicited(reply) => {
                         tracing::debug!(peer = self.peer, %reply, "a reply that nobody waited for");
                     }
@@ -372,7 +379,7 @@ impl Control {
         }
     }
 
-    /// Puts what the machine has written behind what waits to be sent.
+    /// Appends the output of the protocol machine to the bytes to send.
     fn transmit(&mut self) -> Result<(), RemoteError> {
         let Some(mut plain) = self.machine.poll_transmit() else { return Ok(()) };
         let mut sealed = Vec::new();
@@ -383,7 +390,7 @@ impl Control {
             }
             Some(security) => security.seal(&plain, &mut sealed),
         };
-        // There may be a password in it.
+        // It may contain a password.
         plain.zeroize();
         self.out.extend(sealed);
         done.map_err(|reason| {
@@ -392,12 +399,12 @@ impl Control {
         })
     }
 
-    /// By which data connections resume the control connection's TLS session.
+    /// The ticket with which data connections resume the control connection's TLS session.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.security.as_ref()?.ticket()
     }
 
-    /// Lines of the dialogue for whoever wants to see them.
+    /// Passes lines of the dialogue to the observer.
     fn tell(&mut self) {
         while let (Some(events), Some(line)) = (&self.events, self.machine.poll_trace()) {
             events.event(crate::Event::Dialogue {
@@ -408,7 +415,7 @@ impl Control {
         }
     }
 
-    /// Waits for input (or room for output) until `deadline`; `false` when it passed.
+    /// Waits for input (or room for output) until `deadline`; returns `false` when it has passed.
     fn wait(&mut self, deadline: Instant) -> Result<bool, RemoteError> {
         wait_for(&[self], &self.cancel, deadline)
     }
@@ -418,7 +425,7 @@ impl Control {
         wait_for(&[one, other], &one.cancel, deadline)
     }
 
-    /// Sends a command and waits for its final reply; nothing else may be outstanding.
+    /// Sends a command and waits for its final reply; no other command may be in flight.
     pub(crate) fn call(&mut self, command: &Command) -> Result<Reply, RemoteError> {
         self.send(command)?;
         self.finish()
@@ -433,19 +440,21 @@ impl Control {
         }
     }
 
-    /// Has the server end this session, and waits until it has closed the connection, for so long at most. `true`: it has.
-    /// Then it holds no file any more that another connection may want to write, and nothing that was asked of it will
-    /// still be done.
+    /// Makes the server end this session, and waits until it has closed the connection, at most for
+    /// `limit`. `true`: it has. Then the server holds no file that another connection may want to
+    /// write, and executes no further command of this session.
     ///
-    /// With `abort` what it does is broken off by ABOR. Otherwise the end of our side of the connection tells servers to break off
-    /// a transfer that waits for data: GCT's never answers again where ABOR meets a command that is no transfer, and now and then
-    /// where it, or that end, meets one that is just being refused.
+    /// With `abort`, ABOR cancels a transfer. Otherwise closing our side of the connection makes
+    /// servers cancel a transfer that waits for data. GCT's server never replies again if ABOR
+    /// arrives during a command that is no transfer. The same happens now and then if ABOR, or the
+    /// closing, arrives during a refusal.
     pub(crate) fn leave(&mut self, limit: Duration, abort: bool) -> bool {
         let deadline = Instant::now() + limit;
         if abort {
             self.break_off();
         }
-        // A server that is closing the connection takes no more commands, and closes it all the same.
+        // A server that is closing the connection does not accept the command, and closes it all
+        // the same.
         let _ = self.send(&Command::Quit);
         if !abort {
             let patience = STANDS + 2 * self.rtt();
@@ -469,10 +478,10 @@ impl Control {
         }
     }
 
-    /// ABOR, unless the server has said that it closes the connection anyway.
+    /// Sends ABOR, unless the server has announced that it closes the connection.
     pub(crate) fn break_off(&mut self) {
         if self.machine.abort().is_ok() {
-            // What is asked after it is not to take its answer for the own one.
+            // Later commands must not take its reply for theirs.
             self.asked.push_back(Asked {
                 name: "ABOR",
                 at: Instant::now(),
@@ -486,7 +495,7 @@ impl Control {
         }
     }
 
-    /// Waits until nothing is due any more of what nobody waits for; not for long.
+    /// Waits a limited time for all replies that are not awaited.
     pub(crate) fn hear_out(&mut self) -> Result<(), RemoteError> {
         let deadline = Instant::now() + LAST_WORDS;
         while !self.asked.is_empty() && Instant::now() < deadline {
@@ -497,8 +506,8 @@ impl Control {
         Ok(())
     }
 
-    /// Hands over what the peer still says of a transfer that broke, until `heard` (asked once before there is any) says
-    /// that it is enough; not for long.
+    /// Passes on the peer's messages about a failed transfer until `heard` (called once before the
+    /// first) returns true; for a limited time.
     pub(crate) fn last_words(&mut self, heard: &mut dyn FnMut(Option<Answer>) -> bool) {
         let deadline = Instant::now() + LAST_WORDS;
         let mut enough = heard(None);
@@ -507,7 +516,7 @@ impl Control {
         }
     }
 
-    /// Writes what waits to be written, as far as the kernel takes it.
+    /// Writes pending output, as far as the kernel accepts it.
     pub(crate) fn flush(&mut self) -> Result<(), RemoteError> {
         while !self.out.is_empty() {
             let (front, _) = self.out.as_slices();
@@ -517,7 +526,8 @@ impl Control {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // What the peer said before it closed is worth more than this error: it shows when read.
+                // A message of the peer before it closed is more useful than this error, and is
+                // read later.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
                     self.out.clear();
                 }
@@ -527,7 +537,7 @@ impl Control {
         Ok(())
     }
 
-    /// The oldest command has its final reply.
+    /// Removes the oldest command, which has its final reply.
     fn answered(&mut self) -> Option<Asked> {
         let asked = self.asked.pop_front()?;
         self.life.ends(Instant::now());
@@ -539,12 +549,12 @@ impl Control {
         Some(asked)
     }
 
-    /// The oldest command that somebody waits for.
+    /// The oldest awaited command.
     fn awaited(&self) -> Option<&Asked> {
         self.asked.iter().find(|asked| asked.is_awaited())
     }
 
-    /// The command whose answer is due, for messages.
+    /// The command whose reply is due, for messages.
     fn due(&self) -> String {
         self.awaited().map_or("nothing", |asked| asked.name).to_owned()
     }
@@ -554,7 +564,7 @@ fn cannot_travel(e: UnprintableCommand) -> RemoteError {
     RemoteError::CannotTravel { path: e.line }
 }
 
-/// Whether the peer has ended the connection, maybe with commands unread.
+/// Whether the peer has closed the connection, perhaps without reading all commands.
 fn is_gone(error: &RemoteError) -> bool {
     match error {
         RemoteError::Closed { .. } | RemoteError::Dismissed { .. } => true,

@@ -46,20 +46,20 @@ pub(crate) use data_trust::agree;
 use data_trust::DataTrust;
 use security::{Secured, can_protect};
 
-/// The user that the server's gridmap has for our certificate.
+/// Stands for the user that the server's gridmap assigns to our certificate.
 const MAPPED: &str = ":globus-mapping:";
-/// Seconds between signs of life while the server computes a checksum.
+/// Seconds between markers while the server computes a checksum.
 const CHECKSUM_MARKERS: u32 = 30;
-/// Seconds between markers of what a server receives.
+/// Seconds between markers of received ranges.
 const MARKERS: u32 = 1;
 
-/// Seconds between two of a sending server's markers of the path.
+/// Seconds between markers of the path from a sending server.
 const PATH_MARKERS: u32 = 1;
 
 pub(crate) struct Session {
     pub control: Control,
     pub endpoint: Arc<Endpoint>,
-    /// It moves data.
+    /// The session moves data.
     pub serving: Option<Serving>,
     pub can: Features,
     pub setup: Arc<Setup>,
@@ -67,17 +67,17 @@ pub(crate) struct Session {
     pub features: Vec<String>,
     mode: Mode,
     parallelism: Option<u32>,
-    /// The server was told of the layout that the options have.
+    /// The server knows the layout in the options.
     tells_layout: bool,
     inline: Option<Algorithm>,
     /// The congestion control that the server was asked for, and the one that it should use.
     congestion: Option<&'static str>,
     wanted_congestion: Option<&'static str>,
-    /// Whether the server was asked to tell of the path while it sends, and whether it should be.
+    /// Whether the server was asked for path markers while it sends, and whether it should be.
     tells_path: bool,
     pub wants_path: bool,
     channel: Option<Channel>,
-    /// The path that its data takes, where that is tuned.
+    /// The path that its data takes, if that is tuned.
     pub lane: Option<Arc<Lane>>,
     /// The control connection is protected.
     pub(crate) security: Option<Secured>,
@@ -90,7 +90,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, logs in and finds out what the server can do.
+    /// Connects, logs in and determines the server's features.
     pub(crate) fn open(endpoint: &Arc<Endpoint>, setup: &Arc<Setup>) -> Result<Self, RemoteError> {
         let url = &endpoint.url;
         can_protect(&setup.options, endpoint.end, url.scheme)
@@ -181,7 +181,7 @@ impl Session {
         let known = match (&url.password, &options.password) {
             _ if url.scheme == Scheme::Sshftp => Some(Password::new("dummy")),
             (Some(password), _) => Some(password.clone()),
-            // Somebody's, who is named.
+            // The password is for a named user.
             (None, Some(password)) if named => Some(password.clone()),
             _ if proved => Some(Password::new("dummy")),
             _ => None,
@@ -194,7 +194,7 @@ impl Session {
         let asked = reply.code() == 331;
         if asked {
             self.warn_of_clear_password(anonymous);
-            // Only now: the server is the right one, and wants it.
+            // Not earlier: the server is authenticated now, and requires the password.
             let password = match (known, prompt) {
                 (Some(known), _) => known,
                 (None, Some(prompt)) => self.ask_password(&prompt, &user)?,
@@ -202,7 +202,7 @@ impl Session {
             };
             reply = self.control.call(&Command::Pass(password))?;
         }
-        // 202: a password was not needed. 332 (account) nobody asks for any more.
+        // 202: a password was not needed. 332 (account) is not supported: it is obsolete.
         if !reply.is_success() {
             let peer = self.control.peer().to_owned();
             return Err(if nameless && asked && reply.code() == 530 {
@@ -223,7 +223,7 @@ impl Session {
         })
     }
 
-    /// FEAT, and what holds for the whole session.
+    /// FEAT, and the options that apply to the whole session.
     fn introduce(&mut self) -> Result<(), RemoteError> {
         let representation =
             if self.setup.options.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
@@ -241,7 +241,7 @@ impl Session {
                 let features = Arc::new(Told::new(&told));
                 let reply = self.control.finish()?;
                 self.accept("TYPE", reply)?;
-                // A server that cannot tell just now says nothing of the next session.
+                // A temporary failure says nothing about the next session.
                 if told.is_success() || told.code() >= 500 {
                     self.endpoint.learned(features.clone());
                 }
@@ -254,7 +254,7 @@ impl Session {
             let scheme = if self.control.is_ssh() { "sshftp" } else { "gsiftp" };
             let version = env!("CARGO_PKG_VERSION");
             let who = format!("scheme={scheme};appname=\"ropewalk\";appver=\"{version}\";");
-            // Servers that do not know these may refuse them.
+            // Servers that do not know these commands may refuse them.
             self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
             if self.can.replace && !self.setup.options.in_place {
@@ -278,25 +278,27 @@ impl Session {
         Ok(())
     }
 
-    /// globus-gridftp-server drops bytes above 0x7f from paths, and takes one file for another: of this name it finds the root.
+    /// globus-gridftp-server drops bytes above 0x7f from paths, and so uses another file. With this
+    /// name it finds the root.
     fn leaves_out_what_is_not_ascii(&mut self) -> Result<bool, RemoteError> {
         let reply = self.control.call(&Command::Mlst(Some("/\u{e9}".into())))?;
         Ok(reply.is_success() && !reply.lines().any(|line| line.contains(&0xc3)))
     }
 
-    /// Its server's process knows nothing of what other sessions write: ours started by ssh, which keeps a journal of what
-    /// came.
+    /// Whether the server's process knows nothing about uploads of other sessions: a Ropewalk
+    /// server started by ssh, which keeps a journal of received ranges.
     pub(crate) fn is_alone(&self) -> bool {
         self.control.is_ssh() && self.can.is_ours()
     }
 
-    /// The command's answer must not be a refusal.
+    /// Sends a command; a refusal is an error.
     pub(crate) fn call(&mut self, command: &Command) -> Result<Reply, RemoteError> {
         let reply = self.control.call(command)?;
         self.accept_for(command, reply)
     }
 
-    /// As [`Session::call`], of a command that makes the server read so many bytes of a file.
+    /// The same as [`Session::call`] for a command that makes the server read this many bytes of a
+    /// file.
     pub(crate) fn call_reading(
         &mut self,
         command: &Command,
@@ -308,7 +310,7 @@ impl Session {
         self.accept_for(command, reply)
     }
 
-    /// Sends all commands at once; gives the final replies in order.
+    /// Sends all commands at once; returns the final replies in order.
     pub(crate) fn calls(
         &mut self,
         commands: &[Command],
@@ -351,7 +353,8 @@ impl Session {
         RemoteError::Nonsense { peer: self.control.peer().to_owned(), reason }
     }
 
-    /// Says NOOP where the connection was quiet for long: firewalls forget connections, servers close them.
+    /// Sends NOOP if the connection was idle for long: firewalls forget connections, servers close
+    /// them.
     pub(crate) fn keep_alive(&mut self) -> Result<(), RemoteError> {
         if self.control.outstanding() == 0 && self.keepalive_due().is_zero() {
             let reply = self.control.call(&Command::Noop)?;
@@ -363,37 +366,39 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the server tells another size or time of a file than it did (by LIST only the day may be known).
+    /// Whether the server reports another size or time of a file than before (LIST may have only
+    /// the day).
     pub(crate) fn differs(&self, task: &Task, entry: &Entry) -> bool {
         differs(task, entry, self.can.facts)
     }
 
-    /// How long this session may stay quiet before [`Session::keep_alive`] is due.
+    /// How long this session may stay idle before [`Session::keep_alive`] is due.
     pub(crate) fn keepalive_due(&self) -> Duration {
-        // Not at once after an answer, whatever was asked for.
+        // Not directly after a reply, whatever the option says.
         self.setup.options.keepalive.max(Duration::from_secs(1)).saturating_sub(self.control.quiet())
     }
 
-    /// Has the server end what it does for this session, and waits for that, for so long at most (see [`Control::leave`]).
+    /// Makes the server end its work for this session, and waits for that, at most for `limit` (see
+    /// [`Control::leave`]).
     pub(crate) fn leave(&mut self, limit: Duration) -> bool {
         self.channel = None;
         self.control.leave(limit, self.can.is_ours())
     }
 
-    /// Removes what has arrived and is of no use, whether that can be or not. `busy`: other answers are due, before which nobody can
-    /// wait for this one.
+    /// Removes a partial file that is not usable; failures are ignored. `busy`: other replies are
+    /// due first, so that this one cannot be awaited.
     pub(crate) fn remove_leftover(&mut self, part: BString, busy: bool) -> Result<(), RemoteError> {
         let remove = Command::Dele(part);
         if busy { self.control.suggest(&remove) } else { self.control.call(&remove).map(drop) }
     }
 
-    /// QUIT. Nobody waits for the answer.
+    /// Sends QUIT without waiting for the reply.
     pub(crate) fn quit(mut self) {
         self.channel = None;
         let _ = self.control.send(&Command::Quit);
     }
 
-    /// For an optional command: `false` where the server does not know it.
+    /// Sends an optional command; returns `false` if the server does not know it.
     pub(crate) fn try_call(&mut self, command: &Command) -> Result<bool, RemoteError> {
         let reply = self.control.call(command)?;
         if reply.is_failure() && is_unknown_command(&reply) {
@@ -403,7 +408,8 @@ impl Session {
     }
 }
 
-/// Where nobody listens at FTP's own port, GridFTP's may be meant: ours and GCT's servers have that.
+/// Adds a hint to a refused connection at FTP's own port: the port of GridFTP, which GCT's and
+/// Ropewalk servers use, may be meant.
 fn with_hint(mut error: RemoteError, url: &Url) -> RemoteError {
     let refused = error.is_refused_connection();
     if let RemoteError::Connect { hint, .. } = &mut error
@@ -418,7 +424,7 @@ fn with_hint(mut error: RemoteError, url: &Url) -> RemoteError {
     error
 }
 
-/// What messages call a command: with the path that it is about, of those that people know as such.
+/// A command's name in messages, with its path for commands that users know.
 fn named(command: &Command) -> String {
     use Command as C;
     let verb = || command.verb().to_owned();

@@ -1,5 +1,6 @@
-//! sshftp://: the control connection is the standard input and output of a server that ssh starts on its host, as GCT's
-//! client does it. Who may log in and whose files are reached is ssh's matter.
+//! sshftp://: the control connection is the standard input and output of a server that ssh starts
+//! on its host, as with GCT's client. ssh authenticates the user, and its account determines the
+//! files.
 
 mod address;
 mod command;
@@ -24,16 +25,16 @@ use tempfile::TempDir;
 use crate::Options;
 use crate::model::options::TerminalHold;
 
-/// A connection through ssh. Its process has ended when this is dropped.
+/// A connection through ssh. Its process has ended when this has been dropped.
 pub(crate) struct Tunnel {
     stream: UnixStream,
     process: Process,
-    /// Whose log-in this one shares; dropped after its own process.
+    /// The holder of a shared log-in; dropped after this connection's own process.
     _holder: Option<Arc<Holder>>,
 }
 
 impl Tunnel {
-    /// Nothing more will be written.
+    /// Closes our side for writing.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
@@ -56,9 +57,11 @@ impl Tunnel {
     }
 }
 
-/// Starts ssh. Ours is the other end of its standard input and output. `asks`: dropped when it asks nothing any more.
+/// Starts ssh. Our socket is the other end of its standard input and output. `asks`: dropped when
+/// it asks no more questions.
 ///
-/// Takes the command, which has the other end open as long as it is there: the end of ssh would not be seen.
+/// Takes the command by value, because the command keeps the other end open: otherwise the end of
+/// ssh could not be detected.
 fn start(
     mut command: Command,
     name: &str,
@@ -77,7 +80,7 @@ impl AsFd for Tunnel {
     }
 }
 
-/// The name for USER: ssh has said already who this is. As GCT's client has it.
+/// The name for USER, as in GCT's client: ssh has already authenticated the user.
 pub(crate) fn ftp_user(url: &Url, options: &Options) -> BString {
     let named = url.user.clone().or_else(|| options.user.as_deref().map(BString::from));
     let ours = || ["LOGNAME", "USER"].iter().find_map(std::env::var_os).filter(|name| !name.is_empty());

@@ -1,4 +1,4 @@
-//! Commands on their way, and what their answers are to whoever sent them.
+//! Commands in flight, and the meaning of their replies to the sender.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,33 +9,34 @@ use ropewalk_protocol::reply::Reply;
 use crate::RemoteError;
 use crate::model::told::Told;
 
-/// What came for the oldest command that waits for something.
+/// An event for the oldest awaited command.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Preliminary(Reply),
     Marker(Marker),
-    /// The last one, of any class but 1yz.
+    /// The final reply, of any class but 1yz.
     Final(Reply),
 }
 
-/// A command that was sent and not answered for good.
+/// A command without a final reply.
 pub(super) struct Asked {
     pub(super) name: &'static str,
     pub(super) at: Instant,
     pub(super) answer: Due,
-    /// Bytes of a file that the peer has to read before it can answer.
+    /// Bytes of a file that the peer must read before it can reply.
     pub(super) reads: Option<u64>,
 }
 
-/// What the answer to a command is to whoever sent it.
+/// The meaning of a command's reply.
 pub(super) enum Due {
-    /// It is waited for.
+    /// The caller waits for it.
     Awaited,
-    /// It makes no difference.
+    /// It is ignored.
     Dropped,
-    /// Nobody waits for it, but it has to be a success, as it was where these were learned.
+    /// It is not awaited, but must be a success, as in the session where these features were
+    /// learned.
     Expected(Arc<Told>),
-    /// Nobody waits for it, but it has to tell of these.
+    /// It is not awaited, but must contain these features.
     Features(Arc<Told>),
 }
 
@@ -46,11 +47,11 @@ impl Asked {
 }
 
 impl Due {
-    /// What an answer that nobody waited for means.
+    /// Evaluates a reply that is not awaited.
     pub(super) fn judge(&self, peer: &str, command: &str, reply: Reply) -> Result<(), RemoteError> {
         let other = |reason: String| Err(RemoteError::OtherServer { peer: peer.to_owned(), reason });
         match self {
-            // It says why it ends the session.
+            // The server says why it ends the session.
             Self::Expected(_) | Self::Features(_) if reply.code() == 421 => {
                 Err(RemoteError::Refused { peer: peer.to_owned(), command: command.to_owned(), reply })
             }

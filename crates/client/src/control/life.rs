@@ -1,4 +1,5 @@
-//! Whether a peer that talks also gets on: replies that tell of nothing more do not keep a command alive for ever.
+//! Checks that a talking peer makes progress: replies without news do not keep a command alive
+//! forever.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,44 +7,44 @@ use std::time::{Duration, Instant};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 
-/// So many preliminary replies that are no markers a command may have: 125 or 150, and one in reserve.
+/// Number of preliminary replies of a command, markers excluded: 125 or 150, and one in reserve.
 const PRELIMINARY: u32 = 2;
 
-/// Who sends markers that tell of nothing more is waited for so many times as long as who is silent: after the last byte it may
-/// wait for a disk, or for a tape.
+/// Timeout multiplier for a peer that keeps sending markers without progress: after the last byte
+/// it may wait for a disk, or for a tape.
 const PATIENCE: u32 = 5;
 
-/// Who waits again no later than this has done nothing besides.
+/// A caller that waits again within this time has done nothing else in between.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Further ahead no time is reckoned.
+/// Limit of calculated times.
 const FAR: Duration = Duration::from_hours(365 * 24);
 
-/// So many stripes or ranges are noted; what others do is no sign of life.
+/// Number of stripes or ranges that are recorded; others are no sign of life.
 const NOTED: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Life {
-    /// When anything came last, but for what tells of nothing more.
+    /// When anything came last, except for replies without news.
     heard: Instant,
-    /// The last reply that tells of something more.
+    /// The last reply with news.
     sign: Instant,
     waiting: Option<Waiting>,
     preliminary: u32,
     told: Told,
 }
 
-/// For an answer, without a sign of life.
+/// The wait for a reply, without a sign of life.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     since: Instant,
-    /// When something came last.
+    /// When anything came last.
     came: Instant,
     /// Markers came.
     markers: bool,
 }
 
-/// What markers have told of a command.
+/// The progress that markers of a command have reported.
 #[derive(Debug, Default)]
 struct Told {
     ranges: RangeSet,
@@ -52,7 +53,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether this one tells of more.
+    /// Records a marker. Returns whether it reports progress.
     fn takes(&mut self, marker: &Marker) -> bool {
         match marker {
             Marker::Range(ranges) if self.ranges.count() < NOTED => {
@@ -71,7 +72,7 @@ impl Told {
                 self.summed = status.bytes.max(self.summed);
                 more
             }
-            // What a path is like says nothing of what gets done.
+            // The state of a path says nothing about progress.
             Marker::Range(_) | Marker::Perf(_) | Marker::Path(_) | Marker::Storage(_) => false,
         }
     }
@@ -82,12 +83,12 @@ impl Life {
         Self { heard: now, sign: now, waiting: None, preliminary: 0, told: Told::default() }
     }
 
-    /// A command goes out, and nothing was due before it.
+    /// A command is sent, and no reply was due before it.
     pub(super) fn asks(&mut self, now: Instant) {
         *self = Self::new(now);
     }
 
-    /// Bytes came; what they say is not known yet.
+    /// Bytes came, whose meaning is not known yet.
     pub(super) fn hears(&mut self, now: Instant) {
         self.heard = now;
     }
@@ -96,14 +97,15 @@ impl Life {
         self.heard.elapsed()
     }
 
-    /// Until when the present answer is waited for, where a silent peer is for `limit`. What was done besides does not count.
+    /// The end of the wait for the present reply, if a silent peer gets `limit`. Time spent on
+    /// other work does not count.
     pub(super) fn waits(&mut self, now: Instant, limit: Duration) -> Instant {
         let at_once = |waiting: &Waiting| now.saturating_duration_since(waiting.came) < AT_ONCE;
         let fresh = Waiting { since: now, came: now, markers: false };
         let waiting = self.waiting.filter(at_once).unwrap_or(fresh);
         self.waiting = Some(waiting);
         let limit = if waiting.markers { limit.saturating_mul(PATIENCE) } else { limit };
-        // A file may be said to have any size.
+        // A file may have any reported size.
         waiting.since.checked_add(limit).unwrap_or(waiting.since + FAR)
     }
 
@@ -143,7 +145,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// How long a peer is waited for that says the same once a second: `None` where that has no end.
+    /// How many seconds a peer gets that repeats the same message each second: `None` if there is
+    /// no end.
     fn patience(says: impl Fn(&mut Life, Instant, u64)) -> Option<u64> {
         let began = Instant::now();
         let mut life = Life::new(began);
@@ -164,7 +167,7 @@ mod tests {
     fn what_tells_of_nothing_more_is_no_sign_of_life() {
         // The first two count.
         assert_eq!(patience(|life, now, _| life.begins(now)), Some(12));
-        // As do the first ones of each stripe.
+        // The first markers of each stripe count, too.
         let same = |life: &mut Life, now, second: u64| life.tells(now, &perf(second, 0, 5));
         assert_eq!(patience(same), Some(51));
         let stripes = |life: &mut Life, now, second: u64| {
@@ -172,7 +175,7 @@ mod tests {
             life.tells(now, &perf(second, stripe, 5 + u64::from(stripe)));
         };
         assert_eq!(patience(stripes), Some(52));
-        // One value after the other is no more than the greater one.
+        // Alternating values count as the greater one.
         assert_eq!(patience(|life, now, second| life.tells(now, &perf(second, 0, 5 + second % 2))), Some(52));
         let ranges = |life: &mut Life, now, _| life.tells(now, &Marker::Range(RangeSet::from_range(0..5)));
         assert_eq!(patience(ranges), Some(51));
@@ -194,7 +197,7 @@ mod tests {
         };
         assert_eq!(patience(sums), None);
         assert_eq!(patience(|life, now, _| life.ends(now)), None);
-        // Something else was done between two waits.
+        // Other work was done between two waits.
         let mut life = Life::new(Instant::now());
         let began = Instant::now();
         assert_eq!(life.waits(began, LIMIT), began + LIMIT);

@@ -1,10 +1,10 @@
-//! From clear lines to protected ones.
+//! The change from clear to protected lines.
 
 use super::*;
 use crate::sealing::{OverTls, Seal, Sealing};
 
 impl Control {
-    /// Everything is protected from here on. Nothing may have come in clear behind the last reply.
+    /// Protects everything from now on. It is an error if clear bytes follow the last reply.
     pub(crate) fn protect(&mut self, session: Box<dyn Seal>) -> Result<(), RemoteError> {
         self.nothing_came()?;
         self.security = Some(Box::new(Sealing::new(session)));
@@ -19,7 +19,7 @@ impl Control {
         Err(RemoteError::Nonsense { peer: self.peer.clone(), reason })
     }
 
-    /// A TLS handshake; `at_once`: the server has said nothing before it.
+    /// A TLS handshake; `at_once`: the server has sent nothing before it.
     pub(crate) fn shake(
         &mut self,
         mut handshake: Handshake,
@@ -43,7 +43,7 @@ impl Control {
                 Ok(Some(established)) => return Ok(established),
                 Err(error) => {
                     let hint = match error {
-                        // In clear a server speaks first.
+                        // Without TLS a server speaks first.
                         HandshakeError::NotTls(_) if at_once => {
                             "; where a server begins in clear, ftpes:// (or --tls with ftp://) asks it for TLS"
                         }
@@ -74,10 +74,10 @@ impl Control {
         }
     }
 
-    /// Everything travels in TLS from here on.
+    /// Sends and receives everything in TLS from now on.
     pub(crate) fn protect_with_tls(&mut self, established: Box<Established>) -> Result<(), RemoteError> {
         let mut security = OverTls::new(established);
-        // The first bytes may have come with the handshake's last.
+        // The first bytes may have come with the last ones of the handshake.
         let mut answers = Vec::new();
         let opened = security.open(&[], &mut self.machine, &mut answers);
         self.out.extend(answers);

@@ -9,7 +9,7 @@ use crate::place::Endpoint;
 use crate::{Cancel, EventSink, Options, RemoteError};
 
 impl Control {
-    /// As [`Control::connect`], through ssh.
+    /// The same as [`Control::connect`], through ssh.
     pub(crate) fn through_ssh(
         endpoint: &Endpoint,
         options: &Options,
@@ -21,12 +21,12 @@ impl Control {
         Ok(Self::over(Link::Ssh(tunnel), peer, addresses, options, events, cancel))
     }
 
-    /// Runs through ssh.
+    /// Whether the connection uses ssh.
     pub(crate) fn is_ssh(&self) -> bool {
         matches!(self.stream, Link::Ssh(_))
     }
 
-    /// The connection has ended; with ssh it is known why.
+    /// The connection has ended; with ssh the reason is known.
     pub(super) fn ended(&mut self) -> RemoteError {
         let peer = self.peer.clone();
         match self.stream.last_words() {

@@ -12,7 +12,8 @@ use crate::model::event::no_events;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A connection to a server that takes commands until one begins with `last`, tells them, and closes.
+/// A connection to a server that accepts commands until one begins with `last`, passes them on, and
+/// closes.
 fn talk(last: &'static str) -> (Control, JoinHandle<()>, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -115,7 +116,7 @@ fn a_server_that_computes_a_sum_may_be_silent_as_long_as_the_file_takes() {
     assert_eq!(control.patience(), Duration::from_millis(10_050));
     stream.write_all(b"213 0\r\n").unwrap();
     control.finish().unwrap();
-    // Of a part the length is known.
+    // The length of a range is known.
     control.send(&sum(Some(5))).unwrap();
     control.last_reads(Some(u64::MAX));
     assert!(
@@ -160,7 +161,7 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
     assert!(
         matches!(error, RemoteError::OtherServer { .. }) && error.is_transient() && error.breaks_session()
     );
-    // The next session asks anew.
+    // The next session asks again.
     assert!(!features.hold());
 }
 
@@ -173,7 +174,7 @@ fn what_has_to_succeed_and_does_not_ends_the_session() {
     stream.write_all(b"500 no\r\n257 \"/\"\r\n").unwrap();
     let error = control.finish().unwrap_err();
     assert!(matches!(&error, RemoteError::OtherServer { reason, .. } if reason.contains("NOOP")), "{error}");
-    // Answers would be taken for those of other commands.
+    // Replies would be assigned to the wrong commands.
     assert!(error.breaks_session() && !features.hold());
 }
 

@@ -1,5 +1,6 @@
-//! One-time keys that bind data connections to their session (`SITE DATAKEY`, an extension of ours), for protected control
-//! connections whose data connections have no security of their own.
+//! One-time keys that bind data connections to their session (`SITE DATAKEY`, a Ropewalk
+//! extension), for protected control connections whose data connections have no security of their
+//! own.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ impl Binding {
         Ok(Self { key, layer })
     }
 
-    /// Says it to a server, right before the command that makes the channel.
+    /// The command that announces the key to a server, sent directly before the command that makes
+    /// the channel.
     pub(crate) fn command(&self) -> Command {
         Command::Site(SiteCommand::DataKey(Some(self.key.clone())))
     }
@@ -36,20 +38,21 @@ impl Binding {
 }
 
 impl Session {
-    /// Data connections of this session are to be bound to it: whoever reads along on the control connection sees no key,
-    /// the server takes one, and the connections would be anybody's otherwise.
+    /// Whether data connections of this session are bound to it: the control connection hides the
+    /// key, the server accepts one, and without it any host could connect.
     pub(crate) fn binds_data(&self) -> bool {
         let protected =
             self.security.is_some() || self.kerberos.is_some() || self.tls.is_some() || self.control.is_ssh();
-        // What Kerberos' context protects proves nothing of who connects first.
+        // The protection by Kerberos' context does not prove which host connects first.
         protected && self.can.data_keys && (!self.authenticates_data() || self.wraps_data())
     }
 
-    /// Where it is required that data connections are not anybody's: an error if they are. (Between two servers both
-    /// authenticate them or neither does, so that what holds for each holds for the pair.)
+    /// Returns an error if a required authentication of data connections is missing. (Between two
+    /// servers either both authenticate them or neither does, so a check of each is a check of the
+    /// pair.)
     pub(crate) fn require_data_authentication(&self) -> Result<(), RemoteError> {
         let required = self.setup.options.require_data_authentication;
-        // Signed by Kerberos' context alone, data goes to whoever comes first.
+        // Data that Kerberos' context only signs is readable for the host that connects first.
         let readable = self.wraps_data() && self.setup.options.data_protection == DataProtection::Safe;
         if !required || self.authenticates_data() && !readable || self.binds_data() {
             return Ok(());
@@ -63,12 +66,12 @@ impl Session {
         })
     }
 
-    /// A key for the next data channel with this server, where [`Self::binds_data`].
+    /// A key for the next data channel with this server, if [`Self::binds_data`].
     pub(crate) fn bind(&self) -> Result<Option<Binding>, RemoteError> {
         self.binds_data().then(|| self.new_binding()).transpose()
     }
 
-    /// A key for the data channel between two servers, where both take one.
+    /// A key for the data channel between two servers, if both accept one.
     pub(crate) fn bind_with(&self, other: &Self) -> Result<Option<Binding>, RemoteError> {
         (self.binds_data() && other.binds_data()).then(|| self.new_binding()).transpose()
     }

@@ -7,23 +7,24 @@ use ropewalk_protocol::server::Family;
 
 use super::*;
 
-/// A data channel and how it was made.
+/// A data channel and its properties.
 pub(crate) struct Channel {
     pub data: DataChannel,
     pub mode: Mode,
     pub streams: u32,
-    /// We listen: the peer's preliminary reply says that its connections are there.
+    /// We listen: the peer's preliminary reply follows its connections.
     pub listening: bool,
-    /// Its connections are authenticated or bound, which takes both sides: the peer's preliminary reply comes only after it.
+    /// Its connections are authenticated or bound, which needs both sides: the peer's preliminary
+    /// reply comes only afterwards.
     pub authenticated: bool,
-    /// Made for sending (the number of streams is ours to choose).
+    /// Made for sending, so that we choose the number of streams.
     pub sending: bool,
-    /// Of a server that sends: how many streams it has been told of.
+    /// For a sending server: the number of streams that it was asked for.
     pub wanted: Option<Wanted>,
 }
 
 impl Session {
-    /// The MODE that transfers of whole files use here.
+    /// The MODE of transfers of whole files.
     pub(crate) fn preferred_mode(&self) -> Mode {
         match self.setup.options.mode {
             DataMode::Stream => Mode::Stream,
@@ -33,8 +34,9 @@ impl Session {
         }
     }
 
-    /// Sends the commands that bring the session to this MODE and these data channel options, for those that differ,
-    /// and `last` after them, all at once. Gives the answer to `last`. Where that makes a data channel, `binding` is its key.
+    /// Sends the commands that change the session to this MODE and these data channel options, as
+    /// far as they differ, and `last` after them, all at once. Returns the reply to `last`. If that
+    /// makes a data channel, `binding` is its key.
     pub(crate) fn prepare(
         &mut self,
         mode: Mode,
@@ -69,7 +71,8 @@ impl Session {
         }
         let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
         if congestion != self.congestion {
-            // Not among the others: a server that does not allow it must not refuse those too.
+            // A separate command: a server that does not permit it must not refuse the other
+            // options.
             let name = congestion.and_then(|name| name.parse::<CongestionName>().ok());
             let options = RetrOptions { congestion: Some(name), ..RetrOptions::default() };
             self.control.suggest(&Command::Opts(Opts::Retr(options)))?;
@@ -96,23 +99,23 @@ impl Session {
                 }
                 _ => {}
             }
-            // Those behind one that is refused are carried out all the same.
+            // Commands after a refused one are still executed.
             answer = answer.and_then(|_| reply.map(Some));
         }
         Ok(answer?.filter(|_| asked))
     }
 
-    /// The server's own number of streams may have changed.
+    /// Records that the server may have changed its number of streams.
     pub(crate) fn forget_parallelism(&mut self) {
         self.parallelism = None;
     }
 
-    /// Streams with which the channel was made; 0 where there is none yet.
+    /// Number of streams with which the channel was made; 0 without a channel.
     pub(crate) fn streams_of_channel(&self) -> u32 {
         self.channel.as_ref().map_or(0, |channel| channel.streams)
     }
 
-    /// The channel that was made last, where it can be used again.
+    /// The last channel, if it can be reused.
     pub(crate) fn channel(&mut self) -> Option<&mut Channel> {
         self.channel.as_mut()
     }
@@ -129,8 +132,8 @@ impl Session {
         self.channel = None;
     }
 
-    /// A channel for receiving from this server: in MODE S it is passive; in MODE E we listen, unless the server can
-    /// be the passive side while it sends.
+    /// A channel for receiving from this server. In MODE S the server is passive; in MODE E we
+    /// listen, unless the server can be passive while it sends.
     pub(crate) fn receiving(
         &mut self,
         mode: Mode,
@@ -152,8 +155,8 @@ impl Session {
         Ok(())
     }
 
-    /// The congestion control that the server is to use for what it sends next: the tuner's choice, or with a fixed
-    /// number of streams the one that the user named.
+    /// Sets the congestion control that the server is to use for its next data: the tuner's choice,
+    /// or with a fixed number of streams the one that the user named.
     pub(crate) fn wants_congestion(&mut self, seat: Option<&Seat>) {
         let fixed = self.setup.options.fixed_congestion();
         self.wanted_congestion = seat.map_or(fixed, |seat| seat.lane().congestion());
@@ -191,25 +194,26 @@ impl Session {
         Ok(())
     }
 
-    /// Markers more often than the five seconds that are usual: what no restart marker told of is sent again, and
-    /// between two servers performance markers are all that is known of progress.
+    /// Requests more frequent markers than the usual five seconds. Bytes without a restart marker
+    /// are sent again after a failure, and between two servers performance markers are the only
+    /// sign of progress.
     pub(crate) fn frequent_markers(&mut self) -> Result<(), RemoteError> {
         if self.can.extended && !self.markers_asked {
             self.markers_asked = true;
             let often = |markers| Command::Trev { markers, seconds: MARKERS };
-            // A server that does not know it has its own interval.
+            // A server that does not know the option uses its own interval.
             self.control.suggest(&often(MarkerKind::Restart))?;
             self.control.suggest(&often(MarkerKind::Performance))?;
         }
         Ok(())
     }
 
-    /// Whether we should not be asked to listen any more.
+    /// Whether the server cannot reach us, so that we must not listen.
     pub(crate) fn cannot_call_back(&self) -> bool {
         self.endpoint.unreachable_back.load(Ordering::Relaxed)
     }
 
-    /// As asked for; else by what is known of the path.
+    /// The user's options, or those derived from the path.
     fn driver_options(&self) -> DriverOptions {
         let mut options = self.setup.driver_options();
         let known = self.lane.as_ref().filter(|_| self.setup.options.tcp_buffer.is_none());
@@ -271,7 +275,8 @@ impl Session {
         Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
     }
 
-    /// Where the server listens for a channel with these options: PASV, or EPSV where the control connection is IPv6.
+    /// The address at which the server listens for a channel with these options: PASV, or EPSV if
+    /// the control connection is IPv6.
     pub(crate) fn passive(
         &mut self,
         mode: Mode,
@@ -294,7 +299,7 @@ impl Session {
         reachable(address, remote.ip(), (self.control.peer(), proves))
     }
 
-    /// As [`passive`](Self::passive), all addresses of a server that may have several.
+    /// The same as [`passive`](Self::passive) for a server that may have several addresses.
     pub(crate) fn striped_passive(
         &mut self,
         mode: Mode,
@@ -315,7 +320,7 @@ impl Session {
     }
 }
 
-/// PORT or EPRT of one address, SPOR of several (GFD.20 section 3.4).
+/// PORT or EPRT for one address, SPOR for several (GFD.20 section 3.4).
 pub(crate) fn active(mut addresses: Vec<SocketAddr>) -> Command {
     match (addresses.pop(), addresses.is_empty()) {
         (Some(address), true) => port(address),

@@ -1,4 +1,4 @@
-//! Passwords that anybody on the way can read.
+//! Passwords that can be read on the way.
 
 use std::net::IpAddr;
 
@@ -6,12 +6,12 @@ use super::Session;
 use crate::Event;
 
 impl Session {
-    /// Nobody on the way reads what is sent on the control connection.
+    /// Whether the control connection is encrypted.
     pub(crate) fn is_protected(&self) -> bool {
         self.tls.is_some() || self.security.is_some() || self.kerberos.is_some() || self.control.is_ssh()
     }
 
-    /// To be called before a password is sent. `anonymous`: it is none.
+    /// Must be called before a password is sent. `anonymous`: it is not secret.
     pub(crate) fn warn_of_clear_password(&self, anonymous: bool) {
         let address = self.control.remote_addr().ip();
         if anonymous || self.is_protected() || !is_network(address) {
@@ -30,7 +30,7 @@ impl Session {
     }
 }
 
-/// Whether what is sent to the address leaves this host.
+/// Whether traffic to the address leaves this host.
 fn is_network(address: IpAddr) -> bool {
     !address.to_canonical().is_loopback()
 }

@@ -1,5 +1,5 @@
-//! How the two sides of a data connection know each other, where that is not by the log-in alone: servers to which we log
-//! in as different people would refuse each other's data connections.
+//! The authentication of data connections between two servers at which we are logged in as
+//! different users. Without it each would refuse the other's data connections.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::credential::{Own, OwnData};
 use crate::session::Session;
 use crate::{DataCredential, RemoteError};
 
-/// What a server checks and shows on data connections.
+/// The identities that a server checks and shows on data connections.
 #[derive(Clone, Default)]
 pub(crate) enum DataTrust {
     /// The identity of the log-in (DCAU A).
     #[default]
     Login,
-    /// A credential that it got from us (DCSC P).
+    /// A credential that we gave to it (DCSC P).
     Own(Arc<OwnData>),
-    /// It shows that of the log-in and expects somebody else (DCAU S).
+    /// It shows the identity of its log-in, and expects this one (DCAU S).
     Peer(String),
 }
 
@@ -34,7 +34,8 @@ impl DataTrust {
 }
 
 impl Session {
-    /// Tells the server by whom data connections are made from now on. `false` where it takes no credential after all.
+    /// Sets the identities of data connections from now on. Returns `false` if the server does not
+    /// accept a credential after all.
     fn set_data_trust(&mut self, trust: DataTrust) -> Result<bool, RemoteError> {
         if !self.authenticates_data() || self.data_trust.is(&trust) {
             return Ok(true);
@@ -44,7 +45,7 @@ impl Session {
         match &trust {
             DataTrust::Own(own) => {
                 let blob = Some(Password::new(own.blob.as_bytes()));
-                // Some announce it and do not have it.
+                // Some servers announce DCSC without supporting it.
                 if !self.try_call(&Command::Dcsc { kind: b'P', blob })? {
                     self.can.data_credentials = false;
                     return Ok(false);
@@ -63,16 +64,16 @@ impl Session {
         Ok(true)
     }
 
-    /// For data connections between us and the server.
+    /// Sets the authentication for data connections between us and the server.
     pub(crate) fn trust_each_other(&mut self) -> Result<(), RemoteError> {
-        // A credential that we gave to the server is one that we have, too.
+        // We also have every credential that we gave to the server.
         if matches!(self.data_trust, DataTrust::Peer(_)) {
             self.set_data_trust(DataTrust::Login)?;
         }
         Ok(())
     }
 
-    /// Gives the server the credential for data connections that was asked for.
+    /// Gives the server the requested credential for data connections.
     pub(crate) fn give_data_credential(&mut self) -> Result<(), RemoteError> {
         let options = &self.setup.options;
         let Some(own) = self.own().filter(|_| self.authenticates_data()) else { return Ok(()) };
@@ -96,11 +97,11 @@ impl Session {
     }
 }
 
-/// Has two servers believe each other's data connections.
+/// Makes two servers accept each other's data connections.
 pub(crate) fn agree(source: &mut Session, destination: &mut Session) -> Result<(), RemoteError> {
     let (Some(one), Some(other)) = (source.own(), destination.own()) else { return Ok(()) };
     let both = source.authenticates_data() && destination.authenticates_data();
-    // One that was asked for is with both since they logged in.
+    // A requested credential was given to both at log-in.
     if !both || source.setup.options.data_credential != DataCredential::Usual {
         return Ok(());
     }
@@ -117,7 +118,8 @@ pub(crate) fn agree(source: &mut Session, destination: &mut Session) -> Result<(
     }
 }
 
-/// What each of the two servers shows and expects. `names` are those of the log-ins `one` (source) and `other`.
+/// The identities for each of the two servers. `names` are those of the log-ins at `one` (source)
+/// and `other`.
 fn parts(
     source: &Session,
     destination: &Session,
@@ -130,7 +132,7 @@ fn parts(
             let fresh = source.setup.ours.fresh(one).map_err(|reason| source.insecure(reason))?;
             [DataTrust::Own(fresh.clone()), DataTrust::Own(fresh)]
         }
-        // The one that takes a credential plays the other's part.
+        // The server that accepts a credential uses the other's identity.
         (true, false) => {
             let given = other.for_data().map_err(|reason| source.insecure(reason))?;
             [DataTrust::Own(given), DataTrust::Login]

@@ -1,4 +1,5 @@
-//! Kerberos: the choice between tickets and certificates, the log-in, and data connections protected by its context.
+//! Kerberos: the choice between tickets and certificates, the log-in, and data connections
+//! protected by its context.
 
 use std::sync::Arc;
 
@@ -14,19 +15,20 @@ use ropewalk_protocol::url::Scheme;
 use crate::session::Session;
 use crate::{Authentication, DataProtection, Options, RemoteError};
 
-/// What FTP clients with Kerberos announce (PBSZ), in bytes.
+/// The buffer size that FTP clients with Kerberos announce (PBSZ), in bytes.
 const BUFFER: u32 = 1 << 20;
-/// Tokens of a handshake, more than any has.
+/// Most tokens of a GSS handshake.
 const ROUNDS: usize = 16;
 
-/// How a session is secured by a ticket.
+/// The security of a session that was authenticated by a ticket.
 pub(crate) struct Secured {
     context: Handle,
-    /// PROT and PBSZ of data connections; `None`: they travel in clear.
+    /// PROT and PBSZ of data connections; `None`: they are clear.
     data: Option<(Protection, u32)>,
 }
 
-/// Whether sessions of this scheme log in with tickets. Where it is open, a certificate goes before.
+/// Whether sessions of this scheme log in with tickets. Without an explicit choice, a certificate
+/// takes precedence.
 pub(crate) fn wanted(options: &Options, scheme: Scheme, certificate: bool) -> bool {
     match options.authentication {
         Authentication::Gsi => false,
@@ -41,10 +43,10 @@ pub(crate) fn wanted(options: &Options, scheme: Scheme, certificate: bool) -> bo
     }
 }
 
-/// A certificate is where GCT's programs look for it.
+/// Whether a certificate is in one of the places where GCT's programs look for it.
 fn has_certificate() -> bool {
     match Places::of_process().client() {
-        // The environment may name what is not there.
+        // The environment may name a missing file.
         Some(Source::Proxy(path) | Source::Sealed(path)) => path.exists(),
         Some(Source::Pair { certificate, .. }) => certificate.exists(),
         None => false,
@@ -76,7 +78,7 @@ impl Session {
             )));
         }
         let mut initiator = Initiator::new(Arc::new(credential), handshake);
-        // The ticket first: without it nothing need be asked.
+        // Gets the ticket first: without one no command need be sent.
         let Step::Continue(mut out) = initiator.step(&[]).map_err(|e| failed(e.to_string()))? else {
             return Err(failed("Kerberos made a session without the server".to_owned()));
         };
@@ -118,7 +120,8 @@ impl Session {
         Err(failed("the handshake does not come to an end".to_owned()))
     }
 
-    /// PBSZ and PROT. What is left open is protected where nothing else binds data connections to the session.
+    /// PBSZ and PROT. Without an explicit choice, data is protected if nothing else binds data
+    /// connections to the session.
     pub(crate) fn protect_kerberos_data(&mut self) -> Result<(), RemoteError> {
         let (level, protection) = match self.setup.options.data_protection {
             DataProtection::Auto if self.can.data_keys => return Ok(()),
@@ -136,7 +139,7 @@ impl Session {
         Ok(())
     }
 
-    /// Data connections are protected by the context.
+    /// Whether the context protects data connections.
     pub(crate) fn wraps_data(&self) -> bool {
         self.kerberos.as_ref().is_some_and(|secured| secured.data.is_some())
     }
@@ -148,13 +151,14 @@ impl Session {
     }
 }
 
-/// What stands behind `ADAT=` in a reply.
+/// The text after `ADAT=` in a reply.
 fn token(reply: &Reply) -> Option<String> {
     let text = String::from_utf8_lossy(reply.text()).into_owned();
     text.split_once("ADAT=").map(|(_, token)| token.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
-/// The buffer size that a server has agreed to: ours, or a smaller one that it named (RFC 2228 section 3, PBSZ).
+/// The buffer size that a server has agreed to: ours, or a smaller one that it named (RFC 2228
+/// section 3, PBSZ).
 fn buffer(reply: &Reply) -> u32 {
     let text = String::from_utf8_lossy(reply.text()).into_owned();
     let named = text.split_once("PBSZ=").and_then(|(_, rest)| {

@@ -1,4 +1,4 @@
-//! Small operations of a session: attributes, and what is there of a file.
+//! Small operations of a session: attributes, and the state of a file.
 
 mod fetch;
 pub(crate) mod names;
@@ -25,7 +25,8 @@ use crate::{Amount, Entry, FailureKind, Preserve, RemoteError};
 const OWNER_WRITES: u32 = 0o200;
 
 impl Session {
-    /// The attributes of a file or directory; links are followed. Its name is the one that was asked for.
+    /// The attributes of a file or directory; links are followed. The entry's name is the requested
+    /// one.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
         if self.can.facts {
             let reply = self.call(&Command::Mlst(Some(path.into())))?;
@@ -41,10 +42,10 @@ impl Session {
             Err(e) if e.breaks_session() => return Err(e),
             Err(e) => e,
         };
-        // What has no size may be a directory.
+        // A name without a size may be a directory.
         let Some(entered) = self.entered(path)? else { return Err(missing) };
         if entered.is_failure() {
-            // Many servers have one code for all that is wrong with a name; some say what it is.
+            // Many servers use one code for all errors of a name; some describe the error in words.
             let nothing = matches!(&missing, RemoteError::Refused { reply, .. } if reply.code() == 550);
             let denied =
                 missing.kind() == FailureKind::Permission && reply_kind(&entered) == FailureKind::Permission;
@@ -58,7 +59,8 @@ impl Session {
         Ok(Entry::new(base_name(path), Kind::Directory))
     }
 
-    /// The answer to going into a directory, which is left again. `None`: there would be no way back.
+    /// Enters a directory, leaves it again, and returns the reply. `None`: without a PWD to return
+    /// to, the directory is not entered.
     fn entered(&mut self, path: &[u8]) -> Result<Option<Reply>, RemoteError> {
         let here = self.call(&Command::Pwd)?;
         let Some(back) = answer::path(&here) else { return Ok(None) };
@@ -69,12 +71,12 @@ impl Session {
         Ok(Some(entered))
     }
 
-    /// What MLST told of `path`, with a symbolic link followed: some servers (ProFTPD) tell of the link, or of what it leads to
-    /// with the link's size and permissions.
+    /// Follows the symbolic link that MLST may have described: some servers (ProFTPD) report the
+    /// link, or its target with the link's size and permissions.
     fn followed(&mut self, path: &[u8], entry: Entry) -> Result<Entry, RemoteError> {
         let link = entry.kind == Kind::Symlink;
         let maybe = link || entry.kind == Kind::File && entry.mode == Some(OF_LINKS);
-        // GridFTP servers follow links, but those that lead nowhere.
+        // GridFTP servers follow links, except dangling ones.
         if !maybe || self.can.extended {
             return Ok(entry);
         }
@@ -98,14 +100,14 @@ impl Session {
         Err(RemoteError::Lost { kind: FailureKind::NotFound, reason })
     }
 
-    /// Times of files, seconds since 1970, as far as the server tells them.
+    /// Times of files, seconds since 1970, as far as the server reports them.
     pub(crate) fn times(&mut self, paths: &[BString]) -> Result<Vec<Option<i64>>, RemoteError> {
         let commands: Vec<Command> = paths.iter().map(|path| Command::Mdtm(path.clone())).collect();
         let replies = self.calls(&commands)?;
         Ok(replies.into_iter().map(|reply| answer::modified(&reply.ok()?)).collect())
     }
 
-    /// Whether there is something of these names (`true`: as a directory); `None` where the server does not say.
+    /// Whether these names exist (`true`: as a directory); `None` if the server does not say.
     pub(crate) fn have(&mut self, names: &[(BString, bool)]) -> Result<Vec<Option<bool>>, RemoteError> {
         let facts = self.can.facts;
         let commands: Vec<Command> = names
@@ -131,7 +133,8 @@ impl Session {
         Ok(have)
     }
 
-    /// Returns to the directory that names are relative to. Where that is refused the session is of no use any more.
+    /// Returns to the directory that names are relative to. If that is refused, the session is
+    /// unusable.
     fn back_to(&mut self, directory: BString) -> Result<(), RemoteError> {
         match self.call(&Command::Cwd(directory)) {
             Err(e) if !e.breaks_session() => Err(RemoteError::OutOfStep),
@@ -139,7 +142,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::stat`] for many paths in one go, where the server has MLST.
+    /// The same as [`Session::stat`] for many paths at once, if the server has MLST.
     pub(crate) fn stat_many(
         &mut self,
         paths: &[BString],
@@ -158,7 +161,7 @@ impl Session {
         Ok(entries)
     }
 
-    /// The source is still of the size and time that it had, as far as the server tells.
+    /// Checks that the source still has the same size and time, as far as the server reports them.
     pub(crate) fn unchanged(&mut self, task: &Task) -> Result<(), RemoteError> {
         let path = task.source.path();
         match self.stat(&path) {
@@ -173,7 +176,8 @@ impl Session {
         answer::size(&reply).ok_or_else(|| self.nonsense("SIZE", &reply))
     }
 
-    /// `size`: the whole file's, where it is known; it says how long the server may be silent.
+    /// `size`: the size of the whole file, if known; it determines how long the server may be
+    /// silent.
     pub(crate) fn checksum(
         &mut self,
         path: &[u8],
@@ -195,21 +199,22 @@ impl Session {
         answer::checksum(&reply).ok_or_else(|| self.nonsense("CKSM", &reply))
     }
 
-    /// What an interrupted upload has left (our extension).
+    /// The ranges that an interrupted upload has left (a Ropewalk extension).
     pub(crate) fn ranges(&mut self, path: &[u8]) -> Result<RangeSet, RemoteError> {
         let reply = self.control.call(&Command::Site(SiteCommand::Ranges(path.into())))?;
         if reply.is_failure() {
             let refused = self.refused("SITE RANGES", reply);
-            // A session that broke may still hold the part. That is not to say that nothing is there, else it would be
-            // begun anew, and lost, a moment later.
+            // A broken session may still hold the part. That does not mean that there are no
+            // ranges; otherwise the part would be restarted, and lost, a moment later.
             return if refused.is_busy() { Err(refused) } else { Ok(RangeSet::new()) };
         }
         answer::ranges(&reply).ok_or_else(|| self.nonsense("SITE RANGES", &reply))
     }
 
-    /// What an interrupted upload to `part` has left. `known` is what markers told of it; servers of our kind tell
-    /// themselves. In MODE S a file grows from its beginning, so that its size tells all; GridFTP servers may have
-    /// written it in MODE E before, with holes.
+    /// The ranges that an interrupted upload to `part` has left. `known` are those that markers
+    /// reported; Ropewalk servers report the ranges themselves. In MODE S a file grows from its
+    /// beginning, so that its size is sufficient. GridFTP servers may have written it in MODE E
+    /// before, with holes.
     pub(crate) fn received(
         &mut self,
         part: &[u8],
@@ -227,18 +232,18 @@ impl Session {
         if !self.can.extended {
             return Ok(RangeSet::from_range(0..there.min(size.unwrap_or_default())));
         }
-        // Too short for what the markers told: it is another file.
+        // It is shorter than the markers reported, so it is another file.
         let mut known = if known.end() <= there { known } else { RangeSet::new() };
         known.remove(0..STRAY);
         Ok(known)
     }
 
-    /// The beginning of a file would be written by STOR, which leaves nothing of a longer one that is there.
+    /// Whether STOR would write only the beginning of a file: it truncates a longer one.
     pub(crate) fn would_truncate(&self, task: &Task) -> bool {
         task.window.is_some() && task.offset() == 0 && !self.can.partial
     }
 
-    /// Refuses what would replace a file of which only the beginning is to be written.
+    /// Refuses to replace a file of which only the beginning is to be written.
     pub(crate) fn spare_beginning(&mut self, task: &Task) -> Result<(), RemoteError> {
         if !self.would_truncate(task) {
             return Ok(());
@@ -254,7 +259,8 @@ impl Session {
         }
     }
 
-    /// Refuses to copy a file of this server onto itself. `known`: by what its directory says of it, too.
+    /// Refuses to copy a file of this server onto itself. `known`: also compares the entries in
+    /// their directories.
     pub(crate) fn is_another_file(
         &mut self,
         task: &Task,
@@ -268,7 +274,7 @@ impl Session {
         let plain = |path: &BString| VirtualPath::parse(path).map(|plain| plain.as_bytes().to_vec());
         let mut same = plain(&from).is_ok_and(|from| plain(&to).is_ok_and(|to| from == to));
         if known && !same && self.can.facts {
-            // By another name, a link, say.
+            // Another name of the same file, for example a link.
             let identity = |session: &mut Self, path: &BString| match session.stat(path) {
                 Err(e) if e.breaks_session() => Err(e),
                 found => Ok(found.ok().and_then(|entry| entry.identity).filter(|(_, inode)| *inode != 0)),
@@ -279,12 +285,12 @@ impl Session {
         if same { Err(one_file(task)) } else { Ok(()) }
     }
 
-    /// The server is on this machine.
+    /// Whether the server is on this machine.
     pub(crate) fn is_here(&self) -> bool {
         self.control.remote_addr().ip() == self.control.local_addr().ip()
     }
 
-    /// As [`Self::is_another_file`], of a file of this machine.
+    /// The same as [`Self::is_another_file`] for a local file.
     pub(crate) fn is_apart(&mut self, task: &Task, identity: (u64, u64)) -> Result<(), RemoteError> {
         if !self.can.facts {
             return Ok(());
@@ -296,7 +302,7 @@ impl Session {
         }
     }
 
-    /// The commands that set times and modes, as far as the server has any.
+    /// The commands that set times and modes, as far as the server supports them.
     pub(crate) fn attributes(
         &self,
         path: &BString,
@@ -316,16 +322,16 @@ impl Session {
         time.into_iter().chain(mode).collect()
     }
 
-    /// Those that give `path` what the file of `task` is to keep of its source.
+    /// The commands that give `path` the attributes that the file of `task` keeps.
     pub(crate) fn preserving(&self, task: &Task, path: &BString, preserve: Preserve) -> Vec<Command> {
         let modified = task.modified.filter(|_| preserve.times);
-        // A part that gets no name has to be written again.
+        // A part without a final name will be written again.
         let part = *path != task.destination.path();
         let mode = task.mode.map(|mode| if part { mode | OWNER_WRITES } else { mode });
         self.attributes(path, modified, mode.filter(|_| preserve.modes))
     }
 
-    /// What follows once that has its own name.
+    /// The command that follows once the file has its final name.
     pub(crate) fn closing(&self, task: &Task, preserve: Preserve) -> Option<Command> {
         let mode = task.mode.filter(|mode| preserve.modes && mode & OWNER_WRITES == 0)?;
         self.attributes(&task.destination.path(), None, Some(mode)).pop()

@@ -1,4 +1,4 @@
-//! TLS of a session: the handshake, and data connections that resume it.
+//! TLS of a session: the handshake, and data connections that resume its TLS session.
 
 use std::sync::Arc;
 
@@ -12,19 +12,21 @@ use crate::{DataProtection, RemoteError};
 
 /// A session over TLS.
 pub(crate) struct OverTls {
-    /// The server's, which data connections have to show, too.
+    /// The server's certificate, which data connections must show as well.
     certificate: X509,
-    /// Data connections have TLS as well (PROT P), by this where there is no newer one.
+    /// The ticket with which data connections resume (PROT P), unless there is a newer one. `None`:
+    /// data is clear.
     private: Option<Ticket>,
 }
 
 impl Session {
-    /// How this session is to begin TLS.
+    /// How this session starts TLS.
     pub(crate) fn wants_tls(&self) -> Option<Begin> {
         begin(self.endpoint.url.scheme, &self.setup.options)
     }
 
-    /// The handshake; with [`Begin::Asked`] AUTH TLS before it. Whoever cuts that out of the way gets no further.
+    /// Runs the handshake, with [`Begin::Asked`] after AUTH TLS. If an attacker removes that
+    /// command, the session ends.
     pub(crate) fn begin_tls(&mut self, begin: Begin) -> Result<(), RemoteError> {
         let setup = Arc::clone(&self.setup);
         let peer = self.control.peer().to_owned();
@@ -61,7 +63,7 @@ impl Session {
         self.call(&Command::Prot(if private { Protection::Private } else { Protection::Clear }))?;
         let ticket = self.control.ticket().filter(|_| private);
         if private && ticket.is_none() {
-            // Never on in clear.
+            // Never continue in clear.
             return Err(RemoteError::Security {
                 peer: self.control.peer().to_owned(),
                 reason: "its TLS session cannot be resumed, which protected data connections need".to_owned(),
@@ -73,7 +75,7 @@ impl Session {
         Ok(())
     }
 
-    /// Data connections have TLS.
+    /// Whether data connections use TLS.
     pub(crate) fn has_private_tls_data(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.private.is_some())
     }

@@ -1,4 +1,4 @@
-//! GSI: which credential, the log-in, and the security of data connections.
+//! GSI: the choice of credential, the log-in, and the security of data connections.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use super::binding::Binding;
 use super::data_trust::DataTrust;
 use super::kerberos;
 
-/// What GridFTP clients announce; GCT's programs send the same.
+/// The buffer size that GridFTP clients announce; GCT's programs send the same.
 const BUFFER: u64 = 1 << 20;
-/// Tokens of a handshake, more than any has.
+/// Most tokens of a GSS handshake.
 const ROUNDS: usize = 16;
 
-/// How a session is secured.
+/// The security of a session.
 #[derive(Clone)]
 pub(crate) struct Secured {
     own: Arc<Own>,
@@ -39,7 +39,8 @@ impl Session {
         self.endpoint.url.scheme == Scheme::Gsiftp && !self.setup.options.insecure
     }
 
-    /// AUTH and ADAT: afterwards the control connection is protected. Whoever cuts AUTH out of the way gets no further.
+    /// AUTH and ADAT: afterwards the control connection is protected. If an attacker removes AUTH,
+    /// the session ends.
     pub(crate) fn authenticate(&mut self) -> Result<(), RemoteError> {
         let setup = Arc::clone(&self.setup);
         let options = &setup.options;
@@ -60,7 +61,7 @@ impl Session {
             Some(subject) => Expected::Subject(subject.clone()),
             None => Expected::Host { name: host.clone(), compatibility: own.compatibility },
         };
-        // Servers take part in data connections in our name.
+        // Servers use the credential for data connections on our behalf.
         let terms = ProxyTerms { kind: ProxyKind::Rfc3820(Rights::Limited), ..ProxyTerms::default() };
         let handshake = InitiatorOptions {
             expected,
@@ -89,7 +90,7 @@ impl Session {
             if reply.is_failure() {
                 return Err(RemoteError::Login { peer, reply });
             }
-            // Whoever says that all is well before it is may be anybody.
+            // An early success reply may come from anyone.
             if reply.code() != 335 {
                 return Err(failed(format!(
                     "the handshake is not through, and it was answered as if it were: {}",
@@ -102,7 +103,7 @@ impl Session {
         Err(failed("the handshake does not come to an end".to_owned()))
     }
 
-    /// DCAU and PROT, where what is usual (authenticated, clear) is not wanted.
+    /// Sends DCAU and PROT, unless the defaults (authenticated, clear) apply.
     pub(crate) fn protect_data(&mut self) -> Result<(), RemoteError> {
         let Some(security) = &self.security else { return Ok(()) };
         if !security.authenticates {
@@ -121,12 +122,13 @@ impl Session {
         self.give_data_credential()
     }
 
-    /// The credential of the log-in, where there is one.
+    /// The credential of the log-in, if there is one.
     pub(crate) fn own(&self) -> Option<Arc<Own>> {
         self.security.as_ref().map(|security| Arc::clone(&security.own))
     }
 
-    /// What makes and accepts the data connections of a channel of this session, which may have a key of its own.
+    /// The driver that makes and accepts the data connections of a channel, which may have a key of
+    /// its own.
     pub(crate) fn data_driver(&self, binding: Option<&Binding>) -> Arc<dyn Driver> {
         let plain = Arc::clone(&self.setup.shared.driver);
         if let Some(layer) = self.kerberos_layer() {
@@ -157,7 +159,8 @@ impl Session {
         }
     }
 
-    /// Data connections of this session are authenticated, and so have to be at their other end.
+    /// Whether data connections of this session are authenticated, which their other end must
+    /// support.
     pub(crate) fn authenticates_data(&self) -> bool {
         self.has_private_tls_data()
             || self.wraps_data()
@@ -165,8 +168,8 @@ impl Session {
     }
 }
 
-/// What was asked for is given, or nothing is done: neither protection of data nor a look at the server's certificate must be
-/// left out in silence.
+/// Refuses options that the session cannot fulfil: a requested protection of data, or a check of
+/// the server's certificate, must not be omitted silently.
 pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -> Result<(), String> {
     looks_at_certificate(options, scheme)?;
     if options.end(end).server_subject.is_some() && tls::begin(scheme, options).is_some() {
@@ -196,7 +199,8 @@ pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -
     Err(format!("protection of data was asked for, and {hindrance}"))
 }
 
-/// Who asks for a log-in with a certificate or a ticket does not log in in another way.
+/// A user who requests a log-in with a certificate or a ticket must not be logged in in another
+/// way.
 fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
     if options.insecure && options.authentication != Authentication::Auto {
         return Err("--auth asks for a log-in that is protected, and --insecure for one that is not: leave one of them out"
@@ -219,7 +223,7 @@ fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
     Ok(())
 }
 
-/// Which certificates are believed was said, and so there has to be one.
+/// The user said which certificates to trust, so the server must show one.
 fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String> {
     if tls::begin(scheme, options).is_some() {
         return Ok(());
@@ -234,7 +238,7 @@ fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String>
              that{instead}"
         ));
     }
-    // The others know the server by means of their own.
+    // The other schemes have other means to authenticate the server.
     if options.fingerprint.is_some() && scheme == Scheme::Ftp {
         return Err("the server's certificate was to have a --fingerprint, and only TLS (ftps://, ftpes://, --tls) asks \
                     for one"
@@ -243,7 +247,7 @@ fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String>
     Ok(())
 }
 
-/// Those of a control connection.
+/// Options of a control connection.
 fn secured_options() -> InitiatorOptions {
     InitiatorOptions {
         expected: Expected::Anybody,

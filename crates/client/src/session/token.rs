@@ -27,8 +27,9 @@ impl TokenSource {
 }
 
 impl Session {
-    /// Logs in with a token where one is wanted and the URL does not say who logs in; otherwise `false`, and nothing was
-    /// sent. A token never goes over a connection that is not protected: whoever has it can do what it permits.
+    /// Logs in with a token if one is requested and the URL names no user; otherwise returns
+    /// `false` without sending anything. A token is never sent over an unprotected connection: its
+    /// holder has all the rights that it grants.
     pub(crate) fn log_in_by_token(&mut self) -> Result<bool, RemoteError> {
         let (url, source) = (&self.endpoint.url, &self.setup.options.token);
         if *source == TokenSource::None || url.user.is_some() || url.scheme == Scheme::Sshftp {

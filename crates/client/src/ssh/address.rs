@@ -1,4 +1,5 @@
-//! Where the server is: data connections need addresses, and those of the control connection are ssh's secret.
+//! Finds the server's address: data connections need it, and ssh hides that of the control
+//! connection.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -9,30 +10,31 @@ use ropewalk_transport::local_address;
 
 use crate::ssh::process::wait;
 
-/// ssh may run programs of its configuration (Match exec) before it tells what that says.
+/// ssh may run programs of its configuration (Match exec) before it answers.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Its answer has a few KiB.
 const LONGEST: u64 = 64 << 10;
-/// For finding addresses; data ports are others.
+/// For finding addresses; data connections use other ports.
 const ANY_PORT: u16 = 22;
 
-/// What ssh's configuration has for a server.
+/// ssh's configuration for a server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Configured {
-    /// What the name in the URL stands for.
+    /// The host that the name in the URL stands for.
     pub(super) host: Option<String>,
-    /// Connections share a log-in in the user's own way.
+    /// The user's own configuration shares log-ins.
     pub(super) shares: bool,
-    /// It is reached through another host or program, for which its name may stand for something else.
+    /// The server is reached through another host or program, which may resolve the name
+    /// differently.
     pub(super) detour: bool,
 }
 
 impl Configured {
-    /// Nothing where ssh does not tell.
+    /// Returns the defaults if ssh does not answer.
     pub(super) fn ask(command: &mut Command) -> Self {
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let Ok(mut ssh) = started else { return Self::default() };
-        // It is shorter than what a pipe takes.
+        // The output fits into the pipe.
         let in_time = wait(&mut ssh, PATIENCE).is_some();
         if !in_time {
             let _ = ssh.kill();
@@ -60,8 +62,8 @@ impl Configured {
     }
 }
 
-/// The server's address and ours on the way to it. Unspecified where it is not known: the server may be behind another
-/// host that ssh goes through (`detour`).
+/// The server's address and ours on the way to it. Unspecified if unknown: the server may be behind
+/// another host that ssh goes through (`detour`).
 pub(super) fn addresses(host: &str, detour: bool) -> (SocketAddr, SocketAddr) {
     let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     if detour {

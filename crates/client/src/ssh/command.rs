@@ -1,4 +1,4 @@
-//! The command line of ssh. No shell of this host sees it.
+//! The command line of ssh. No shell of this host interprets it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +13,8 @@ use ropewalk_protocol::url::Url;
 use crate::model::options::TerminalHold;
 use crate::{Options, Terminal};
 
-/// What runs on the server's host: the scripts that GCT's client runs, or our own server where there is none. The user's shell
-/// there may be any; /bin/sh is told what to do.
+/// The command on the server's host: the scripts that GCT's client runs, or the Ropewalk server if
+/// there are none. The user's shell there may be any, so /bin/sh gets the instructions.
 const REMOTE: &str = concat!(
     "exec /bin/sh -c '",
     "for script in .globus/sshftp /etc/grid-security/sshftp; do ",
@@ -23,30 +23,31 @@ const REMOTE: &str = concat!(
     r#"printf "500 sshftp is not set up on this host: there is no ~/.globus/sshftp, no /etc/grid-security/sshftp "#,
     r#"and no program ropewalk.\r\n"'"#,
 );
-/// What runs where a log-in is to be held: it says something, and ends when its input does.
+/// The command that keeps a log-in open: it prints a line, and ends with its input.
 const HOLD: &str = "echo ready; exec cat";
-/// GCT's variable for another one.
+/// GCT's variable for another command.
 const REMOTE_VARIABLE: &str = "GLOBUS_REMOTE_SSHFTP";
 
-/// One ssh to be started.
+/// The arguments of one ssh.
 pub(super) struct Words<'a> {
     url: &'a Url,
     options: &'a Options,
     user: Option<&'a OsStr>,
 }
 
-/// Whether a connection logs in for others, or goes through one that has.
+/// Whether a connection shares its log-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing<'a> {
     None,
-    /// Others may come to this socket.
+    /// Others may share the log-in through this socket.
     Master(&'a Path),
-    /// The socket of a master.
+    /// The socket of a master connection.
     With(&'a Path),
 }
 
 impl<'a> Words<'a> {
-    /// Refuses what ssh, or a program that it starts, would take for something else.
+    /// Refuses values that ssh, or a program that it starts, would interpret as an option or as
+    /// shell syntax.
     pub(super) fn new(url: &'a Url, options: &'a Options) -> Result<Self, String> {
         if url.password.is_some() {
             return Err(
@@ -66,18 +67,18 @@ impl<'a> Words<'a> {
         self.options.ssh.program.first().map_or(OsStr::new("ssh"), |program| program)
     }
 
-    /// OpenSSH has options that others do not know.
+    /// Whether the program is OpenSSH, whose options others may not know.
     pub(super) fn is_openssh(&self) -> bool {
         Path::new(self.program()).file_name() == Some(OsStr::new("ssh"))
     }
 
-    /// Holds the terminal where a program that logs in may ask there.
+    /// Reserves the terminal if the program may ask there.
     pub(super) fn may_ask(&self) -> Option<TerminalHold> {
         let terminal = self.options.terminal.as_ref().filter(|_| self.options.ssh.interactive);
         terminal.map(Terminal::hold)
     }
 
-    /// What the caller wants comes first: of several values ssh takes the first.
+    /// The user's arguments come first: of several values ssh uses the first.
     fn command(&self) -> Command {
         let mut command = Command::new(self.program());
         command.args(self.options.ssh.program.iter().skip(1));
@@ -97,7 +98,7 @@ impl<'a> Words<'a> {
         command.arg(&self.url.host);
     }
 
-    /// Tells what ssh's configuration says of the server, without a connection.
+    /// Prints ssh's configuration for the server, without connecting.
     pub(super) fn configuration(&self) -> Command {
         let mut command = self.command();
         command.arg("-G");
@@ -105,14 +106,14 @@ impl<'a> Words<'a> {
         command
     }
 
-    /// A server, as GCT's client would start it.
+    /// Starts a server, as GCT's client would do.
     pub(super) fn session(&self, sharing: Sharing<'_>) -> Command {
         let other = || std::env::var(REMOTE_VARIABLE).ok().filter(|text| !text.is_empty());
         let remote = self.options.ssh.remote_command.clone().or_else(other);
         self.remote(sharing, remote.as_deref().unwrap_or(REMOTE))
     }
 
-    /// A log-in that is held for others.
+    /// Opens a log-in for other connections.
     pub(super) fn holder(&self, sharing: Sharing<'_>) -> Command {
         self.remote(sharing, HOLD)
     }
@@ -127,7 +128,7 @@ impl<'a> Words<'a> {
         };
         if self.is_openssh() {
             let seconds = |time: Duration| OsString::from(time.as_secs().max(1).to_string());
-            // Neither forwarded ports, which only one session could have, nor anything but our command.
+            // Disables forwarded ports, which only one session could have, and further commands.
             for (option, value) in
                 [("ClearAllForwardings", "yes"), ("RemoteCommand", "none"), ("RequestTTY", "no")]
             {
@@ -148,21 +149,22 @@ impl<'a> Words<'a> {
                 set("ControlPath", path.as_os_str());
                 set("ControlPersist", "no".as_ref());
             }
-            // Its server needs no agent and no display of ours.
+            // The server needs neither our agent nor our display.
             command.args(["-a", "-x"]);
         }
         self.server(&mut command);
         command.arg(remote);
         if !self.options.ssh.interactive {
-            // Ctrl-C is for us; the server is told to stop, and ssh ends then. One that asks questions has to be in the
-            // terminal's group.
+            // Ctrl-C is for us: the server is then asked to stop, and ssh ends. An ssh that asks
+            // questions must be in the terminal's process group.
             command.process_group(0);
         }
         command
     }
 }
 
-/// Names of users come from URLs, and go to the shell where ssh's configuration has a ProxyCommand or Match exec with %r.
+/// User names come from URLs, and reach the shell if ssh's configuration has a ProxyCommand or
+/// Match exec with %r.
 fn check_user(user: &BStr) -> Result<(), String> {
     let bad = |c: char| c.is_control() || c.is_whitespace() || "'`\"$;&<>|(){}".contains(c);
     let wrong = match user.to_str() {
@@ -240,7 +242,8 @@ mod tests {
         let run = |with_script: bool| {
             if with_script {
                 std::fs::create_dir(home.path().join(".globus")).unwrap();
-                // By another process: nothing that other tests start has it open for writing while it runs.
+                // Written by another process, so that no other test has it open for writing while
+                // it runs.
                 let write =
                     "printf '#!/bin/sh\\necho 220 there\\n' > .globus/sshftp && chmod +x .globus/sshftp";
                 let written =
@@ -256,7 +259,7 @@ mod tests {
             String::from_utf8(shell.stdout).unwrap()
         };
         let nothing = run(false);
-        // A host that has them is set up.
+        // On a host without these scripts and programs.
         if !Path::new("/etc/grid-security/sshftp").exists() && !Path::new("/usr/bin/ropewalk").exists() {
             assert!(
                 nothing.starts_with("500 sshftp is not set up") && nothing.ends_with(".\r\n"),

@@ -1,4 +1,4 @@
-//! An ssh that runs: what it says, and its end. It is waited for in any case.
+//! A running ssh: its messages, and its end. The process is always reaped.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,15 +19,17 @@ use tempfile::TempDir;
 
 use crate::model::options::TerminalHold;
 
-/// What a session gets to end by itself once its input has ended: the server's last words and its exit code travel here.
+/// Time for a session to end by itself after the end of its input: the server's last messages and
+/// its exit code arrive in it.
 const GRACE: Duration = Duration::from_millis(500);
-/// What ssh gets to end after SIGTERM, before it is killed.
+/// Time for ssh to end after SIGTERM, before it is killed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A program that has closed its output has so long to end, and to have its complaint read.
+/// Time for a program that has closed its output to end, and for its messages to be read.
 const REASON: Duration = Duration::from_secs(2);
-/// What others hold of its standard error is not waited for (a master connection of the user's own, for instance).
+/// Standard error that other processes keep open is not awaited (for instance a master connection
+/// of the user).
 const COMPLAINT: Duration = Duration::from_millis(200);
-/// Lines of complaint that are kept, and bytes of each.
+/// Number of lines that are kept, and bytes of each.
 const KEPT: usize = 16;
 const LINE: u64 = 2048;
 
@@ -36,16 +38,17 @@ pub(crate) struct Process {
     said: Arc<Mutex<VecDeque<String>>>,
     /// Disconnected when all of the standard error has been read.
     read: Mutex<Receiver<()>>,
-    /// A session came about: its end is orderly.
+    /// A session was established: its end is orderly.
     established: AtomicBool,
     /// It may ask at the terminal.
     asks: Mutex<Option<TerminalHold>>,
-    /// Where its socket is, for others to share its log-in; removed after it has ended.
+    /// The directory of its socket, through which others share its log-in; removed after its end.
     _directory: Option<TempDir>,
 }
 
 impl Process {
-    /// Starts `command`, whose standard input and output are set, and tells every line of its standard error as `peer`'s.
+    /// Starts `command`, whose standard input and output are set, and logs each line of its
+    /// standard error under the name `peer`.
     pub(crate) fn start(
         command: &mut Command,
         peer: &str,
@@ -67,12 +70,12 @@ impl Process {
             asks: Mutex::new(asks),
             _directory: directory,
         };
-        // Without a thread the program may stand still, full of complaints: then there is none.
+        // Without a reader thread the program may block on a full pipe, so it is not started.
         reader.transpose()?;
         Ok(process)
     }
 
-    /// The server has said something.
+    /// The server has sent something.
     pub(crate) fn establish(&self) {
         self.established.store(true, Ordering::Relaxed);
         self.asks_no_more();
@@ -82,13 +85,14 @@ impl Process {
         drop(self.asks.lock().take());
     }
 
-    /// Its exit code, or 128 and the signal as shells have it; `None` where it runs.
+    /// Its exit code, or 128 and the signal as in shells; `None` while it runs.
     pub(crate) fn code(&self) -> Option<i32> {
         let status = self.child.lock().try_wait().ok()??;
         status.code().or_else(|| status.signal().map(|signal| 128 + signal))
     }
 
-    /// Why it has ended: what it said, or its exit code. `None` where it ended as it should, or has not.
+    /// Why it has ended: its messages, or its exit code. `None` if it ended normally, or still
+    /// runs.
     pub(crate) fn last_words(&self) -> Option<String> {
         let mut child = self.child.lock();
         let status = wait(&mut child, REASON);
@@ -113,7 +117,7 @@ impl Drop for Process {
         if wait(child, grace).is_some() {
             return;
         }
-        // It takes the programs with it through which it connects.
+        // SIGTERM lets it stop the programs through which it connects.
         let _ = kill_process(Pid::from_child(child), Signal::TERM);
         if wait(child, PATIENCE).is_none() {
             let _ = child.kill();
@@ -122,18 +126,18 @@ impl Drop for Process {
     }
 }
 
-/// Its exit status, where it has ended before `limit`.
+/// Its exit status, if it ends within `limit`.
 pub(super) fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     if let Some(status) = child.try_wait().ok()? {
         return Some(status);
     }
-    // Old kernels have none, and then it ends at once.
+    // Old kernels have no pidfd; then it is stopped at once.
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
     let _ = poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&timespec(limit)));
     child.try_wait().ok()?
 }
 
-/// Reads lines until there are no more.
+/// Reads lines until the end.
 fn gather(stderr: ChildStderr, said: &Mutex<VecDeque<String>>, peer: &str, _reading: Sender<()>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -152,7 +156,7 @@ fn gather(stderr: ChildStderr, said: &Mutex<VecDeque<String>>, peer: &str, _read
     }
 }
 
-/// As it may be shown on a terminal: the text is the server's, too.
+/// Replaces control characters, because the text may come from the server.
 fn printable(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim().chars().map(|c| if is_harmful(c) { ' ' } else { c }).collect()
 }
@@ -199,7 +203,7 @@ mod tests {
 
     #[test]
     fn none_is_left() {
-        // Neither one that does not care for SIGTERM, nor one that ends by itself.
+        // Both a process that ignores SIGTERM and one that ends by itself.
         for script in ["trap '' TERM; exec sleep 100", "exec sleep 100", "exit"] {
             let process = shell(script);
             let pid = Pid::from_child(&process.child.lock());

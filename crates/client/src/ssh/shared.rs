@@ -1,4 +1,5 @@
-//! What the sessions of a server have in common: its address, and one log-in for all of them (ssh's ControlMaster).
+//! State shared by the sessions with one server: its address, and one log-in for all of them (ssh's
+//! ControlMaster).
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -21,9 +22,9 @@ use super::process::Process;
 use super::{Tunnel, start};
 use crate::{Cancel, Options, RemoteError};
 
-/// Sessions over one log-in, with the holder's own: sshd's limit unless it is set (MaxSessions).
+/// Sessions over one log-in, including the holder's own: sshd's default limit (MaxSessions).
 const SESSIONS: usize = 10;
-/// ssh adds a few letters to the name of its socket while it makes it; the whole has to fit into 107.
+/// ssh appends a few letters to the name of its socket while it makes it; the limit is 107.
 const LONGEST_PATH: usize = 85;
 
 #[derive(Default)]
@@ -46,8 +47,8 @@ struct Known {
     shares: bool,
 }
 
-/// Has logged in, and stays as long as it is held: a session of ssh that ends when its input does, also when this program is
-/// killed.
+/// A log-in that stays open as long as this exists: a session of ssh that ends with its input, so
+/// that it also ends when this program is killed.
 pub(super) struct Holder {
     stream: UnixStream,
     process: Process,
@@ -61,13 +62,13 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// For several sessions at the same time or one after the other.
+    /// For several sessions, at the same time or one after the other.
     pub(crate) fn for_several() -> Self {
         Self { several: true, ..Self::default() }
     }
 
-    /// Starts ssh for a session with the server, which is called `name`. Also gives the server's address and ours on the way to
-    /// it, unspecified where they are not known.
+    /// Starts ssh for a session with the server, which is called `name` in messages. Also returns
+    /// the server's address and ours on the way to it, unspecified if unknown.
     pub(crate) fn open(
         &self,
         url: &Url,
@@ -80,7 +81,7 @@ impl Shared {
             peer: name.to_owned(),
             reason: format!("it cannot be started: {error}"),
         };
-        // Whoever comes meanwhile waits for the log-in of the first.
+        // Other sessions wait here for the log-in of the first.
         let mut state = self.state.lock();
         if cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
@@ -124,7 +125,7 @@ impl Shared {
 }
 
 impl Holder {
-    /// `None` where the host lets in, but runs none of our commands.
+    /// `None` if the log-in succeeds but the host does not run our command.
     fn log_in(
         words: &Words<'_>,
         directory: TempDir,
@@ -139,7 +140,7 @@ impl Holder {
         let begun = start(command, name, Some(directory), words.may_ask());
         let (stream, process) = begun.map_err(|error| failed(format!("it cannot be started: {error}")))?;
         let holder = Self { stream, process, socket };
-        // A person may be asked meanwhile.
+        // The user may be asked meanwhile.
         let limit = options.reply_timeout.max(options.connect_timeout);
         let heard = holder.says_something(limit, cancel);
         if cancel.is_cancelled() {
@@ -161,7 +162,7 @@ impl Holder {
         }
     }
 
-    /// Output, or its end.
+    /// Waits for output, or its end.
     fn says_something(&self, limit: Duration, cancel: &Cancel) -> std::io::Result<bool> {
         let deadline = Instant::now() + limit;
         loop {
@@ -180,7 +181,7 @@ impl Holder {
         }
     }
 
-    /// The connection has broken.
+    /// Whether the connection has broken.
     fn is_gone(&self) -> bool {
         self.process.code().is_some()
     }
@@ -188,12 +189,13 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // Its end.
+        // The end of its input.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// A place for ssh's socket that nobody else can enter. `None` where there is none: then every connection logs in by itself.
+/// A directory for ssh's socket that no other user can enter. `None` if there is none: then each
+/// connection logs in by itself.
 fn socket_directory() -> Option<TempDir> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     socket_directory_in([named, Some(std::env::temp_dir()), Some("/tmp".into())])
@@ -207,12 +209,13 @@ fn socket_directory_in<const N: usize>(places: [Option<PathBuf>; N]) -> Option<T
     made.filter_map(|place| builder.tempdir_in(place).ok()).find(|made| fits(made.path()))
 }
 
-/// ssh takes the path as it is: in its options `%h`, `${HOME}`, quotes, backslashes and white space mean something else.
+/// Whether ssh takes the path literally: `%h`, `${HOME}`, quotes, backslashes and white space have
+/// a meaning in its options.
 fn is_plain(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@".contains(byte))
 }
 
-/// What ssh says where the socket is what is wrong, and not the log-in.
+/// Whether ssh's message is about the socket, and not about the log-in.
 fn is_of_sharing(reason: &str) -> bool {
     ["unix_listener", "muxserver", "ControlPath", "ControlSocket", "percent_expand"]
         .iter()

@@ -1,4 +1,4 @@
-//! What a session reads over a stream of its own: listings, and files in order.
+//! Downloads over a single stream: listings, and files in order.
 
 use std::io::{self, Seek, Write};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::watch::Watch;
 use crate::{Amount, RemoteError};
 
-/// Listings up to so many bytes are kept in memory.
+/// Listings up to this size are kept in memory.
 const LISTING_IN_MEMORY: usize = 4 << 20;
 
 impl Session {
@@ -30,8 +30,8 @@ impl Session {
             let command = Command::Mlsd(Some(path.into()));
             return self.facts(&command).map(Listing::flat);
         }
-        // Many servers leave out names that begin with a dot unless they are asked as `ls` is. Others take the option
-        // for a name, and have nothing of that name.
+        // Many servers omit names that begin with a dot unless they get the option of `ls`. Others
+        // take the option as a name, and do not find it.
         let asked = [b"-a ", path].concat();
         match self.entries(&Command::List(Some(asked.into())), from_long) {
             Err(e) if e.breaks_session() => return Err(e),
@@ -46,9 +46,10 @@ impl Session {
         self.entries(&Command::List(Some(path.into())), from_long).map(Listing::flat)
     }
 
-    /// Where a symbolic link leads, of a server whose facts do not tell; `None` where nothing else tells either.
+    /// The target of a symbolic link, for a server whose facts do not have it; `None` if it cannot
+    /// be determined.
     pub(crate) fn read_link(&mut self, path: &[u8]) -> Result<Option<BString>, RemoteError> {
-        // Without the option many list the directory that it leads to.
+        // Without the option many servers list the directory that is the target.
         for option in ["-d ", ""] {
             let asked = Command::List(Some([option.as_bytes(), path].concat().into()));
             let mut listing = match self.entries(&asked, from_long) {
@@ -66,11 +67,11 @@ impl Session {
         Ok(None)
     }
 
-    /// Everything beneath a directory in one listing; names are relative to it. Needs MLSR. A directory that cannot be
-    /// read is an entry with an error.
+    /// Everything beneath a directory in one listing; names are relative to it. Requires MLSR. An
+    /// unreadable directory is an entry with an error.
     pub(crate) fn tree(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
-        // Ours give the whole tree or nothing unless they are asked. GCT's goes on by itself, and takes the line for an
-        // empty list of facts.
+        // Our server returns the whole tree or nothing unless it gets this option. GCT's server
+        // always continues, and takes the line as an empty list of facts.
         if self.can.ranges {
             let go_on = RecursionOptions { continue_on_error: Some(true), traverse_links: None };
             self.control.suggest(&Command::Opts(Options::Mlsr(go_on)))?;
@@ -82,8 +83,8 @@ impl Session {
         self.entries(command, |line| from_facts(line.as_bstr())).map(Listing::terminated)
     }
 
-    /// Fetches a listing as a whole before it is looked at: whoever takes the entries may take its time, while a server
-    /// would not wait for long.
+    /// Fetches a complete listing before its entries are handled: the caller may be slow, and a
+    /// server would not wait for long.
     fn entries(&mut self, command: &Command, parse: fn(&[u8]) -> Line) -> Result<Listing, RemoteError> {
         let mut spool = Counted { writer: tempfile::spooled_tempfile(LISTING_IN_MEMORY), lines: 0 };
         let (bytes, ended) = self.fetch_until(std::slice::from_ref(command), &mut spool)?;
@@ -93,7 +94,7 @@ impl Session {
         Ok(Listing::new(spool.writer, parse, peer).cut_off(cut_off))
     }
 
-    /// A file, or a part of it, in order.
+    /// Downloads a file, or a range of it, in order.
     pub(crate) fn read_to(
         &mut self,
         path: &[u8],
@@ -116,8 +117,8 @@ impl Session {
         }
     }
 
-    /// As [`read_to`](Self::read_to); fewer bytes than the server says it has are an error: in MODE S the end of the connection tells
-    /// nothing.
+    /// The same as [`read_to`](Self::read_to), but fewer bytes than the file's size are an error:
+    /// in MODE S the end of the connection does not prove anything.
     pub(crate) fn read_whole(
         &mut self,
         path: &[u8],
@@ -126,7 +127,7 @@ impl Session {
     ) -> Result<u64, RemoteError> {
         let size = match self.size(path) {
             Err(e) if e.breaks_session() => return Err(e),
-            // Of what is no plain file it is not told.
+            // The size of a special file is not reported.
             size => size.unwrap_or(0),
         };
         let bytes = self.read_to(path, writer, window)?;
@@ -138,12 +139,12 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Carries out commands of which the last one sends data, over a stream of its own.
+    /// Executes commands of which the last one sends data, over a single stream.
     pub(crate) fn fetch(&mut self, commands: &[Command], sink: &mut dyn Write) -> Result<u64, RemoteError> {
         self.fetch_until(commands, sink).map(|(bytes, _)| bytes)
     }
 
-    /// As [`fetch`](Self::fetch); also gives the server's last word.
+    /// The same as [`fetch`](Self::fetch); also returns the server's final reply.
     fn fetch_until(
         &mut self,
         commands: &[Command],
@@ -151,7 +152,7 @@ impl Session {
     ) -> Result<(u64, Option<Reply>), RemoteError> {
         self.receiving(Mode::Stream, 1, None)?;
         let Some((last, before)) = commands.split_last() else { return Ok((0, None)) };
-        // Where one is refused the last one would send what is not wanted.
+        // If one is refused, the last one would send the wrong data.
         for command in before {
             self.call(command)?;
         }
@@ -174,9 +175,10 @@ impl Session {
         }
         let lost =
             |session: &Self, error| RemoteError::data(session.control.peer(), last.verb().into(), error);
-        // Also after a failure: the server's reason is the better one, and its answer must not stay behind. One that waits in
-        // vain for our connection at an address that leads elsewhere answers late, if at all; one that refused the command
-        // would have answered while we waited.
+        // Also after a failure: the server's reason is more precise, and its reply must not stay in
+        // the queue. A server that waits in vain for our connection, because its address leads
+        // elsewhere, replies late, if at all. A server that refused the command would have replied
+        // meanwhile.
         let ended = match (ended, result) {
             (Some(reply), result) => (reply, result),
             (None, Err(e)) if leads_elsewhere(&e) => return Err(lost(self, e)),
@@ -188,7 +190,7 @@ impl Session {
         };
         let (ended, result) = ended;
         match result {
-            // vsftpd's way to say that a listing is none.
+            // This is how vsftpd reports a failed listing.
             Ok(_) if ended.to_string().contains("failed to open directory") => {
                 Err(self.refused(last.verb(), ended))
             }
@@ -202,7 +204,8 @@ impl Session {
     }
 }
 
-/// Nobody is at the address that a server announced; where nobody listens there, its answer is on its way.
+/// The announced address does not lead to the server. If no program listens there, the server's
+/// reply is on its way.
 fn leads_elsewhere(error: &ropewalk_engine::Error) -> bool {
     let ropewalk_engine::Error::Connect { source, .. } = error else { return false };
     source.kind() != io::ErrorKind::ConnectionRefused
@@ -226,7 +229,7 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// Takes so many bytes, and then an error ends the transfer.
+/// Accepts this many bytes; then an error ends the transfer.
 struct Limited<'a> {
     writer: &'a mut dyn Write,
     left: u64,

@@ -1,4 +1,4 @@
-//! Names that a session makes, changes and removes: directories, links, whole trees.
+//! Creates, changes and removes names: directories, links, whole trees.
 
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::client::answer;
@@ -12,10 +12,10 @@ use crate::part::part_apart;
 use crate::place::{base_name, parent};
 use crate::session::Session;
 
-/// Directories within directories that are gone into, at most: a server may tell of any number.
+/// Largest depth of a removed tree: a server may list any depth.
 pub(crate) const LEVELS: usize = 500;
 
-/// What is said of what is deeper.
+/// The error beyond that depth.
 pub(crate) fn too_deep() -> String {
     format!("deeper than {LEVELS} directories")
 }
@@ -41,12 +41,12 @@ impl Session {
             above = parent(directory);
         }
         missing.reverse();
-        // Those that exist are refused; only the last one counts.
+        // Existing directories are refused; only the last reply counts.
         let made = self.calls(&missing)?.pop().is_some_and(|reply| reply.is_ok());
         if made || self.stat(path).is_ok_and(|entry| entry.is_directory()) { Ok(()) } else { Err(first) }
     }
 
-    /// Makes directories, parents first; those that exist are no error. All commands go out at once.
+    /// Makes directories, parents first; existing ones are no error. All commands are sent at once.
     pub(crate) fn make_directories(
         &mut self,
         paths: &[BString],
@@ -66,7 +66,7 @@ impl Session {
                 Ok(_) => Ok(true),
                 Err(e) => match there.next() {
                     Some(Ok(entry)) if entry.is_directory() => Ok(false),
-                    // It may not be looked at, which is not to say that it is none.
+                    // The directory is not accessible, but may exist.
                     Some(Err(unknown)) if exists(&e) && !unknown.breaks_session() => Ok(false),
                     _ => Err(e),
                 },
@@ -86,7 +86,7 @@ impl Session {
         match self.call(&Command::Rmd(path.into())) {
             Ok(_) => Ok(()),
             Err(e) if e.breaks_session() => Err(e),
-            // The better of the two reasons.
+            // The more precise one of two errors.
             Err(directory) => match self.stat(path) {
                 Ok(entry) if entry.is_directory() => Err(directory),
                 _ => Err(file),
@@ -94,7 +94,7 @@ impl Session {
         }
     }
 
-    /// A directory that has nothing in it.
+    /// Removes an empty directory.
     pub(crate) fn remove_directory(&mut self, path: &[u8]) -> Result<(), RemoteError> {
         self.call(&Command::Rmd(path.into())).map(drop)
     }
@@ -104,7 +104,7 @@ impl Session {
         self.remove_deep(path, LEVELS)
     }
 
-    /// `left`: directories within directories that are gone into.
+    /// `left`: remaining depth.
     fn remove_deep(&mut self, path: &[u8], left: usize) -> Result<(), RemoteError> {
         let path = itself(path);
         if self.can.extended {
@@ -116,7 +116,8 @@ impl Session {
                 return Err(self.refused("SITE RDEL", reply));
             }
         }
-        // A link is removed by it, also where servers say of one what it leads to; a directory is not.
+        // DELE removes a link, even if the server describes its target; it does not remove a
+        // directory.
         match self.call(&Command::Dele(path.into())) {
             Ok(_) => return Ok(()),
             Err(e) if e.breaks_session() => return Err(e),
@@ -149,10 +150,11 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a symbolic link, in two commands as GCT's server knows it or in one as GCT's client sends it.
+    /// Makes a symbolic link, in two commands as GCT's server expects or in one as GCT's client
+    /// sends it.
     ///
-    /// GCT's server takes a relative target from the current directory, makes it absolute, and wants it to exist. Ours takes
-    /// it in one command as it is, whatever it leads to.
+    /// GCT's server resolves a relative target against the current directory, makes it absolute,
+    /// and requires it to exist. Our server accepts any target unchanged, in one command.
     pub(crate) fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
         if self.can.is_ours() {
             return self.symlink_at_once(target, link);
@@ -182,7 +184,8 @@ impl Session {
         self.call(&once).map(drop)
     }
 
-    /// As [`Session::symlink`]; what has the name already is replaced, once there is a link to take its place.
+    /// The same as [`Session::symlink`], but replaces an existing entry, once the link has been
+    /// made under another name.
     pub(crate) fn replace_link(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
         let error = match self.symlink(target, link) {
             Err(e) if !e.breaks_session() => e,
@@ -204,12 +207,12 @@ impl Session {
     }
 }
 
-/// Something has the name of a directory that was to be made.
+/// The name of a new directory exists already.
 fn exists(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Refused { reply, .. } if ErrorClass::of(reply) == Some(ErrorClass::PathExists))
 }
 
-/// What a name is of itself: with a slash behind it a link would be what it leads to.
+/// Removes a trailing slash, with which a link would mean its target.
 fn itself(path: &[u8]) -> &[u8] {
     match path.trim_end_with(|c| c == '/') {
         b"" => path,
