@@ -1,9 +1,10 @@
-//! Tuning while data moves: how many connections a path carries best.
+//! Tuning while data moves: finds the number of connections that is best for a path.
 //!
-//! A [`Lane`] is a path that transfers of this run share, with one tuner (`ropewalk_tuning`). Workers that move data over it
-//! have a [`Seat`]. The driver's thread measures what arrives, asks the tuner, and deals its answer out: where we send, streams
-//! come and go within a file; where a server of ours sends, it is told how many (SITE STREAMS); where another server sends,
-//! workers join or leave between two ranges of a file.
+//! A [`Lane`] is a path that transfers of this run share, with one tuner (`ropewalk_tuning`). Each
+//! worker that moves data over it has a [`Seat`]. The driver's thread measures arrivals, asks the
+//! tuner, and distributes its answer. If we send, streams come and go within a file. If a Ropewalk
+//! server sends, it is asked for the number (SITE STREAMS). If another server sends, workers join
+//! or leave between two ranges of a file.
 
 mod buffers;
 mod carried;
@@ -31,12 +32,12 @@ use crate::auto::{DEEPEST, NEAR, Path};
 use crate::tune::memory::Memory;
 use crate::{Auto, Options, TunedPath};
 
-/// How often the lanes are looked at.
+/// Interval of samples.
 const TICK: Duration = Duration::from_millis(100);
-/// Decisions are made for spans of about this many seconds.
+/// Approximate seconds between decisions.
 const CHUNK_SECONDS: f64 = 10.0;
 
-/// Who sends and who receives; `None` is this host.
+/// Sender and receiver; `None` is this host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub source: Option<String>,
@@ -44,21 +45,21 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// For people, and for the memory of paths.
+    /// The name in messages, and in the stored results.
     pub(crate) fn name(&self) -> String {
         let end = |end: &Option<String>| end.clone().unwrap_or_else(|| "here".to_owned());
         format!("{} -> {}", end(&self.source), end(&self.destination))
     }
 }
 
-/// The lanes of a run.
+/// The paths of a run.
 pub(crate) struct Tune {
     options: Options,
     /// The limit on the rate of this process.
     limit: Option<Arc<Bandwidth>>,
     memory: Memory,
     lanes: Mutex<Vec<Arc<Lane>>>,
-    /// There is a lane, or the run is over.
+    /// A path was added, or the run is over.
     changed: Condvar,
     over: Mutex<bool>,
 }
@@ -80,8 +81,8 @@ impl Tune {
         self.options.fairness != Fairness::Polite && self.options.fairness.stated().is_none()
     }
 
-    /// A seat for a worker on the path between these ends; `None` where it is not tuned. `left`: files and bytes that are to be
-    /// moved, as far as that is known.
+    /// A seat for a worker on the path between these ends; `None` if the path is not tuned. `left`:
+    /// remaining files and bytes, if known.
     pub(crate) fn seat(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<Seat> {
         if !self.options.is_tuned() || rtt < NEAR {
             return None;
@@ -131,7 +132,8 @@ impl Tune {
         let (files, bytes) = left.filter(|_| usual).unwrap_or_default();
         let congestion = &self.options.congestion;
         TunerOptions {
-            // What would be used untuned: to climb there would take longer than many runs of a few dozen files.
+            // The untuned number: to climb there would take longer than many runs of a few dozen
+            // files.
             first_streams: path.together(&self.options, files, bytes),
             least_streams: if usual { one } else { 1 },
             max_streams: most,
@@ -144,13 +146,14 @@ impl Tune {
             congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),
             max_files: most.min(32),
             max_pipeline: DEEPEST as u32,
-            // What the kernel lets a connection have in flight at our end; the other one's may be less.
+            // The kernel's limit of bytes in flight at our end; that of the other end may be lower.
             window: self.options.capacity.and_then(|_| self.window(ends)),
             ..TunerOptions::default()
         }
     }
 
-    /// Bytes that a connection can have in flight as far as this host's buffers let it; `None` between two servers.
+    /// Bytes in flight that this host's buffers permit for a connection; `None` between two
+    /// servers.
     fn window(&self, ends: &Ends) -> Option<f64> {
         let ceilings = Ceilings::read().ok()?;
         let autotuned = match (&ends.source, &ends.destination) {
@@ -158,7 +161,7 @@ impl Tune {
             (_, None) => ceilings.receive.autotune,
             _ => return None,
         };
-        // About half of a buffer is the kernel's own bookkeeping.
+        // About half of a buffer is overhead of the kernel.
         Some(self.options.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
     }
 
@@ -166,7 +169,8 @@ impl Tune {
         self.lanes.lock()
     }
 
-    /// Waits for the next tick; `false` when the run is over. Without lanes it is not woken.
+    /// Waits for the next tick; returns `false` when the run is over. Without paths it does not
+    /// wake up.
     pub(crate) fn wait(&self) -> bool {
         let mut lanes = self.lanes();
         let is_over = || *self.over.lock();
@@ -189,17 +193,18 @@ impl Tune {
         }
     }
 
-    /// The run is over: the driver ends.
+    /// Ends the run and its driver.
     pub(crate) fn finish(&self) {
         *self.over.lock() = true;
         drop(self.lanes());
         self.changed.notify_all();
     }
 
-    /// What was found, for the summary; remembered for the next run.
+    /// The results for the summary; they are also stored for the next run.
     pub(crate) fn found(&self) -> Vec<TunedPath> {
         let lanes = self.lanes();
-        // A transfer that yields to others finds what they left, and one with a limit on its rate finds that.
+        // A transfer that yields to others measures the remaining capacity, and one with a limit on
+        // its rate measures that.
         if self.is_usual() && self.limit.is_none() {
             let usual = Options::default().max_streams;
             let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));

@@ -1,5 +1,5 @@
-//! Socket buffers of data connections at our end, by what is known of the path (ABUF, GFD.20): nothing is sent to try sizes out.
-//! A server of ours does the same at its end where it is asked.
+//! Socket buffers of data connections at our end, derived from the path (ABUF, GFD.20): no data is
+//! sent to try sizes. A Ropewalk server does the same at its end on request.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ use ropewalk_tuning::buffers::{Advice, Kernel, Side, advise};
 use super::Ends;
 use super::memory::Learnt;
 
-/// The largest buffer that is asked for, in bytes; hosts have limits of their own.
+/// The largest buffer that is requested, in bytes; hosts have limits of their own.
 pub(crate) const MOST: u64 = 1 << 30;
 
-/// What to do with a buffer at our end, and why.
+/// The treatment of a buffer at our end, with its reason.
 pub(crate) struct Buffer {
     side: Side,
     advice: Advice,
 }
 
 impl Buffer {
-    /// For connections between these ends; `None` where both are servers, or the kernel does not tell its limits.
+    /// For connections between these ends; `None` if both are servers, or the kernel does not
+    /// report its limits.
     pub(super) fn of(ends: &Ends, path: Path) -> Option<Self> {
         Self::within(Ceilings::read().ok()?, ends, path)
     }
@@ -37,7 +38,7 @@ impl Buffer {
         Some(Self { side, advice: advise(path, kernel, MOST) })
     }
 
-    /// Sets what autotuning would leave too small.
+    /// Sets a size that autotuning would not reach.
     pub(crate) fn apply(&self, tuning: &mut Tuning) {
         let bytes = self.advice.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         match self.side {
@@ -46,37 +47,39 @@ impl Buffer {
         }
     }
 
-    /// In words.
+    /// The reason as text.
     pub(super) fn why(&self) -> String {
         self.advice.to_string()
     }
 
-    /// Autotuning does not suffice.
+    /// Whether autotuning is insufficient.
     pub(super) fn matters(&self) -> bool {
         !matches!(self.advice, Advice::Leave { .. })
     }
 }
 
-/// A path of so long ago is another one, in seconds.
+/// Older information about a path is ignored, in seconds.
 const OLD: f64 = 30.0 * 86_400.0;
-/// Round trips this far apart (logarithm) are of different paths.
+/// Round trips whose logarithms differ by more than this belong to different paths.
 const SAME_PATH: f64 = 0.25;
-/// No connection is believed to have carried more, in bytes a second: 400 Gbit/s.
+/// Largest plausible rate of one connection, in bytes per second: 400 Gbit/s.
 const MOST_RATE: f64 = 5e10;
-/// After so many spans a run has shown about what its path carries, and one connection does not carry more than so many times that.
+/// After `SHOWN` spans the rate of a run is near that of its path. One connection does not carry
+/// more than `MORE` times that.
 const SHOWN: usize = 3;
 const MORE: f64 = 2.0;
-/// What is left in the next run of what was known before.
+/// The share of an older maximum that remains in the next run.
 const FORGETTING: f64 = 0.9;
 
-/// What an earlier transfer has shown of one connection.
+/// The rate of one connection in an earlier transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Known {
     min_rtt: Option<f64>,
-    /// The most that one connection carried, in bytes a second, and the streams that there were then.
+    /// The highest rate of one connection, in bytes per second, and the number of streams at that
+    /// time.
     fastest: f64,
     of: u32,
-    /// What the path is said to carry.
+    /// The capacity of the path according to the user.
     capacity: Option<f64>,
 }
 
@@ -86,12 +89,13 @@ impl Known {
         let Learnt { prior, fastest, fastest_of } = learnt;
         let each = prior.rate / f64::from(prior.streams.max(1));
         let (fastest, of) = if fastest >= each { (fastest, fastest_of) } else { (each, prior.streams) };
-        // A rate that makes no sense is no rate.
+        // An implausible rate is ignored.
         let fastest = if fastest <= MOST_RATE { fastest } else { 0.0 };
         Self { min_rtt: prior.min_rtt, fastest, of, capacity }
     }
 
-    /// What that is worth on a path with this round trip, where spans of this run have shown so many streams and rates.
+    /// The rate to expect on a path with this round trip, after spans of this run with these
+    /// numbers of streams and rates.
     fn rate(&self, rtt: f64, shown: &[Reached]) -> f64 {
         if self.min_rtt.is_some_and(|known| (known / rtt).ln().abs() > SAME_PATH) {
             return 0.0;
@@ -101,13 +105,15 @@ impl Known {
         self.fastest.min(most).min(self.capacity.unwrap_or(f64::INFINITY))
     }
 
-    /// What is known of one connection with that and with what this run has shown. Its round trip is this run's.
+    /// The path of one connection, according to earlier transfers and this run. Its round trip is
+    /// this run's.
     pub(super) fn path(&self, rtt: f64, shown: &[Reached]) -> Path {
         path(Some(rtt), self.rate(rtt, shown).max(fastest(shown).0))
     }
 
-    /// The most that one connection carried, for the next run, and among how many streams. Among many each has little: what one had
-    /// among fewer is forgotten by and by, unless this run has stayed at as few.
+    /// The highest rate of one connection for the next run, and the number of streams at that time.
+    /// Among many streams each has a low rate. So the rate among fewer streams decays slowly,
+    /// unless this run has stayed at as few.
     pub(super) fn learnt(&self, rtt: f64, shown: &[Reached]) -> (f64, u32) {
         let before = (FORGETTING * self.rate(rtt, shown), self.of);
         let now = fastest(shown);
@@ -116,10 +122,10 @@ impl Known {
     }
 }
 
-/// What a span reached: streams, bytes a second, and what they were there for.
+/// The result of a span: streams, bytes per second, and the purpose of the streams.
 pub(super) type Reached = (u32, f64, Purpose);
 
-/// What the streams of a span were there for.
+/// The purpose of the streams of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Stay,
@@ -127,16 +133,16 @@ pub(super) enum Purpose {
     Trial,
 }
 
-/// The most that one connection carried in these spans, and among how many.
+/// The highest rate of one connection in these spans, and the number of streams.
 fn fastest(shown: &[Reached]) -> (f64, u32) {
     let each = |&(streams, rate, _): &Reached| (rate / f64::from(streams.max(1)), streams);
     shown.iter().map(each).fold((0.0, 0), |a, b| if b.0 > a.0 { b } else { a })
 }
 
-/// Seconds, and bytes a second.
+/// Seconds, and bytes per second.
 fn path(rtt: Option<f64>, rate: f64) -> Path {
     let rtt = rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()).filter(|rtt| !rtt.is_zero());
-    // As far as it goes, and 0 of what is no number.
+    // The cast saturates, and turns a value that is not a number into 0.
     Path { rtt, rate: Some(rate as u64).filter(|rate| *rate > 0) }
 }
 
@@ -170,10 +176,10 @@ mod tests {
                 assert!(!buffer.matters() && options(&buffer) == (None, None), "{}", buffer.why());
             }
         }
-        // 10 MB are on their way.
+        // 10 MB are in flight.
         let sends = of(ends(None, Some("a")), large).unwrap();
         assert!(sends.matters() && options(&sends) == (Some(20_000_000), None), "{}", sends.why());
-        // A buffer that is set would be smaller than what the kernel gets to.
+        // A buffer set by hand would be smaller than what autotuning reaches.
         let receives = of(ends(Some("a"), None), large).unwrap();
         assert!(receives.matters() && options(&receives) == (None, None));
         assert!(receives.why().contains("net.ipv4.tcp_rmem"), "{}", receives.why());
@@ -212,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_bounded_by_what_the_path_shows() {
-        // Noted as 80 Tbit/s.
+        // Recorded as 80 Tbit/s.
         assert_eq!(Known::new(learnt(PRIOR, 1e13, 1), None).path(0.05, &[]).rate, None);
         assert_eq!(Known::new(learnt(PRIOR, 1e10, 1), Some(12.5e6)).path(0.05, &[]).rate, Some(12_500_000));
         let known = Known::new(learnt(PRIOR, 1e10, 2), None);
@@ -225,7 +231,7 @@ mod tests {
     #[test]
     fn what_as_few_streams_carried_now_takes_the_place_of_what_was_known() {
         let known = Known::new(learnt(PRIOR, 5e6, 4), None);
-        // More of them have less each.
+        // More streams have a lower rate each.
         assert_eq!(
             known.learnt(0.05, &[(4, 4e6, Purpose::Climb), (12, 12e6, Purpose::Stay)]),
             (FORGETTING * 5e6, 4)

@@ -1,4 +1,4 @@
-//! One path, its tuner, and those who move data over it.
+//! One path, its tuner, and the workers that move data over it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,28 +22,30 @@ use crate::auto::Pace;
 
 mod state;
 
-/// Streams of one data channel whose number cannot be changed later: others come and go beside it.
+/// Streams of one data channel whose number cannot be changed later: further channels come and go
+/// beside it.
 const FIXED_MOST: u32 = 8;
-/// Workers of a run at most, however many connections are wanted.
+/// Most workers of a run, for any number of connections.
 const MOST_WORKERS: u32 = 64;
-/// What a session is taken to carry until it is known, in bytes a second. Too little costs nothing, since the next range is asked
-/// for while one moves; what is too much for a slow session keeps its part of the file to the end.
+/// Assumed rate of a session until it is measured, in bytes per second. Too low a value costs
+/// nothing, because the next range is requested while one moves. With too high a value, a slow
+/// session would keep its range of the file to the end.
 const UNKNOWN_RATE: f64 = 1e6;
-/// After so many spans the climb is over, as a rule.
+/// After this many spans the climb is usually over.
 const SETTLED: usize = 3;
-/// What is moved within so long at the last rate is the end of a run: streams leave since nothing is left for them, and what the
-/// others reach says nothing of the path.
+/// A run ends if the remaining data takes less than this at the last rate: streams leave because
+/// nothing is left for them, and the rate of the others says nothing about the path.
 const ENDING: Duration = Duration::from_secs(5);
-/// The longest that streams which are not to be in a trial are waited for until they have left.
+/// Longest wait until the streams that do not take part in a trial have left.
 const LEAVING: Duration = Duration::from_secs(30);
-/// Streams that are on their way are waited for so long, and for so many round trips, before a span begins.
+/// Wait for new streams before a span starts, in addition to some round trips.
 const SETTLING: Duration = Duration::from_secs(2);
 const SETTLING_ROUND_TRIPS: u32 = 20;
-/// Streams of servers that tell nothing of losses are given so many round trips more: what slow start lost would be taken for what
-/// the path carries.
+/// Additional round trips for the streams of servers that report no losses: the losses of slow
+/// start would be attributed to the path.
 const SLOW_START_ROUND_TRIPS: u32 = 10;
 
-/// Of the best rate, what counts as about as much.
+/// The share of the best rate that counts as equally good.
 const AS_GOOD: f64 = 0.95;
 
 pub(crate) struct Lane {
@@ -51,17 +53,17 @@ pub(crate) struct Lane {
     rtt: Duration,
     /// Workers may come and go.
     hires: bool,
-    /// Connections at most.
+    /// Most connections.
     cap: u32,
-    /// Workers by the static rule: no fewer are of use where there are files for them.
+    /// Number of workers by the static rule: fewer are useless while there are files for them.
     usual: u32,
-    /// What an earlier transfer has shown of one connection.
+    /// The rate of one connection in an earlier transfer.
     known: buffers::Known,
     /// The limit on the rate of this process.
     limit: Option<Arc<Bandwidth>>,
-    /// It began with as many streams as several files have together: whether fewer would do was not looked at.
+    /// It started with the streams of several files: whether fewer are sufficient was not tested.
     many: bool,
-    /// Payload bytes that the destination, or our sockets, have taken.
+    /// Payload bytes that the destination, or our sockets, have accepted.
     moved: AtomicU64,
     state: Mutex<State>,
 }
@@ -70,28 +72,31 @@ struct State {
     tuner: Box<dyn Tuner>,
     decision: Decision,
     decided: Instant,
-    /// Since when the streams that were decided are there.
+    /// Since when all decided streams are present.
     complete: Option<Instant>,
-    /// Connections that are dealt out: on its way down to what was decided, and when it was changed last.
+    /// Connections that are distributed, which descend to the decided number, and the time of the
+    /// last change.
     dealt: u32,
     descended: Instant,
     decisions: u32,
-    /// The last one left the number of connections as it was.
+    /// The last decision did not change the number of connections.
     same: bool,
-    /// Seats that will be taken before anything is decided: the first one leaves streams to the others.
+    /// Seats that will be taken before the first decision: the first seat leaves streams to the
+    /// others.
     expected: u32,
     span: Option<Span>,
     seats: Vec<Place>,
-    /// What those counted that have left.
+    /// Counts of seats that have left.
     gone: Totals,
     next: u64,
-    /// When workers were hired that have not sat down yet: a log-in takes many round trips.
+    /// When workers were hired that have not taken their seats yet: a log-in takes many round
+    /// trips.
     coming: Vec<Instant>,
-    /// What the last spans reached.
+    /// The results of the last spans.
     reached: Vec<Reached>,
     min_rtt: Option<f64>,
     carried: Carried,
-    /// Bytes were left whose number was known.
+    /// A number of remaining bytes was known at some time.
     sized: bool,
 }
 
@@ -101,53 +106,54 @@ struct Place {
     most: u32,
     knob: Knob,
     moving: bool,
-    /// When bytes of it arrived last, and the streams that its data channel was seen to use.
+    /// When its bytes arrived last, and the number of streams that its data channel was seen to
+    /// use.
     arrived: Option<Instant>,
     used: u32,
-    /// Its worker does no more than it has begun.
+    /// Its worker finishes its transfers and leaves.
     leaving: bool,
     own: Own,
-    /// The last transfer's, which may be over.
+    /// Progress of the last transfer, which may be over.
     progress: Option<Arc<Progress>>,
-    /// Seconds that streams of the transfers before it waited for the storage of this host.
+    /// Seconds that streams of the earlier transfers waited for the storage of this host.
     storage: f64,
     /// Segments that it sent.
     counter: Counter,
-    /// What the server that sends has told.
+    /// Reports of the sending server.
     heard: Heard,
 }
 
-/// A worker that was hired should be there after so long, and so many round trips.
+/// Time limit for a hired worker to log in, in addition to some round trips.
 const LOG_IN: Duration = Duration::from_secs(10);
 const LOG_IN_ROUND_TRIPS: u32 = 40;
 
-/// A further session for files in flight should have so many of them: those at the end are not even.
+/// A further session should get at least this many files, because the load is uneven at the end.
 const FILES_EACH: u64 = 4;
 
-/// A span is not over before, nor before so many round trips: how much was to be moved was a guess.
+/// Shortest span, also in round trips: the number of bytes to move was a guess.
 const SHORTEST: Duration = Duration::from_secs(2);
 const SHORTEST_ROUND_TRIPS: u32 = 25;
 
-/// A channel whose last bytes arrived no longer ago, in time or in round trips, is in use, though no file may be on its way at a
-/// look: small ones are handed to the kernel in no time.
+/// A channel whose last bytes arrived within this time, or this many round trips, is in use. A
+/// sample may see no file in flight, because small files are passed to the kernel at once.
 const PAUSE: Duration = Duration::from_millis(300);
 const PAUSE_ROUND_TRIPS: u32 = 3;
 
-/// Of streams that are too many a part leaves so often.
+/// Interval at which a part of the surplus streams leaves.
 const DESCENT: Duration = Duration::from_millis(500);
 const DESCENT_ROUND_TRIPS: u32 = 10;
 const DESCENT_PART: u32 = 16;
 
-/// What the driver is to do after it looked at a lane.
+/// Actions for the driver after a sample.
 pub(crate) struct Step {
-    /// A new decision, and the rate on which it rests, in bytes a second.
+    /// A new decision, and the rate on which it is based, in bytes per second.
     pub(crate) decision: Option<(Decision, f64)>,
-    /// Workers that are missing.
+    /// Number of missing workers.
     pub(crate) hire: u32,
 }
 
 impl Lane {
-    /// `hires`: workers may come and go, `usual` ones are there as a rule; `cap`: connections at most.
+    /// `hires`: workers may come and go, `usual` is their usual number; `cap`: most connections.
     pub(super) fn new(
         ends: Ends,
         rtt: Duration,
@@ -192,42 +198,44 @@ impl Lane {
         }
     }
 
-    /// With what an earlier transfer has shown.
+    /// Uses the results of an earlier transfer.
     pub(super) fn knowing(mut self, known: buffers::Known) -> Self {
         self.known = known;
         self
     }
 
-    /// Within this limit on the rate of the process.
+    /// Applies this limit on the rate of the process.
     pub(super) fn within(mut self, limit: Option<Arc<Bandwidth>>) -> Self {
         self.limit = limit;
         self
     }
 
-    /// For files that so many sessions move at the same time, with as many streams as they have together.
+    /// For files that this many sessions move at the same time, with as many streams as they have
+    /// together.
     pub(super) fn for_many(mut self, sessions: u32) -> Self {
         self.many = true;
         self.state.get_mut().expected = sessions;
         self
     }
 
-    /// What to do with the socket buffers of new connections at our end; `None` between two servers.
+    /// The treatment of the socket buffers of new connections at our end; `None` between two
+    /// servers.
     pub(crate) fn buffer(&self) -> Option<Buffer> {
         Buffer::of(&self.ends, self.connection())
     }
 
-    /// What is known of the path of one connection.
+    /// The known properties of the path of one connection.
     fn connection(&self) -> buffers::Path {
         let state = self.state.lock();
         self.known.path(self.round_trip(&state), &state.reached)
     }
 
-    /// Of the path without queues, in seconds.
+    /// The round trip without queues, in seconds.
     fn round_trip(&self, state: &State) -> f64 {
         state.min_rtt.unwrap_or(self.rtt.as_secs_f64())
     }
 
-    /// So many bytes more have been taken, of what this worker moves.
+    /// Adds bytes that were accepted for this worker.
     pub(crate) fn add(&self, id: u64, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         let shortest = self.shortest();
@@ -238,13 +246,13 @@ impl Lane {
         }
     }
 
-    /// The congestion control that new connections should have; `None`: the host's own.
+    /// The congestion control of new connections; `None`: the host's own.
     pub(crate) fn congestion(&self) -> Option<&'static str> {
         self.state.lock().decision.congestion.map(|control| control.name())
     }
 
-    /// What a session with so many streams is likely to carry; 0: it has none yet. Over lossy paths some carry several times
-    /// what others do: where it is known, what it carried itself counts.
+    /// The expected rate of a session with this many streams; 0: it has none yet. Over lossy paths
+    /// some sessions are several times as fast as others, so its own measured rate has precedence.
     pub(super) fn pace(&self, id: u64, streams: u32) -> Pace {
         let mut state = self.state.lock();
         let rtt = self.rtt.as_secs_f64();
@@ -253,12 +261,13 @@ impl Lane {
         Pace { rate, streams, rtt, settled: state.reached.len() >= SETTLED }
     }
 
-    /// The likely rate of any session with so many streams, in bytes per second.
+    /// The expected rate of any session with this many streams, in bytes per second.
     pub(super) fn typical_rate(&self, streams: u32) -> Option<f64> {
         self.state.lock().typical_rate(streams)
     }
 
-    /// What a session may ask for ahead. `streams`: those of its data channel, where nothing is known of what it has now.
+    /// The pipeline depth of a session. `streams`: those of its data channel, if its present number
+    /// is unknown.
     pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
         let mut state = self.state.lock();
         let streams = state.seat(id).map(|seat| seat.streams).filter(|now| *now > 0).unwrap_or(streams);
@@ -273,7 +282,7 @@ impl Lane {
         let mut state = self.state.lock();
         state.next += 1;
         let id = state.next;
-        // Whoever it is: one more is here.
+        // One expected worker has come, no matter which.
         state.coming.pop();
         state.seats.push(Place {
             id,
@@ -328,8 +337,8 @@ impl Lane {
         state.deal();
     }
 
-    /// As [`Lane::opened`], of a channel that may be known already; what it moves now may use more streams than what it was
-    /// made for.
+    /// The same as [`Lane::opened`] for a channel that may be known already; the next transfer may
+    /// be able to use more streams than the one for which it was made.
     pub(super) fn used_again(&self, id: u64, streams: u32, most: u32, knob: Knob) {
         let mut state = self.state.lock();
         let Some(seat) = state.seat(id) else { return };
@@ -385,19 +394,22 @@ impl Lane {
         });
         let Some(seat) = state.seat(id) else { return false };
         let enough = if seat.knob.is_elastic() {
-            // More than the files in flight that were decided, and without it there is room for all streams.
+            // There are more workers than decided files in flight, and the others have room for all
+            // streams.
             workers >= target || room >= target && files.is_some_and(|files| workers >= files)
         } else {
-            // Streams that leave together with their session take their windows along: some too many do no harm.
+            // Streams that leave with their session take their windows along, so a small surplus is
+            // tolerated.
             streams >= some_more(target)
         };
-        // Two at the same time must not leave to each other what is to be done.
+        // Two workers must not leave at the same time.
         seat.leaving |= workers > 0 && (enough || streams + seat.streams > cap);
         seat.leaving
     }
 
-    /// Measures, and asks the tuner where a span has ended. `work` is what is known of what is left, `ends` its bytes where that is all. `waiting`: there are jobs that nobody does; `workers`: those
-    /// of the run.
+    /// Takes a sample, and asks the tuner when a span has ended. `work`: remaining files and bytes,
+    /// if known. `ends`: remaining bytes once the walk is complete. `waiting`: there are jobs
+    /// without a worker. `workers`: the workers of the run.
     pub(crate) fn step(
         &self,
         now: Instant,
@@ -409,7 +421,7 @@ impl Lane {
         let mut state = self.state.lock();
         let nothing = Step { decision: None, hire: 0 };
         if !state.seats.iter().any(|seat| seat.is_busy(now, self.rtt)) {
-            // Between two files: what was measured of a pause says nothing of the path.
+            // Between two files: the rate of a pause says nothing about the path.
             (state.span, state.complete) = (None, None);
             state.decided = now;
             return nothing;
@@ -431,7 +443,8 @@ impl Lane {
         let pause = if state.is_elastic() || state.decisions == 0 { 0 } else { SLOW_START_ROUND_TRIPS };
         let Some(span) = &mut state.span else {
             let pause = pause * self.rtt;
-            // Fewer are tried: those that leave empty their buffers first, and that is not what is to be measured.
+            // A trial with fewer streams starts once the others have emptied their buffers and
+            // left.
             let leaving = state.decision.reason.tries() && totals.streams > target;
             let patience = if leaving { LEAVING } else { SETTLING + SETTLING_ROUND_TRIPS * self.rtt + pause };
             if totals.streams >= target && !leaving {
@@ -439,7 +452,7 @@ impl Lane {
             }
             let settled = state.complete.is_some_and(|complete| now.duration_since(complete) >= pause);
             if settled || now.duration_since(state.decided) >= patience {
-                // Of the first one a tuner takes it that the connections are made in it.
+                // A tuner assumes that the first chunk includes the opening of connections.
                 let making = if state.decisions == 0 { 2 * self.rtt } else { Duration::ZERO };
                 let began = now.checked_sub(making).unwrap_or(now);
                 state.span = Some(Span::new(began, totals, self.shortest()));
@@ -457,15 +470,16 @@ impl Lane {
         chunk.work = work;
         chunk.pressure.cpu = processors.busiest();
         if self.ends.destination.is_none() {
-            // The windows are our own: what closes them is this host's storage, which tells of itself.
+            // The windows are our own: they are closed by this host's storage, which is measured
+            // separately.
             chunk.pressure.window = None;
         }
         let rate = if chunk.seconds > 0.0 { chunk.rate() } else { 0.0 };
         let purpose = match state.decision.reason {
             reason if reason.tries() => Purpose::Trial,
-            // What is remembered has to hold for a first chunk.
+            // A remembered number has to prove itself in a first chunk.
             reason if reason.stays() && state.decisions > 0 => Purpose::Stay,
-            // Otherwise it is as far as a climb or a trial may go.
+            // Otherwise this is the limit of a climb or a trial.
             reason if reason.bounds() && state.same => Purpose::Stay,
             _ => Purpose::Climb,
         };
@@ -488,11 +502,12 @@ impl Lane {
         state.complete = None;
         state.follow();
         if !changed {
-            // Nothing has to settle: not a moment goes unmeasured.
+            // Nothing has to settle, so the next span starts without a gap.
             let totals = self.totals(&mut state, now, moved);
             state.span = Some(Span::new(now, totals, self.shortest()));
         }
-        // Who comes to a run that is nearly over brings nothing. Sizes that no listing told count as nothing.
+        // Do not hire if the run would end before the new worker has logged in. Unknown sizes count
+        // as 0 bytes.
         let log_in = rate * (LOG_IN_ROUND_TRIPS * self.rtt).as_secs_f64();
         let lasts = ends.is_none_or(|bytes| bytes == 0 || bytes as f64 >= log_in);
         let hire = if waiting && lasts && self.hires {
@@ -509,8 +524,8 @@ impl Lane {
         Totals { used, ..state.totals(now, self.rtt, moved) }
     }
 
-    /// What the next run should know, once there is something to know. As many streams as were allowed are what the path wants
-    /// only where no fewer than `usual` were.
+    /// The result for the next run, once there is one. If the number of streams was limited to
+    /// `usual` or fewer, it does not show what the path needs.
     pub(super) fn learnt(&self, usual: u32) -> Option<Learnt> {
         let prior = self.prior(usual)?;
         let state = self.state.lock();
@@ -521,14 +536,15 @@ impl Lane {
     fn prior(&self, usual: u32) -> Option<Prior> {
         let state = self.state.lock();
         let of = |purpose| state.reached.iter().filter(move |reached| reached.2 == purpose);
-        // Of a climb that did not end, the fewest that carried about as much as the best: what came after may have gained nothing.
+        // For a climb that did not end: the fewest streams with about the best rate, because later
+        // ones may have gained nothing.
         let best = of(Purpose::Climb).map(|reached| reached.1).fold(0.0, f64::max);
         let climbed = || {
             of(Purpose::Climb).filter(|reached| reached.1 >= AS_GOOD * best).min_by_key(|reached| reached.0)
         };
         let stayed = of(Purpose::Stay).next_back();
         let &(streams, rate, _) = stayed.or_else(climbed).filter(|_| state.decisions >= 2 && !self.many)?;
-        // What was decided last may not have been measured any more.
+        // The last decision may not have been measured.
         let streams = if state.decision.reason.stays() { streams.min(state.target()) } else { streams };
         let bounded = self.cap < usual && streams >= self.cap;
         (rate >= 1.0 && !bounded).then_some(Prior {
@@ -539,7 +555,8 @@ impl Lane {
         })
     }
 
-    /// How it ended; `None` where there was nothing to decide. `set`: somebody has said how large buffers are.
+    /// The result for the summary; `None` without a decision. `set`: the user has set the buffer
+    /// size.
     pub(super) fn tuned(&self, set: bool) -> Option<TunedPath> {
         let buffer = self.buffer().filter(|_| !set);
         let state = self.state.lock();

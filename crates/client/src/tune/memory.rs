@@ -1,4 +1,4 @@
-//! What earlier transfers found, path by path: `paths.json` beside the journals.
+//! Results of earlier transfers by path: `paths.json` beside the journals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,9 @@ use crate::model::xdg::state_directory;
 
 const NAME: &str = "paths.json";
 const VERSION: u32 = 1;
-/// Paths at most; the oldest are forgotten.
+/// Most paths; the oldest are dropped.
 const MOST: usize = 1000;
-/// A file larger than this is not one that we wrote.
+/// A larger file was not written by this program.
 const LARGEST: u64 = 1 << 20;
 
 pub(super) struct Memory {
@@ -30,25 +30,25 @@ struct Paths {
     paths: BTreeMap<String, Known>,
 }
 
-/// What an earlier transfer has shown of a path.
+/// Results of an earlier transfer on a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Learnt {
     pub(super) prior: Prior,
-    /// The most that one connection carried, in bytes a second; 0: not known.
+    /// The highest rate of one connection, in bytes per second; 0: unknown.
     pub(super) fastest: f64,
-    /// Streams that there were then; 0: not known.
+    /// The number of streams at that time; 0: unknown.
     pub(super) fastest_of: u32,
 }
 
-/// What was found on one path.
+/// The stored results of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Known {
     streams: u32,
     bits_per_second: f64,
-    /// The most that one connection carried. Older versions did not note it.
+    /// The highest rate of one connection. Older versions did not store it.
     #[serde(default)]
     connection_bits_per_second: f64,
-    /// Among how many.
+    /// The number of streams at that time.
     #[serde(default)]
     connection_streams: u32,
     min_rtt_seconds: Option<f64>,
@@ -61,7 +61,7 @@ impl Memory {
         Self { directory: state_directory(given) }
     }
 
-    /// What is known of this path, unless it makes no sense.
+    /// The results for this path, unless they are invalid.
     pub(super) fn recall(&self, path: &str) -> Option<Learnt> {
         let known = *self.read().filter(|all| all.version == VERSION)?.paths.get(path)?;
         let sound = (1..=ropewalk_tuning::tuner::MAX_STREAMS).contains(&known.streams)
@@ -71,7 +71,7 @@ impl Memory {
             streams: known.streams,
             rate: known.bits_per_second / 8.0,
             min_rtt: known.min_rtt_seconds,
-            // A clock that was set back makes it new, no more.
+            // If the clock was set back, the entry counts as new.
             age: now().saturating_sub(known.at) as f64,
         };
         let fastest = Some(known.connection_bits_per_second / 8.0).filter(|rate| (0.0..=1e13).contains(rate));
@@ -79,7 +79,7 @@ impl Memory {
         sound.then_some(Learnt { prior, fastest, fastest_of })
     }
 
-    /// Remembers what was found. Without a memory transfers work as well: a failure is only logged.
+    /// Stores results. Transfers also work without them, so that a failure is only logged.
     pub(super) fn keep(&self, found: &[(String, Learnt)]) {
         if found.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl Memory {
     fn try_keep(&self, found: &[(String, Learnt)]) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         fs::create_dir_all(directory)?;
-        // Two runs that end at the same time: the later one wins, and no half of a file is ever seen.
+        // If two runs end at the same time, the later one wins. The file is replaced atomically.
         let mut all = self.read().unwrap_or_default();
         if all.version > VERSION {
             return Err(io::Error::new(io::ErrorKind::Unsupported, format!("{NAME} is of a newer version")));
@@ -114,14 +114,14 @@ impl Memory {
             let oldest = oldest.0.clone();
             all.paths.remove(&oldest);
         }
-        // It tells where somebody's data is.
+        // The file reveals where a user has data.
         let text = serde_json::to_vec_pretty(&all)?;
         ropewalk_files::replace(&directory.join(NAME), &text, 0o600, OnDisk::Later)
     }
 
     fn read(&self) -> Option<Paths> {
         let path = self.directory.as_ref()?.join(NAME);
-        // A pipe or a device has no end, or does not even begin.
+        // A pipe or a device may be endless, or block.
         if !fs::metadata(&path).ok()?.is_file() {
             return None;
         }
@@ -134,12 +134,12 @@ impl Memory {
     }
 }
 
-/// One entry that cannot be read does not cost the others.
+/// Reads the file; an invalid entry does not affect the others.
 fn readable<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, Known>, D::Error> {
     let entries = BTreeMap::<String, serde_json::Value>::deserialize(source)?;
     let known = entries.into_iter().filter_map(|(path, entry)| {
         let mut known: Known = serde_json::from_value(entry).ok()?;
-        // Of a clock that was ahead: it ages from now on.
+        // The clock was ahead: the entry ages from now on.
         known.at = known.at.min(now());
         Some((path, known))
     });
@@ -213,7 +213,7 @@ mod tests {
             fs::write(&file, nonsense).unwrap();
             assert_eq!(memory.recall("x"), None, "{nonsense}");
         }
-        // An older version's, and one whose last number makes no sense.
+        // Written by an older version, and with an invalid last number.
         for more in ["", r#","connection_bits_per_second":-1"#] {
             let known = format!(r#""streams":9,"bits_per_second":8e6,"min_rtt_seconds":0.1,"at":0{more}"#);
             fs::write(&file, format!(r#"{{"version":1,"paths":{{"x":{{{known}}}}}}}"#)).unwrap();
@@ -221,7 +221,7 @@ mod tests {
         }
         fs::write(&file, vec![b' '; LARGEST as usize + 1]).unwrap();
         assert_eq!(memory.recall("x"), None);
-        // What has no end, or nobody who writes.
+        // An endless file, and a pipe without a writer.
         fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
         assert_eq!(memory.recall("x"), None);
@@ -229,7 +229,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         assert_eq!(memory.recall("x"), None);
         fs::remove_file(&file).unwrap();
-        // And does no harm to what comes after it.
+        // An invalid file does not prevent later writes.
         fs::write(&file, "{").unwrap();
         memory.keep(&[("x".into(), prior(7))]);
         assert!(memory.recall("x").is_some());

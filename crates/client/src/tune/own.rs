@@ -1,24 +1,24 @@
-//! What one session carries.
+//! The rate of one session.
 
 use std::time::{Duration, Instant};
 
-/// Weight of what was seen last.
+/// Weight of the last measurement.
 const NEW: f64 = 0.5;
 
-/// A running mean of a session's rate, its pauses left in.
+/// A running mean of a session's rate, including pauses.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// Bytes a second; `None` before there is enough to tell.
+    /// Bytes per second; `None` before the first measurement.
     pub(super) rate: Option<f64>,
     since: Option<Instant>,
     bytes: u64,
 }
 
 impl Own {
-    /// So many bytes more have arrived; the rate is told anew once `shortest` has passed.
+    /// Adds bytes that have arrived; updates the rate once `shortest` has passed.
     pub(super) fn add(&mut self, now: Instant, bytes: u64, shortest: Duration) {
         let Some(since) = self.since else {
-            // What came before the first look came in a time that nobody knows.
+            // The bytes before the first call came in an unknown time.
             self.since = Some(now);
             return;
         };
@@ -50,7 +50,7 @@ mod tests {
         // A pause counts.
         own.add(at(12_000), 5_000_000, shortest);
         assert_eq!(own.rate, Some(0.75e6));
-        // Also a clock that stands still.
+        // Also if the clock does not advance.
         own.add(at(12_000), 1, Duration::ZERO);
         assert!(own.rate.is_some_and(f64::is_finite));
     }

@@ -1,25 +1,26 @@
-//! Whether the processors hold this program back.
+//! Whether the processors limit this program.
 
 use std::collections::HashMap;
 use std::fs;
 use std::time::Instant;
 
-/// How much of its time the busiest thread of this program wanted a processor since the last question: it ran, or waited for
-/// one. What else the machine does counts only as far as it keeps us waiting.
+/// The share of its time for which the busiest thread of this program wanted a processor since the
+/// last call: it ran, or waited to run. Other load on the machine counts only as far as it delays
+/// this program.
 #[derive(Default)]
 pub(crate) struct Processors {
     last: Option<(Instant, HashMap<u64, u64>)>,
 }
 
 impl Processors {
-    /// 0 to 1; `None` at the first question, and where the kernel does not tell.
+    /// 0 to 1; `None` at the first call, and if the kernel does not report it.
     pub(super) fn busiest(&mut self) -> Option<f64> {
         let now = Instant::now();
         let wanted = threads()?;
         let (at, before) = self.last.replace((now, wanted.clone()))?;
         let nanos = now.duration_since(at).as_nanos() as f64;
         let most = wanted.iter().map(|(thread, time)| {
-            // A thread that was not there before has no more than it has.
+            // The time of a new thread counts from 0.
             time.saturating_sub(before.get(thread).copied().unwrap_or_default())
         });
         let most = most.max().filter(|_| nanos > 0.0)?;
@@ -38,7 +39,7 @@ fn threads() -> Option<HashMap<u64, u64>> {
     Some(times.collect()).filter(|all: &HashMap<_, _>| !all.is_empty())
 }
 
-/// `run wait slices` of /proc/PID/task/TID/schedstat, in nanoseconds.
+/// Parses `run wait slices` of /proc/PID/task/TID/schedstat, in nanoseconds.
 fn parse(text: &str) -> Option<u64> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
     let (run, wait) = (numbers.next()?.ok()?, numbers.next()?.ok()?);

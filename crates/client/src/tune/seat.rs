@@ -1,4 +1,4 @@
-//! A worker's place in a lane.
+//! A worker's handle on the tuner of a path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,12 +10,12 @@ use super::lane::Lane;
 use crate::ahead::Tuned;
 use crate::auto::Pace;
 
-/// Streams that a server should use, and those that it was told.
+/// The number of streams that a server should use, and the number that it was asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted(Arc<(AtomicU32, AtomicU32)>);
 
 impl Wanted {
-    /// It has been told of these.
+    /// The server was asked for this number.
     pub(crate) fn new(streams: u32) -> Self {
         Self(Arc::new((AtomicU32::new(streams), AtomicU32::new(streams))))
     }
@@ -24,21 +24,21 @@ impl Wanted {
         self.0.0.load(Ordering::Relaxed)
     }
 
-    /// A number that it is to be told now.
+    /// A new number that the server has to be asked for.
     pub(crate) fn news(&self) -> Option<u32> {
         let wanted = self.0.0.load(Ordering::Relaxed);
         (self.0.1.swap(wanted, Ordering::Relaxed) != wanted).then_some(wanted)
     }
 }
 
-/// How the streams of a worker's data channel are changed.
+/// How the number of streams of a worker's data channel is changed.
 #[derive(Clone)]
 pub(crate) enum Knob {
-    /// We send: at once. The congestion control is that of new connections.
+    /// We send: it changes at once. The congestion control applies to new connections.
     Here(Parallelism, Congestion),
-    /// A server of ours sends: it is told.
+    /// A Ropewalk server sends: it is asked by SITE STREAMS.
     There(Wanted),
-    /// Not before the next data channel.
+    /// Only with the next data channel.
     Fixed,
 }
 
@@ -59,12 +59,12 @@ impl Knob {
     }
 }
 
-/// More streams are of no use to so many bytes: each should carry a MiB.
+/// Most useful number of streams for this many bytes: each should carry a MiB.
 pub(crate) fn useful_streams(bytes: u64) -> u32 {
     u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1)
 }
 
-/// Given up when it is dropped.
+/// A worker's share of a path, which is released when this is dropped.
 pub(crate) struct Seat {
     lane: Arc<Lane>,
     id: u64,
@@ -84,58 +84,61 @@ impl Seat {
         self.id
     }
 
-    /// What this worker is likely to carry over a data channel of so many streams; 0: it has none yet.
+    /// The expected rate of this worker over a data channel of this many streams; 0: it has none
+    /// yet.
     pub(crate) fn pace(&self, streams: u32) -> Pace {
         self.lane.pace(self.id, streams)
     }
 
-    /// The likely rate of any session with so many streams, in bytes per second; `None` before that is known.
+    /// The expected rate of any session with this many streams, in bytes per second; `None` if
+    /// unknown.
     pub(crate) fn typical_rate(&self, streams: u32) -> Option<f64> {
         self.lane.typical_rate(streams)
     }
 
-    /// What the path says of what this worker may ask for ahead, over a data channel of so many streams.
+    /// The pipeline depth for this worker on this path, over a data channel of this many streams.
     pub(crate) fn ahead(&self, streams: u32) -> Tuned {
         self.lane.ahead(self.id, streams)
     }
 
-    /// Streams for a data channel that is to be made. `most`: more are of no use to it. `workers` share the path.
+    /// Streams for a new data channel. `most`: more are useless to it. `workers` share the path.
     pub(crate) fn share(&self, elastic: bool, most: u32, workers: u32) -> u32 {
         self.lane.share(self.id, elastic, most, workers)
     }
 
-    /// The data channel is made, with so many streams.
+    /// The data channel was made, with this many streams.
     pub(crate) fn opened(&self, streams: u32, most: u32, knob: Knob) {
         self.lane.opened(self.id, streams, most, knob);
     }
 
-    /// A data channel that was made before, with so many streams, is used for what can use `most`.
+    /// An existing data channel of this many streams is reused for a transfer that can use `most`.
     pub(crate) fn used_again(&self, streams: u32, most: u32, knob: Knob) {
         self.lane.used_again(self.id, streams, most, knob);
     }
 
-    /// Data moves from now on, as long as there is this seat, between two servers.
+    /// Data moves between two servers from now on, until the seat is dropped.
     pub(crate) fn moves_elsewhere(&self) {
         self.lane.begun(self.id, None);
     }
 
-    /// Data moves from now on, until what is returned is dropped.
+    /// Data moves from now on, until the returned value is dropped.
     pub(crate) fn moves(&self, progress: Option<Arc<Progress>>) -> Moving<'_> {
         self.lane.begun(self.id, progress);
         Moving(self)
     }
 
-    /// The server that sends told of the path.
+    /// Records a path marker of the sending server.
     pub(crate) fn hears(&self, marker: PathMarker) {
         self.lane.heard(self.id, marker);
     }
 
-    /// The server that sends has told all of a transfer: what it tells next is of another.
+    /// The sending server has reported all of a transfer: its next markers are about another one.
     pub(crate) fn heard_out(&self) {
         self.lane.heard_out(self.id);
     }
 
-    /// Whether the path has too many streams without this worker's: it should leave after what it does now.
+    /// Whether the path has too many streams without this worker's: it should leave after its
+    /// present transfers.
     pub(crate) fn is_surplus(&self) -> bool {
         self.lane.is_surplus(self.id)
     }

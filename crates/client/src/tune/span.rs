@@ -1,4 +1,4 @@
-//! What is measured between two decisions.
+//! Measurements between two decisions.
 
 use std::time::{Duration, Instant};
 
@@ -6,44 +6,46 @@ use ropewalk_engine::{Flows, Progress, Stage};
 use ropewalk_protocol::marker::{LimitedBy, PathMarker};
 use ropewalk_tuning::tuner::{Chunk, Pressure, Progress as Mark};
 
-/// The tuner hears of the rate so often, once something has arrived.
+/// Interval of rates for the tuner while data arrives.
 const MARK: Duration = Duration::from_millis(1000);
-/// When nothing arrives for so long, it hears of that.
+/// If nothing arrives for this long, the tuner is informed.
 const SILENCE: Duration = Duration::from_secs(5);
-/// A span ends after so long, whatever arrived.
+/// A span ends after this time, whatever has arrived.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Sums over all transfers of a lane, from their beginning.
+/// Sums over all transfers of a path, from their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Totals {
     /// Bytes that have arrived at the other end of the path.
     pub(super) delivered: u64,
-    /// Data connections now.
+    /// Present data connections.
     pub(super) streams: u32,
-    /// Of those whose figures are known: mean of the smoothed round trip, and the least one, in seconds.
+    /// Over connections with known figures: mean of the smoothed round trip, and the minimum, in
+    /// seconds.
     pub(super) rtt: Option<f64>,
     pub(super) min_rtt: Option<f64>,
-    /// Segments sent, and those of them sent again.
+    /// Segments sent, and segments retransmitted.
     pub(super) sent: u64,
     pub(super) resent: u64,
-    /// Segments received, and those of them out of order.
+    /// Segments received, and segments received out of order.
     pub(super) received: u64,
     pub(super) disordered: u64,
     /// Seconds that streams waited for the storage of this host.
     pub(super) storage: f64,
     /// Seconds that our streams waited for the peer's windows.
     pub(super) closed: f64,
-    /// Markers of servers that send, those of them that say that there was nothing to send, and those by which the receiver's windows
-    /// held them back.
+    /// Markers of sending servers, those that report that there was nothing to send, and those that
+    /// report a limit by the receiver's window.
     pub(super) markers: u32,
     pub(super) idle: u32,
     pub(super) closed_markers: u32,
-    /// Seconds that what this process has moved takes at the limit on its rate; `None` without one.
+    /// Seconds that the bytes moved by this process take at the limit on its rate; `None` without a
+    /// limit.
     pub(super) used: Option<f64>,
 }
 
 impl Totals {
-    /// Adds what the sender of a transfer has told: it sees more of the path than a receiver does.
+    /// Adds the reports of a transfer's sender, which sees more of the path than a receiver.
     pub(super) fn hear(&mut self, heard: &Heard) {
         self.markers = self.markers.saturating_add(heard.markers);
         self.idle = self.idle.saturating_add(heard.idle);
@@ -58,7 +60,7 @@ impl Totals {
         }
     }
 
-    /// Adds what counts up, of somebody who has left.
+    /// Adds the counters of a worker that has left.
     pub(super) fn keep(&mut self, gone: &Self) {
         self.sent = self.sent.saturating_add(gone.sent);
         self.resent = self.resent.saturating_add(gone.resent);
@@ -71,7 +73,8 @@ impl Totals {
         self.closed_markers = self.closed_markers.saturating_add(gone.closed_markers);
     }
 
-    /// Adds a transfer, but its streams. `sends`: we are the sender, and what the kernel still holds has not arrived.
+    /// Adds a transfer, except for its streams. `sends`: we are the sender, and bytes that the
+    /// kernel still holds have not arrived.
     pub(super) fn add(&mut self, progress: &Progress, counter: &mut Counter, sends: bool) {
         self.storage += waited(progress);
         let path = progress.path();
@@ -81,7 +84,7 @@ impl Totals {
             (a, b) => a.or(b),
         };
         self.rtt = match (self.rtt, path.rtt.map(seconds)) {
-            // Of several transfers on one path: they see about the same.
+            // Several transfers on one path see about the same.
             (Some(a), Some(b)) => Some(0.5 * (a + b)),
             (a, b) => a.or(b),
         };
@@ -99,14 +102,14 @@ impl Totals {
     }
 }
 
-/// What streams counted.
+/// Counters of streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Count {
     sent: u64,
     resent: u64,
     received: u64,
     disordered: u64,
-    /// Time for which the peer's windows held them back.
+    /// Time for which the peer's windows limited them.
     closed: Duration,
 }
 
@@ -123,17 +126,18 @@ impl Count {
     }
 }
 
-/// Segments sent and the like over all data channels of a seat. Each channel counts from nothing, and on over all transfers that use it.
+/// Segment counters over all data channels of a seat. The counters of each channel start from zero,
+/// and continue over all transfers that use it.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     channel: Option<Flows>,
-    /// What the channel had counted.
+    /// The channel's counters at the last call.
     seen: Count,
     sum: Count,
 }
 
 impl Counter {
-    /// All until now.
+    /// The sums so far.
     fn look(&mut self, progress: &Progress) -> Count {
         if let Some(channel) = progress.channel_flows() {
             if let Some(before) = self.channel.take_if(|before| !before.is(&channel)) {
@@ -163,21 +167,22 @@ pub(super) fn waited(progress: &Progress) -> f64 {
     (progress.time(Stage::Source) + progress.time(Stage::Destination)).as_secs_f64()
 }
 
-/// What a server that sends has told of the path, over all transfers of a seat.
+/// The path reports of a sending server, over all transfers of a seat.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     last: Option<PathMarker>,
-    /// Of transfers that are over.
+    /// Of finished transfers.
     sent: u64,
     resent: u64,
     markers: u32,
-    /// Those that said that there was nothing to send, and those that said that windows were closed.
+    /// Markers that reported that there was nothing to send, and markers that reported closed
+    /// windows.
     idle: u32,
     closed: u32,
 }
 
 impl Heard {
-    /// Another transfer begins: its markers count from nothing.
+    /// Another transfer starts: its counters start from zero.
     pub(super) fn begin(&mut self) {
         if let Some(last) = self.last.take() {
             self.sent = self.sent.saturating_add(last.sent);
@@ -185,7 +190,7 @@ impl Heard {
         }
     }
 
-    /// Connections that the transfer has, once it was told.
+    /// Connections of the transfer, once they are reported.
     pub(super) fn streams(&self) -> Option<u32> {
         self.last.map(|last| last.streams)
     }
@@ -198,11 +203,11 @@ impl Heard {
     }
 }
 
-/// What a look at a span brought.
+/// The result of a sample.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) mark: Option<Mark>,
-    /// As much has arrived as was to arrive.
+    /// The planned bytes have arrived.
     pub(super) full: bool,
 }
 
@@ -212,17 +217,17 @@ pub(super) struct Span {
     shortest: Duration,
     first: Totals,
     last: Totals,
-    /// When `last.delivered` was seen first: servers tell of what arrived once a second only.
+    /// When `last.delivered` was first seen: servers report arrivals only once a second.
     arrived: Instant,
     marked: Instant,
     marked_bytes: u64,
-    /// Streams at each look.
+    /// Streams at each sample.
     streams: Vec<u32>,
     rtts: (f64, u32),
 }
 
 impl Span {
-    /// `shortest`: it is not over before.
+    /// `shortest`: the span does not end earlier.
     pub(super) fn new(now: Instant, totals: Totals, shortest: Duration) -> Self {
         Self {
             began: now,
@@ -237,10 +242,10 @@ impl Span {
         }
     }
 
-    /// Takes what there is now. `bytes`: with so many the span is full.
+    /// Adds a sample. `bytes`: the span is full with this many.
     pub(super) fn look(&mut self, now: Instant, totals: Totals, bytes: u64) -> Look {
         let more = totals.delivered > self.last.delivered;
-        // What has arrived once does not leave again: a connection that ended takes its figures along.
+        // Delivered bytes never decrease, but a connection that ended takes its figures along.
         let delivered = totals.delivered.max(self.last.delivered);
         self.last = Totals { delivered, ..totals };
         self.streams.push(totals.streams);
@@ -265,27 +270,28 @@ impl Span {
         look
     }
 
-    /// Whether a receiver saw that nothing was lost: behind what is lost all comes out of order. How much it was it cannot tell.
+    /// Whether a receiver saw no loss: after a loss, everything arrives out of order. It cannot
+    /// tell how much was lost.
     fn all_in_order(&self) -> bool {
         let of = |last: u64, first: u64| last.checked_sub(first);
         of(self.last.received, self.first.received).is_some_and(|segments| segments >= 1000)
             && of(self.last.disordered, self.first.disordered) == Some(0)
     }
 
-    /// The sample for the tuner.
+    /// The measurement for the tuner.
     pub(super) fn chunk(&self) -> Chunk {
         let bytes = self.last.delivered - self.first.delivered;
         let end = if bytes == 0 { self.began + LONGEST } else { self.arrived };
         let seconds = end.duration_since(self.began).as_secs_f64();
-        // Those that came or left in its first half are not what it was about.
+        // Streams that came or left in the first half do not characterize the span.
         let mut settled = self.streams[self.streams.len() / 2..].to_vec();
         settled.sort_unstable();
         let streams = settled.get(settled.len() / 2).copied().unwrap_or_default().max(1);
-        // Counters that fell are not of the same connections.
+        // Counters that decreased belong to other connections.
         let sent = self.last.sent.checked_sub(self.first.sent);
         let lost = sent.zip(self.last.resent.checked_sub(self.first.resent));
         let disk = (self.last.storage - self.first.storage).max(0.0) / (seconds * f64::from(streams));
-        // A server tells once a second.
+        // A server reports once a second.
         let markers = self.last.markers.saturating_sub(self.first.markers);
         let told = |last: u32, first: u32| {
             (markers >= 2).then(|| f64::from(last.saturating_sub(first).min(markers)) / f64::from(markers))
@@ -299,7 +305,7 @@ impl Span {
         Chunk {
             rtt: (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1)),
             min_rtt: self.last.min_rtt,
-            // A thousand packets tell of a loss of a thousandth.
+            // A thousand packets are enough to measure a loss of a thousandth.
             loss: lost
                 .filter(|(sent, _)| *sent >= 1000)
                 .map(|(sent, resent)| resent as f64 / sent as f64)
@@ -329,7 +335,7 @@ mod tests {
         let began = Instant::now();
         let at = |tenths: u32| began + Duration::from_millis(100) * tenths;
         let mut span = Span::new(began, totals(1000, 2), Duration::ZERO);
-        // Markers of a server: one a second.
+        // Markers of a server: one each second.
         for tenths in 1..=30 {
             let arrived = 1000 + 500 * u64::from(tenths / 10);
             let streams = if tenths < 5 { 2 } else { 4 };
@@ -353,7 +359,8 @@ mod tests {
             span.chunk().pressure.limit
         };
         assert_eq!(of([Some(1.0), Some(2.5)], 100), Some(0.75));
-        // What was saved before may be more than the time; and where nothing came it was no limit that kept it.
+        // Credit saved earlier may exceed the time; and if nothing arrived, the limit was not the
+        // reason.
         assert_eq!(of([Some(0.0), Some(2.1)], 100), Some(1.0));
         assert_eq!((of([Some(0.0), Some(2.1)], 0), of([None, None], 100)), (None, None));
     }
@@ -427,7 +434,8 @@ mod tests {
             span.chunk().loss
         };
         assert_eq!(loss(5000, 7), Some(0.0));
-        // How much was lost is not known, nor whether anything was of so few, nor of other connections.
+        // The amount of loss is unknown to a receiver; so is any loss with few packets, or with
+        // changed connections.
         assert_eq!([loss(5000, 8), loss(1200, 7), loss(400, 7), loss(5000, 0)], [None; 4]);
     }
 
@@ -455,7 +463,7 @@ mod tests {
         for now in [of(1000, 1, 0), of(3000, 5, 2)] {
             counter.count(now);
         }
-        // Another transfer over the same channel, and one over another.
+        // Another transfer over the same channel, and one over another channel.
         counter.count(of(4000, 5, 3));
         counter.seen = Count::default();
         counter.count(of(500, 2, 1));

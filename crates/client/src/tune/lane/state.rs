@@ -1,4 +1,4 @@
-//! What is dealt out on a path: streams to those who move data over it, and who is missing.
+//! The distribution of streams among the workers on a path, and the number of missing workers.
 
 use super::*;
 
@@ -7,8 +7,8 @@ impl State {
         self.decision.knobs.connections().max(1)
     }
 
-    /// Streams have left because little is to be moved any more. `ends`: bytes that are left, where that is all; `streams`: those
-    /// that are there.
+    /// Whether streams have left because little data remains. `ends`: the remaining bytes, if all
+    /// are known; `streams`: the present streams.
     pub(super) fn is_ending(&self, ends: Option<u64>, streams: u32) -> bool {
         let soon = self.reached.last().map(|&(_, rate, _)| rate * ENDING.as_secs_f64());
         self.sized
@@ -16,24 +16,25 @@ impl State {
             && ends.zip(soon).is_some_and(|(left, soon)| left as f64 <= soon)
     }
 
-    /// Seats to divide the first streams among.
+    /// Number of seats among which the first streams are divided.
     pub(super) fn to_come(&self) -> u32 {
         if self.decisions == 0 { self.expected } else { 1 }
     }
 
-    /// What a session with so many streams carried in a second, or what its streams should; `None` where nothing is known.
+    /// The measured rate of a session with this many streams, or the expected one; `None` if
+    /// unknown.
     pub(super) fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
         let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
         own.or_else(|| self.typical_rate(streams))
     }
 
-    /// The share of so many streams in what the last span carried, in bytes per second.
+    /// The share of this many streams in the rate of the last span, in bytes per second.
     pub(super) fn typical_rate(&self, streams: u32) -> Option<f64> {
         let share = |&(all, rate, _): &Reached| rate * f64::from(streams) / f64::from(all.max(1));
         self.reached.last().map(share)
     }
 
-    /// Files in flight; `None` where there are not several.
+    /// Files in flight; `None` if there is only one.
     pub(super) fn files(&self) -> Option<u32> {
         Some(self.decision.knobs.files).filter(|files| *files > 1)
     }
@@ -42,8 +43,9 @@ impl State {
         self.seats.iter_mut().find(|seat| seat.id == id)
     }
 
-    /// More are dealt out at once. Fewer only where the path forces it: streams that leave take their windows along, and the
-    /// others need many round trips to grow into what that frees.
+    /// Raises the number of streams at once. Lowers it at once only if the path forces it: streams
+    /// that leave take their windows along, and the others need many round trips to use the
+    /// capacity.
     pub(super) fn follow(&mut self) {
         let target = self.target();
         let forced = matches!(
@@ -56,12 +58,12 @@ impl State {
         self.deal();
     }
 
-    /// Streams come and go within some session, so that a program of ours sends.
+    /// Whether streams can come and go within some session, because a Ropewalk program sends.
     pub(super) fn is_elastic(&self) -> bool {
         self.seats.iter().any(|seat| seat.knob.is_elastic())
     }
 
-    /// Takes some away, where there are more than was decided.
+    /// Removes some streams if there are more than decided.
     pub(super) fn descend(&mut self, now: Instant, rtt: Duration) {
         let step = DESCENT.max(DESCENT_ROUND_TRIPS * rtt);
         if self.dealt > self.target() && now.saturating_duration_since(self.descended) >= step {
@@ -71,7 +73,7 @@ impl State {
         }
     }
 
-    /// Deals the streams that no fixed channel has out to those that can take them.
+    /// Distributes the streams that no fixed channel has among the others.
     pub(super) fn deal(&mut self) {
         let fixed: u32 =
             self.seats.iter().filter(|seat| !seat.knob.is_elastic()).map(|seat| seat.streams).sum();
@@ -80,7 +82,7 @@ impl State {
         let to_come = self.to_come();
         let mut elastic: Vec<&mut Place> =
             self.seats.iter_mut().filter(|seat| seat.knob.is_elastic()).collect();
-        // Those that can take few leave the rest to the others.
+        // Seats with a low limit leave the rest to the others.
         elastic.sort_by_key(|seat| seat.most);
         let count = elastic.len().max(to_come as usize);
         for (n, seat) in elastic.into_iter().enumerate() {
@@ -96,9 +98,9 @@ impl State {
         (self.target() / 8).clamp(1, FIXED_MOST)
     }
 
-    /// Workers that would bring the streams that are missing, besides those that are on their way.
+    /// Workers that would bring the missing streams, in addition to those that are being hired.
     pub(super) fn missing(&mut self, workers: u32, now: Instant, rtt: Duration) -> u32 {
-        // Who is not here by then was refused, or has found something else to do.
+        // Stop counting hired workers that have not logged in by this deadline.
         let patience = LOG_IN + LOG_IN_ROUND_TRIPS * rtt;
         self.coming.retain(|&hired| now.saturating_duration_since(hired) < patience);
         if self.seats.iter().any(|seat| seat.knob.is_elastic() && seat.most > seat.streams) {
@@ -114,7 +116,8 @@ impl State {
             .min(MOST_WORKERS.saturating_sub(workers))
     }
 
-    /// Workers that would bring the files in flight that were decided, besides those that are on their way.
+    /// Workers that would bring the decided number of files in flight, in addition to those that
+    /// are being hired.
     pub(super) fn missing_files(&self, workers: u32, work: Option<Work>) -> u32 {
         let worth = work.map_or(0, |work| u32::try_from(work.files / FILES_EACH).unwrap_or(u32::MAX));
         let here = u32::try_from(self.seats.len() + self.coming.len()).unwrap_or(u32::MAX);
@@ -122,7 +125,7 @@ impl State {
         missing.min(MOST_WORKERS.saturating_sub(workers))
     }
 
-    /// The kernel's figures of all connections, and how many bytes have arrived.
+    /// The kernel's figures of all connections, and the bytes that have arrived.
     pub(super) fn totals(&mut self, now: Instant, rtt: Duration, moved: u64) -> Totals {
         let mut totals = Totals { delivered: moved, ..Totals::default() };
         totals.keep(&self.gone);
@@ -132,7 +135,7 @@ impl State {
             let streams = match &seat.progress {
                 Some(progress) => {
                     seat.used = Some(progress.streams()).filter(|now| *now > 0).unwrap_or(seat.used);
-                    // Between two small files it has those of before.
+                    // Between two small files it has those of the last one.
                     if seat.arrives(now, rtt) { seat.used.max(1) } else { progress.streams() }
                 }
                 // Between two servers.
@@ -145,7 +148,7 @@ impl State {
 }
 
 impl Place {
-    /// All but its streams.
+    /// Adds everything but the streams.
     pub(super) fn add_to(&mut self, totals: &mut Totals) {
         if let Some(progress) = &self.progress {
             totals.add(progress, &mut self.counter, matches!(self.knob, Knob::Here(..)));
@@ -154,7 +157,7 @@ impl Place {
         totals.hear(&self.heard);
     }
 
-    /// Data moves, or a moment ago some did.
+    /// Whether data moves, or has moved recently.
     pub(super) fn is_busy(&self, now: Instant, rtt: Duration) -> bool {
         self.moving || self.arrives(now, rtt)
     }

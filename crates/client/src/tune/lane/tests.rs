@@ -49,7 +49,8 @@ fn the_first_of_many_leaves_streams_to_those_that_come() {
         seat.opened(8, 100, Knob::There(Wanted::new(8)));
     }
     assert_eq!(streams(&lane), [8, 8]);
-    // Who has not come until something is decided has nothing to do; and what so many carried is not what a path needs.
+    // Expected workers that have not come before a decision are not needed. The streams of many
+    // sessions are not what a path needs.
     let mut state = lane.state.lock();
     (state.decisions, state.min_rtt) = (3, Some(0.05));
     state.reached.push((64, 1e6, Purpose::Stay));
@@ -63,7 +64,7 @@ fn the_first_of_many_leaves_streams_to_those_that_come() {
 fn a_channel_that_is_used_again_takes_part() {
     let lane = lane(16);
     let seat = Seat::new(lane.clone());
-    // Made for six MiB; what comes next can use more.
+    // Made for six MiB; the next file can use more.
     let wanted = Wanted::new(6);
     seat.opened(6, 6, Knob::There(wanted.clone()));
     assert_eq!((streams(&lane), wanted.news()), (vec![6], None));
@@ -72,7 +73,7 @@ fn a_channel_that_is_used_again_takes_part() {
     seat.used_again(6, 2, Knob::There(wanted.clone()));
     assert_eq!(streams(&lane), [16]);
     drop(seat);
-    // Another flow of the same worker finds it.
+    // Another pipeline of the same worker reuses the channel.
     let seat = Seat::new(lane.clone());
     let wanted = Wanted::new(5);
     seat.used_again(6, 1000, Knob::There(wanted.clone()));
@@ -96,7 +97,7 @@ fn a_cap_is_not_remembered_as_what_a_path_wants() {
 fn fixed_channels_come_until_there_are_enough_and_then_leave() {
     let lane = lane(12);
     let seats: Vec<Seat> = (0..4).map(|_| Seat::new(lane.clone())).collect();
-    // Four workers for twelve streams, and four more that are on their way.
+    // Four workers for twelve streams, and four more that are being hired.
     assert_eq!(seats[0].share(false, 100, 8), 2);
     assert_eq!(seats[0].share(false, 100, 4), 3);
     for seat in &seats[..3] {
@@ -110,16 +111,17 @@ fn fixed_channels_come_until_there_are_enough_and_then_leave() {
     assert!(!seats[0].is_surplus());
     seats[3].opened(8, 100, Knob::Fixed);
     assert_eq!(lane.state.lock().missing(4, now, RTT), 0);
-    // Seventeen are not enough too many.
+    // Seventeen are not a clear surplus.
     assert!(!seats[0].is_surplus());
     seats[2].opened(8, 100, Knob::Fixed);
-    // Twenty-two: one can go, and a second one cannot at the same time.
+    // Twenty-two: one can leave, but not a second one at the same time.
     assert!(seats[0].is_surplus() && seats[0].is_surplus());
     assert!(!seats[1].is_surplus());
     drop(seats);
 }
 
-/// What the tuner says of files in flight is done: sessions come for it, and leave again, but not below what there would be untuned.
+/// The number of files in flight follows the tuner: sessions come for it, and leave again, but not
+/// below the untuned number.
 #[test]
 fn files_in_flight_follow_the_tuner() {
     let lane = lane(24);
@@ -143,18 +145,18 @@ fn files_in_flight_follow_the_tuner() {
     }
     assert_eq!(missing(12, 1000), 0);
     assert!(!seats[0].is_surplus());
-    // Eight are there as a rule, and half as many more may stay: decisions go to and fro.
+    // Eight is the usual number, and half as many more may stay, because decisions alternate.
     decide(2);
     assert!(!seats[0].is_surplus());
     let one_more = Seat::new(lane.clone());
     one_more.opened(1, 100, Knob::There(Wanted::new(1)));
     assert!(seats[0].is_surplus() && !seats[1].is_surplus());
-    // Ranges of one file have as many sessions as there are streams.
+    // Ranges of one file have as many sessions as streams.
     decide(1);
     assert!(!seats[5].is_surplus());
 }
 
-/// Whoever comes because streams are missing does not leave because files are few.
+/// A session that was hired for its streams does not leave because there are few files.
 #[test]
 fn sessions_that_are_needed_for_their_streams_stay() {
     let lane = capped(64, 128);
@@ -162,7 +164,7 @@ fn sessions_that_are_needed_for_their_streams_stay() {
     let sit = |count| (0..count).map(|_| Seat::new(lane.clone())).collect::<Vec<_>>();
     let open = |seats: &[Seat]| {
         for seat in seats {
-            // Of a file of five MiB.
+            // For a file of five MiB.
             seat.opened(5, 5, Knob::There(Wanted::new(5)));
         }
     };
@@ -176,7 +178,7 @@ fn sessions_that_are_needed_for_their_streams_stay() {
     assert!(!seats.iter().chain(&further).any(Seat::is_surplus));
 }
 
-/// A run that lasts no longer than log-ins hires nobody; one whose end nobody knows does.
+/// A run that ends sooner than a log-in hires no worker; one of unknown duration does.
 #[test]
 fn nobody_comes_to_a_run_that_is_nearly_over() {
     let hired = |ends: Option<u64>| {
@@ -190,7 +192,7 @@ fn nobody_comes_to_a_run_that_is_nearly_over() {
             let work = Some(Work { files: 100, bytes: 1000 });
             lane.step(now + Duration::from_millis(ms), &mut processors, (work, ends), true, 1)
         };
-        // So few streams are waited for.
+        // So few streams are still expected.
         step(0);
         step(60_000);
         lane.add(1, 1 << 40);
@@ -198,7 +200,7 @@ fn nobody_comes_to_a_run_that_is_nearly_over() {
         assert!(step.decision.is_some());
         step.hire
     };
-    // A fifth of these bytes moves while somebody logs in.
+    // A fifth of these bytes moves during a log-in.
     assert_eq!((hired(Some(1 << 37)), hired(Some(1 << 38))), (0, 10));
     assert_eq!((hired(Some(0)), hired(None)), (10, 10));
 }
@@ -215,7 +217,7 @@ fn commands_ahead_follow_the_tuner() {
         state.reached.push((24, 24e6, Purpose::Stay));
     }
     assert_eq!((seat.ahead(3).rate, seat.ahead(3).pipeline), (Some(3e6), Some(7)));
-    // Streams that were dealt later count, not those that its channel was made with.
+    // Later streams count, not those with which the channel was made.
     seat.opened(24, 100, Knob::There(Wanted::new(24)));
     let other = Seat::new(lane.clone());
     other.opened(1, 100, Knob::There(Wanted::new(1)));
@@ -237,7 +239,7 @@ fn workers_that_log_in_are_counted() {
     assert_eq!(lane.state.lock().missing(1, now, RTT), 8);
     lane.state.lock().coming.extend([now; 8]);
     assert_eq!(lane.state.lock().missing(9, later(2), RTT), 0);
-    // They sit down, and open their channels one by one.
+    // They take seats, and open their channels one by one.
     let seats: Vec<Seat> = (0..8).map(|_| Seat::new(lane.clone())).collect();
     assert!(lane.state.lock().coming.is_empty());
     assert_eq!(lane.state.lock().missing(9, later(3), RTT), 0);
@@ -245,7 +247,7 @@ fn workers_that_log_in_are_counted() {
     assert_eq!(lane.state.lock().missing(9, later(3), RTT), 0);
     drop(seats);
     assert_eq!(lane.state.lock().missing(1, later(3), RTT), 8);
-    // Those that never come are not waited for for ever.
+    // Workers that never come are not expected forever.
     lane.state.lock().coming.extend([now; 8]);
     assert_eq!(lane.state.lock().missing(9, later(3), RTT), 0);
     assert_eq!(lane.state.lock().missing(9, later(13), RTT), 8);
@@ -258,7 +260,7 @@ fn a_session_is_expected_to_carry_the_share_of_its_streams() {
     assert_eq!(seat.pace(1).rate, UNKNOWN_RATE);
     lane.state.lock().reached.push((24, 24e6, Purpose::Stay));
     assert_eq!((seat.pace(8).rate, seat.pace(1).rate, seat.pace(0).rate), (8e6, 1e6, 3e6));
-    // Or what it carried itself, with as many streams as it has.
+    // Or the session's own measured rate, with as many streams as it has.
     seat.opened(8, 100, Knob::Fixed);
     let now = Instant::now();
     for seconds in [0, 3] {
@@ -276,7 +278,7 @@ fn never_more_connections_than_the_cap() {
     for seat in &seats[..3] {
         seat.opened(8, 100, Knob::Fixed);
     }
-    // Twenty-four is the cap; that twenty are wanted is no reason to leave.
+    // Twenty-four is the cap; that the path needs twenty is no reason to leave.
     assert!(!seats[0].is_surplus());
     seats[3].opened(1, 100, Knob::Fixed);
     assert!(seats[3].is_surplus() && !seats[0].is_surplus());
@@ -302,7 +304,7 @@ fn what_servers_tell_of_a_path_between_them_is_heard() {
     let totals = lane.state.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.streams, totals.sent, totals.resent), (3, 1000, 10));
     assert_eq!((totals.markers, totals.idle, totals.min_rtt), (1, 1, Some(0.05)));
-    // The next transfer's count from nothing.
+    // The counters of the next transfer start from zero.
     seat.heard_out();
     let totals = lane.state.lock().totals(Instant::now(), RTT, 0);
     assert_eq!((totals.streams, totals.sent), (4, 1000));
@@ -336,7 +338,7 @@ fn streams_come_at_once_and_leave_one_by_one() {
     assert_eq!(seen, [38, 36, 34, 32]);
     decide(10, Reason::Yielding { queueing: 0.1, loss: 0.0 });
     assert_eq!(streams(&lane), [10]);
-    // A share that was asked for is others' at once; one that turned out so is not.
+    // A requested share is given up at once; a measured one is not.
     for (reason, left) in [(Reason::FairShare { share: 0.5 }, 40), (Reason::StatedShare { share: 0.5 }, 10)] {
         decide(40, Reason::Start);
         decide(10, reason);
@@ -403,7 +405,8 @@ fn measures_only_while_data_moves() {
     assert!(step(9100).decision.is_none() && lane.state.lock().span.is_none());
 }
 
-/// What is left keeps few streams busy: these are no decision, and not what the transfer used.
+/// The few streams that the remaining data uses are no decision, and not the number that the
+/// transfer used.
 #[test]
 fn lane_at_the_end_of_a_run_keeps_what_was_decided() {
     let lane = capped(69, 128);
@@ -429,11 +432,12 @@ fn lane_at_the_end_of_a_run_keeps_what_was_decided() {
     }
     let tuned = lane.tuned(false).unwrap();
     assert_eq!((tuned.streams, tuned.usual, tuned.most, tuned.decisions), (69, 69, 69, decided));
-    // With as much to do as before it is the path, or the peer, that lets only two through: that is measured.
+    // With the same amount of work the path or the peer permits only two streams: that is measured.
     assert!(step(161_000, 1 << 40).is_none() && lane.state.lock().span.is_some());
 }
 
-/// Small files are handed to the kernel in no time: at most looks none is on its way, and the path is full nevertheless.
+/// Small files are passed to the kernel at once: most samples see none in flight, although the path
+/// is full.
 #[test]
 fn sessions_between_two_small_files_are_measured() {
     let lane = lane(8);
@@ -450,7 +454,7 @@ fn sessions_between_two_small_files_are_measured() {
     for seat in &seats {
         file(seat);
     }
-    // `add` has a clock of its own, which all of these looks are close to.
+    // `add` reads the clock itself; all samples are close to that time.
     let mut look = |ms| lane.step(began + Duration::from_millis(ms), &mut processors, (None, None), true, 8);
     assert!(look(1).decision.is_none() && lane.state.lock().span.is_some());
     let decision = {
@@ -464,12 +468,12 @@ fn sessions_between_two_small_files_are_measured() {
     };
     assert!(decision.is_some_and(|(_, rate)| rate > 1e6));
     assert_eq!(lane.state.lock().reached.last().map(|reached| reached.0), Some(8));
-    // Nothing more comes.
+    // No more data arrives.
     look(60_000);
     assert!(lane.state.lock().span.is_none());
 }
 
-/// A run may end before what was decided last was measured.
+/// A run may end before the last decision was measured.
 #[test]
 fn a_knee_that_was_not_measured_any_more_is_remembered() {
     let streams = |reason: Reason| {
@@ -497,7 +501,7 @@ fn what_is_remembered_is_where_a_transfer_stayed_and_not_what_it_tried() {
         lane.prior(8).map(|prior| prior.streams)
     };
     let (stay, climb, trial) = (Purpose::Stay, Purpose::Climb, Purpose::Trial);
-    // Of a climb that gained nothing any more, the fewest that carried about as much as the best.
+    // In a climb without further gain, the fewest streams with about the best rate.
     assert_eq!(streams(&[(4, 1e6, climb), (12, 3e6, climb), (36, 3.1e6, climb)]), Some(12));
     assert_eq!(streams(&[(4, 1e6, climb), (12, 3e6, climb), (36, 3.3e6, climb)]), Some(36));
     assert_eq!(streams(&[(12, 3e6, climb), (20, 4e6, trial)]), Some(12));
@@ -505,7 +509,8 @@ fn what_is_remembered_is_where_a_transfer_stayed_and_not_what_it_tried() {
     assert_eq!(streams(&[(20, 4e6, trial), (33, 5e6, trial)]), None);
 }
 
-/// Every reason for which a tuner stays, and the first chunk, which has not shown yet whether what is remembered still holds.
+/// All reasons for which a tuner stays, and the first chunk, which has not confirmed the remembered
+/// number yet.
 #[test]
 fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
     let purpose_after = |decisions: u32, reason: Reason, same: bool| {
@@ -542,7 +547,7 @@ fn a_span_is_of_a_place_of_a_climb_or_of_a_trial() {
     assert_eq!(purpose(0, Reason::Remembered { streams: 8 }), Some(Purpose::Climb));
     assert_eq!(purpose(3, Reason::Growing { elasticity: 1.0 }), Some(Purpose::Climb));
     assert_eq!(purpose(3, Reason::ProbeUp { from: 8 }), Some(Purpose::Trial));
-    // A climb may come to the most that is allowed, and stays there where it was before.
+    // A climb may reach the largest permitted number, and stays if it was there before.
     for reason in [Reason::Capped { cap: 8 }, Reason::Granted { streams: 8 }] {
         assert_eq!(purpose(3, reason), Some(Purpose::Climb));
         assert_eq!(purpose_after(3, reason, true), Some(Purpose::Stay));
