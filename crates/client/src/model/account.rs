@@ -1,17 +1,17 @@
-//! Bytes of one file that its destination has.
+//! Counts the bytes of one file that its destination has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// The bytes of one file that count as being at its destination, through one beginning of it: when it begins anew,
-/// they do not count any more, whoever is still busy with them.
+/// The bytes of one file that count as present at its destination, since its last start. After a
+/// restart from the beginning they no longer count, even if a worker still adds to them.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     balance: Mutex<Balance>,
-    /// Bytes that count in the plan: the file's size may be learnt, or lose its meaning, later.
+    /// Bytes that count in the plan: the file's size may become known, or invalid, later.
     planned: AtomicU64,
-    /// Of another try than the first.
+    /// This is a retry.
     again: bool,
 }
 
@@ -22,7 +22,7 @@ struct Balance {
 }
 
 impl Account {
-    /// As it was planned, for another beginning of the file; `again`: this is not the first try.
+    /// A new account for a restart of the file, with the same plan; `again`: this is a retry.
     pub(crate) fn anew(&self, again: bool) -> Self {
         Self { again, planned: self.planned().into(), ..Self::default() }
     }
@@ -32,24 +32,24 @@ impl Account {
         self.planned.load(Ordering::Relaxed)
     }
 
-    /// Whether this is another try than the first.
+    /// Whether this is a retry.
     pub(crate) fn is_again(&self) -> bool {
         self.again
     }
 
-    /// So many bytes count in the plan.
+    /// Sets the bytes that count in the plan.
     pub(crate) fn plan(&self, bytes: u64) {
         self.planned.store(bytes, Ordering::Relaxed);
     }
 
-    /// Closes it; gives what was in it.
+    /// Closes the account; returns its balance.
     pub(crate) fn close(&self) -> i64 {
         let mut balance = self.balance.lock();
         balance.closed = true;
         std::mem::take(&mut balance.bytes)
     }
 
-    /// `false` where it is closed.
+    /// Adds bytes; returns `false` if the account is closed.
     pub(crate) fn add(&self, bytes: i64) -> bool {
         let mut balance = self.balance.lock();
         balance.bytes = balance.bytes.saturating_add(if balance.closed { 0 } else { bytes });

@@ -1,16 +1,16 @@
-//! Pauses between tries: exponential, with jitter, so that many clients do not come back at once.
+//! Pauses between tries: exponential, with jitter, so that many clients do not return at once.
 
 use std::time::Duration;
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The pause before try `number` (the first one after a failure is 1): `first` doubled each time, a minute at most
-/// (unless the first one is longer), less up to half of it by chance.
+/// The pause before try `number` (the first one after a failure is 1): `first` doubled each time,
+/// at most a minute (unless the first one is longer), minus a random part of up to half of it.
 pub(crate) fn pause(first: Duration, number: u32) -> Duration {
     pause_with(first, number, fastrand::u64(..))
 }
 
-/// The shortest that [`pause`] gives.
+/// The shortest pause that [`pause`] returns.
 pub(crate) fn least(first: Duration, number: u32) -> Duration {
     pause_with(first, number, u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Asking a copy to stop.
+//! A request to stop a copy.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// Stops whatever was started with it, from any thread (a Ctrl-C handler). Clones are the same request.
+/// Stops the operations that were started with it, from any thread (a Ctrl-C handler). Clones are
+/// the same request.
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     cancelled: AtomicBool,
-    /// Readable once cancelled, for good: control connections wait for it beside their socket.
-    /// `None` where the process has no descriptors left; then only the flag is looked at.
+    /// Readable once cancelled, permanently: control connections wait for it beside their socket.
+    /// `None` if the process has no descriptors left; then only the flag is checked.
     signal: Option<OwnedFd>,
 }
 
@@ -25,11 +26,13 @@ impl Cancel {
         Self(Arc::new(Inner { cancelled: AtomicBool::new(false), signal }))
     }
 
-    /// Asks to stop. Files under way are broken off; what they have at the destination is kept for a later resume.
+    /// Requests the stop. Files in flight are cancelled; their partial files are kept for a later
+    /// resume.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
         if let Some(signal) = &self.0.signal {
-            // The counter is nowhere near its end: this cannot block, and a failure leaves the flag.
+            // The counter is far from its maximum: this cannot block, and after a failure the flag
+            // is still set.
             let _ = rustix::io::write(signal, &1u64.to_ne_bytes());
         }
     }
@@ -43,12 +46,12 @@ impl Cancel {
         self.0.signal.as_ref().map(AsFd::as_fd)
     }
 
-    /// How long who waits for its descriptor may do so, where there is none.
+    /// Longest wait between checks of the flag if there is no descriptor.
     pub(crate) fn longest_wait(&self) -> Option<Timespec> {
         self.0.signal.is_none().then_some(Timespec { tv_sec: 0, tv_nsec: 100_000_000 })
     }
 
-    /// The error of an operation that was broken off by it.
+    /// The error of a cancelled operation.
     pub(crate) fn error() -> io::Error {
         io::Error::new(io::ErrorKind::Interrupted, "cancelled")
     }

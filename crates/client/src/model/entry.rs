@@ -1,4 +1,4 @@
-//! What a listing tells of one name, local or remote.
+//! The information of a listing about one name, local or remote.
 
 use crate::{FailureKind, RemoteError};
 use bstr::{BStr, BString, ByteSlice};
@@ -11,7 +11,8 @@ use ropewalk_storage::{Kind, Metadata};
 /// The error of [`Entry::leads_back`].
 pub(crate) const LEADS_BACK: &str = "a symbolic link leads back to a directory above it";
 
-/// The error of entries that [`Entry::leads_nowhere`] is about, and why [`crate::Options::skip_dangling`] leaves them out.
+/// The error of entries for which [`Entry::leads_nowhere`] is true, and the reason if
+/// [`crate::Options::skip_dangling`] skips them.
 pub const DANGLING: &str = "a dangling symbolic link";
 
 /// Permissions of symbolic links on Linux.
@@ -20,32 +21,34 @@ pub(crate) const OF_LINKS: u32 = 0o777;
 /// A time: seconds since 1970, UTC, and nanoseconds beyond them.
 pub(crate) type Time = (i64, u32);
 
-/// One entry of a directory. What the other side did not tell is `None`.
+/// One entry of a directory. Unreported values are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Relative to what was listed: a name, or (in a recursive walk) names joined with `/`. Raw bytes.
+    /// Relative to the listed directory: a name, or (in a recursive walk) names joined with `/`.
+    /// Raw bytes.
     pub name: BString,
     pub kind: Kind,
     /// Bytes.
     pub size: Option<u64>,
     /// Seconds since 1970, UTC.
     pub modified: Option<i64>,
-    /// What is left of that time beyond whole seconds, in nanoseconds: 0 of a server's files, which tell seconds.
+    /// The fraction of that time in nanoseconds: 0 for files at servers, which report seconds.
     pub nanoseconds: u32,
     /// Permission bits, 0o7777.
     pub mode: Option<u32>,
     pub owner: Option<String>,
     pub group: Option<String>,
-    /// Where a symbolic link points to. The entry may be the link itself or, where the server follows links, its target.
+    /// The target of a symbolic link. The entry may be the link itself or, if the server follows
+    /// links, its target.
     pub target: Option<BString>,
-    /// Device and inode, where known: the same pair is the same file.
+    /// Device and inode, if known: the same pair is the same file.
     pub identity: Option<(u64, u64)>,
-    /// Why the server could not show what is beneath it.
+    /// Why the server could not list its contents.
     pub error: Option<String>,
 }
 
 impl Entry {
-    /// An entry of which no more is known.
+    /// An entry with a name and a kind only.
     pub fn new(name: impl Into<BString>, kind: Kind) -> Self {
         Self {
             name: name.into(),
@@ -62,8 +65,8 @@ impl Entry {
         }
     }
 
-    /// What tells a file from another that had its name, size and time in seconds; 0 where nothing does. A device's number may be
-    /// another after the machine was started again.
+    /// Distinguishes a file from another one with the same name, size and time in seconds; 0 if
+    /// that is not possible. A device's number may change after a reboot.
     pub(crate) fn stamp(&self) -> u64 {
         match self.nanoseconds {
             0 => self.identity.map_or(0, |(_, inode)| inode),
@@ -75,30 +78,31 @@ impl Entry {
         self.kind == Kind::Directory
     }
 
-    /// It is a symbolic link to a directory above it, which is not followed: nothing is beneath it that would not be found
-    /// otherwise.
+    /// Whether it is a symbolic link to a directory above it. Such a link is not followed:
+    /// everything beneath it is found otherwise.
     pub fn leads_back(&self) -> bool {
         self.error.as_deref() == Some(LEADS_BACK)
     }
 
-    /// It is a symbolic link, was to be followed, and leads to nothing.
+    /// Whether it is a dangling symbolic link that was to be followed.
     pub fn leads_nowhere(&self) -> bool {
         self.kind == Kind::Symlink && self.error.as_deref() == Some(DANGLING)
     }
 
-    /// Something is there whose name a listing cannot tell; [`Entry::name`] is not it.
+    /// Whether an entry exists whose name a listing cannot represent; [`Entry::name`] is not its
+    /// name.
     pub fn is_nameless(&self) -> bool {
         self.error.as_deref() == Some(facts::UNPRINTABLE_NAME)
     }
 
-    /// Why there is less to know of it than it should be: its error, except where all that is wrong is that it is a
-    /// symbolic link that leads nowhere.
+    /// Why the information is incomplete: the entry's error, unless it is only a dangling symbolic
+    /// link.
     pub fn trouble(&self) -> Option<&str> {
         let dangling = self.kind == Kind::Symlink && self.error.as_deref() == Some(facts::INVALID_LINK);
         self.error.as_deref().filter(|_| !dangling)
     }
 
-    /// What kind of failure its [`trouble`](Self::trouble) is.
+    /// The kind of failure of its [`trouble`](Self::trouble).
     pub fn trouble_kind(&self) -> Option<FailureKind> {
         let reason = self.trouble()?.to_owned();
         Some(RemoteError::Unlisted { path: self.name.clone(), reason }.kind())
@@ -119,14 +123,14 @@ impl Entry {
     }
 }
 
-/// What a line of a listing tells.
+/// The contents of a line of a listing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// `Box`: most lines are moved about only to be taken apart.
+    /// `Box`: most lines are moved and then taken apart.
     Entry(Box<Entry>),
-    /// The directory itself, its parent, a total.
+    /// The directory itself, its parent, or a total.
     Nothing,
-    /// Nobody knows what: there may be an entry that is not told otherwise.
+    /// An unparsable line, which may be the only one about an entry.
     Unknown,
 }
 
@@ -137,7 +141,7 @@ impl Line {
     }
 }
 
-/// From a line of MLSD or MLSR.
+/// Parses a line of MLSD or MLSR.
 pub(crate) fn from_facts(line: &BStr) -> Line {
     match facts::Entry::parse(line) {
         Ok(entry) if matches!(entry.kind, EntryKind::CurrentDirectory | EntryKind::ParentDirectory) => {
@@ -148,13 +152,13 @@ pub(crate) fn from_facts(line: &BStr) -> Line {
     }
 }
 
-/// What an answer to MLST tells.
+/// Parses a reply to MLST.
 pub(crate) fn from_status(reply: &Reply) -> Option<Entry> {
     answer::entry(reply).map(convert)
 }
 
-/// From a line of LIST, as Unix servers print it. Without the time, which is to the minute or the day only and in nobody
-/// knows which time zone.
+/// Parses a line of LIST in the format of Unix servers. Ignores the time, which has a resolution of
+/// a minute or a day, and an unknown time zone.
 pub(crate) fn from_long(line: &[u8]) -> Line {
     match listing::parse_long(line, None) {
         Some(entry) => Line::of(Entry { modified: None, ..convert(entry) }),

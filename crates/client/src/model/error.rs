@@ -1,4 +1,4 @@
-//! Why something with a server or with local data failed.
+//! Errors of operations at servers and on local data.
 
 mod words;
 
@@ -14,7 +14,7 @@ use crate::FailureKind;
 
 pub(crate) use words::NO_GREETING;
 
-/// An operation that failed, with whom and where.
+/// A failed operation, with the peer and the path.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     #[error("cancelled")]
@@ -27,7 +27,7 @@ pub enum RemoteError {
     Closed { peer: String, command: String },
     #[error("{peer} has closed the session: {}", text(reply))]
     Dismissed { peer: String, reply: Reply },
-    /// `hint`: where a server may be found that is not there, after a semicolon; or nothing.
+    /// `hint`: another address at which the server may be, after a semicolon; or empty.
     #[error("cannot connect to {peer}: {source}{hint}")]
     Connect { peer: String, source: io::Error, hint: String },
     #[error("control connection with {peer}: {source}")]
@@ -38,39 +38,41 @@ pub enum RemoteError {
     Local { path: BString, source: ropewalk_storage::Error },
     #[error("{peer} refused the log-in: {}", text(reply))]
     Login { peer: String, reply: Reply },
-    /// Nobody said who logs in.
+    /// No user name was given.
     #[error(
         "{peer} lets nobody in without a name: {}; --user with --password-file, or --token, say who you are",
         text(reply)
     )]
     Nameless { peer: String, reply: Reply },
-    /// Somebody was named, and nobody said with what password.
+    /// A user name was given, but no password.
     #[error(
         "{peer} refused the log-in of {user}, for whom no password was given (--password-file has one): {}",
         text(reply)
     )]
     NoPassword { peer: String, user: BString, reply: Reply },
-    /// Known from before: that the server cannot be reached, or has no such file.
+    /// An earlier failure: the server cannot be reached, or does not have the file.
     #[error("{reason}")]
     Lost { kind: FailureKind, reason: String },
     #[error("{peer} wrote what is no reply: {reason}")]
     Nonsense { peer: String, reason: String },
-    /// What was taken for granted after an earlier session does not hold: behind one address there may be several servers.
+    /// An assumption from an earlier session is wrong: there may be several servers behind one
+    /// address.
     #[error("{peer} is not as it was in an earlier session: {reason}")]
     OtherServer { peer: String, reason: String },
     #[error("no data connection came from {peer} within {} s", limit.as_secs_f64())]
     NoDataConnection { peer: String, limit: Duration },
-    /// All of a file arrived, and then its part was not there to be given its name: somebody else removed or renamed it.
+    /// All of a file arrived, and then its part could not be renamed: another program has removed
+    /// or renamed it.
     #[error("{path} arrived and is gone from {peer}: {}", plain(reply))]
     PartVanished { peer: String, path: BString, reply: Reply },
-    /// What is on its way belongs to nothing that is wanted any more: the session is of no further use, and what it had not done
-    /// is for others.
+    /// The transfers in flight no longer match the commands: the session is unusable, and its
+    /// unfinished jobs are requeued.
     #[error("the session is out of step with what was asked for")]
     OutOfStep,
-    /// `command` may have the path that it was about.
+    /// `command` may include the path.
     #[error("{peer} answered {command} with: {}", plain(reply))]
     Refused { peer: String, command: String, reply: Reply },
-    /// Or the server does not begin where it was asked to.
+    /// Or the server does not start at the requested offset.
     #[error("{path}: {peer} sends more than the file had: it grew while it was copied")]
     Grew { peer: String, path: BString },
     #[error("{path}: only {bytes} of {expected} bytes have come")]
@@ -79,7 +81,7 @@ pub enum RemoteError {
     Resolve { host: String, source: io::Error },
     #[error("{peer} gave no answer to {command} within {} s", limit.as_secs_f64())]
     Silent { peer: String, command: String, limit: Duration },
-    /// The program that connects has failed; in its own words, or by its exit code.
+    /// The connecting program has failed; its own words, or its exit code.
     #[error("ssh to {peer} failed: {reason}")]
     Ssh { peer: String, reason: String },
     #[error(
@@ -92,28 +94,28 @@ pub enum RemoteError {
     SourceChanged { path: BString },
     #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs_f64())]
     Stalled { path: BString, bytes_per_second: u64, time: Duration },
-    /// What it stands for may exist or not: nobody must take it for missing.
+    /// The entry of this line may exist, so no name may count as missing.
     #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]
     Listing { peer: String, line: BString },
-    /// What a server's listing of a directory says is not what it has.
+    /// A server's listing does not match its directory.
     #[error("{path}: the listing is wrong: {reason}")]
     Mistold { path: BString, reason: String },
-    /// There are more names, and nobody must take them for missing.
+    /// There are more names, which must not count as missing.
     #[error("{peer} did not send the whole listing: {reason}")]
     CutOff { peer: String, reason: String },
     /// A server's recursive listing says that it could not read this (the fact `Error`).
     #[error("{path}: it cannot be listed: {}", unlisted(reason))]
     Unlisted { path: BString, reason: String },
-    /// What an interrupted transfer left was of no use; the next try begins anew.
+    /// The partial file of an interrupted transfer was unusable; the next try restarts.
     #[error("cannot go on with what was there: {reason}")]
     Unresumable { reason: String },
-    /// Others are open, and do the work.
+    /// Other sessions are open, and do the work.
     #[error("{peer} takes no further session: {source}")]
     Crowded { peer: String, source: Box<Self> },
-    /// A pipe, of which something was read.
+    /// The source is a pipe, of which a part was read.
     #[error("{source} (and the source cannot be read a second time)")]
     Spent { source: Box<Self> },
-    /// It takes data from, or sends data to, its client alone.
+    /// The server exchanges data with its client only.
     #[error(
         "{peer} does not send to {other}: {}; let the data come through here (--through-here)",
         text(reply)
@@ -127,18 +129,18 @@ pub enum RemoteError {
     Unsupported { peer: String, what: String },
     #[error("{0}")]
     Usage(String),
-    /// The peer or the connection is not as safe as it has to be.
+    /// The peer or the connection is not as secure as required.
     #[error("{peer}: {reason}")]
     Security { peer: String, reason: String },
-    /// Output that the caller gave could not be written.
+    /// The caller's output could not be written.
     #[error("writing the output: {0}")]
     Output(io::Error),
 }
 
-/// How servers tell in a recursive listing that they could not open a directory.
+/// The value with which servers report in a recursive listing that they could not open a directory.
 const OPEN_FAILED: &str = "OpenFailed";
 
-/// What there is to do about an address that nobody answers at.
+/// Advice about an announced address that cannot be reached.
 fn announced(error: &ropewalk_engine::Error) -> &'static str {
     match error {
         ropewalk_engine::Error::Connect { .. } => {
@@ -153,10 +155,10 @@ fn unlisted(reason: &str) -> &str {
     if reason == OPEN_FAILED { "the server may not open it" } else { reason }
 }
 
-/// So many characters of a reply are told.
+/// Longest text of a reply in a message, in characters.
 const LONGEST_REPLY: usize = 1000;
 
-/// The text of a reply in one line, for messages: the beginning of one that is very long.
+/// The text of a reply in one line, for messages; a very long text is cut.
 pub(crate) fn text(reply: &Reply) -> String {
     shortened(whole_text(reply))
 }
@@ -173,14 +175,15 @@ fn shortened(mut text: String) -> String {
 fn whole_text(reply: &Reply) -> String {
     let lines: Vec<String> = reply.lines().map(ToString::to_string).collect();
     let last = lines.len() - 1;
-    // The closing "End." of a multi-line reply says nothing.
+    // The closing "End." of a multi-line reply has no information.
     let said =
         lines.iter().enumerate().filter(|(i, line)| !(*i == last && last > 0 && line.starts_with("End")));
     let said: Vec<&str> = said.map(|(_, line)| line.trim()).collect();
     format!("{} {}", reply.code(), said.join("; "))
 }
 
-/// As [`text`], for people: of what GCT's servers say, the names of their functions left out and the reason once.
+/// The same as [`text`] without the function names and the repeated reasons in replies of GCT's
+/// servers.
 fn plain(reply: &Reply) -> String {
     const FILE: &str = "Unable to open file ";
     const CALL: &str = "A system call failed: ";
@@ -198,7 +201,7 @@ fn plain(reply: &Reply) -> String {
 }
 
 impl RemoteError {
-    /// What kind of failure this is; decides the exit code.
+    /// The kind of this failure, which determines the exit code.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Cancelled => FailureKind::Interrupted,
@@ -213,14 +216,14 @@ impl RemoteError {
             | Self::Silent { .. } => FailureKind::Unreachable,
             Self::Data { source, .. } => match **source {
                 ropewalk_engine::Error::Stalled { .. } => FailureKind::Stalled,
-                // It was reached, and talks nonsense.
+                // The server was reached, and sent invalid data.
                 ropewalk_engine::Error::Protocol { .. } | ropewalk_engine::Error::TooMuch { .. } => {
                     FailureKind::Other
                 }
                 _ => FailureKind::Unreachable,
             },
             Self::Local { source, .. } => local_kind(source),
-            // It is the server that is not to be had, whoever asks.
+            // The server is unavailable to all users.
             Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. }
                 if reply.code() == 421 =>
             {
@@ -243,7 +246,7 @@ impl RemoteError {
             }
             Self::PartVanished { reply, .. } | Self::Refused { reply, .. } => reply_kind(reply),
             Self::Stalled { .. } => FailureKind::Stalled,
-            // As servers put it that may not open a directory.
+            // The words of servers that may not open a directory.
             Self::Unlisted { reason, .. } if reason == OPEN_FAILED || reason.contains("ermission denied") => {
                 FailureKind::Permission
             }
@@ -267,7 +270,7 @@ impl RemoteError {
         }
     }
 
-    /// Whether another try may end better.
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::ChecksumMismatch { .. }
@@ -295,8 +298,8 @@ impl RemoteError {
             Self::Ssh { reason, .. } => words::ssh_is_transient(reason),
             Self::Refused { reply, .. } => transient(reply),
             Self::Local { source, .. } => {
-                // Perhaps one that was killed a moment ago, and still waits for the disk. The next try of a part that was found
-                // not to be whole goes on with what is there.
+                // The part may be held by a process that was just killed and still waits for the
+                // disk. The next try of an incomplete part resumes it.
                 self.is_busy() || source.kind() == ropewalk_storage::ErrorKind::Incomplete
             }
             Self::Resolve { source, .. } => words::may_be_found_later(source),
@@ -319,7 +322,7 @@ impl RemoteError {
         }
     }
 
-    /// The server refused to tell of a part that has arrived, or to give it its name.
+    /// The server refused to report an arrived part, or to rename it.
     pub(crate) fn of_part(peer: String, command: &str, part: &BString, reply: Reply) -> Self {
         if reply_kind(&reply) == FailureKind::NotFound {
             Self::PartVanished { peer, path: part.clone(), reply }
@@ -328,7 +331,7 @@ impl RemoteError {
         }
     }
 
-    /// The command that a server refused, without what it was about.
+    /// The refused command, without its arguments.
     pub(crate) fn refused_command(&self) -> Option<&str> {
         match self {
             Self::Refused { command, .. } => command.split(' ').next(),
@@ -336,7 +339,7 @@ impl RemoteError {
         }
     }
 
-    /// The code of the reply by which a server refused.
+    /// The code of the server's refusal.
     pub(crate) fn reply_code(&self) -> Option<u16> {
         match self {
             Self::Refused { reply, .. } => Some(reply.code()),
@@ -344,7 +347,7 @@ impl RemoteError {
         }
     }
 
-    /// The server answers, and lets nobody in.
+    /// Whether the server refuses the log-in.
     pub(crate) fn is_refused_log_in(&self) -> bool {
         matches!(
             self,
@@ -352,12 +355,12 @@ impl RemoteError {
         )
     }
 
-    /// Nobody listens there.
+    /// Whether no program listens at the address.
     pub(crate) fn is_refused_connection(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Somebody else writes the file.
+    /// Whether another process writes the file.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::Refused { reply, .. } => ErrorClass::of(reply) == Some(ErrorClass::TooBusy),
@@ -366,7 +369,7 @@ impl RemoteError {
         }
     }
 
-    /// Whether the control connection cannot be used after it.
+    /// Whether the control connection is unusable after this error.
     pub(crate) fn breaks_session(&self) -> bool {
         if let Self::Spent { source } = self {
             return source.breaks_session();
@@ -392,7 +395,7 @@ impl RemoteError {
             )
     }
 
-    /// From the engine: what it met locally is no trouble of the connection.
+    /// Converts an error of the engine: local errors do not concern the connection.
     pub(crate) fn data(peer: &str, path: BString, error: ropewalk_engine::Error) -> Self {
         use ropewalk_engine::Error as E;
         match error {
@@ -422,7 +425,7 @@ fn local_kind(error: &ropewalk_storage::Error) -> FailureKind {
     }
 }
 
-/// What a refusal is about. GCT tells by a class, older servers only in words.
+/// The kind of a refusal. GCT reports a class, older servers only words.
 pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
     let said = whole_text(reply).to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -444,10 +447,11 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
     }
 }
 
-/// 4xx may end better (RFC 959 section 4.2.1). So may 426-like troubles that GCT reports with code 500.
+/// A 4xx may succeed later (RFC 959 section 4.2.1). So may failures like 426 that GCT reports with
+/// code 500.
 fn transient(reply: &Reply) -> bool {
     match reply.code() {
-        // Whose data is refused because it comes from another server, whatever was late.
+        // Data from another server is refused, however long the wait.
         425 if whole_text(reply).contains("third-party transfers are not permitted") => false,
         0..500 => reply_kind(reply) != FailureKind::NoSpace,
         500 => {
@@ -466,7 +470,7 @@ fn is_of_the_name(reply: &Reply) -> bool {
         .any(|word| said.contains(word))
 }
 
-/// The command itself, not what it was about, was refused.
+/// The command itself was refused, not its arguments.
 pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
     match reply.code() {
         501 | 502 | 504 => true,
@@ -491,7 +495,7 @@ pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
 mod tests {
     use super::*;
 
-    /// As GCT's server and ours put them.
+    /// Replies of GCT's and Ropewalk servers.
     #[test]
     fn people_are_told_the_reason() {
         let reply = |code, lines: &[&str]| Reply::coded(code, lines.iter().copied());
@@ -519,7 +523,7 @@ mod tests {
         }
         let long = text(&reply(500, &[&"Ä".repeat(5000)]));
         assert_eq!((long.chars().count(), long.ends_with("Ä...")), (LONGEST_REPLY + 3, true));
-        // Whatever the server says besides (RFC 959 section 4.2.2).
+        // For any text (RFC 959 section 4.2.2).
         for code in [452, 552] {
             assert_eq!(reply_kind(&reply(code, &["no"])), FailureKind::NoSpace);
             assert!(!transient(&reply(code, &["no"])));
@@ -528,13 +532,13 @@ mod tests {
         let error = refused(reply(550, &structured));
         assert_eq!(error.to_string(), "p answered MLST /none with: 550 No such file or directory");
         assert_eq!(error.refused_command(), Some("MLST"));
-        // A minute that will be waited in vain again.
+        // The next wait of a minute would be in vain, too.
         let text = "0 of 1 data connections came within 60 s; one from 10.0.0.1 was closed, since data connections of this session \
                     are taken from 10.0.0.2 alone (third-party transfers are not permitted)";
         let stranger = refused(reply(425, &[text]));
         assert_eq!((stranger.kind(), stranger.is_transient()), (FailureKind::Permission, false));
         assert!(refused(reply(425, &["0 of 1 data connections came within 60 s"])).is_transient());
-        // What it is about is known by what is left out, too.
+        // Omitted parts of the text also determine the kind.
         assert_eq!(error.kind(), FailureKind::NotFound);
     }
 }

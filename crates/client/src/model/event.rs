@@ -1,4 +1,4 @@
-//! Everything that a copy tells while it runs: the progress bar, `--json`, logs and tests read the same events.
+//! All events of a running copy: the progress bar, `--json`, logs and tests read the same events.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ pub const EVENT_SCHEMA: u32 = 1;
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// A session with a server is begun: connecting, log-in, and what people are asked for it.
+    /// A session with a server is being opened: connection, log-in, and questions to the user.
     Connecting {
-        /// Host and port; of sshftp:// as the URL has it.
+        /// Host and port; for sshftp:// as in the URL.
         peer: String,
     },
-    /// A session with a server has come about.
+    /// A session with a server is open.
     Connected {
         peer: String,
     },
-    /// More was found to be copied, or less: what turns out to be there already leaves the plan. Totals so far; `complete` when
-    /// the walk has ended.
+    /// More or fewer files are to be copied: those that are present already leave the plan. Totals
+    /// so far; `complete` when the walk has ended.
     Planned {
         files: u64,
         bytes: u64,
@@ -42,7 +42,7 @@ pub enum Event {
         size: Option<u64>,
         resumed_from: u64,
     },
-    /// Bytes that the destination has, of all files; `streams` and `files` are in use now.
+    /// Bytes that the destination has, of all files; `streams` and `files` are those in use now.
     Progress {
         bytes: u64,
         files_done: u64,
@@ -53,15 +53,15 @@ pub enum Event {
     Tuned {
         /// Source and destination.
         path: String,
-        /// Data connections, all files together.
+        /// Data connections of all files together.
         streams: u32,
         /// Files in flight.
         files: u32,
-        /// Commands ahead on each control connection, to cover a round trip.
+        /// Pipelined commands on each control connection, to cover a round trip.
         pipeline: u32,
         /// Of new connections; `None` is the host's own.
         congestion_control: Option<Cow<'static, str>>,
-        /// What the last span reached.
+        /// The rate of the last span.
         bits_per_second: f64,
         /// A fixed name, and the same in words.
         reason: Cow<'static, str>,
@@ -73,28 +73,28 @@ pub enum Event {
         seconds: f64,
         checksum: Option<String>,
     },
-    /// Nothing to do: `sync` found it the same, or a filter left it out.
+    /// The file is not copied: `sync` found no difference, or a filter excluded it.
     FileSkipped {
         source: String,
         reason: String,
     },
     FileFailed {
         id: FileId,
-        /// Of what is only made or removed at the destination: that.
+        /// For an entry that is only made or removed at the destination: the destination.
         source: String,
         error: String,
         retry_in: Option<f64>,
     },
-    /// What a dry run would do.
+    /// A copy that a dry run omits.
     WouldCopy {
         source: String,
         destination: String,
         size: Option<u64>,
-        /// Seconds since 1970, where known.
+        /// Seconds since 1970, if known.
         modified: Option<i64>,
-        /// Permission bits, where known.
+        /// Permission bits, if known.
         mode: Option<u32>,
-        /// With `sync`: the destination has something by that name.
+        /// With `sync`: the destination has an entry of that name.
         replaces: bool,
     },
     /// A directory of a tree that a dry run found; it may exist.
@@ -107,15 +107,16 @@ pub enum Event {
     WouldRemove {
         path: String,
     },
-    /// What the source had not is gone from the destination: a file, a link, or a directory with all in it.
+    /// An entry that the source does not have was removed from the destination: a file, a link, or
+    /// a directory with its contents.
     Removed {
         path: String,
     },
-    /// Something a person should know, once.
+    /// A message for the user, once.
     Warning {
         message: String,
     },
-    /// A line of a control connection: `>` sent, `<` received; passwords are left out.
+    /// A line of a control connection: `>` sent, `<` received; passwords are omitted.
     Dialogue {
         peer: String,
         direction: char,
@@ -124,7 +125,7 @@ pub enum Event {
     Finished(Box<Summary>),
 }
 
-/// Takes events, from any thread. Must be quick.
+/// Receives events, from any thread. Must be fast.
 pub trait EventSink: Send + Sync {
     fn event(&self, event: Event);
 }

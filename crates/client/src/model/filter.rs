@@ -1,4 +1,4 @@
-//! Which files of a tree take part: include and exclude globs, lists of names, sizes and ages.
+//! Selects the files of a tree: include and exclude globs, lists of names, sizes and ages.
 
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use ropewalk_storage::Kind;
 
 use crate::{Entry, Limits, Options};
 
-/// A glob that cannot be read.
+/// An invalid glob.
 #[derive(Debug, thiserror::Error)]
 #[error("bad pattern {pattern:?}: {source}")]
 pub struct PatternError {
@@ -18,27 +18,28 @@ pub struct PatternError {
     source: ropewalk_glob::PatternError,
 }
 
-/// Which paths of a tree take part. The last pattern that matches decides; where none does, all take part unless
-/// the first pattern is an include. Beyond that only what is listed takes part, if there is a list, and files within the limits.
+/// Selects paths of a tree. The last matching pattern decides; without a match, a path is selected
+/// unless the first pattern is an include. In addition a path must be in the list, if there is one,
+/// and a file within the limits.
 pub(crate) struct Filter {
     rules: Vec<Rule>,
     list: Option<List>,
     limits: Limits,
-    /// Seconds since 1970 when it was made.
+    /// Creation time, in seconds since 1970.
     now: i64,
 }
 
-/// Names that alone take part.
+/// The only names that are selected.
 struct List {
     names: HashSet<BString>,
-    /// The directories that these are in.
+    /// Their parent directories.
     above: HashSet<BString>,
 }
 
 struct Rule {
     include: bool,
     glob: Pattern,
-    /// Without `/` a pattern is for names at any depth.
+    /// A pattern without `/` matches names at any depth.
     name_only: bool,
     directory_only: bool,
 }
@@ -55,17 +56,17 @@ impl Filter {
         })
     }
 
-    /// It leaves nothing out.
+    /// Whether everything is selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.list.is_none() && self.limits == Limits::default()
     }
 
-    /// The names that are to be found.
+    /// The names that must exist.
     pub(crate) fn listed(&self) -> Option<&HashSet<BString>> {
         self.list.as_ref().map(|list| &list.names)
     }
 
-    /// Whether an entry takes part whose name is known to: a file is within the limits.
+    /// Whether an entry with a selected name is selected: a file must be within the limits.
     pub(crate) fn fits(&self, entry: &Entry) -> bool {
         if entry.kind != Kind::File {
             return true;
@@ -82,8 +83,8 @@ impl Filter {
             && max_age.is_none_or(|most| age(&|age| age <= seconds(most)))
     }
 
-    /// Whether `path`, relative to the top of the tree, takes part. A directory that does not is not entered, except
-    /// where only includes could have let it in: files beneath it still may.
+    /// Whether `path`, relative to the top of the tree, is selected. An excluded directory is not
+    /// entered, unless only the lack of an include excludes it: files beneath it may be selected.
     pub(crate) fn passes(&self, path: &BStr, directory: bool) -> bool {
         if !self.list.as_ref().is_none_or(|list| list.passes(path, directory)) {
             return false;
@@ -96,7 +97,7 @@ impl Filter {
         }
     }
 
-    /// Whether a directory of this name, or one above it, is left out.
+    /// Whether a directory of this name, or one above it, is excluded.
     pub(crate) fn hides(&self, path: &BStr) -> bool {
         let ends = path.find_iter("/").chain([path.len()]);
         ends.filter(|&end| end > 0).any(|end| !self.passes(path[..end].as_bstr(), true))
@@ -108,7 +109,7 @@ impl List {
         let mut above = HashSet::new();
         for name in names {
             let ends: Vec<usize> = name.find_iter("/").collect();
-            // Those above a directory that is known are known, too.
+            // The ancestors of a known directory are known, too.
             for end in ends.into_iter().rev() {
                 if !above.insert(name[..end].into()) {
                     break;

@@ -9,7 +9,8 @@ use crate::model::filter::{PatternError, path_pattern};
 /// A path with a glob in it, taken apart.
 #[derive(Debug)]
 pub(crate) struct Glob {
-    /// The directory before the first component with a glob; `/` at its end only where it is the root.
+    /// The directory before the first component with a glob; it ends with `/` only if it is the
+    /// root.
     pub base: BString,
     /// The components from there on.
     components: Vec<Component>,
@@ -17,12 +18,12 @@ pub(crate) struct Glob {
 
 #[derive(Debug)]
 enum Component {
-    /// `**`: any number of directories, none too.
+    /// `**`: any number of directories, including none.
     AnyDepth,
     Name(Pattern),
 }
 
-/// Whether an entry found on the way is a match, and whether its directory has to be entered.
+/// Whether a path is a match, and whether its directory has to be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub matches: bool,
@@ -30,13 +31,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// It would have to be entered, and cannot be read.
+    /// Whether the entry would have to be entered, and cannot be read.
     pub(crate) fn misses(self, entry: &Entry) -> bool {
         self.enter && !self.matches && entry.is_directory() && entry.error.is_some() && !entry.leads_back()
     }
 }
 
-/// Whether a path is to be read as a glob.
+/// Whether a path is a glob.
 pub(crate) fn is_glob(path: &BStr) -> bool {
     path.find_byteset(b"*?[{").is_some()
 }
@@ -73,7 +74,7 @@ fn judge(components: &[Component], names: &[&[u8]]) -> Verdict {
         (None, None) => Verdict { matches: true, enter: false },
         (None, Some(_)) => Verdict { matches: false, enter: false },
         (Some(_), None) => {
-            // What is left may be nothing but `**`, which also means "no directory".
+            // The rest may consist of `**` only, which also matches no directory.
             let empty = components.iter().all(|c| matches!(c, Component::AnyDepth));
             Verdict { matches: empty, enter: true }
         }

@@ -10,7 +10,7 @@ use ropewalk_protocol::url::{Target, Url};
 /// Where data is or goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// A local file or directory; may end with `/` to say "a directory".
+    /// A local file or directory; a trailing `/` means a directory.
     Local(PathBuf),
     /// Standard input (source) or standard output (destination): `-`.
     Standard,
@@ -31,7 +31,7 @@ impl Location {
         }
     }
 
-    /// Its path, raw bytes; empty where it has none.
+    /// Its path, raw bytes; empty without a path.
     pub fn path(&self) -> &BStr {
         match self {
             Self::Local(path) => path.as_os_str().as_bytes().as_bstr(),
@@ -51,7 +51,7 @@ pub(crate) fn describe(location: &Location) -> String {
     }
 }
 
-/// A text that names no place.
+/// A text that names no location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given}: {reason}")]
 pub struct LocationError {
@@ -59,11 +59,12 @@ pub struct LocationError {
     pub reason: String,
 }
 
-/// `-`, `zero:SIZE` (with K, M, G, T for powers of 1024), `null:`, `file:`, `gsiftp:` and `ftp:` URLs; anything else is
-/// a local path. Bytes that are no UTF-8 are kept in local paths.
+/// Parses `-`, `zero:SIZE` (with K, M, G, T for powers of 1024), `null:`, `file:`, `gsiftp:` and
+/// `ftp:` URLs; any other text is a local path. Local paths may have bytes that are not UTF-8.
 ///
 /// # Errors
-/// It is empty, what follows `zero:` is no size, or it begins as a URL and is none that is known ([`Target::parse`]).
+/// The text is empty, `zero:` is not followed by a size, or the text begins like a URL and is not a
+/// known one ([`Target::parse`]).
 pub fn parse_location(given: impl AsRef<OsStr>) -> Result<Location, LocationError> {
     let given = given.as_ref();
     let Some(text) = given.to_str() else { return Ok(Location::Local(given.into())) };

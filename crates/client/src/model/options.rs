@@ -1,4 +1,4 @@
-//! What a caller can ask for. Everything has a default that suits an unknown path.
+//! The options of a caller. Each has a default that suits an unknown path.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::Location;
 
-/// A knob that is found by the program unless it is set.
+/// A value that the program determines unless it is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Auto<T> {
     #[default]
@@ -27,10 +27,11 @@ pub enum Auto<T> {
     Set(T),
 }
 
-/// How the destination is proved to be right.
+/// How the destination is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumPolicy {
-    /// The best that both sides can do; where the peer can do none, sizes are compared and the summary says so.
+    /// The best algorithm of both sides. If the peer supports none, sizes are compared and the
+    /// summary says so.
     #[default]
     Default,
     None,
@@ -41,53 +42,54 @@ pub enum ChecksumPolicy {
 /// MODE of data channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataMode {
-    /// MODE E where both sides can, MODE S otherwise.
+    /// MODE E if both sides support it, MODE S otherwise.
     #[default]
     Auto,
     Stream,
     Extended,
 }
 
-/// What happens to the bytes on data connections that are authenticated (PROT).
+/// Protection of bytes on authenticated data connections (PROT).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataProtection {
     /// Clear with gsiftp://, private with TLS.
     #[default]
     Auto,
-    /// They travel as they are.
+    /// No protection.
     Clear,
-    /// Nobody can change them unnoticed (GCT encrypts them too).
+    /// Changes are detected (GCT encrypts as well).
     Safe,
-    /// Nobody can read them.
+    /// Encrypted.
     Private,
 }
 
-/// What sessions of gsiftp:// log in with.
+/// The credential for log-ins of gsiftp://.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Authentication {
-    /// A certificate, or a Kerberos ticket where there is no certificate.
+    /// A certificate, or a Kerberos ticket if there is no certificate.
     #[default]
     Auto,
     /// A certificate.
     Gsi,
-    /// A Kerberos ticket; ftp:// too.
+    /// A Kerberos ticket; for ftp:// too.
     Kerberos,
 }
 
-/// What data connections of gsiftp:// are authenticated with.
+/// The credential with which data connections of gsiftp:// are authenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DataCredential {
-    /// The credential of the log-in. Where the log-ins of two servers differ, they are brought together by DCSC (or by DCAU
-    /// S, where they do not know it).
+    /// The credential of the log-in. If the log-ins of two servers differ, DCSC reconciles them (or
+    /// DCAU S, if they do not support it).
     #[default]
     Usual,
-    /// One made for this run, that the servers get by DCSC.
+    /// A credential that is made for this run, and that the servers get by DCSC.
     Fresh,
-    /// A proxy of the one in this file (certificate, key, chain), that the servers get by DCSC.
+    /// A proxy of the credential in this file (certificate, key, chain), which the servers get by
+    /// DCSC.
     File(PathBuf),
 }
 
-/// What holds for the log-in at one end of a copy; what is left out is as at the other.
+/// Options of the log-in at one end of a copy; an unset one is as at the other end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndOptions {
     /// As [`Options::credential`].
@@ -113,7 +115,7 @@ impl FromIterator<(String, Zeroizing<String>)> for Passphrases {
 }
 
 impl std::fmt::Debug for Passphrases {
-    /// Without them.
+    /// Omits the passphrases.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Passphrases").field("known", &self.0.len()).finish_non_exhaustive()
     }
@@ -139,7 +141,7 @@ pub enum FsyncPolicy {
     None,
     /// Once, before a file gets its final name.
     AtEnd,
-    /// Also every second while data arrives: a crash of the machine costs a download no more than that.
+    /// Also every second while data arrives: a crash of the machine costs a download at most that.
     EachMarker,
 }
 
@@ -151,14 +153,14 @@ pub struct Preserve {
     pub links: bool,
 }
 
-/// A transfer slower than `bytes_per_second` for `time` is broken off and tried again.
+/// A transfer slower than `bytes_per_second` for `time` is cancelled and retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallLimit {
     pub bytes_per_second: u64,
     pub time: Duration,
 }
 
-/// A part of a file.
+/// A range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub offset: u64,
@@ -177,7 +179,7 @@ pub struct Pair {
     pub window: Amount,
 }
 
-/// A question to a person, which yes answers.
+/// A yes-or-no question to the user.
 #[derive(Clone)]
 pub struct Confirm(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
@@ -197,8 +199,8 @@ impl std::fmt::Debug for Confirm {
     }
 }
 
-/// Files that take part, by their size in bytes and by the time since they were last changed. What a server does not tell of a file
-/// leaves nothing out.
+/// Selects files by their size in bytes and by the time since their last change. A value that a
+/// server does not report excludes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub min_size: Option<u64>,
@@ -209,7 +211,8 @@ pub struct Limits {
 
 type Ask = dyn Fn(&Url, &BStr) -> io::Result<Password> + Send + Sync;
 
-/// Asks a person for the password of a user of a server. It is called once a session, from any thread: the caller keeps the answer.
+/// Asks the user for the password of an account at a server. It is called once for each session,
+/// from any thread: the caller stores the answer.
 #[derive(Clone)]
 pub struct PasswordPrompt(Arc<Ask>);
 
@@ -233,12 +236,13 @@ impl std::fmt::Debug for PasswordPrompt {
 /// Held while another program (ssh) may ask at the terminal.
 pub(crate) type TerminalHold = Box<dyn Any + Send>;
 
-/// The terminal that the caller writes to: another program is about to ask there.
+/// The caller's terminal, at which another program may have to ask.
 #[derive(Clone)]
 pub struct Terminal(Arc<dyn Fn() -> TerminalHold + Send + Sync>);
 
 impl Terminal {
-    /// `hold` is called before a program starts that may ask; the caller leaves the terminal alone until what it gives is dropped.
+    /// `hold` is called before a program starts that may ask; the caller does not write to the
+    /// terminal until the returned value is dropped.
     pub fn new<H: Send + 'static>(hold: impl Fn() -> H + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || Box::new(hold())))
     }
@@ -258,21 +262,22 @@ impl std::fmt::Debug for Terminal {
 pub struct Options {
     /// Data connections of a file (`-p`).
     pub streams: Auto<u32>,
-    /// Files in flight: control sessions (pairs of them, third-party) that work at the same time (`--files`).
+    /// Files in flight: control sessions (pairs of them, third-party) that work at the same time
+    /// (`--files`).
     pub files: Auto<u32>,
-    /// Transfer commands outstanding on one control connection (`--pipeline`).
+    /// Transfer commands in flight on one control connection (`--pipeline`).
     pub pipeline: Auto<u32>,
-    /// What finds the number of streams while data moves, where `streams` is not set (`--tuner`); [`Kind::Fixed`]
-    /// keeps to those that the round trip suggests.
+    /// The tuner of the number of streams while data moves, unless `streams` is set (`--tuner`);
+    /// [`Kind::Fixed`] keeps the number that the round trip suggests.
     pub tuner: Kind,
-    /// Data connections of a path that the tuner may use, at most.
+    /// Most data connections of a path that the tuner may use.
     pub max_streams: u32,
     /// How the tuner treats other traffic of the path.
     pub fairness: Fairness,
-    /// What the path may carry, in bits a second, where it is known: a hint for the tuner's beginning.
+    /// The capacity of the path in bits per second, if known: a hint for the tuner's start.
     pub capacity: Option<u64>,
-    /// Congestion controls that this site allows the tuner to choose from, by the kernel's names; none: the kernel's own.
-    /// Where nothing is tuned the first one is used.
+    /// Congestion controls that the tuner may choose from, by the kernel's names; none: the
+    /// kernel's own. Without tuning the first one is used.
     pub congestion: Vec<String>,
     pub mode: DataMode,
     /// TYPE A.
@@ -281,26 +286,27 @@ pub struct Options {
     pub block_size: usize,
     /// Socket buffers in bytes; `None` leaves them to the kernel.
     pub tcp_buffer: Option<u64>,
-    /// Payload bytes a second over all data connections of this process, in both directions together; `None`: as many as
-    /// the path carries. Copies between two servers need `through_here` with it.
+    /// Payload bytes per second over all data connections of this process, in both directions
+    /// together; `None`: unlimited. Copies between two servers need `through_here` with it.
     pub bandwidth: Option<u64>,
     pub recursive: bool,
-    /// Make missing directories of the destination; otherwise only those that a tree has itself.
+    /// Make missing directories of the destination; otherwise only those within a tree.
     pub create_directories: bool,
-    /// Go through symbolic links that stand for directories of a local destination and lead out of it.
+    /// Follow symbolic links that stand for directories of a local destination and lead out of it.
     pub keep_dirlinks: bool,
-    /// A file whose destination is an existing directory goes into it under its own name, as with `cp`; otherwise that is an
-    /// error, as with GCT's program. A destination that ends with `/` is a directory in any case.
+    /// A file whose destination is an existing directory goes into it under its own name, as with
+    /// `cp`; otherwise that is an error, as with GCT's program. A destination that ends with `/` is
+    /// a directory in any case.
     pub into_directories: bool,
     pub sync: Option<SyncLevel>,
-    /// With `sync` and `recursive`: remove what the source does not have.
+    /// With `sync` and `recursive`: remove entries that the source does not have.
     pub delete: bool,
-    /// Globs on paths relative to the source; the last one that matches decides; `include` is `true`.
+    /// Globs on paths relative to the source; the last match decides; `include` is `true`.
     pub filters: Vec<(bool, String)>,
-    /// Sizes and ages of the files that take part.
+    /// Sizes and ages of the files that are copied.
     pub limits: Limits,
-    /// Of trees only these take part: paths relative to the source, of directories all that is beneath them. One that is not there is
-    /// a failure. Not with `delete`.
+    /// Restricts trees to these paths relative to the source, and to everything beneath them. A
+    /// missing one is a failure. Not with `delete`.
     pub listed: Option<Vec<BString>>,
     pub dry_run: bool,
     pub preserve: Preserve,
@@ -309,82 +315,90 @@ pub struct Options {
     pub fsync: FsyncPolicy,
     /// When local files are written past the page cache.
     pub direct_io: DirectIo,
-    /// Go on with a transfer that an earlier run began.
+    /// Resume a transfer of an earlier run.
     pub resume: bool,
-    /// Tries of a file after the first; one that brought the file on starts the count anew.
+    /// Retries of a file; a try that made progress restarts the count.
     pub retries: u32,
-    /// First pause between tries; it grows to a minute while tries bring nothing, with jitter.
+    /// First pause between tries; it grows up to a minute while tries make no progress, with
+    /// jitter.
     pub retry_pause: Duration,
-    /// No try of a connection, or of a file that no try brings on, so long after the first one failed. `None`: as many as `retries` says.
+    /// Time after the first failure in which a connection, or a file without progress, is retried.
+    /// `None`: only `retries` counts.
     pub retry_limit: Option<Duration>,
     pub stall: Option<StallLimit>,
     pub connect_timeout: Duration,
-    /// Longest silence of a control connection on which an answer is due; a second more for each 8 MiB of a file of which it
-    /// is the checksum.
+    /// Longest silence of a control connection on which a reply is due; for a checksum one more
+    /// second for each 8 MiB of the file.
     pub reply_timeout: Duration,
-    /// NOOP after so long an idle time of a control connection.
+    /// Idle time of a control connection after which NOOP is sent.
     pub keepalive: Duration,
-    /// Stop at the first file that failed for good.
+    /// Stop at the first file that failed permanently.
     pub stop_on_failure: bool,
     pub delayed_passive: bool,
-    /// From server to server in MODE E, the source is given all addresses that the destination has (SPAS, SPOR).
+    /// Between two servers in MODE E: the source gets all addresses of the destination (SPAS,
+    /// SPOR).
     pub striped: bool,
-    /// How a source of several addresses shares out a file: blocks of so many bytes by turns, or, if 0, one part for each.
-    /// `None`: as the server has it.
+    /// How a source of several addresses distributes a file: blocks of this size in turn, or, if 0,
+    /// one range for each. `None`: the server's own layout.
     pub stripe_block: Option<u64>,
-    /// Files at servers are written under their own names, for servers that let nobody rename. What is broken off there has its
-    /// name, is not whole, and is not gone on with; nor is the size of what arrived asked for where the server does not tell it.
+    /// Files at servers are written under their own names, for servers that permit no renaming. An
+    /// interrupted file stays under its name, incomplete, and is not resumed. If the server does
+    /// not report its size, the size is not verified either.
     pub in_place: bool,
-    /// Symbolic links that are to be followed and lead to nothing are left out; otherwise each is a failure.
+    /// Skip dangling symbolic links that are to be followed; otherwise each is a failure.
     pub skip_dangling: bool,
-    /// Data between two servers comes through this program, for servers that may not send to each other. Slower: one stream a
-    /// file, and no restart in the middle of one.
+    /// Data between two servers passes through this program, for servers that may not send to each
+    /// other. Slower: one stream for each file, and no restart within a file.
     pub through_here: bool,
-    /// Log in with these where the URL names none.
+    /// The user if the URL names none.
     pub user: Option<String>,
     pub password: Option<Password>,
-    /// Log in with a bearer token where the URL names no user.
+    /// Log in with a bearer token if the URL names no user.
     pub token: TokenSource,
     /// ftp:// logs in over TLS (AUTH TLS), as ftpes:// does.
     pub tls: bool,
-    /// SHA-256 of the certificate that a server with TLS has to have; authorities and what is remembered do not count.
+    /// SHA-256 of the certificate that a server with TLS must have; authorities and remembered
+    /// servers do not count.
     pub fingerprint: Option<Fingerprint>,
-    /// Servers with TLS that nobody vouches for are accepted when they are first met, and remembered.
+    /// Accept and remember servers with TLS, on the first contact, whose certificate is from no
+    /// trusted authority.
     pub accept_new: bool,
-    /// Asks a person whether such a server is to be accepted; `None`: nobody is there.
+    /// Asks the user whether such a server is to be accepted; `None`: there is no user.
     pub confirm: Option<Confirm>,
-    /// Asks a person for a password that neither the URL nor [`Options::password`] has, once the server is believed and wants it;
-    /// `None`: nobody is there.
+    /// Asks the user for a password that neither the URL nor [`Options::password`] has, once the
+    /// server is trusted and requires it; `None`: there is no user.
     pub ask_password: Option<PasswordPrompt>,
-    /// Where ssh may ask; `None`: nobody else writes there.
+    /// Where ssh may ask; `None`: no other output uses the terminal.
     pub terminal: Option<Terminal>,
     /// gsiftp:// logs in without certificates, in clear, as ftp:// does.
     pub insecure: bool,
     pub authentication: Authentication,
-    /// The services of a server's Kerberos principal, tried in this order; nothing: `host`, then `ftp`.
+    /// The services of a server's Kerberos principal, tried in this order; empty: `host`, then
+    /// `ftp`.
     pub kerberos_services: Vec<String>,
-    /// The credential for gsiftp://, a file with certificate, key and chain; `None`: where GCT's programs look for it.
+    /// The credential for gsiftp://, a file with certificate, key and chain; `None`: in the places
+    /// of GCT's programs.
     pub credential: Option<PathBuf>,
-    /// Trusted authorities; `None`: where GCT's programs look for them.
+    /// Trusted authorities; `None`: in the places of GCT's programs.
     pub authorities: Option<PathBuf>,
-    /// For TLS: a file or hashed directory with lists of revoked certificates; `None`: those in a directory that
-    /// [`Options::authorities`] names.
+    /// For TLS: a file or hashed directory with lists of revoked certificates; `None`: those in a
+    /// directory that [`Options::authorities`] names.
     pub revocations: Option<PathBuf>,
-    /// The servers' certificate has this one-line subject (with Kerberos: the server is this principal); `None`: it is for
-    /// the host of the URL.
+    /// The one-line subject of the servers' certificate (with Kerberos: the server's principal);
+    /// `None`: the certificate is for the host in the URL.
     pub server_subject: Option<String>,
-    /// What differs at the source and at the destination.
+    /// Options that differ between source and destination.
     pub source: EndOptions,
     pub destination: EndOptions,
-    /// What data connections are authenticated with.
+    /// The credential for data connections.
     pub data_credential: DataCredential,
-    /// Of encrypted keys; nobody is asked later.
+    /// Of encrypted keys; no question is asked later.
     pub passphrases: Passphrases,
     /// Give servers a limited proxy, without which they cannot authenticate data connections.
     pub delegate: bool,
     /// DCAU A; otherwise none.
     pub data_authentication: bool,
-    /// Nothing goes over data connections that could be anybody's: they are authenticated, protected or bound to their session.
+    /// Require that data connections are authenticated, protected or bound to their session.
     pub require_data_authentication: bool,
     pub data_protection: DataProtection,
     /// How sshftp:// connects.
@@ -393,12 +407,12 @@ pub struct Options {
     pub data_ports: Option<(u16, u16)>,
     /// Bytes of memory for data buffers, for all transfers together.
     pub buffer_memory: usize,
-    /// Paths of `file:`-relative remote URLs count from the log-in directory (GCT's `-rp`).
+    /// Paths of remote URLs are relative to the log-in directory (GCT's `-rp`).
     pub relative_paths: bool,
-    /// Where journals of uploads and third-party transfers are kept; `None` is `$XDG_STATE_HOME/ropewalk`, and
-    /// without that variable `~/.local/state/ropewalk`.
+    /// Directory for the journals of uploads and third-party transfers; `None` is
+    /// `$XDG_STATE_HOME/ropewalk`, and without that variable `~/.local/state/ropewalk`.
     pub state_directory: Option<PathBuf>,
-    /// Control dialogue goes to the events as `Event::Dialogue`.
+    /// Report the control dialogue as `Event::Dialogue`.
     pub trace_control: bool,
 }
 
@@ -408,8 +422,8 @@ impl Options {
         self.tuner != Kind::Fixed && self.streams == Auto::Auto
     }
 
-    /// The congestion control of data connections where no tuner chooses it: the first that is named. `None`: the
-    /// sending host's own.
+    /// The congestion control of data connections without tuning: the first one in the list.
+    /// `None`: the sending host's own.
     pub(crate) fn fixed_congestion(&self) -> Option<&'static str> {
         let first = self.congestion.first().filter(|_| !self.is_tuned())?;
         CongestionControl::from_name(first).map(CongestionControl::name)
@@ -499,14 +513,16 @@ impl Default for Options {
 /// How sshftp:// connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshOptions {
-    /// The program with its arguments; none: `ssh`. Its file name `ssh` says that it is OpenSSH.
+    /// The program with its arguments; empty: `ssh`. A program named `ssh` is taken to be OpenSSH.
     pub program: Vec<OsString>,
-    /// The command for the user's shell on the server's host; `None`: what `GLOBUS_REMOTE_SSHFTP` says, or the script `sshftp` of the
-    /// user or the host, or `ropewalk serve --ssh`.
+    /// The command for the user's shell on the server's host; `None`: the value of
+    /// `GLOBUS_REMOTE_SSHFTP`, or the script `sshftp` of the user or the host, or `ropewalk serve
+    /// --ssh`.
     pub remote_command: Option<String>,
-    /// It may ask the person at the terminal for passwords, and whether an unknown host is the right one.
+    /// It may ask at the terminal for passwords, and whether to trust an unknown host.
     pub interactive: bool,
-    /// Control connections to one server share a log-in (ControlMaster); otherwise each logs in by itself.
+    /// Control connections to one server share a log-in (ControlMaster); otherwise each logs in by
+    /// itself.
     pub share: bool,
 }
 
@@ -516,17 +532,17 @@ impl Default for SshOptions {
     }
 }
 
-/// Where a bearer token for log-ins comes from. It is looked for at each log-in, so that one that was renewed meanwhile is
+/// The source of a bearer token for log-ins. It is read at each log-in, so that a renewed token is
 /// used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TokenSource {
     /// No token.
     #[default]
     None,
-    /// `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` or `/tmp/bt_uUID` (WLCG Bearer Token
-    /// Discovery); none there is an error.
+    /// `BEARER_TOKEN`, the file in `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_uUID` or
+    /// `/tmp/bt_uUID` (WLCG Bearer Token Discovery); it is an error if there is none.
     Discover,
-    /// In this file, which nobody else may read.
+    /// In this file, which no other user may read.
     File(PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! Where the time of a run went.
+//! Determines the part of a run that took the most time.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::SlowestPart;
 pub(crate) const STAGES: [Stage; 5] =
     [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption];
 
-/// The stages after what servers report of their storage. While a server's stream waits for its disk, ours waits for the
-/// network, so that this time is taken from the network's.
+/// The stages including the servers' storage times. While a server's stream waits for its disk,
+/// ours waits for the network, so this time is subtracted from the network's.
 pub(crate) fn with_servers(stages: [Duration; 5], read: Duration, write: Duration) -> [Duration; 5] {
     let [source, network, destination, checksum, encryption] = stages;
     let read = read.min(network);
@@ -18,8 +18,9 @@ pub(crate) fn with_servers(stages: [Duration; 5], read: Duration, write: Duratio
     [source + read, network - read - write, destination + write, checksum, encryption]
 }
 
-/// Judges where the time went; `held`: streams waited so long for the limit on the rate; `streams`:
-/// how long there were any, summed over them. The CPUs come first: when they are busy, every other stage looks slow too.
+/// Determines the slowest part. `held`: time for which streams waited for the limit on the rate;
+/// `streams`: lifetime of all streams, summed. The CPUs come first: when they are busy, each other
+/// stage appears slow too.
 pub(crate) fn slowest(
     stages: [Duration; 5],
     (held, streams): (Duration, Duration),
@@ -39,7 +40,7 @@ pub(crate) fn slowest(
     }
     let held = held.as_secs_f64();
     let known: f64 = held + stages.iter().map(Duration::as_secs_f64).sum::<f64>();
-    // Threads beside the streams may work longer than these are there.
+    // Other threads may work longer than the streams exist.
     let total = known.max(streams.as_secs_f64());
     if known <= 0.0 {
         return SlowestPart::Unknown;
@@ -91,7 +92,7 @@ mod tests {
         let of = |held| slowest([none, S * 3, S, none, none], (held, none), none, S * 10, none, S * 10);
         assert!(matches!(of(S * 6), SlowestPart::Bandwidth { share } if share == 0.6));
         assert!(matches!(of(S), SlowestPart::Network { share } if share == 0.6));
-        // Of all the time of the streams, also that of which nothing is known.
+        // Relative to the lifetime of all streams, including time of unknown use.
         let part = slowest([none, S * 3, S, none, none], (none, S * 10), none, S * 10, none, S * 10);
         assert!(matches!(part, SlowestPart::Network { share } if share == 0.3));
     }

@@ -1,10 +1,10 @@
-//! How a copy ended.
+//! The result of a copy.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a file failed; decides the exit code.
+/// Why a file failed; determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
@@ -28,7 +28,7 @@ pub struct FileFailure {
     pub error: String,
 }
 
-/// The slowest part that could be seen, with its share of the streams' time, 0 to 1.
+/// The slowest visible part, with its share of the streams' time, 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "part")]
 pub enum SlowestPart {
@@ -47,7 +47,7 @@ pub enum SlowestPart {
     Encryption {
         share: f64,
     },
-    /// Streams waited for the limit that was set ([`Options::bandwidth`](crate::Options::bandwidth)).
+    /// Streams waited for the configured limit ([`Options::bandwidth`](crate::Options::bandwidth)).
     Bandwidth {
         share: f64,
     },
@@ -55,25 +55,26 @@ pub enum SlowestPart {
     Cpu {
         share: f64,
     },
-    /// Most time went into waiting for control replies.
+    /// Most time was spent waiting for control replies.
     RoundTrips {
         share: f64,
     },
-    /// The data went from one server to another: nothing of it could be seen here.
+    /// The data went from one server to another, where it cannot be observed.
     NotVisible,
     Unknown,
 }
 
-/// Where the time of our data connections went, in seconds summed over them; nothing of what went from one server to
-/// another.
+/// The time of our data connections by stage, in seconds summed over them; without data between two
+/// servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageTimes {
-    /// How long there were connections: what the others are parts of.
+    /// Lifetime of the connections, of which the others are parts.
     pub streams: f64,
     pub source: f64,
     pub checksum: f64,
     pub encryption: f64,
-    /// Waiting for sockets, and in calls to them; with `sendfile`, in which reading and sending are one, all of it.
+    /// Waiting for sockets, and time in socket calls; with `sendfile`, which reads and sends at
+    /// once, its whole time.
     pub network: f64,
     pub destination: f64,
 }
@@ -85,27 +86,27 @@ impl StageTimes {
     }
 }
 
-/// What the tuner made of a path.
+/// The tuner's result for a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunedPath {
     /// Source and destination.
     pub path: String,
-    /// Data connections that the last decision asked for.
+    /// Data connections of the last decision.
     pub streams: u32,
-    /// Half of the bytes moved while there were no more data connections than this.
+    /// Half of the bytes moved over at most this many data connections.
     pub usual: u32,
-    /// The most that there were.
+    /// The most data connections.
     pub most: u32,
-    /// What they reached when it was last measured.
+    /// Their rate at the last measurement.
     pub bits_per_second: f64,
     pub decisions: u32,
-    /// Why so many, in words.
+    /// The reason for the number, in words.
     pub reason: String,
-    /// What becomes of the socket buffers of connections that are made from now on at this host, and why; absent between two
-    /// servers, and where a size was set.
+    /// The treatment of socket buffers of new connections at this host, and why; absent between two
+    /// servers, and if a size was set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffers: Option<String>,
-    /// The kernel's autotuning does not get far enough for the path.
+    /// The kernel's autotuning is not sufficient for the path.
     pub buffers_matter: bool,
 }
 
@@ -116,12 +117,12 @@ pub struct Summary {
     pub files_failed: u64,
     pub directories: u64,
     pub removed: u64,
-    /// Payload bytes that moved in this run.
+    /// Payload bytes moved in this run.
     pub bytes: u64,
     /// Bytes that an earlier run had left at the destination and that were not moved again.
     pub bytes_resumed: u64,
     pub seconds: f64,
-    /// Bytes of the files that are done; what was sent twice counts once.
+    /// Bytes of completed files; retransmitted bytes count once.
     pub bytes_done: u64,
     /// Bytes whose checksums were compared at both ends.
     pub bytes_verified: u64,
@@ -137,12 +138,14 @@ pub struct Summary {
     pub stages: StageTimes,
     /// Stopped before the end, by [`Cancel`](crate::Cancel).
     pub interrupted: bool,
-    /// Files of trees that are done and that the same command would send again: they could not be recorded.
+    /// Completed files of trees that the same command would send again, because they could not be
+    /// recorded.
     #[serde(skip)]
     pub unrecorded: u64,
-    /// The first failures, 100 at most; `files_failed` counts all.
+    /// The first failures, at most 100; `files_failed` counts all.
     pub failures: Vec<FileFailure>,
-    /// What kind of failure all of them were, also those that are not listed; `None` where they differ, or there was none.
+    /// The common kind of all failures, including those that are not listed; `None` if they differ,
+    /// or there are none.
     pub failed_for: Option<FailureKind>,
 }
 

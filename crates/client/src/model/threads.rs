@@ -1,10 +1,10 @@
-//! Threads that the system may refuse: a run goes on without them where it can.
+//! Threads that the system may refuse: a run continues without them if possible.
 
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
 use crate::RemoteError;
 
-/// As [`Scope::spawn`], which panics where there is no thread to be had.
+/// The same as [`Scope::spawn`], which panics if the thread cannot be started.
 pub(crate) fn spawn_in<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: impl FnOnce() -> T + Send + 'scope,
@@ -12,12 +12,12 @@ pub(crate) fn spawn_in<'scope, T: Send + 'scope>(
     Builder::new().spawn_scoped(scope, run).map_err(RemoteError::Threads)
 }
 
-/// What a thread gave; its panic goes on in this one.
+/// Returns a thread's result; its panic continues in this thread.
 pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Both at the same time, or one after the other.
+/// Runs both at the same time, or one after the other.
 pub(crate) fn both<A: Send, B>(one: impl Fn() -> A + Sync, other: impl FnOnce() -> B) -> (A, B) {
     scope(|scope| match spawn_in(scope, &one) {
         Ok(thread) => {

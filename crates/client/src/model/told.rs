@@ -1,4 +1,4 @@
-//! What a server said of itself, for the sessions after the first.
+//! A server's description of itself, for the sessions after the first.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bstr::BString;
 use ropewalk_protocol::reply::Reply;
 
-/// The answer to FEAT that one session had. Further ones go by it without waiting for their own, which saves a round trip, and
-/// compare that when it comes.
+/// The reply to FEAT of one session. Later ones use it without waiting for their own reply, which
+/// saves a round trip, and compare that one when it comes.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// Of the reply, without the first and the last; none where the server does not know FEAT.
+    /// Lines of the reply, without the first and the last; empty if the server does not know FEAT.
     pub lines: Vec<BString>,
-    /// It leaves out of names what is not ASCII, once that was tried.
+    /// Whether it drops non-ASCII characters from names, once that was tested.
     pub ascii_only: OnceLock<bool>,
-    /// A session was told something else: behind one address there may be several servers, or the server is a new one.
+    /// Another session got another reply: there may be several servers behind one address, or the
+    /// server is a new one.
     outdated: AtomicBool,
 }
 
@@ -23,7 +24,7 @@ impl Told {
         Self { lines: lines(reply), ascii_only: OnceLock::new(), outdated: AtomicBool::new(false) }
     }
 
-    /// Whether another session is told the same.
+    /// Whether another session got the same reply.
     pub(crate) fn are_those_of(&self, reply: &Reply) -> bool {
         let same = self.lines == lines(reply);
         if !same {

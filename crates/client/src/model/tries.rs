@@ -1,5 +1,6 @@
-//! Tries of a file. Sessions that work on ranges of it break together when a server goes: that is one try, not one for each.
-//! A try that brought the file on is no failure of the file: count and pause start anew after it.
+//! Tries of a file. Sessions that work on its ranges fail together when a server goes: that is one
+//! try, not one for each. A try that made progress is no failure of the file: count and pause
+//! restart after it.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +8,28 @@ use parking_lot::Mutex;
 
 use crate::model::backoff::least;
 
-/// A try that brought so much is followed by the next one at once. One that brought less waits: a server that closes
-/// connections after a few bytes is not to be asked for a large file as fast as it answers.
+/// A try that moved at least this many bytes is followed by the next one at once. Otherwise there
+/// is a pause: a server that closes connections after a few bytes must not be asked for a large
+/// file as fast as it answers.
 const WORTH: u64 = 256 << 10;
 
-/// How the tries of a file went so far.
+/// The tries of a file so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tried {
-    /// All that failed.
+    /// All failed tries.
     pub total: u32,
-    /// Those that failed since the file was brought on last.
+    /// Failed tries since the last progress.
     pub failed: u32,
-    /// When the first of these did.
+    /// When the first of these failed.
     pub first: Option<Instant>,
-    /// The most bytes that its destination was seen to have: what comes a second time brings nothing on.
+    /// The most bytes that its destination had: bytes that come a second time are no progress.
     reached: u64,
-    /// The last try brought as much as is worth another one at once.
+    /// The last try moved enough to be followed by the next one at once.
     pub at_once: bool,
 }
 
 impl Tried {
-    /// One more failed, and `present` bytes are at the destination.
+    /// Counts a failure, when `present` bytes are at the destination.
     pub(crate) fn count(&mut self, now: Instant, present: u64) {
         self.reaches(present);
         self.total = self.total.saturating_add(1);
@@ -44,7 +46,7 @@ impl Tried {
         }
     }
 
-    /// When the first try failed of those that count.
+    /// When the first counted try failed.
     pub(crate) fn first(&self) -> Instant {
         self.first.unwrap_or_else(Instant::now)
     }
@@ -56,23 +58,24 @@ pub(crate) struct Tries(Mutex<State>);
 #[derive(Clone, Copy, Debug)]
 struct State {
     tried: Tried,
-    /// Until then nothing was tried since the last one failed.
+    /// Nothing is retried until then.
     pause: Option<Instant>,
 }
 
 impl Tries {
-    /// After those that `tried` tells of, with `present` bytes at the destination.
+    /// After the tries in `tried`, with `present` bytes at the destination.
     pub(crate) fn new(tried: Tried, present: u64) -> Self {
         let tried = Tried { reached: tried.reached.max(present), ..tried };
         Self(Mutex::new(State { tried, pause: None }))
     }
 
-    /// All that failed.
+    /// All failed tries.
     pub(crate) fn total(&self) -> u32 {
         self.0.lock().tried.total
     }
 
-    /// A range failed, when `present` bytes of the file were at the destination. `first`: the pause after the first failure.
+    /// Counts the failure of a range, when `present` bytes of the file were at the destination.
+    /// `first`: the pause after the first failure.
     pub(crate) fn count(&self, first: Duration, present: u64) -> Tried {
         self.count_at(Instant::now(), first, present)
     }
@@ -104,10 +107,10 @@ mod tests {
         let fail =
             |ms| tries.count_at(began + Duration::from_millis(ms), Duration::from_millis(200), 0).failed;
         assert_eq!([fail(0), fail(1), fail(99)], [1, 1, 1]);
-        // After the shortest pause it is another one, whichever range it is of.
+        // After the shortest pause it is another try, of any range.
         assert_eq!([fail(100), fail(110), fail(299), fail(300)], [2, 2, 2, 3]);
         assert_eq!(tries.total(), 3);
-        // Where there is no pause, each counts.
+        // Without a pause, each counts.
         let later = began + Duration::from_secs(9);
         assert_eq!([(); 3].map(|()| tries.count_at(later, Duration::ZERO, 0).failed), [4, 5, 6]);
     }
@@ -125,11 +128,11 @@ mod tests {
         assert_eq!(fail(20, 11), (1, false, Some(20)));
         assert_eq!(fail(30, 11 + WORTH), (1, true, Some(30)));
         assert_eq!(fail(40, 11 + WORTH), (2, false, Some(30)));
-        // What was lost and came again is nothing new.
+        // Bytes that were lost and came again are no progress.
         assert_eq!(fail(60, 0), (3, false, Some(30)));
         assert_eq!(fail(80, 11 + WORTH), (4, false, Some(30)));
         assert_eq!(tries.total(), 7);
-        // Another range fails with it, and had brought something.
+        // Another range fails at the same time, and had made progress.
         assert_eq!(fail(80, 12 + WORTH), (1, false, Some(80)));
         assert_eq!(tries.total(), 7);
     }

@@ -1,8 +1,8 @@
-//! The directory where this program keeps what it has to remember between runs.
+//! The directory of state that outlives a run.
 
 use std::path::{Path, PathBuf};
 
-/// Where this program keeps what it has to remember: as given, or by the XDG base directories.
+/// The given directory, or that of the XDG base directories.
 pub(crate) fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
     if let Some(given) = given {
         return Some(given.to_owned());

@@ -525,7 +525,7 @@ impl Lane {
     }
 
     /// The result for the next run, once there is one. If the number of streams was limited to
-    /// `usual` or fewer, it does not show what the path needs.
+    /// fewer than `usual`, it does not show what the path needs.
     pub(super) fn learnt(&self, usual: u32) -> Option<Learnt> {
         let prior = self.prior(usual)?;
         let state = self.state.lock();

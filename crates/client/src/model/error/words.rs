@@ -4,7 +4,7 @@ use std::io;
 
 use crate::FailureKind;
 
-/// Why there is no session where ssh itself has no complaint.
+/// Why there is no session if ssh itself reports no error.
 pub(crate) const NO_GREETING: &str = "what runs on the server ended without a greeting: it is no FTP server";
 
 /// The kind of failure that ssh's words report.
@@ -17,7 +17,7 @@ pub(super) fn ssh_kind(reason: &str) -> FailureKind {
     }
 }
 
-/// Whether another try may end better.
+/// Whether a retry may succeed.
 pub(super) fn ssh_is_transient(reason: &str) -> bool {
     let lasting = [
         "Could not resolve hostname",
@@ -27,7 +27,7 @@ pub(super) fn ssh_is_transient(reason: &str) -> bool {
         "is not set up",
         NO_GREETING,
         "Permission denied",
-        // A shell that has not found or cannot run what it was told to.
+        // A shell that has not found, or cannot run, the command.
         "ended with code 126",
         "ended with code 127",
         "not found",
@@ -36,8 +36,8 @@ pub(super) fn ssh_is_transient(reason: &str) -> bool {
     ssh_kind(reason) == FailureKind::Unreachable && !lasting.iter().any(|words| reason.contains(words))
 }
 
-/// Whether the resolver could not find out, where a name that there is none of would be known as such (`EAI_AGAIN`, of which the
-/// standard library gives the C library's text alone).
+/// Whether the resolver failed temporarily (`EAI_AGAIN`, of which the standard library has only the
+/// C library's text). A name that does not exist is another error.
 pub(super) fn may_be_found_later(error: &io::Error) -> bool {
     const TEXTS: [&str; 2] = ["Temporary failure in name resolution", "Try again"];
     error.kind() == io::ErrorKind::TimedOut || TEXTS.iter().any(|text| error.to_string().contains(text))
