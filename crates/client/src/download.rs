@@ -10,7 +10,8 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces, checksum_file};
 use ropewalk_storage::{
-    JournalKey, Journaling, Kind, NullStore, PartFile, PartOptions, Store, WriteHandle, WriteOptions,
+    JournalKey, Journaling, Kind, NullStore, Store, Upload, UploadOptions, UploadSpec, WriteHandle,
+    WriteOptions,
 };
 
 use crate::auto::SMALL;
@@ -38,7 +39,7 @@ pub(crate) struct Download {
     target: Option<VirtualPath>,
     handle: Arc<dyn WriteHandle>,
     /// `None` where data goes straight into what is there: a window, a device.
-    part: RwLock<Option<PartFile>>,
+    part: RwLock<Option<Arc<dyn Upload>>>,
     pub piece: Piece,
     state: Mutex<State>,
     /// Tries that failed in this run.
@@ -113,7 +114,7 @@ impl Download {
                     let kept = task.mode.filter(|_| options.preserve.modes);
                     // Who may not read what is replaced may not read what replaces it.
                     let mode = kept.unwrap_or_else(|| NEW_FILE & replaced.unwrap_or(NEW_FILE));
-                    let part_options = PartOptions {
+                    let upload_options = UploadOptions {
                         // Until it is whole we have to be able to write to it, also in another run.
                         mode: mode | 0o600,
                         resume: resume && !options.ascii,
@@ -122,8 +123,9 @@ impl Download {
                         direct: options.direct_io,
                         reserve: true,
                     };
-                    let begun = PartFile::begin(store, target, key, part_options).map_err(local)?;
-                    let handle = begun.handle();
+                    let spec = UploadSpec { key, options: upload_options };
+                    let begun = store.begin_upload(target, spec).map_err(local)?;
+                    let handle = begun.writer();
                     sparse = options.sparse && begun.is_blank();
                     part = Some(begun);
                     handle
@@ -211,7 +213,7 @@ impl Download {
     /// What the destination has already.
     pub(crate) fn present(&self) -> RangeSet {
         let part = self.part.read();
-        part.as_ref().map(PartFile::present).unwrap_or_default()
+        part.as_ref().map(|part| part.present()).unwrap_or_default()
     }
 
     /// Why what an earlier run left was not used.
@@ -387,16 +389,17 @@ impl Download {
     fn read_back(&self, algorithm: Algorithm, range: Range<u64>) -> Result<String, RemoteError> {
         let target = self.keeper()?;
         let part = self.part.read();
-        let in_part = part.is_some();
-        if let Some(part) = &*part {
-            // Zeros at the end were not written; they belong to the file all the same.
-            let end = part.handle().set_len(self.end());
-            end.map_err(|e| RemoteError::local(target.as_bytes(), e))?;
-        }
+        let local = |e| RemoteError::local(target.as_bytes(), e);
+        let handle = match &*part {
+            Some(part) => {
+                // Zeros at the end were not written; they belong to the file all the same.
+                part.writer().set_len(self.end()).map_err(local)?;
+                part.reader()
+            }
+            None => self.store.open_read(target),
+        };
+        let handle = handle.map_err(local)?;
         drop(part);
-        let path = if in_part { ropewalk_storage::part_name(target) } else { target.clone() };
-        let local = |e| RemoteError::local(path.as_bytes(), e);
-        let handle = self.store.open_read(&path).map_err(local)?;
         let length = Some(range.end - range.start);
         checksum_file(&*handle, algorithm, range.start, length, &mut |_| Ok(())).map_err(local)
     }
@@ -454,7 +457,7 @@ impl Download {
     /// It is left for a later run.
     pub(crate) fn abandon(&self) {
         if let Some(part) = self.part.write().take()
-            && let Err(error) = part.abandon()
+            && let Err(error) = part.suspend()
         {
             tracing::warn!(%error, "could not keep a part file for later");
         }

@@ -48,7 +48,7 @@ pub struct JournalKey {
 impl JournalKey {
     /// Why ranges of `old` cannot be ranges of `self`. Fields that are unknown in one of them are
     /// ignored.
-    fn differs_from(&self, old: &Self) -> Option<String> {
+    pub(crate) fn differs_from(&self, old: &Self) -> Option<String> {
         if self.source != old.source {
             return Some(format!("it is of {:?}, not of {:?}", old.source, self.source));
         }

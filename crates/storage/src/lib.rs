@@ -1,8 +1,8 @@
 //! The data storage interface (DSI) and its stores.
 //!
 //! [`Store`] is the interface. [`PosixStore`], [`MemoryStore`] and [`NullStore`] implement it, and
-//! [`testing`] has the test suite that every store must pass. [`PartFile`] keeps incomplete uploads
-//! separate from complete files.
+//! [`testing`] has the test suite that every store must pass. A file gets its name when its
+//! [`Upload`] is complete; a [`PartFile`] is the upload of a store with a file system.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod posix;
 mod remove;
 mod sync;
 pub mod testing;
+mod upload;
 mod walk;
 
 use std::os::fd::BorrowedFd;
@@ -31,13 +32,14 @@ pub use memory::MemoryStore;
 pub use null::NullStore;
 pub use pages::Pages;
 pub use part::{
-    DirectIo, HeldPart, Interrupted, Journaling, PartFile, PartOptions, hold_part, is_temporary_name,
-    journal_name, journal_of_part, part_name, target_of_part, target_of_temporary,
+    HeldPart, PartFile, hold_part, is_temporary_name, journal_name, journal_of_part, part_name,
+    target_of_part, target_of_temporary,
 };
 pub use posix::{Acting, Identity, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 pub use sync::sync_name;
+pub use upload::{DirectIo, Interrupted, Journaling, Upload, UploadOptions, UploadSpec};
 pub use walk::{Step, Visit, WalkOptions, WalkSink, walk};
 
 /// Must be called first in threads that serve several users in turn: a new thread has the identity
@@ -49,10 +51,8 @@ pub fn thread_starts() {
 /// The features of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Handles have file descriptors, for `sendfile` and `splice`.
-    pub descriptors: bool,
-    /// Holes are preserved, and can be queried.
-    pub sparse: bool,
+    /// What was written can be read, and interrupted uploads can be resumed.
+    pub keeps: bool,
     /// `rename` replaces the target atomically.
     pub rename: bool,
     pub symlinks: bool,
@@ -371,6 +371,41 @@ pub trait Store: Send + Sync {
     /// created. [`ErrorKind::AlreadyExists`] if it must not exist but does, or is a symbolic link
     /// to a missing target.
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>>;
+    /// Opens a file that gets its name when it is complete, or resumes an interrupted upload to
+    /// this path if the options ask for that. Another upload to the path is locked out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if another upload writes the file; or it cannot be created here.
+    fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>>;
+    /// Returns the state of an interrupted upload to this path; `None` if there is nothing to
+    /// resume.
+    ///
+    /// After a crash of the machine this may read the present ranges, which takes time. `progress`
+    /// is called with the number of bytes read, and its error stops the work. A later
+    /// [`Self::begin_upload`] need not read them again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if another upload writes it; a failure to read; or the error of
+    /// `progress`.
+    fn interrupted_upload(
+        &self,
+        _path: &VirtualPath,
+        _progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Option<Interrupted>> {
+        Ok(None)
+    }
+    /// Returns the number of bytes from the start that an interrupted upload in order
+    /// ([`Journaling::Sequential`]) has left. No content is read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if another upload writes it; or the store cannot access it.
+    fn uploaded_prefix(&self, _path: &VirtualPath) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    /// The space that an interrupted upload to this path takes, in bytes.
+    fn upload_space(&self, _path: &VirtualPath) -> u64 {
+        0
+    }
     /// Creates a directory. `mode` are its permission bits before the umask.
     ///
     /// # Errors

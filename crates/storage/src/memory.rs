@@ -5,6 +5,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod upload;
 
 use std::sync::Arc;
 
@@ -14,21 +15,28 @@ use ropewalk_protocol::path::VirtualPath;
 
 use self::file::{File, Handle, Space};
 use self::tree::{Body, Tree};
+use self::upload::{MemoryUpload, Uploads};
 use crate::{
-    Capabilities, Error, ErrorKind, ListSink, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions,
+    Capabilities, Error, ErrorKind, Interrupted, ListSink, Metadata, ReadHandle, Result, Store, Upload,
+    UploadSpec, WriteHandle, WriteOptions,
 };
 
 /// Files, directories and symbolic links in memory. Holes take memory; permissions are stored but
 /// not enforced.
 pub struct MemoryStore {
-    tree: RwLock<Tree>,
+    tree: Arc<RwLock<Tree>>,
     space: Arc<Space>,
+    uploads: Arc<Uploads>,
 }
 
 impl MemoryStore {
     /// Makes an empty store. `capacity` is the maximum number of bytes of all files together.
     pub fn new(capacity: u64) -> Self {
-        Self { tree: RwLock::new(Tree::new()), space: Arc::new(Space::new(capacity)) }
+        Self {
+            tree: Arc::new(RwLock::new(Tree::new())),
+            space: Arc::new(Space::new(capacity)),
+            uploads: Arc::default(),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tree> {
@@ -37,6 +45,11 @@ impl MemoryStore {
 
     fn write(&self) -> RwLockWriteGuard<'_, Tree> {
         self.tree.write()
+    }
+
+    /// The path of an upload with the links to its directory resolved.
+    fn upload_name(&self, path: &VirtualPath) -> Result<Vec<u8>> {
+        Ok(self.read().locate(path, false).map_err(fail("open", path))?.path())
     }
 
     fn file(&self, path: &VirtualPath) -> Result<Arc<File>, ErrorKind> {
@@ -81,7 +94,7 @@ impl Store for MemoryStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { descriptors: false, sparse: false, rename: true, symlinks: true, random_write: true }
+        Capabilities { keeps: true, rename: true, symlinks: true, random_write: true }
     }
 
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata> {
@@ -111,6 +124,28 @@ impl Store for MemoryStore {
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
         let file = self.file_to_write(path, options).map_err(fail("open", path))?;
         Ok(Arc::new(Handle::new(file, path.clone())))
+    }
+
+    fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>> {
+        let name = self.upload_name(path)?;
+        let file = || Arc::new(File::new(self.space.clone()));
+        Ok(Arc::new(MemoryUpload::begin(&self.tree, &self.uploads, name, path, spec, file)?))
+    }
+
+    fn interrupted_upload(
+        &self,
+        path: &VirtualPath,
+        _progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Option<Interrupted>> {
+        self.uploads.interrupted(&self.upload_name(path)?, path)
+    }
+
+    fn uploaded_prefix(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.uploads.prefix(&self.upload_name(path)?, path)
+    }
+
+    fn upload_space(&self, path: &VirtualPath) -> u64 {
+        self.upload_name(path).map_or(0, |name| self.uploads.space(&name))
     }
 
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {

@@ -1,5 +1,6 @@
 //! A store without content, for measurements: reads return zeros, and writes are discarded.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -9,8 +10,11 @@ use ropewalk_protocol::range::RangeSet;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
+use crate::checksum::Pieces;
+use crate::upload::Ranges;
 use crate::{
-    Capabilities, Kind, ListSink, Lock, Metadata, ReadHandle, Result, Store, WriteHandle, WriteOptions,
+    Capabilities, Error, ErrorKind, Kind, ListSink, Lock, Metadata, ReadHandle, Result, Store, Upload,
+    UploadSpec, WriteHandle, WriteOptions,
 };
 
 /// Every path except `/` is a file of zeros; written bytes are discarded.
@@ -40,7 +44,7 @@ impl Store for NullStore {
 
     /// There is no `rename` because written files do not exist afterwards.
     fn capabilities(&self) -> Capabilities {
-        Capabilities { descriptors: true, sparse: false, rename: false, symlinks: false, random_write: true }
+        Capabilities { keeps: false, rename: false, symlinks: false, random_write: true }
     }
 
     fn stat(&self, path: &VirtualPath, _follow: bool) -> Result<Metadata> {
@@ -58,6 +62,12 @@ impl Store for NullStore {
 
     fn open_write(&self, _path: &VirtualPath, _options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
         Ok(Arc::new(Nothing { descriptor: self.null.get_or_init(|| null().ok().map(Arc::new)).clone() }))
+    }
+
+    fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>> {
+        let create = WriteOptions { create: true, truncate: true, exclusive: false, mode: spec.options.mode };
+        let writer = self.open_write(path, create)?;
+        Ok(Arc::new(NullUpload { path: path.clone(), writer, ranges: Ranges::default() }))
     }
 
     fn make_directory(&self, _path: &VirtualPath, _mode: u32) -> Result<()> {
@@ -132,6 +142,49 @@ fn zeros(size: u64) -> Result<OwnedFd, Errno> {
 
 fn null() -> Result<OwnedFd, Errno> {
     rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// An upload of which only the ranges are kept.
+struct NullUpload {
+    path: VirtualPath,
+    writer: Arc<dyn WriteHandle>,
+    ranges: Ranges,
+}
+
+impl Upload for NullUpload {
+    fn present(&self) -> RangeSet {
+        self.ranges.present()
+    }
+
+    fn pieces(&self) -> Pieces {
+        self.ranges.pieces()
+    }
+
+    fn writer(&self) -> Arc<dyn WriteHandle> {
+        Arc::clone(&self.writer)
+    }
+
+    fn reader(&self) -> Result<Arc<dyn ReadHandle>> {
+        Err(Error::new(ErrorKind::Unsupported, "open", self.path.as_bytes())
+            .with_detail("nothing that was written is kept"))
+    }
+
+    fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
+        self.ranges.record(range, crc32c);
+        Ok(())
+    }
+
+    fn commit(&self, length: u64, _modified: Option<(i64, u32)>, _mode: Option<u32>) -> Result<()> {
+        self.ranges.check_complete(length, &self.path)
+    }
+
+    fn suspend(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct Zeros {

@@ -5,7 +5,6 @@
 
 mod begin;
 mod names;
-mod options;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +16,6 @@ pub use begin::{HeldPart, hold_part};
 pub use names::{
     is_temporary_name, journal_name, journal_of_part, part_name, target_of_part, target_of_temporary,
 };
-pub use options::{DirectIo, Interrupted, Journaling, PartOptions};
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
@@ -26,7 +24,8 @@ use self::begin::{Begun, Names};
 use self::names::is_cut;
 use crate::checksum::{Algorithm, Pieces};
 use crate::journal::{MOST_RANGES, SCATTERED};
-use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, Result, Store, WriteHandle};
+use crate::upload::{Interrupted, Journaling, Upload, UploadOptions, check_complete};
+use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, ReadHandle, Result, Store, WriteHandle};
 
 /// The mark of a part file whose bytes came from front to back (see [`Journaling::Sequential`]).
 const STICKY: u32 = 0o1000;
@@ -43,14 +42,13 @@ const UNKNOWN: u64 = 1 << 20;
 /// resumed.
 ///
 /// If the given path is itself the name of a part file, commit leaves the part file and its journal
-/// as they are: the caller renames it and then removes the journal ([`journal_of_part`]). If the
-/// store cannot rename, or cannot write in any order, the file is written in place and cannot be
-/// resumed.
+/// as they are: the caller renames it and then removes the journal ([`journal_of_part`]). The store
+/// has to rename atomically, and to take ranges in any order.
 pub struct PartFile {
     store: Arc<dyn Store>,
     names: Names,
     key: JournalKey,
-    options: PartOptions,
+    options: UploadOptions,
     handle: Arc<dyn WriteHandle>,
     state: Mutex<State>,
     journal: OnceLock<Journal>,
@@ -87,9 +85,9 @@ impl PartFile {
         store: &Arc<dyn Store>,
         target: &VirtualPath,
         key: JournalKey,
-        options: PartOptions,
+        options: UploadOptions,
     ) -> Result<Self> {
-        let names = Names::of(target, &**store);
+        let names = Names::of(target);
         if let Some(target) = names.target.as_ref().filter(|target| is_cut(target)) {
             // A too long name must be reported now, not only after all bytes came.
             store
@@ -99,7 +97,7 @@ impl PartFile {
         }
         // With the directory kept open, it need not be looked up again to create the part file, to
         // check that it is still there, and to rename it.
-        let directory = names.part.parent().filter(|_| names.journal.is_some());
+        let directory = names.part.parent();
         let near = directory.and_then(|directory| store.near(&directory));
         let store = near.unwrap_or_else(|| store.clone());
         let begun = begin::begin(&*store, &names, &key, options)?;
@@ -128,7 +126,8 @@ impl PartFile {
                 }
             }
             let there = part.handle.metadata()?.size;
-            part.had_gaps = part.names.journal.is_some() && there > part.state().present.len();
+            let recorded = part.state().present.len();
+            part.had_gaps = there > recorded;
             part.blank = there == 0 || part.clear(there);
             // Not earlier: the size of a file that was written sequentially says what is present,
             // until a journal does.
@@ -154,11 +153,11 @@ impl PartFile {
     /// with the part file's name is not a regular file, a failure to read, or the error of
     /// `progress`.
     pub fn interrupted(
-        store: &Arc<dyn Store>,
+        store: &dyn Store,
         target: &VirtualPath,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Option<Interrupted>> {
-        begin::interrupted(&**store, &Names::of(target, &**store), progress)
+        begin::interrupted(store, &Names::of(target), progress)
     }
 
     /// Returns the number of bytes from the start that are present in an unfinished file that is
@@ -167,230 +166,14 @@ impl PartFile {
     /// # Errors
     /// [`ErrorKind::Busy`] if another transfer writes it, [`ErrorKind::Unsupported`] if the entry
     /// with the part file's name is not a regular file; or the store cannot access it.
-    pub fn sequential_prefix(store: &Arc<dyn Store>, target: &VirtualPath) -> Result<Option<u64>> {
-        begin::sequential_prefix(&**store, &Names::of(target, &**store))
+    pub fn sequential_prefix(store: &dyn Store, target: &VirtualPath) -> Result<Option<u64>> {
+        begin::sequential_prefix(store, &Names::of(target))
     }
 
-    /// The present ranges, from earlier transfers and this one.
-    pub fn present(&self) -> RangeSet {
-        self.state().present.clone()
-    }
-
-    pub fn handle(&self) -> Arc<dyn WriteHandle> {
-        self.handle.clone()
-    }
-
-    /// CRC-32C sums of the present ranges, as far as they were recorded.
-    pub fn pieces(&self) -> Pieces {
-        self.state().pieces.clone()
-    }
-
-    /// Whether the missing ranges contain nothing but zeros, so that zeros need not be written.
-    pub fn is_blank(&self) -> bool {
-        self.blank
-    }
-
-    /// Why the data of an earlier transfer was not used.
-    pub fn started_over(&self) -> Option<&str> {
-        self.started_over.as_deref()
-    }
-
-    /// Records that a range was written through [`Self::handle`]. Can be called from any thread.
-    ///
-    /// # Errors
-    /// The journal cannot be written, or must be created and cannot be, see [`Self::keep`].
-    pub fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
-        if range.start >= range.end {
-            return Ok(());
-        }
-        {
-            let mut state = self.state();
-            state.recorded += range.end - range.start;
-            state.present.insert(range.clone());
-            if state.present.count() > MOST_RANGES {
-                return Err(Error::new(ErrorKind::Unsupported, "write", self.names.shown().as_bytes())
-                    .with_detail(SCATTERED));
-            }
-            match crc32c {
-                Some(sum) => state.pieces.insert(range.clone(), sum),
-                None => state.pieces.forget(range.clone()),
-            }
-            if self.journal.get().is_none() {
-                // Under the lock, so that ranges that other threads record meanwhile are either in
-                // the new journal or appended to it.
-                let needed = match self.options.journal {
-                    Journaling::Above(threshold) => match self.key.size {
-                        // From the first byte on: a crash must not cost more than the bytes that
-                        // were not recorded yet.
-                        Some(size) => size > threshold,
-                        None => state.recorded > threshold.min(UNKNOWN),
-                    },
-                    Journaling::Sequential => !self.is_told_by_size(&state),
-                };
-                return if needed { self.create_journal(&state) } else { Ok(()) };
-            }
-        }
-        self.journal.get().map_or(Ok(()), |journal| journal.append(range, crc32c))
-    }
-
-    /// Makes sure that all ranges recorded so far can be resumed even if this process is killed,
-    /// however small the file is.
-    ///
-    /// # Errors
-    /// The journal cannot be created, or the part file was removed, moved or replaced meanwhile
-    /// ([`ErrorKind::Busy`]), or abandoned ([`ErrorKind::Incomplete`]).
-    pub fn keep(&self) -> Result<()> {
-        if self.done.load(Ordering::Relaxed) {
-            // A retry would not fail, although no data is left to be kept.
-            return Err(Error::new(ErrorKind::Incomplete, "keep", self.names.shown().as_bytes())
-                .with_detail("it was given up"));
-        }
-        // Under the lock, so that ranges that other threads record meanwhile are either in the new
-        // journal or appended to it.
-        let state = self.state();
-        self.reach(&state)?;
-        if self.journal.get().is_some() || state.present.is_empty() || self.is_told_by_size(&state) {
-            return Ok(());
-        }
-        self.create_journal(&state)
-    }
-
-    /// Writes all data recorded so far to stable storage, so that a crash of the machine does not
-    /// lose it. On failure, the part file is removed.
-    ///
-    /// # Errors
-    /// The same errors as [`Self::keep`] and [`Self::sync`]; or the journal or the directory cannot
-    /// be synced.
-    pub fn checkpoint(&self) -> Result<()> {
-        self.keep()?;
-        let recorded = self.journal.get().map(|journal| (journal, journal.len()));
-        self.sync()?;
-        let mut names = 1;
-        if let Some((journal, records)) = recorded {
-            journal.append_synced(records)?;
-            self.or_distrust(journal.sync())?;
-            names = 2;
-        }
-        if self.names_synced.load(Ordering::Relaxed) < names {
-            self.sync_directory()?;
-            self.names_synced.fetch_max(names, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Lets the store report which data it could not keep. Call this when no more data is written
-    /// for now. On failure, the part file is removed.
-    ///
-    /// # Errors
-    /// The same errors as [`WriteHandle::confirm`]; or the store cannot access the file.
-    pub fn confirm(&self) -> Result<()> {
-        let metadata = self.handle.metadata()?;
-        self.or_distrust(self.handle.confirm(&metadata))
-    }
-
-    /// Writes the bytes to stable storage, but not the journal: for a complete file that is about
-    /// to get its name. On failure, the part file is removed.
-    ///
-    /// # Errors
-    /// The same errors as [`WriteHandle::sync`].
-    pub fn sync(&self) -> Result<()> {
-        self.or_distrust(self.handle.sync())
-    }
-
-    /// Finishes a complete file: sets its length, attributes and name.
-    ///
-    /// Fails with [`ErrorKind::Incomplete`] if a part of `0..length` is missing; the part file
-    /// stays as it is.
-    ///
-    /// # Errors
-    /// Incomplete, as above; the errors of [`Self::check_ours`], [`Self::confirm`] and
-    /// [`Self::sync`]; or length, attributes or name cannot be set.
-    pub fn commit(&self, length: u64, modified: Option<(i64, u32)>, mode: Option<u32>) -> Result<()> {
-        let missing = self.state().present.complement(0..length);
-        if !missing.is_empty() {
-            return Err(Error::new(ErrorKind::Incomplete, "finish", self.names.shown().as_bytes())
-                .with_detail(format!(
-                    "{} of {length} bytes are missing, {}",
-                    missing.len(),
-                    first_few(&missing)
-                )));
-        }
-        let metadata = self.check_ours()?;
-        if metadata.size != length {
-            self.handle.set_len(length)?;
-        }
-        self.handle.settle(length);
-        let marked = metadata.mode & STICKY != 0;
-        let mut awhile = false;
-        if let Some(mode) = mode.or_else(|| marked.then_some(metadata.mode & !STICKY)) {
-            self.handle.set_mode(mode)?;
-        }
-        if let Some((seconds, nanoseconds)) = modified {
-            self.handle.set_modified(seconds, nanoseconds)?;
-        }
-        // Bytes written past the cache are on the disk already, except for the ends of the file and
-        // the file system's record that the reserved space is in use. A power loss after the rename
-        // must not turn them into zeros. The same is true for space that an earlier transfer
-        // reserved, however the other bytes were written.
-        if self.options.sync || self.had_gaps || self.handle.is_reserved() {
-            self.sync()?;
-            awhile = true;
-        } else if self.handle.reserves_ahead() && self.replaces() {
-            self.handle.begin_sync();
-        }
-        self.or_distrust(self.handle.confirm(&metadata))?;
-        if let Some(target) = &self.names.target {
-            if awhile {
-                // During the sync, a user may have removed the part file and another transfer may
-                // have created a new one, which must not get the name.
-                self.check_ours()?;
-            }
-            self.rename(target)?;
-        }
-        self.done.store(true, Ordering::Relaxed);
-        if self.options.sync { self.sync_directory() } else { Ok(()) }
-    }
-
-    /// Keeps the present ranges for a later transfer to resume.
-    ///
-    /// # Errors
-    /// The same errors as [`Self::confirm`] and [`Self::keep`]; if no bytes came, those of
-    /// [`Self::discard`].
-    pub fn abandon(&self) -> Result<()> {
-        if self.done.swap(true, Ordering::Relaxed) || self.names.journal.is_none() {
-            return Ok(());
-        }
-        let state = self.state();
-        let mut journaled = Ok(());
-        if self.journal.get().is_none() && state.present.is_empty() {
-            return self.remove();
-        }
-        // As in `reach`. No thread writes any more, and setting a length needs no space on a full
-        // disk.
-        let end = state.present.end();
-        let there = self.handle.metadata().map(|metadata| metadata.size);
-        let reached = there.and_then(|there| if there < end { self.handle.set_len(end) } else { Ok(()) });
-        // The resumed transfer trusts the journal, so the store must confirm the bytes first.
-        self.confirm()?;
-        if self.journal.get().is_none() {
-            if self.is_told_by_size(&state) {
-                return Ok(());
-            }
-            journaled = self.create_journal(&state);
-        }
-        // Reserved space is released even if the disk is full.
-        let given_back = self.give_back(&state);
-        reached.and(journaled).and(given_back)
-    }
-
-    /// Removes the part file and its journal.
-    ///
-    /// # Errors
-    /// The part file or its journal may not be removed. It is not an error if the file is gone or
-    /// was replaced.
-    pub fn discard(&self) -> Result<()> {
-        self.done.store(true, Ordering::Relaxed);
-        self.remove()
+    /// The space that the part file of an interrupted transfer to `target` takes, in bytes.
+    pub fn space(store: &dyn Store, target: &VirtualPath) -> u64 {
+        let part = store.stat(&Names::of(target).part, false);
+        part.map_or(0, |part| part.blocks.saturating_mul(512))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -401,10 +184,6 @@ impl PartFile {
     /// file. This one may have been removed or moved, and a new transfer may have started.
     fn ours(&self) -> Result<Option<Metadata>> {
         let own = self.handle.metadata()?;
-        // The file is written in place, so there is only the handle.
-        if self.names.journal.is_none() {
-            return Ok(Some(own));
-        }
         match self.store.stat(&self.names.part, false) {
             Ok(named) => Ok(((named.device, named.inode) == (own.device, own.inode)).then_some(own)),
             Err(error) if error.is_not_found() => Ok(None),
@@ -461,7 +240,7 @@ impl PartFile {
     }
 
     fn create_journal(&self, state: &State) -> Result<()> {
-        let Some(path) = &self.names.journal else { return Ok(()) };
+        let path = &self.names.journal;
         let mode = self.check_ours()?.mode;
         let unmark = || if mode & STICKY != 0 { self.handle.set_mode(mode & !STICKY) } else { Ok(()) };
         if !is_prefix(&state.present) {
@@ -479,11 +258,12 @@ impl PartFile {
     /// next part file of that name.
     fn rename(&self, target: &VirtualPath) -> Result<()> {
         let journaled = self.journal.get().is_some();
-        if let Some(journal) = self.names.journal.as_ref().filter(|_| journaled) {
-            ignore_missing(self.store.remove_file(journal))?;
+        let path = &self.names.journal;
+        if journaled {
+            ignore_missing(self.store.remove_file(path))?;
         }
         self.store.rename(&self.names.part, target).inspect_err(|_| {
-            if let Some(path) = self.names.journal.as_ref().filter(|_| journaled) {
+            if journaled {
                 let state = self.state();
                 // Best effort: without the journal, the next transfer starts from the beginning.
                 let _ = Journal::create(&*self.store, path, &self.key, &state.present, &state.pieces);
@@ -495,8 +275,8 @@ impl PartFile {
         if self.ours()?.is_none() {
             return Ok(());
         }
-        if let Some(journal) = self.names.journal.as_ref().filter(|_| self.journal.get().is_some()) {
-            ignore_missing(self.store.remove_file(journal))?;
+        if self.journal.get().is_some() {
+            ignore_missing(self.store.remove_file(&self.names.journal))?;
         }
         ignore_missing(self.store.remove_file(&self.names.part))
     }
@@ -527,10 +307,182 @@ impl PartFile {
     }
 }
 
+impl Upload for PartFile {
+    fn present(&self) -> RangeSet {
+        self.state().present.clone()
+    }
+
+    fn writer(&self) -> Arc<dyn WriteHandle> {
+        self.handle.clone()
+    }
+
+    fn pieces(&self) -> Pieces {
+        self.state().pieces.clone()
+    }
+
+    fn is_blank(&self) -> bool {
+        self.blank
+    }
+
+    fn started_over(&self) -> Option<&str> {
+        self.started_over.as_deref()
+    }
+
+    fn reader(&self) -> Result<Arc<dyn ReadHandle>> {
+        self.store.open_read(&self.names.part)
+    }
+
+    fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        {
+            let mut state = self.state();
+            state.recorded += range.end - range.start;
+            state.present.insert(range.clone());
+            if state.present.count() > MOST_RANGES {
+                return Err(Error::new(ErrorKind::Unsupported, "write", self.names.shown().as_bytes())
+                    .with_detail(SCATTERED));
+            }
+            match crc32c {
+                Some(sum) => state.pieces.insert(range.clone(), sum),
+                None => state.pieces.forget(range.clone()),
+            }
+            if self.journal.get().is_none() {
+                // Under the lock, so that ranges that other threads record meanwhile are either in
+                // the new journal or appended to it.
+                let needed = match self.options.journal {
+                    Journaling::Above(threshold) => match self.key.size {
+                        // From the first byte on: a crash must not cost more than the bytes that
+                        // were not recorded yet.
+                        Some(size) => size > threshold,
+                        None => state.recorded > threshold.min(UNKNOWN),
+                    },
+                    Journaling::Sequential => !self.is_told_by_size(&state),
+                };
+                return if needed { self.create_journal(&state) } else { Ok(()) };
+            }
+        }
+        self.journal.get().map_or(Ok(()), |journal| journal.append(range, crc32c))
+    }
+
+    fn keep(&self) -> Result<()> {
+        if self.done.load(Ordering::Relaxed) {
+            // A retry would not fail, although no data is left to be kept.
+            return Err(Error::new(ErrorKind::Incomplete, "keep", self.names.shown().as_bytes())
+                .with_detail("it was given up"));
+        }
+        // Under the lock, so that ranges that other threads record meanwhile are either in the new
+        // journal or appended to it.
+        let state = self.state();
+        self.reach(&state)?;
+        if self.journal.get().is_some() || state.present.is_empty() || self.is_told_by_size(&state) {
+            return Ok(());
+        }
+        self.create_journal(&state)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.keep()?;
+        let recorded = self.journal.get().map(|journal| (journal, journal.len()));
+        self.sync()?;
+        let mut names = 1;
+        if let Some((journal, records)) = recorded {
+            journal.append_synced(records)?;
+            self.or_distrust(journal.sync())?;
+            names = 2;
+        }
+        if self.names_synced.load(Ordering::Relaxed) < names {
+            self.sync_directory()?;
+            self.names_synced.fetch_max(names, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn confirm(&self) -> Result<()> {
+        let metadata = self.handle.metadata()?;
+        self.or_distrust(self.handle.confirm(&metadata))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.or_distrust(self.handle.sync())
+    }
+
+    fn commit(&self, length: u64, modified: Option<(i64, u32)>, mode: Option<u32>) -> Result<()> {
+        check_complete(&self.state().present, length, self.names.shown())?;
+        let metadata = self.check_ours()?;
+        if metadata.size != length {
+            self.handle.set_len(length)?;
+        }
+        self.handle.settle(length);
+        let marked = metadata.mode & STICKY != 0;
+        let mut awhile = false;
+        if let Some(mode) = mode.or_else(|| marked.then_some(metadata.mode & !STICKY)) {
+            self.handle.set_mode(mode)?;
+        }
+        if let Some((seconds, nanoseconds)) = modified {
+            self.handle.set_modified(seconds, nanoseconds)?;
+        }
+        // Bytes written past the cache are on the disk already, except for the ends of the file and
+        // the file system's record that the reserved space is in use. A power loss after the rename
+        // must not turn them into zeros. The same is true for space that an earlier transfer
+        // reserved, however the other bytes were written.
+        if self.options.sync || self.had_gaps || self.handle.is_reserved() {
+            self.sync()?;
+            awhile = true;
+        } else if self.handle.reserves_ahead() && self.replaces() {
+            self.handle.begin_sync();
+        }
+        self.or_distrust(self.handle.confirm(&metadata))?;
+        if let Some(target) = &self.names.target {
+            if awhile {
+                // During the sync, a user may have removed the part file and another transfer may
+                // have created a new one, which must not get the name.
+                self.check_ours()?;
+            }
+            self.rename(target)?;
+        }
+        self.done.store(true, Ordering::Relaxed);
+        if self.options.sync { self.sync_directory() } else { Ok(()) }
+    }
+
+    fn suspend(&self) -> Result<()> {
+        if self.done.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let state = self.state();
+        let mut journaled = Ok(());
+        if self.journal.get().is_none() && state.present.is_empty() {
+            return self.remove();
+        }
+        // As in `reach`. No thread writes any more, and setting a length needs no space on a full
+        // disk.
+        let end = state.present.end();
+        let there = self.handle.metadata().map(|metadata| metadata.size);
+        let reached = there.and_then(|there| if there < end { self.handle.set_len(end) } else { Ok(()) });
+        // The resumed transfer trusts the journal, so the store must confirm the bytes first.
+        self.confirm()?;
+        if self.journal.get().is_none() {
+            if self.is_told_by_size(&state) {
+                return Ok(());
+            }
+            journaled = self.create_journal(&state);
+        }
+        // Reserved space is released even if the disk is full.
+        let given_back = self.give_back(&state);
+        reached.and(journaled).and(given_back)
+    }
+
+    fn discard(&self) -> Result<()> {
+        self.done.store(true, Ordering::Relaxed);
+        self.remove()
+    }
+}
+
 impl Drop for PartFile {
     fn drop(&mut self) {
         // An error cannot be reported here. The next transfer then starts from the beginning.
-        let _ = self.abandon();
+        let _ = self.suspend();
     }
 }
 
@@ -543,11 +495,6 @@ fn ignore_missing(result: Result<()>) -> Result<()> {
 
 fn is_prefix(ranges: &RangeSet) -> bool {
     ranges.prefix() == ranges.end()
-}
-
-fn first_few(ranges: &RangeSet) -> String {
-    let few: RangeSet = ranges.iter().take(3).collect();
-    if ranges.count() > 3 { format!("{few},...") } else { few.to_string() }
 }
 
 fn no_pieces() -> Pieces {

@@ -39,8 +39,8 @@ use self::options::User;
 use self::root::{Near, Place, Root};
 use crate::error::Context;
 use crate::{
-    Capabilities, Error, ErrorKind, Guard, ListSink, Metadata, Purpose, ReadHandle, Result, Store,
-    WriteHandle, WriteOptions,
+    Capabilities, Error, ErrorKind, Guard, Interrupted, ListSink, Metadata, PartFile, Purpose, ReadHandle,
+    Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
 /// The files below a directory of this machine.
@@ -141,7 +141,7 @@ impl Store for PosixStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { descriptors: true, sparse: true, rename: true, symlinks: true, random_write: true }
+        Capabilities { keeps: true, rename: true, symlinks: true, random_write: true }
     }
 
     fn guarded(&self, guard: Guard) -> Option<Arc<dyn Store>> {
@@ -233,6 +233,27 @@ impl Store for PosixStore {
         }
         Err(Error::new(ErrorKind::AlreadyExists, "create", path.as_bytes())
             .with_detail("a symbolic link that leads nowhere"))
+    }
+
+    fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>> {
+        let store: Arc<dyn Store> = Arc::new(self.clone());
+        Ok(Arc::new(PartFile::begin(&store, path, spec.key, spec.options)?))
+    }
+
+    fn interrupted_upload(
+        &self,
+        path: &VirtualPath,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Option<Interrupted>> {
+        PartFile::interrupted(self, path, progress)
+    }
+
+    fn uploaded_prefix(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        PartFile::sequential_prefix(self, path)
+    }
+
+    fn upload_space(&self, path: &VirtualPath) -> u64 {
+        PartFile::space(self, path)
     }
 
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {

@@ -9,7 +9,7 @@ mod files;
 mod hooked;
 mod links;
 mod names;
-mod parts;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -30,12 +30,10 @@ pub fn contract(make: &dyn Fn() -> Arc<dyn Store>) {
     directories::check(make);
     names::check(make);
     concurrency::check(make);
+    uploads::check(make);
     let able = make().capabilities();
     if able.symlinks {
         links::check(make);
-    }
-    if able.rename && able.random_write {
-        parts::check(make);
     }
 }
 

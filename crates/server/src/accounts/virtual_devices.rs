@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bstr::BStr;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{
-    Acting, Capabilities, Error, ErrorKind, Guard, Kind, ListSink, Metadata, NullStore, ReadHandle, Result,
-    Store, WriteHandle, WriteOptions,
+    Acting, Capabilities, Error, ErrorKind, Guard, Interrupted, Kind, ListSink, Metadata, NullStore,
+    ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
 const ZEROS: &[u8] = b"/dev/ropewalk-zero-";
@@ -117,6 +117,26 @@ impl Store for VirtualDevices {
             Some(Name::Null) => NullStore::new(0).open_write(path, options),
             _ => self.real("open", path)?.open_write(path, options),
         }
+    }
+
+    fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>> {
+        self.real("open", path)?.begin_upload(path, spec)
+    }
+
+    fn interrupted_upload(
+        &self,
+        path: &VirtualPath,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Option<Interrupted>> {
+        self.inner.interrupted_upload(path, progress)
+    }
+
+    fn uploaded_prefix(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.inner.uploaded_prefix(path)
+    }
+
+    fn upload_space(&self, path: &VirtualPath) -> u64 {
+        self.inner.upload_space(path)
     }
 
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {

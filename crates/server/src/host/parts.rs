@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_storage::{ErrorKind, Metadata, PartFile, Result, Store, WriteOptions};
+use ropewalk_storage::{ErrorKind, Metadata, PartFile, Result, Store, Upload as _, WriteOptions};
 
 /// The time that the last holder of a part file may need to bring its journal up to date before
 /// others can lock the file.
@@ -102,7 +102,7 @@ impl SharedParts {
             Ok(handle) => {
                 let found = handle.metadata()?;
                 if let Some(part) = slot.part.upgrade() {
-                    let open = part.handle().metadata()?;
+                    let open = part.writer().metadata()?;
                     if (open.device, open.inode) == (found.device, found.inode) {
                         slot.version = slot.version.or(version.get());
                         version.set(slot.version);
@@ -157,7 +157,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use ropewalk_storage::{JournalKey, MemoryStore, PartOptions};
+    use ropewalk_storage::{JournalKey, MemoryStore, UploadOptions};
 
     use super::*;
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn open(parts: &SharedParts, store: &Arc<dyn Store>, name: &str) -> Arc<PartFile> {
-        let begin = || PartFile::begin(store, &path(name), JournalKey::default(), PartOptions::default());
+        let begin = || PartFile::begin(store, &path(name), JournalKey::default(), UploadOptions::default());
         parts.open(store, &path(name), &Cell::default(), begin).unwrap()
     }
 
@@ -193,14 +193,14 @@ mod tests {
         let parts = SharedParts::default();
         let name = path("/.f.ropewalk-part");
         let first = open(&parts, &store, "/.f.ropewalk-part");
-        first.handle().write_at(b"abc", 0).unwrap();
+        first.writer().write_at(b"abc", 0).unwrap();
         first.record(0..3, None).unwrap();
         // The handle keeps the lock, as the journal's last entry does on its way to the disk.
-        let held = first.handle();
+        let held = first.writer();
         drop(first);
         let tries = AtomicU32::new(0);
         let held = Mutex::new(Some(held));
-        let options = PartOptions { resume: true, ..PartOptions::default() };
+        let options = UploadOptions { resume: true, ..UploadOptions::default() };
         let begin = || {
             if tries.fetch_add(1, Ordering::Relaxed) == 2 {
                 held.lock().take();
@@ -226,7 +226,7 @@ mod tests {
                         &store,
                         &path("/.f.ropewalk-part"),
                         JournalKey::default(),
-                        PartOptions::default(),
+                        UploadOptions::default(),
                     )
                 };
                 parts.open(&store, &path("/.f.ropewalk-part"), &Cell::default(), begin).unwrap();

@@ -1,4 +1,4 @@
-//! The destination of an upload: a part file that gets its name at the end, or the file itself.
+//! The destination of an upload: a file that gets its name at the end, or an existing file.
 //!
 //! [`Plan`] decides how an upload is written, from the command and from what an earlier upload has
 //! left. [`Destination`] is the open file. It belongs to the thread of the session, but blocks are
@@ -16,8 +16,8 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Mode, Transfer};
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{
-    Error, ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, PartOptions, Result, Store,
-    WriteHandle, WriteOptions, journal_of_part, part_name, sync_name, target_of_part,
+    Error, ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, Result, Store, Upload, UploadOptions,
+    UploadSpec, WriteHandle, WriteOptions, journal_of_part, sync_name, target_of_part,
 };
 
 use crate::config::{Files, Fsync};
@@ -127,12 +127,12 @@ impl Plan {
         size_reported: bool,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Option<Self>, Failure> {
-        // The state before anything is done to the part file.
-        let left = store.stat(&part_name(place), false);
-        let Some(part) = PartFile::interrupted(store, place, progress).map_err(failure)? else {
+        let Some(part) = store.interrupted_upload(place, progress).map_err(failure)? else {
             return Ok(None);
         };
         let (origin, present) = Self::offsets(transfer, part.present.prefix())?;
+        // The path of a part file names the upload itself, which replaces no file.
+        let replaced = existing.filter(|_| journal_of_part(place).is_none());
         let has_all = present.iter().all(|range| part.present.contains(range));
         let continues = match (existing, transfer.mode) {
             _ if !has_all => false,
@@ -150,14 +150,13 @@ impl Plan {
         // SIZE reported the file that would be replaced, so the data is the rest of another one. A
         // client that has not asked, and comes long after that upload, appends to the file (a log,
         // for instance).
-        if let Some(metadata) = existing
+        if let Some(metadata) = replaced
             && !continues
             && transfer.mode == Mode::Stream
             && transfer.adjust.is_none()
             && (transfer.append || present.end() == metadata.size)
-            && let Ok(left) = &left
-            && left.modified >= metadata.modified
-            && (!transfer.append || size_reported || is_recent(left.modified.0))
+            && part.modified >= metadata.modified
+            && (!transfer.append || size_reported || is_recent(part.modified.0))
         {
             let text = "An upload that was to replace this file was interrupted: send all of it again (STOR without REST), or \
                         remove what it left (.NAME.ropewalk-part)."
@@ -165,8 +164,8 @@ impl Plan {
             return Err(Failure::Refused { code: 554, text });
         }
         if continues
-            && let (Some(metadata), Ok(left)) = (existing, &left)
-            && left.changed < metadata.changed
+            && let Some(metadata) = replaced
+            && part.changed < metadata.changed
         {
             let text = "The file, or its attributes, were changed after an upload that was to replace it was interrupted: send all of it again (STOR \
                         without REST), or remove what was left (.NAME.ropewalk-part)."
@@ -189,7 +188,7 @@ impl Plan {
     /// Writes zeros over data of an older upload for which neither this one nor its client has
     /// ranges: these are holes, as in a new file.
     pub(super) fn clear(&self, destination: &Destination, received: &RangeSet, length: u64) -> Result<()> {
-        let Destination::Part(part) = destination else { return Ok(()) };
+        let Destination::Upload(part) = destination else { return Ok(()) };
         if self.fresh {
             return Ok(());
         }
@@ -197,7 +196,7 @@ impl Plan {
         known.insert(0..self.origin);
         known.union(received);
         let unknown = part.present().intersection(0..length);
-        let handle = part.handle();
+        let handle = part.writer();
         for range in known.complement(0..length).iter() {
             for old in unknown.intersection(range).iter() {
                 write_zeros(&*handle, old.clone())?;
@@ -235,7 +234,7 @@ impl Plan {
         // An upload under the name of a part file will replace another file.
         let of_part = || store.stat(&target_of_part(place)?, true).ok().map(|there| there.mode & 0o777);
         let replaced = self.mode.or_else(of_part);
-        let options = PartOptions {
+        let options = UploadOptions {
             // A user who may not read the old file may not read the new one from the first byte on.
             // A client that resumes the upload needs the rights of the owner, whatever the mode
             // will be in the end.
@@ -252,8 +251,8 @@ impl Plan {
         let version = Cell::new(transfer.modified);
         let destination = match &self.way {
             Way::InPlace { truncate } => Self::open_in_place(store, place, *truncate, files),
-            Way::Part => match PartFile::begin(store, place, key, options) {
-                Ok(part) => Ok(Destination::Part(Box::new(part))),
+            Way::Part => match store.begin_upload(place, UploadSpec { key, options }) {
+                Ok(upload) => Ok(Destination::Upload(upload)),
                 // The directory takes no new files, but this one may be written.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied && self.mode.is_some() => {
                     Self::open_in_place(store, place, true, files)
@@ -261,24 +260,24 @@ impl Plan {
                 Err(error) => Err(error),
             },
             Way::Continue(old) => {
-                let options = PartOptions { resume: true, ..options };
-                PartFile::begin(store, place, old.clone().unwrap_or(key), options)
-                    .map(|part| Destination::Part(Box::new(part)))
+                let options = UploadOptions { resume: true, ..options };
+                let spec = UploadSpec { key: old.clone().unwrap_or(key), options };
+                store.begin_upload(place, spec).map(Destination::Upload)
             }
             Way::AsPart { resume } => {
-                let options = PartOptions { resume: *resume, ..options };
-                PartFile::begin(store, place, key, options).map(|part| Destination::Part(Box::new(part)))
+                let options = UploadOptions { resume: *resume, ..options };
+                PartFile::begin(store, place, key, options).map(|part| Destination::Upload(Arc::new(part)))
             }
             Way::Shared => parts
                 .open(store, place, &version, || {
                     // Bytes that this has read need not be read again.
                     let found =
-                        PartFile::interrupted(store, place, &mut |bytes| (progress.borrow_mut())(bytes));
+                        PartFile::interrupted(&**store, place, &mut |bytes| (progress.borrow_mut())(bytes));
                     let old = found?.and_then(|part| part.key);
                     version.set(old.as_ref().and_then(|key| key.modified).or(transfer.modified));
                     let journal = Journaling::Above(files.journal_above);
                     // No upload reserves space for holes between ranges.
-                    let options = PartOptions { resume: true, journal, reserve: false, ..options };
+                    let options = UploadOptions { resume: true, journal, reserve: false, ..options };
                     PartFile::begin(store, place, old.unwrap_or_else(|| key.clone()), options)
                 })
                 .map(Destination::Shared),
@@ -288,7 +287,7 @@ impl Plan {
             // The version is not checked again before the file gets its name.
             same_version(version.get(), transfer.modified)?;
         }
-        if let Destination::Part(part) = &destination {
+        if let Destination::Upload(part) = &destination {
             let there = part.present();
             if !self.present.iter().all(|range| there.contains(range)) {
                 let why = part.started_over().unwrap_or("the restart marker names bytes that are not there");
@@ -401,7 +400,8 @@ fn write_zeros(handle: &dyn WriteHandle, range: Range<u64>) -> Result<()> {
 
 /// A file that is being written.
 pub(super) enum Destination {
-    Part(Box<PartFile>),
+    /// A file that gets its name at the end.
+    Upload(Arc<dyn Upload>),
     /// A part file that is renamed by RNTO, once a client has seen that it is complete.
     Shared(Arc<PartFile>),
     InPlace(InPlace),
@@ -445,8 +445,8 @@ impl InPlace {
 impl Destination {
     pub(super) fn handle(&self) -> Arc<dyn WriteHandle> {
         match self {
-            Self::Part(part) => part.handle(),
-            Self::Shared(part) => part.handle(),
+            Self::Upload(part) => part.writer(),
+            Self::Shared(part) => part.writer(),
             Self::InPlace(file) => Arc::clone(&file.handle),
         }
     }
@@ -454,7 +454,7 @@ impl Destination {
     /// Records a block that was written.
     pub(super) fn record(&self, range: Range<u64>, crc32c: Option<u32>) -> Result<()> {
         match self {
-            Self::Part(part) => part.record(range, crc32c),
+            Self::Upload(part) => part.record(range, crc32c),
             Self::Shared(part) => part.record(range, crc32c),
             Self::InPlace(_) => Ok(()),
         }
@@ -466,14 +466,14 @@ impl Destination {
     pub(super) fn secure(&self, whole: bool, fsync: Fsync) -> Result<()> {
         let machine = fsync == Fsync::EachMarker;
         match self {
-            Self::Part(part) if whole => {
+            Self::Upload(part) if whole => {
                 if machine {
                     part.sync()
                 } else {
                     Ok(())
                 }
             }
-            Self::Part(part) => {
+            Self::Upload(part) => {
                 if machine {
                     part.checkpoint()
                 } else {
@@ -496,7 +496,6 @@ impl Destination {
     /// it by an error.
     pub(super) fn checksum(
         &self,
-        store: &Arc<dyn Store>,
         place: &VirtualPath,
         length: u64,
         algorithm: Algorithm,
@@ -506,34 +505,34 @@ impl Destination {
             return Err(Error::new(ErrorKind::Unsupported, "checksum", place.as_bytes())
                 .with_detail("what a device or a pipe has taken cannot be read again"));
         }
-        let path = match self {
-            Self::Part(_) if journal_of_part(place).is_none() => part_name(place),
-            _ => place.clone(),
-        };
         // Zeros at the end may not have been written.
         let written = self.handle();
         let metadata = written.metadata()?;
         if metadata.kind == Kind::File && metadata.size < length {
             written.set_len(length)?;
         }
-        let handle = store.open_read(&path)?;
+        let handle = match self {
+            Self::Upload(part) => part.reader()?,
+            Self::Shared(part) => part.reader()?,
+            Self::InPlace(file) => file.store.open_read(&file.place)?,
+        };
         checksum_file(&*handle, algorithm, 0, Some(length), progress)
     }
 
     /// Completes the upload: the file gets its length, its time, its mode and its name.
     pub(super) fn commit(self, length: u64, modified: Option<i64>, plan: &Plan, files: &Files) -> Result<()> {
         match self {
-            Self::Part(part) => {
+            Self::Upload(part) => {
                 // Ranges that a sender in MODE E left out are holes. Starting with the last, each
                 // joins the ranges that are present.
                 for hole in part.present().complement(0..length).iter().rev() {
-                    part.handle().leave_zero(hole.start, hole.end - hole.start);
+                    part.writer().leave_zero(hole.start, hole.end - hole.start);
                     part.record(hole, None)?;
                 }
                 let closed = OWNERS & !files.create_mode;
                 let mode = match (plan.mode, &plan.way) {
                     (None, way) if closed != 0 || matches!(way, Way::Continue(_)) => {
-                        Some(part.handle().metadata()?.mode & 0o777 & !closed)
+                        Some(part.writer().metadata()?.mode & 0o777 & !closed)
                     }
                     (mode, _) => mode,
                 };
@@ -544,7 +543,7 @@ impl Destination {
                 part.check_ours()?;
                 // Ranges behind this one may be written or in progress: the file never gets
                 // shorter.
-                let handle = part.handle();
+                let handle = part.writer();
                 if handle.metadata()?.size < length {
                     handle.set_len(length)?;
                 }
@@ -572,18 +571,18 @@ impl Destination {
 
     /// Whether at most this number of bytes is left to resume from.
     pub(super) fn has_at_most(&self, bytes: u64) -> bool {
-        matches!(self, Self::Part(part) if part.present().len() <= bytes)
+        matches!(self, Self::Upload(part) if part.present().len() <= bytes)
     }
 
     /// Ends a failed upload. The data stays for a retry, unless there is `nothing`, or at most
     /// `few` bytes.
     pub(super) fn abandon(self, nothing: bool, few: Option<u64>) {
-        let Self::Part(part) = self else {
+        let Self::Upload(part) = self else {
             return;
         };
         let present = part.present();
         let nothing = nothing && present.is_empty() || few.is_some_and(|few| present.len() <= few);
-        let result = if nothing { part.discard() } else { part.abandon() };
+        let result = if nothing { part.discard() } else { part.suspend() };
         if let Err(error) = result {
             tracing::warn!(%error, "an interrupted upload cannot be put aside");
         }
@@ -592,7 +591,7 @@ impl Destination {
     /// Removes wrong data.
     pub(super) fn discard(self) {
         let result = match self {
-            Self::Part(part) => part.discard(),
+            Self::Upload(part) => part.discard(),
             Self::InPlace(file) => file.discard(),
             Self::Shared(_) => Ok(()),
         };

@@ -10,7 +10,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Outcome};
 use ropewalk_security::{Access, Rules};
 use ropewalk_storage::{
-    Error as StoreError, ErrorKind, HeldPart, Kind, PartFile, WriteOptions, hold_part, is_temporary_name,
+    Error as StoreError, ErrorKind, HeldPart, Kind, WriteOptions, hold_part, is_temporary_name,
 };
 use rustix::io::Errno;
 
@@ -184,7 +184,7 @@ fn size_of(login: &Login, path: &VirtualPath) -> Result<u64, Failure> {
     let prefix = login
         .entry(path, Access::List)
         .and_then(|place| if resumes(login, &place) { Ok(place) } else { Err(Failure::NotAllowed) })
-        .and_then(|place| PartFile::sequential_prefix(&login.store_for(&place), &place).map_err(failure));
+        .and_then(|place| login.store_for(&place).uploaded_prefix(&place).map_err(failure));
     prefix.ok().flatten().ok_or(missing)
 }
 
@@ -269,7 +269,7 @@ pub(super) fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
         return Ok(Outcome::Ranges(RangeSet::new()));
     }
     let store = login.store_for(&place);
-    let found = PartFile::interrupted(&store, &place, &mut |_| job.dialogue.proceed(&place));
+    let found = store.interrupted_upload(&place, &mut |_| job.dialogue.proceed(&place));
     match job.dialogue.broken_off() {
         Some(broken_off) => Err(broken_off),
         None => {

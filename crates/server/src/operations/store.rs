@@ -14,7 +14,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
 use ropewalk_security::Access;
-use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions, journal_of_part, part_name};
+use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions, journal_of_part};
 use rustix::io::Errno;
 
 use super::buffers::Sight;
@@ -251,8 +251,7 @@ fn check_space(
     let free = login.store.free_space(&directory).map_err(failure)?;
     // Existing data takes no more space. An earlier upload that was killed may have reserved all
     // its space: it is resumed or removed.
-    let part = if journal_of_part(place).is_some() { place.clone() } else { part_name(place) };
-    let held = login.store_for(place).stat(&part, false).map_or(0, |part| part.blocks.saturating_mul(512));
+    let held = login.store_for(place).upload_space(place);
     let needed = size.saturating_sub(held.max(transfer.present.len()));
     match free {
         Some(free) if free < needed => {
@@ -284,7 +283,7 @@ fn finish(
     // The checksum would reveal bytes that others have sent to a user who may not read them, even
     // if it only confirms a guess.
     let own =
-        received.ranges.contains(0..length) || plan.fresh && matches!(destination, Destination::Part(_));
+        received.ranges.contains(0..length) || plan.fresh && matches!(destination, Destination::Upload(_));
     if transfer.expected.is_some() && !own && !login.allows(place, Access::Read) {
         destination.abandon(false, None);
         return Err(Failure::NotAllowed);
@@ -294,7 +293,7 @@ fn finish(
             Some(value) if sum == Some(expected.algorithm) => value.clone(),
             _ => {
                 let mut proceed = |_| job.dialogue.proceed(place);
-                match destination.checksum(&storage, place, length, expected.algorithm, &mut proceed) {
+                match destination.checksum(place, length, expected.algorithm, &mut proceed) {
                     Ok(value) => value,
                     Err(error) => {
                         destination.abandon(false, None);
@@ -309,14 +308,14 @@ fn finish(
         }
     }
     let _acting = login.acting()?;
-    if let (Destination::Part(_), Err(taken)) = (&destination, job.context.login()?.is_free(place)) {
+    if let (Destination::Upload(_), Err(taken)) = (&destination, job.context.login()?.is_free(place)) {
         // Another session was faster.
         destination.discard();
         return Err(taken);
     }
     let written = destination.handle();
     // An ESTO without data makes no file longer.
-    let nothing = received.ranges.is_empty() && !matches!(destination, Destination::Part(_));
+    let nothing = received.ranges.is_empty() && !matches!(destination, Destination::Upload(_));
     let grown = if nothing { 0 } else { length };
     destination.commit(grown, transfer.modified, plan, &job.context.settings.config.files).map_err(
         |error| match (error.kind(), job.context.login()) {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::checksum::{Algorithm, block_sum};
 use ropewalk_storage::testing::{Deed, Hooked};
-use ropewalk_storage::{JournalKey, Journaling, PartFile, PartOptions, PosixOptions, PosixStore, Store};
+use ropewalk_storage::{
+    JournalKey, Journaling, PartFile, PosixOptions, PosixStore, Store, Upload as _, UploadOptions,
+};
 
 use crate::blocks::{EOD, EOF, block, mode_e};
 use crate::client::{Client, connect};
@@ -121,7 +123,7 @@ fn ranges_in_restart_marker_survive_crash() {
             let store: Arc<dyn Store> =
                 Arc::new(PosixStore::new(left.path(), PosixOptions::default()).unwrap());
             let place = VirtualPath::parse(b"/f").unwrap();
-            let found = PartFile::interrupted(&store, &place, &mut |_| Ok(())).unwrap().unwrap();
+            let found = PartFile::interrupted(&*store, &place, &mut |_| Ok(())).unwrap().unwrap();
             assert_eq!(found.present.to_string(), "4-8");
             data.write_all(&block(0, 0, b"abcd")).unwrap();
             data.write_all(&block(EOD | EOF, 1, b"")).unwrap();
@@ -274,9 +276,9 @@ fn verification_of_part_file_can_be_aborted() {
     let root = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(PosixStore::new(root.path(), PosixOptions::default()).unwrap());
     let place = VirtualPath::parse(b"/.f.ropewalk-part").unwrap();
-    let options = PartOptions { journal: Journaling::Above(0), ..PartOptions::default() };
+    let options = UploadOptions { journal: Journaling::Above(0), ..UploadOptions::default() };
     let part = PartFile::begin(&store, &place, JournalKey::default(), options).unwrap();
-    part.handle().set_len(HUGE).unwrap();
+    part.writer().set_len(HUGE).unwrap();
     part.record(0..1 << 30, Some(0)).unwrap();
     part.record(1 << 30..HUGE, Some(0)).unwrap();
     drop(part);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::testing::{Deed, Hooked};
-use ropewalk_storage::{MemoryStore, Store as _, WriteOptions};
+use ropewalk_storage::{MemoryStore, Store as _, UploadSpec};
 
 use crate::blocks::block;
 use crate::fixture::Fixture;
@@ -312,7 +312,8 @@ fn directory_with_part_files_only_is_removed() {
 fn upload_into_full_store_fails() {
     // A large upload can be resumed. A small rest would only take space.
     for (size, left) in [(6 << 20, true), (1 << 20, false)] {
-        let server = Fixture::with_store(Arc::new(MemoryStore::new(size)), |_, _| ());
+        let store = Arc::new(MemoryStore::new(size));
+        let server = Fixture::with_store(store.clone(), |_, _| ());
         let mut client = server.login();
         client.command("ALLO 20000000", 200);
         let _data = client.data();
@@ -325,7 +326,8 @@ fn upload_into_full_store_fails() {
         drop(data);
         assert!(client.expect(552).contains("NO_SPACE_LEFT"));
         client.command("SIZE /f", if left { 213 } else { 550 });
-        client.command("DELE /.f.ropewalk-part", if left { 250 } else { 550 });
+        let kept = store.interrupted_upload(&VirtualPath::parse(b"/f").unwrap(), &mut |_| Ok(()));
+        assert_eq!(kept.unwrap().is_some(), left);
         assert_eq!(client.put("STOR /f", b"fits").code, 226);
     }
 }
@@ -488,12 +490,12 @@ fn ranges_of_several_sessions_are_in_one_journal() {
 }
 
 #[test]
-fn space_of_part_file_counts_as_free() {
+fn space_of_interrupted_upload_counts_as_free() {
     let store = Arc::new(MemoryStore::new(1 << 20));
-    let create = WriteOptions { create: true, truncate: false, exclusive: true, mode: 0o644 };
-    let part = store.open_write(&VirtualPath::parse(b"/.f.ropewalk-part").unwrap(), create).unwrap();
-    part.write_at(&vec![0; 700_000], 0).unwrap();
-    drop(part);
+    let upload = store.begin_upload(&VirtualPath::parse(b"/f").unwrap(), UploadSpec::default()).unwrap();
+    upload.writer().write_at(&vec![0; 700_000], 0).unwrap();
+    upload.record(0..700_000, None).unwrap();
+    drop(upload);
     let server = Fixture::with_store(store, |_, _| ());
     let mut client = server.login();
     client.command("ALLO 800000", 200);

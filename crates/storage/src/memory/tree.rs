@@ -168,6 +168,18 @@ impl Tree {
         Ok(())
     }
 
+    /// Gives a file this name. Replaces what has it, unless that is a directory.
+    pub(super) fn place(&mut self, path: &VirtualPath, file: Arc<File>, mode: u32) -> Result<(), ErrorKind> {
+        let spot = self.locate(path, false)?;
+        if let Some(replaced) = spot.node {
+            if matches!(self.node(replaced).body, Body::Directory(_)) {
+                return Err(ErrorKind::IsDirectory);
+            }
+            self.forget(replaced);
+        }
+        self.add(&spot, Body::File(file), mode)
+    }
+
     pub(super) fn remove(&mut self, path: &VirtualPath, directory: bool) -> Result<(), ErrorKind> {
         let spot = self.locate(path, false)?;
         let id = spot.node.ok_or(ErrorKind::NotFound)?;

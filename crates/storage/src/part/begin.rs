@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 
-use super::{
-    Interrupted, Journaling, PartOptions, STICKY, ignore_missing, journal_name, journal_of_part, no_pieces,
-    part_name,
-};
+use super::{STICKY, ignore_missing, journal_name, journal_of_part, no_pieces, part_name};
 use crate::checksum::Pieces;
 use crate::journal::{self, Loaded};
+use crate::upload::{Interrupted, Journaling, UploadOptions};
 use crate::{
     Error, ErrorKind, Journal, JournalKey, Kind, Lock, Metadata, ReadHandle, Result, Store, WriteHandle,
     WriteOptions,
@@ -30,20 +28,15 @@ pub(super) struct Names {
     /// The name that the part file is renamed to at the end; `None` if it is not renamed.
     pub(super) target: Option<VirtualPath>,
     pub(super) part: VirtualPath,
-    /// `None` if the file is written in place.
-    pub(super) journal: Option<VirtualPath>,
+    pub(super) journal: VirtualPath,
 }
 
 impl Names {
-    pub(super) fn of(path: &VirtualPath, store: &dyn Store) -> Self {
-        let able = store.capabilities();
-        if !able.rename || !able.random_write {
-            return Self { target: None, part: path.clone(), journal: None };
+    pub(super) fn of(path: &VirtualPath) -> Self {
+        match journal_of_part(path) {
+            Some(journal) => Self { target: None, part: path.clone(), journal },
+            None => Self { target: Some(path.clone()), part: part_name(path), journal: journal_name(path) },
         }
-        if let Some(journal) = journal_of_part(path) {
-            return Self { target: None, part: path.clone(), journal: Some(journal) };
-        }
-        Self { target: Some(path.clone()), part: part_name(path), journal: Some(journal_name(path)) }
     }
 
     /// The path for messages.
@@ -71,12 +64,9 @@ pub(super) fn begin(
     store: &dyn Store,
     names: &Names,
     key: &JournalKey,
-    options: PartOptions,
+    options: UploadOptions,
 ) -> Result<Begun> {
-    let Some(journal) = &names.journal else {
-        let write = WriteOptions { create: true, truncate: true, exclusive: false, mode: options.mode };
-        return Ok(Begun::empty(store.open_write(&names.part, write)?, None));
-    };
+    let journal = &names.journal;
     let mut why = None;
     // Another transfer may commit or abandon the file between two steps. Then the file that was
     // found is gone, and the loop starts again.
@@ -107,7 +97,7 @@ pub(super) fn begin(
             && own
             && options.resume
         {
-            match load(store, names, journal, &metadata, Some(key), &|| Ok(()), &mut |_| Ok(()))? {
+            match load(store, names, &metadata, Some(key), &|| Ok(()), &mut |_| Ok(()))? {
                 Ok(Found { present, pieces, journal, .. }) => {
                     let unordered = options.journal != Journaling::Sequential;
                     if unordered && journal.is_none() && present.is_empty() {
@@ -142,24 +132,23 @@ pub(super) fn interrupted(
     names: &Names,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Interrupted>> {
-    let Some(journal) = &names.journal else { return Ok(None) };
     let Some((left, metadata)) = open_to_look(store, names)? else { return Ok(None) };
     if !is_own(store, &names.part, &metadata) {
         return Ok(None);
     }
     let alone = || if lock(left.lock())? { Ok(()) } else { Err(busy(names)) };
-    let found = load(store, names, journal, &metadata, None, &alone, progress)?;
+    let found = load(store, names, &metadata, None, &alone, progress)?;
     let found = found.ok().filter(|found| !found.present.is_empty());
-    Ok(found.map(|found| Interrupted { present: found.present, key: found.key }))
+    let Metadata { modified, changed, .. } = metadata;
+    Ok(found.map(|found| Interrupted { present: found.present, key: found.key, modified, changed }))
 }
 
 pub(super) fn sequential_prefix(store: &dyn Store, names: &Names) -> Result<Option<u64>> {
-    let Some(journal) = &names.journal else { return Ok(None) };
     let Some((_locked, metadata)) = open_to_look(store, names)? else { return Ok(None) };
     if !is_own(store, &names.part, &metadata) {
         return Ok(None);
     }
-    let known = metadata.mode & STICKY != 0 && is_missing(store, journal)?;
+    let known = metadata.mode & STICKY != 0 && is_missing(store, &names.journal)?;
     Ok(known.then_some(metadata.size).filter(|size| *size > 0))
 }
 
@@ -168,7 +157,7 @@ fn make(
     store: &dyn Store,
     names: &Names,
     journal: &VirtualPath,
-    options: PartOptions,
+    options: UploadOptions,
 ) -> Result<Option<Arc<dyn WriteHandle>>> {
     let sticky = if options.journal == Journaling::Sequential { STICKY } else { 0 };
     let mode = (options.mode & !STICKY) | sticky;
@@ -270,14 +259,13 @@ impl HeldPart {
     /// # Errors
     /// The file cannot be inspected.
     pub fn is_still(&self, whole: &Metadata, store: &dyn Store, part: &VirtualPath) -> Result<bool> {
-        let (Some(left), names) = (&self.0, Names::of(part, store)) else { return Ok(true) };
+        let (Some(left), names) = (&self.0, Names::of(part)) else { return Ok(true) };
         let now = left.metadata()?;
         let which = |metadata: &Metadata| (metadata.device, metadata.inode, metadata.size);
         if which(&now) != which(whole) || now.mode & STICKY != 0 {
             return Ok(false);
         }
-        let Some(journal) = &names.journal else { return Ok(true) };
-        let found = load(store, &names, journal, &now, None, &|| Ok(()), &mut |_| Ok(()))?;
+        let found = load(store, &names, &now, None, &|| Ok(()), &mut |_| Ok(()))?;
         Ok(found.is_err() || found.is_ok_and(|found| found.present.contains(0..now.size)))
     }
 
@@ -365,7 +353,6 @@ struct Found {
 fn load(
     store: &dyn Store,
     names: &Names,
-    journal: &VirtualPath,
     metadata: &Metadata,
     key: Option<&JournalKey>,
     alone: &dyn Fn() -> Result<()>,
@@ -373,11 +360,11 @@ fn load(
 ) -> Result<Result<Found, String>> {
     // A journal of another user could claim ranges that never came.
     let own = |metadata: &Metadata| is_own(store, &names.part, metadata);
-    match journal::load(store, journal, &names.part, key, &own, alone, progress)? {
+    match journal::load(store, &names.journal, &names.part, key, &own, alone, progress)? {
         Ok(Loaded { key, present, pieces, journal }) => {
             Ok(Ok(Found { present, pieces, journal: Some(journal), key: Some(key) }))
         }
-        Err(_) if metadata.mode & STICKY != 0 && is_missing(store, journal)? => {
+        Err(_) if metadata.mode & STICKY != 0 && is_missing(store, &names.journal)? => {
             let present = RangeSet::from_range(0..metadata.size);
             Ok(Ok(Found { present, pieces: no_pieces(), journal: None, key: None }))
         }

@@ -10,7 +10,7 @@ mod owners;
 
 use super::*;
 use crate::checksum::block_sum;
-use crate::{MemoryStore, PosixOptions, PosixStore, Purpose, WriteOptions};
+use crate::{DirectIo, MemoryStore, PosixOptions, PosixStore, Purpose, WriteOptions};
 
 fn path(text: &str) -> VirtualPath {
     VirtualPath::parse(text.as_bytes()).unwrap()
@@ -24,8 +24,8 @@ fn stores() -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
     vec![(posix, Some(directory)), (memory, None)]
 }
 
-fn options(journal: Journaling) -> PartOptions {
-    PartOptions { mode: 0o640, resume: true, journal, sync: false, direct: DirectIo::Never, reserve: true }
+fn options(journal: Journaling) -> UploadOptions {
+    UploadOptions { mode: 0o640, resume: true, journal, sync: false, direct: DirectIo::Never, reserve: true }
 }
 
 fn key(size: u64) -> JournalKey {
@@ -38,7 +38,7 @@ fn data(length: usize) -> Vec<u8> {
 
 fn write(part: &PartFile, data: &[u8], range: Range<usize>) {
     let (start, end) = (range.start as u64, range.end as u64);
-    part.handle().write_at(&data[range.clone()], start).unwrap();
+    part.writer().write_at(&data[range.clone()], start).unwrap();
     part.record(start..end, Some(block_sum(Algorithm::Crc32c, &data[range]))).unwrap();
 }
 
@@ -129,7 +129,7 @@ fn begin_after_abandon_resumes() {
             let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
             write(&part, &data, 0..30);
             drop(part);
-            let left = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
+            let left = PartFile::interrupted(&*store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
             assert_eq!(left.present, RangeSet::from_range(0..30));
 
             let part = PartFile::begin(&store, &path("/f"), key(100), options(journal)).unwrap();
@@ -180,7 +180,7 @@ fn begin_after_kill_does_not_count_holes() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
         write(&part, &data, 50..100);
         kill(part);
-        assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), None);
+        assert_eq!(PartFile::interrupted(&*store, &path("/f"), &mut |_| Ok(())).unwrap(), None);
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         assert!(part.present().is_empty());
         // The other way round: started sequentially, resumed out of order.
@@ -235,7 +235,7 @@ fn begin_without_resume_removes_old_data() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 0..50);
         drop(part);
-        let fresh = PartOptions { resume: false, ..options(Journaling::Above(1000)) };
+        let fresh = UploadOptions { resume: false, ..options(Journaling::Above(1000)) };
         let part = PartFile::begin(&store, &path("/f"), key(100), fresh).unwrap();
         assert!(part.present().is_empty());
         kill(part);
@@ -272,12 +272,12 @@ fn begin_while_another_transfer_writes_is_busy() {
     for (store, _keep) in stores() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
         for resume in [true, false] {
-            let again = PartOptions { resume, ..options(Journaling::Above(0)) };
+            let again = UploadOptions { resume, ..options(Journaling::Above(0)) };
             let error = PartFile::begin(&store, &path("/f"), key(100), again).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Busy);
             assert!(error.to_string().contains("/f: in use (another transfer writes it)"), "{error}");
         }
-        let error = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap_err();
+        let error = PartFile::interrupted(&*store, &path("/f"), &mut |_| Ok(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         drop(part);
         PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
@@ -304,7 +304,7 @@ fn concurrent_transfers_of_one_name_commit_whole_files() {
                                 }
                             };
                         for at in [16, 0, 8] {
-                            part.handle().write_at(&[id; 8], at).unwrap();
+                            part.writer().write_at(&[id; 8], at).unwrap();
                             part.record(at..at + 8, None).unwrap();
                         }
                         part.commit(24, None, None).unwrap();
@@ -367,27 +367,17 @@ fn commit_of_a_part_name_leaves_it_for_the_caller() {
         let data = data(100);
         write(&part, &data, 0..60);
         drop(part);
-        let left = PartFile::interrupted(&store, &name, &mut |_| Ok(())).unwrap().unwrap();
+        let left = PartFile::interrupted(&*store, &name, &mut |_| Ok(())).unwrap().unwrap();
         assert_eq!(left.present, RangeSet::from_range(0..60));
-        assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), Some(left));
+        assert_eq!(PartFile::interrupted(&*store, &path("/f"), &mut |_| Ok(())).unwrap(), Some(left));
         let part = PartFile::begin(&store, &name, key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data, 60..100);
         part.commit(100, None, None).unwrap();
         drop(part);
         assert_eq!(names(&*store), [".f.ropewalk-journal", ".f.ropewalk-part"]);
-        let left = PartFile::interrupted(&store, &name, &mut |_| Ok(())).unwrap().unwrap();
+        let left = PartFile::interrupted(&*store, &name, &mut |_| Ok(())).unwrap().unwrap();
         assert_eq!(left.present, RangeSet::from_range(0..100));
     }
-}
-
-#[test]
-fn begin_on_a_store_without_rename_writes_in_place() {
-    let store: Arc<dyn Store> = Arc::new(crate::NullStore::new(10));
-    let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(0))).unwrap();
-    assert!(part.present().is_empty());
-    write(&part, &data(100), 0..100);
-    part.commit(100, None, None).unwrap();
-    assert_eq!(PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap(), None);
 }
 
 #[test]
@@ -398,7 +388,7 @@ fn commit_with_failed_rename_keeps_the_part_file() {
         store.make_directory(&path("/f"), 0o755).unwrap();
         assert_eq!(part.commit(100, None, None).unwrap_err().kind(), ErrorKind::IsDirectory);
         drop(part);
-        let left = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
+        let left = PartFile::interrupted(&*store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
         assert_eq!(left.present, RangeSet::from_range(0..100));
     }
 }
@@ -417,7 +407,7 @@ fn begin_refuses_a_symbolic_link_as_part_file() {
         // for.
         store.symlink("nowhere".into(), &part_name(&path("/f"))).unwrap();
         for resume in [false, true] {
-            let options = PartOptions { resume, ..options(Journaling::Above(0)) };
+            let options = UploadOptions { resume, ..options(Journaling::Above(0)) };
             let error = PartFile::begin(&store, &path("/f"), key(100), options).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains(".f.ropewalk-part is a symbolic link"), "{error}");
@@ -450,7 +440,7 @@ fn begin_after_truncation_drops_the_missing_ranges() {
 fn write_without_space_fails() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1000));
     let part = PartFile::begin(&store, &path("/f"), key(10_000), options(Journaling::Above(0))).unwrap();
-    let error = part.handle().write_at(&[1; 2000], 0).unwrap_err();
+    let error = part.writer().write_at(&[1; 2000], 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     part.discard().unwrap();
     assert!(names(&*store).is_empty());
@@ -482,7 +472,7 @@ fn commit_and_discard_leave_a_replaced_part_file_alone() {
         let first = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Above(1000))).unwrap();
         write(&first, &data(100), 50..100);
         store.rename(&part_name(&path("/f")), &path("/moved")).unwrap();
-        assert_eq!(first.abandon().unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(first.suspend().unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(names(&*store), ["moved"]);
         store.remove_file(&path("/moved")).unwrap();
     }
@@ -495,16 +485,16 @@ fn begin_unordered_resumes_a_sequential_part_file() {
         let part = PartFile::begin(&store, &target, key(100), options(Journaling::Sequential)).unwrap();
         write(&part, &data(100), 0..40);
         kill(part);
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), Some(40));
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), Some(40));
         let part = PartFile::begin(&store, &target, key(100), options(Journaling::Above(0))).unwrap();
         assert_eq!(part.present(), RangeSet::from_range(0..40));
         write(&part, &data(100), 60..100);
         kill(part);
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), None);
         // Without its journal, the size would include bytes that never came.
         store.rename(&journal_name(&target), &path("/journal")).unwrap();
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
-        assert_eq!(PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap(), None);
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), None);
+        assert_eq!(PartFile::interrupted(&*store, &target, &mut |_| Ok(())).unwrap(), None);
         store.rename(&path("/journal"), &journal_name(&target)).unwrap();
         let part = PartFile::begin(&store, &target, key(100), options(Journaling::Above(0))).unwrap();
         write(&part, &data(100), 40..60);
@@ -512,7 +502,7 @@ fn begin_unordered_resumes_a_sequential_part_file() {
         assert_eq!(content(&*store, &target), data(100));
         assert_eq!(store.stat(&target, false).unwrap().mode, 0o640);
         store.remove_file(&target).unwrap();
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), None);
     }
 }
 
@@ -525,7 +515,7 @@ fn begin_unordered_unmarks_an_empty_sequential_part_file() {
         write(&part, &data(100), 60..100);
         kill(part);
         // There is no record that the first 60 bytes never came.
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
-        assert_eq!(PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap(), None);
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), None);
+        assert_eq!(PartFile::interrupted(&*store, &target, &mut |_| Ok(())).unwrap(), None);
     }
 }

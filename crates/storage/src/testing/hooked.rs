@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 
 use crate::{
-    Capabilities, DirectIo, Error, ErrorKind, ListSink, Lock, Metadata, ReadHandle, Result, Store,
-    WriteHandle, WriteOptions,
+    Capabilities, DirectIo, Error, ErrorKind, Interrupted, ListSink, Lock, Metadata, PartFile, ReadHandle,
+    Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
 /// An operation on a store or a file that a [`Hooked`] reports.
@@ -103,6 +103,19 @@ impl Store for Hooked {
     fn open_write(&self, path: &VirtualPath, options: WriteOptions) -> Result<Arc<dyn WriteHandle>> {
         let inner = self.inner.open_write(path, options)?;
         Ok(Arc::new(HookedFile { inner, path: path.clone(), hook: Arc::clone(&self.hook) }))
+    }
+
+    fn begin_upload(&self, path: &VirtualPath, spec: UploadSpec) -> Result<Arc<dyn Upload>> {
+        let store: Arc<dyn Store> = Arc::new(self.clone());
+        Ok(Arc::new(PartFile::begin(&store, path, spec.key, spec.options)?))
+    }
+
+    fn interrupted_upload(
+        &self,
+        path: &VirtualPath,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Option<Interrupted>> {
+        PartFile::interrupted(self, path, progress)
     }
 
     fn make_directory(&self, path: &VirtualPath, mode: u32) -> Result<()> {

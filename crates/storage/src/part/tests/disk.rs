@@ -5,10 +5,10 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 /// A store on a disk (`/tmp` may be in memory), and options with which it reserves space.
-fn disk(journal: Journaling) -> (Arc<dyn Store>, tempfile::TempDir, PartOptions) {
+fn disk(journal: Journaling) -> (Arc<dyn Store>, tempfile::TempDir, UploadOptions) {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let store = PosixStore::new(directory.path(), PosixOptions::default()).unwrap();
-    (Arc::new(store), directory, PartOptions { direct: DirectIo::Always, ..options(journal) })
+    (Arc::new(store), directory, UploadOptions { direct: DirectIo::Always, ..options(journal) })
 }
 
 #[test]
@@ -16,27 +16,27 @@ fn interrupted_does_not_count_reserved_space() {
     let target = path("/f");
     for before in [0, 30] {
         let (store, _keep, options) = disk(Journaling::default());
-        let in_order = PartOptions { journal: Journaling::Sequential, ..options };
+        let in_order = UploadOptions { journal: Journaling::Sequential, ..options };
         let part = PartFile::begin(&store, &target, key(8 * MIB), in_order).unwrap();
         write(&part, &data(30), 0..before);
         kill(part);
         kill(PartFile::begin(&store, &target, key(8 * MIB), options).unwrap());
-        let left = PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap();
+        let left = PartFile::interrupted(&*store, &target, &mut |_| Ok(())).unwrap();
         let present = left.map(|left| left.present).unwrap_or_default();
         assert_eq!(present, RangeSet::from_range(0..before as u64));
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), None);
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), None);
     }
     // A writer that cannot create a journal reserves nothing, because the size says what is
     // present.
     let (store, _keep, options) = disk(Journaling::default());
-    let in_order = PartOptions { journal: Journaling::Sequential, ..options };
+    let in_order = UploadOptions { journal: Journaling::Sequential, ..options };
     let part = PartFile::begin(&store, &target, key(8 * MIB), in_order).unwrap();
     write(&part, &data(30), 0..30);
     kill(part);
     let journal = journal_name(&target);
     let guarded = store.guarded(Arc::new(move |path, purpose| *path != journal || purpose != Purpose::Write));
     assert!(PartFile::begin(&guarded.unwrap(), &target, key(8 * MIB), options).is_err());
-    assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), Some(30));
+    assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), Some(30));
 }
 
 #[test]
@@ -45,10 +45,10 @@ fn abandon_releases_space_of_missing_ranges() {
     let target = path("/f");
     let data = data(MIB as usize);
     let part = PartFile::begin(&store, &target, key(8 * MIB), options).unwrap();
-    let reserved = part.handle().chunk().is_some();
+    let reserved = part.writer().chunk().is_some();
     let blocks = || store.stat(&part_name(&target), false).unwrap().blocks * 512;
     assert!(!reserved || blocks() >= 8 * MIB);
-    part.handle().write_at(&data, MIB).unwrap();
+    part.writer().write_at(&data, MIB).unwrap();
     part.record(MIB..2 * MIB, Some(block_sum(Algorithm::Crc32c, &data))).unwrap();
     drop(part);
     assert!(blocks() <= 2 * MIB, "{} bytes are kept", blocks());
@@ -70,7 +70,7 @@ fn reserved_space_follows_the_received_bytes() {
     let target = path("/f");
     let size = 2 << 30;
     let part = PartFile::begin(&store, &target, key(size), options).unwrap();
-    if !part.handle().is_reserved() {
+    if !part.writer().is_reserved() {
         return;
     }
     let kept = || {
@@ -78,13 +78,13 @@ fn reserved_space_follows_the_received_bytes() {
         assert_eq!(metadata.size, size);
         metadata.blocks * 512
     };
-    part.handle().write_at(b"hello", 0).unwrap();
+    part.writer().write_at(b"hello", 0).unwrap();
     assert!(kept() <= 17 * MIB, "{} bytes are kept", kept());
     let data = data(MIB as usize);
     for at in 0..40 {
-        part.handle().write_at(&data, at * MIB).unwrap();
+        part.writer().write_at(&data, at * MIB).unwrap();
     }
-    part.handle().write_at(&data, 1 << 30).unwrap();
+    part.writer().write_at(&data, 1 << 30).unwrap();
     let most = 2 * 41 * MIB + 64 * MIB;
     assert!((40 * MIB..=most).contains(&kept()), "{} bytes are kept", kept());
     part.discard().unwrap();
@@ -93,7 +93,7 @@ fn reserved_space_follows_the_received_bytes() {
 #[test]
 fn settle_and_holes_release_space_reserved_ahead() {
     let (store, _keep, options) = disk(Journaling::default());
-    let options = PartOptions { direct: DirectIo::Never, ..options };
+    let options = UploadOptions { direct: DirectIo::Never, ..options };
     let target = path("/f");
     let kept = |path: &VirtualPath| {
         let metadata = store.stat(path, false).unwrap();
@@ -101,9 +101,9 @@ fn settle_and_holes_release_space_reserved_ahead() {
     };
     for reserve in [false, true] {
         let part =
-            PartFile::begin(&store, &target, key(16 * MIB), PartOptions { reserve, ..options }).unwrap();
+            PartFile::begin(&store, &target, key(16 * MIB), UploadOptions { reserve, ..options }).unwrap();
         write(&part, &data(MIB as usize), 0..MIB as usize);
-        assert!(!part.handle().is_reserved());
+        assert!(!part.writer().is_reserved());
         let (size, blocks) = kept(&part_name(&target));
         assert_eq!(size, MIB);
         assert!(reserve || blocks <= 2 * MIB, "{blocks}");
@@ -114,9 +114,9 @@ fn settle_and_holes_release_space_reserved_ahead() {
     // Two holes are reported one after the other, before and after bytes are written behind them.
     let part = PartFile::begin(&store, &target, key(16 * MIB), options).unwrap();
     assert_eq!(part.present(), RangeSet::from_range(0..MIB));
-    part.handle().leave_zero(MIB, 5 * MIB);
-    part.handle().write_at(&data(MIB as usize), 6 * MIB).unwrap();
-    part.handle().leave_zero(7 * MIB, 9 * MIB);
+    part.writer().leave_zero(MIB, 5 * MIB);
+    part.writer().write_at(&data(MIB as usize), 6 * MIB).unwrap();
+    part.writer().leave_zero(7 * MIB, 9 * MIB);
     part.record(MIB..16 * MIB, None).unwrap();
     part.commit(16 * MIB, None, None).unwrap();
     drop(part);
@@ -138,15 +138,15 @@ fn commit_that_replaces_a_file_starts_a_sync() {
     let hooked: Arc<dyn Store> = Arc::new(hooked);
     let target = path("/f");
     for (options, size, replaces) in [
-        (PartOptions { direct: DirectIo::Never, ..options }, MIB, false),
-        (PartOptions { direct: DirectIo::Never, ..options }, MIB, true),
-        (PartOptions { direct: DirectIo::Never, ..options }, MIB - 1, false),
-        (PartOptions { direct: DirectIo::Never, reserve: false, ..options }, MIB, false),
+        (UploadOptions { direct: DirectIo::Never, ..options }, MIB, false),
+        (UploadOptions { direct: DirectIo::Never, ..options }, MIB, true),
+        (UploadOptions { direct: DirectIo::Never, ..options }, MIB - 1, false),
+        (UploadOptions { direct: DirectIo::Never, reserve: false, ..options }, MIB, false),
     ] {
         // Under its own name, and as a part file that the caller renames.
         for name in [target.clone(), part_name(&target)] {
             let part = PartFile::begin(&hooked, &name, key(size), options).unwrap();
-            let reserves = part.handle().reserves_ahead();
+            let reserves = part.writer().reserves_ahead();
             assert!(!reserves || options.reserve && size >= MIB);
             write(&part, &data(size as usize), 0..size as usize);
             part.commit(size, None, None).unwrap();
@@ -172,9 +172,9 @@ fn begin_after_kill_clears_unrecorded_bytes() {
         let part = PartFile::begin(&store, &target, key(4 * MIB), options).unwrap();
         assert!(part.is_blank());
         write(&part, &data(5 << 10), 0..4096);
-        part.handle().write_at(&[7; 100_000], 300_000).unwrap();
+        part.writer().write_at(&[7; 100_000], 300_000).unwrap();
         part.record(HALF..HALF + 4096, None).unwrap();
-        part.handle().write_at(&[7; 100_000], HALF - 1).unwrap();
+        part.writer().write_at(&[7; 100_000], HALF - 1).unwrap();
         kill(part);
         let part = PartFile::begin(&store, &target, key(4 * MIB), options).unwrap();
         assert_eq!(part.present().to_string(), "0-4096,524288-528384");
@@ -198,17 +198,17 @@ fn commit_after_reservation_by_earlier_transfer_syncs() {
     let (store, _keep, direct) = disk(Journaling::default());
     let target = path("/f");
     let part = PartFile::begin(&store, &target, key(8 * MIB), direct).unwrap();
-    let reserved = part.handle().is_reserved();
-    part.handle().write_at(&data(MIB as usize), 0).unwrap();
+    let reserved = part.writer().is_reserved();
+    part.writer().write_at(&data(MIB as usize), 0).unwrap();
     part.record(0..MIB, None).unwrap();
     kill(part);
     let (hooked, deeds) = Hooked::recorded(Arc::clone(&store));
     let hooked: Arc<dyn Store> = Arc::new(hooked);
-    let cached = PartOptions { direct: DirectIo::Never, ..direct };
+    let cached = UploadOptions { direct: DirectIo::Never, ..direct };
     let part = PartFile::begin(&hooked, &target, key(8 * MIB), cached).unwrap();
-    part.handle().write_at(&data(7 * MIB as usize), MIB).unwrap();
+    part.writer().write_at(&data(7 * MIB as usize), MIB).unwrap();
     part.record(MIB..8 * MIB, None).unwrap();
-    assert!(!part.handle().is_reserved());
+    assert!(!part.writer().is_reserved());
     part.commit(8 * MIB, None, None).unwrap();
     let synced = deeds.lock().contains(&(Deed::Sync, part_name(&target)));
     assert_eq!(synced, reserved);
@@ -229,16 +229,16 @@ fn failed_sync_removes_the_part_file() {
                     let fails = deed == Deed::Sync && !once.swap(true, Ordering::Relaxed);
                     if fails { Err(Hooked::failure(path)) } else { Ok(()) }
                 }));
-                let options = PartOptions { sync: true, ..options(journal) };
+                let options = UploadOptions { sync: true, ..options(journal) };
                 let part = PartFile::begin(&hooked, &path("/f"), key(100), options).unwrap();
                 write(&part, &data(100), 0..100);
                 let result = if at_end { part.commit(100, None, None) } else { part.checkpoint() };
                 assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
                 assert!(part.checkpoint().is_err(), "nobody is told that something of it is kept");
-                let _ = part.abandon();
+                let _ = part.suspend();
                 drop(part);
                 assert!(failed.load(Ordering::Relaxed));
-                let left = PartFile::interrupted(&hooked, &path("/f"), &mut |_| Ok(())).unwrap();
+                let left = PartFile::interrupted(&*hooked, &path("/f"), &mut |_| Ok(())).unwrap();
                 assert_eq!(left, None, "{journal:?}");
                 assert!(names(&*store).is_empty());
             }

@@ -49,7 +49,7 @@ fn keep_of_sequential_data_creates_no_journal() {
         part.checkpoint().unwrap();
         assert_eq!(names(&*store), [".f.ropewalk-part"]);
         kill(part);
-        assert_eq!(PartFile::sequential_prefix(&store, &target).unwrap(), Some(30));
+        assert_eq!(PartFile::sequential_prefix(&*store, &target).unwrap(), Some(30));
     }
 }
 
@@ -88,7 +88,7 @@ fn part_file_with_a_gap_loses_the_sequential_mark() {
         let part = PartFile::begin(&store, &path("/f"), key(100), options(Journaling::Sequential)).unwrap();
         write(&part, &data(10), 0..10);
         store.make_directory(&journal_name(&path("/f")), 0o755).unwrap();
-        part.handle().write_at(&data(10), 20).unwrap();
+        part.writer().write_at(&data(10), 20).unwrap();
         assert!(part.record(20..30, None).is_err());
         drop(part);
         assert_eq!(store.stat(&part_name(&path("/f")), false).unwrap().mode & STICKY, 0);
@@ -109,10 +109,10 @@ fn begin_resumes_unwritten_zeros_at_the_end() {
             part.keep().unwrap();
             kill(part);
         } else {
-            part.abandon().unwrap();
+            part.suspend().unwrap();
             drop(part);
         }
-        let left = PartFile::interrupted(&store, &target, &mut |_| Ok(())).unwrap().unwrap();
+        let left = PartFile::interrupted(&*store, &target, &mut |_| Ok(())).unwrap().unwrap();
         assert_eq!(left.present, [0..100, 500..600].into_iter().collect());
     }
 }
@@ -132,7 +132,7 @@ fn commit_does_not_rename_a_replaced_part_file() {
         }
         Ok(())
     }));
-    let synced = PartOptions { sync: true, ..options(Journaling::default()) };
+    let synced = UploadOptions { sync: true, ..options(Journaling::default()) };
     let part = PartFile::begin(&hooked, &target, key(100), synced).unwrap();
     write(&part, &data(100), 0..100);
     assert_eq!(part.commit(100, None, None).unwrap_err().kind(), ErrorKind::Busy);

@@ -25,7 +25,7 @@ fn failed_confirm_removes_the_part_file() {
                 }));
                 let part = PartFile::begin(&hooked, &path("/f"), key(100), options(journal)).unwrap();
                 write(&part, &data(100), 0..100);
-                let result = if at_end { part.commit(100, None, None) } else { part.abandon() };
+                let result = if at_end { part.commit(100, None, None) } else { part.suspend() };
                 assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
                 drop(part);
                 assert!(names(&*store).is_empty(), "{journal:?}");

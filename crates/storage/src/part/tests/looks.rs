@@ -37,7 +37,7 @@ fn watched(store: &Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Mutex<u32>>) {
 fn begin_waits_for_processes_that_inspect_the_part_file() {
     for (store, _keep) in stores() {
         for (left, resume) in [(false, false), (true, true), (true, false)] {
-            let options = PartOptions { resume, ..options(Journaling::Sequential) };
+            let options = UploadOptions { resume, ..options(Journaling::Sequential) };
             if left {
                 let part = PartFile::begin(&store, &path("/f"), key(100), options).unwrap();
                 write(&part, &data(100), 0..10);
@@ -59,8 +59,8 @@ fn inspections_do_not_block_each_other() {
         write(&part, &data(100), 0..10);
         kill(part);
         let _looks = shared(&*store);
-        assert_eq!(PartFile::sequential_prefix(&store, &path("/f")).unwrap(), Some(10));
-        let left = PartFile::interrupted(&store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
+        assert_eq!(PartFile::sequential_prefix(&*store, &path("/f")).unwrap(), Some(10));
+        let left = PartFile::interrupted(&*store, &path("/f"), &mut |_| Ok(())).unwrap().unwrap();
         assert_eq!(left.present, RangeSet::from_range(0..10));
     }
 }
@@ -75,7 +75,7 @@ fn begin_does_not_wait_for_another_transfer() {
         let again = PartFile::begin(&hooked, &path("/f"), key(100), options(Journaling::Sequential));
         assert_eq!(again.err().unwrap().kind(), ErrorKind::Busy);
         assert_eq!(deeds.lock().iter().filter(|(deed, _)| *deed == Deed::Lock).count(), 1);
-        let looked = PartFile::sequential_prefix(&store, &path("/f"));
+        let looked = PartFile::sequential_prefix(&*store, &path("/f"));
         assert_eq!(looked.err().unwrap().kind(), ErrorKind::Busy);
         drop(part);
     }

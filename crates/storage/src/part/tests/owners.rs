@@ -41,7 +41,7 @@ impl Place {
     /// Checks that the data is not resumed, and that the new data is written to a file of this user
     /// only.
     fn begins_anew(&self, why: &str) {
-        let left = PartFile::interrupted(&self.store, &self.target, &mut |_| Ok(())).unwrap();
+        let left = PartFile::interrupted(&*self.store, &self.target, &mut |_| Ok(())).unwrap();
         assert_eq!(left, None, "{why}");
         let again = PartFile::begin(&self.store, &self.target, key(100), options(Journaling::Above(0)));
         let again = again.unwrap();
@@ -127,7 +127,7 @@ fn sync_in_a_directory_without_read_permission_succeeds() {
     let store: Arc<dyn Store> = Arc::new(PosixStore::new(directory.path(), options).unwrap());
     let denied = store.sync_directory(&path("/drop")).unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::PermissionDenied);
-    let options = PartOptions { sync: true, ..super::options(Journaling::Above(0)) };
+    let options = UploadOptions { sync: true, ..super::options(Journaling::Above(0)) };
     let part = PartFile::begin(&store, &path("/drop/f"), key(100), options).unwrap();
     write(&part, &data(100), 0..100);
     part.checkpoint().unwrap();

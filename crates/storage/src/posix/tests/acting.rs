@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::super::acting::act;
 use super::*;
-use crate::{JournalKey, PartFile, PartOptions, part_name};
+use crate::{JournalKey, PartFile, UploadOptions, part_name};
 
 const ADA: u32 = 3_000_000_017;
 const BOB: u32 = 3_000_000_018;
@@ -238,11 +238,11 @@ fn begin_does_not_resume_an_upload_of_another_user() {
     // Marked as sequential, so that its length would count.
     bob.open_write(&part_name(&target), CREATE).unwrap().write_at(b"from bob", 0).unwrap();
     fs::set_permissions(&part, fs::Permissions::from_mode(0o1666)).unwrap();
-    assert!(PartFile::interrupted(&ada, &target, &mut |_| Ok(())).unwrap().is_none());
-    assert_eq!(PartFile::sequential_prefix(&ada, &target).unwrap(), None);
-    assert_eq!(PartFile::sequential_prefix(&bob, &target).unwrap(), Some(8));
+    assert!(PartFile::interrupted(&*ada, &target, &mut |_| Ok(())).unwrap().is_none());
+    assert_eq!(PartFile::sequential_prefix(&*ada, &target).unwrap(), None);
+    assert_eq!(PartFile::sequential_prefix(&*bob, &target).unwrap(), Some(8));
     let key = JournalKey { source: String::new(), size: None, modified: None };
-    let options = PartOptions { resume: true, ..PartOptions::default() };
+    let options = UploadOptions { resume: true, ..UploadOptions::default() };
     let begun = PartFile::begin(&ada, &target, key, options).unwrap();
     assert!(
         begun.started_over().is_some_and(|why| why.contains("another user")),
@@ -257,5 +257,5 @@ fn begin_does_not_resume_an_upload_of_another_user() {
     let _ = fs::remove_file(&part);
     fs::hard_link(place.inside.join("precious"), &part).unwrap();
     fs::set_permissions(&part, fs::Permissions::from_mode(0o1666)).unwrap();
-    assert_eq!(PartFile::sequential_prefix(&ada, &target).unwrap(), None);
+    assert_eq!(PartFile::sequential_prefix(&*ada, &target).unwrap(), None);
 }
