@@ -15,6 +15,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::{ParserLimits, ReplyParser};
 use ropewalk_protocol::server::{self, Action, Failure, Operation, Outcome, SessionConfig};
+use ropewalk_protocol::upload::UploadStep;
 
 const SERVER_WORDS: &[&[u8]] = &[
     b"\r\n",
@@ -59,6 +60,12 @@ const SERVER_WORDS: &[&[u8]] = &[
     b"CKSM MD5 0 -1 f\r\n",
     b"SCKS MD5 00\r\n",
     b"SITE RANGES f\r\n",
+    b"SITE UPLOAD BEGIN a size=5;resume=1; f\r\n",
+    b"SITE UPLOAD RANGES a\r\n",
+    b"SITE UPLOAD COMMIT a holes=1;\r\n",
+    b"SITE UPLOAD SUSPEND a\r\n",
+    b"SITE UPLOAD DISCARD a\r\n",
+    b"ESTO U 0 a\r\n",
     b"SITE SYMLINKFROM a\r\n",
     b"SITE SYMLINKTO b\r\n",
     b"SITE CHROOT /d\r\n",
@@ -98,6 +105,12 @@ fn outcome(operation: &Operation, choose: &mut Decisions<'_>) -> Result<Outcome,
             }
             Operation::Size(_) => Outcome::Size(5),
             Operation::Checksum { .. } => Outcome::Checksum("00".to_owned()),
+            Operation::Upload(request) => match request.step {
+                UploadStep::Begin(_) => Outcome::UploadBegun { bytes: 5, started_over: None },
+                UploadStep::Ranges => Outcome::Ranges(RangeSet::from_range(0..5)),
+                UploadStep::Commit(_) => Outcome::Size(5),
+                UploadStep::Suspend | UploadStep::Discard => Outcome::Done,
+            },
             Operation::Ranges(_) => Outcome::Ranges(RangeSet::from_range(0..5)),
             _ => Outcome::Done,
         }),

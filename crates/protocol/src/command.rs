@@ -208,6 +208,8 @@ pub enum Retrieval {
 pub enum Placement {
     /// `A offset`
     Adjusted(u64),
+    /// `U offset`: the path is the ID of an upload ([`crate::upload`], a Ropewalk extension).
+    Upload(u64),
     /// `name="parameters"`: a storage module.
     Module { name: BString, parameters: BString },
 }

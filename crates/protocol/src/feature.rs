@@ -44,7 +44,7 @@ const EXTENSIONS: [(&str, &str); 5] = [
 ];
 
 /// Offered if uploads are not written in place ([`Offer::replaces`]).
-const REPLACE: (&str, &str) = ("Replace", "OPTS");
+const REPLACE: [(&str, &str); 2] = [("Replace", "OPTS"), ("Upload", "SITE UPLOAD")];
 
 /// Offered if the site allows at least one algorithm ([`Offer::congestion`]).
 const CONGESTION: &str = "Congestion";
@@ -117,7 +117,7 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
     let profile = (offer.profiling && offer.logged_in).then_some(&PROFILE);
     let own = EXTENSIONS
         .iter()
-        .chain(offer.replaces.then_some(&REPLACE))
+        .chain(REPLACE.iter().filter(|_| offer.replaces))
         .chain(keys)
         .chain(profile)
         .filter(|(_, verb)| possible(verb))
@@ -169,6 +169,8 @@ pub struct Features {
     pub path_markers: bool,
     /// Ropewalk extension: `OPTS STOR Replace=1;`.
     pub replace: bool,
+    /// Ropewalk extension: `SITE UPLOAD`, see [`crate::upload`].
+    pub upload: bool,
     /// Ropewalk extension: `OPTS RETR Congestion=`.
     pub congestion: bool,
     /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
@@ -215,6 +217,7 @@ impl Features {
             "STREAMS" => self.streams = true,
             "PATHMARKERS" => self.path_markers = true,
             "REPLACE" => self.replace = true,
+            "UPLOAD" => self.upload = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
             "PROFILE" => self.profile = true,
@@ -272,7 +275,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;Upload;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));
@@ -288,7 +291,8 @@ mod tests {
             assert!(!without.streams && without.path_markers && without.replace, "{gone}");
         }
         assert!(!of(&reply(offer(true), |verb| verb != "OPTS")).replace);
-        assert!(!of(&reply(Offer { replaces: false, ..offer(true) }, |_| true)).replace);
+        let in_place = of(&reply(Offer { replaces: false, ..offer(true) }, |_| true));
+        assert!(!in_place.replace && !in_place.upload);
     }
 
     #[test]
@@ -324,6 +328,7 @@ mod tests {
             streams: true,
             path_markers: true,
             replace: true,
+            upload: true,
             congestion: true,
             data_keys: true,
             profile: true,

@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs with their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 32] = [
+const SITE_COMMANDS: [(&str, &str); 33] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -98,6 +98,10 @@ const SITE_COMMANDS: [(&str, &str); 32] = [
     ("STORATTR", "SITE STORATTR <sp> attributes"),
     ("STREAMS", "SITE STREAMS <sp> number of data connections"),
     ("TASKID", "SITE TASKID <sp> taskid"),
+    (
+        "UPLOAD",
+        "SITE UPLOAD <sp> BEGIN | RANGES | COMMIT | SUSPEND | DISCARD <sp> id [<sp> parameters [<sp> pathname]]",
+    ),
 ];
 
 /// The reply to HELP. `allowed` is called with `VERB` and `SITE VERB`.

@@ -31,4 +31,5 @@ pub mod server;
 pub mod site;
 pub mod streams;
 pub mod text;
+pub mod upload;
 pub mod url;

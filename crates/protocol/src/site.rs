@@ -8,10 +8,12 @@ use crate::command::{ChecksumAlgorithm, CommandError, parse};
 use crate::data_key::DataKey;
 use crate::date::{self, Stamp};
 use crate::profiling::ProfileCommand;
+use crate::upload::UploadCommand;
 use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
-/// [`SiteCommand::Profile`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`]).
+/// [`SiteCommand::Profile`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`],
+/// [`SiteCommand::Upload`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -71,6 +73,8 @@ pub enum SiteCommand {
         path: BString,
     },
     Upas(BString),
+    /// Ropewalk extension: an upload with its own name. See [`crate::upload`].
+    Upload(UploadCommand),
     Uprt(BString),
     /// `modified` is in seconds since 1970.
     Utime {
@@ -136,6 +140,7 @@ impl SiteCommand {
                 let path = args.path()?;
                 Self::Truncate { length: number(length).ok_or(CommandError::InvalidLength)?, path }
             }
+            b"UPLOAD" => Self::Upload(UploadCommand::parse(args)?),
             b"UPAS" => Self::Upas(args.text()?),
             b"UPRT" => Self::Uprt(args.text()?),
             b"UTIME" => {
@@ -172,6 +177,7 @@ impl SiteCommand {
             Self::Buffers(n) | Self::ReceiveBuffer(n) | Self::SendBuffer(n) => line.word(n.to_string()),
             Self::Streams(n) => line.word(n.to_string()),
             Self::Profile(command) => line.word(command.print()),
+            Self::Upload(command) => line.word(command.print()),
             Self::DataKey(None) => line.word("NONE"),
             Self::DataKey(Some(key)) => line.word(key.print().as_bytes()),
             Self::Chgrp { group, path } => {
@@ -235,6 +241,7 @@ impl SiteCommand {
             Self::TaskId(_) => "TASKID",
             Self::Truncate { .. } => "TRNC",
             Self::Upas(_) => "UPAS",
+            Self::Upload(_) => "UPLOAD",
             Self::Uprt(_) => "UPRT",
             Self::Utime { .. } => "UTIME",
             Self::Version => "VERSION",
@@ -252,7 +259,7 @@ fn none(mut args: Arguments<'_>) -> bool {
     args.word().is_ok_and(|word| word.eq_ignore_ascii_case(b"NONE")) && args.is_empty()
 }
 
-fn octal(digits: &[u8]) -> Option<u32> {
+pub(crate) fn octal(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 5 || !digits.iter().all(|d| (b'0'..=b'7').contains(d)) {
         return None;
     }

@@ -17,6 +17,7 @@ use ropewalk_protocol::profiling::{Baseline, ProfileCommand};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Family, Mode, RepresentationType, Window};
 use ropewalk_protocol::site::{SiteCommand, StoreAttributes};
+use ropewalk_protocol::upload::{UploadCommand, UploadId, UploadParameters};
 
 fn any_path() -> impl Strategy<Value = BString> {
     let byte = any::<u8>().prop_filter("ends a line", |b| !matches!(b, 0 | b'\n'));
@@ -109,6 +110,40 @@ fn any_options() -> impl Strategy<Value = Options> {
     ]
 }
 
+fn any_parameters() -> impl Strategy<Value = UploadParameters> {
+    let parameters = (
+        prop::option::of(any_number()),
+        prop::option::of(any_time()),
+        prop::option::of(0..0o1000u32),
+        prop::option::of((any_algorithm(), any_word())),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    parameters.prop_map(|(size, modified, mode, checksum, resume, holes)| UploadParameters {
+        size,
+        modified,
+        mode,
+        checksum,
+        resume,
+        holes,
+    })
+}
+
+fn any_upload() -> impl Strategy<Value = UploadCommand> {
+    let id = || "[A-Za-z0-9._-]{1,64}".prop_map(|id| UploadId::new(id.as_bytes()).unwrap());
+    prop_oneof![
+        (id(), any_parameters(), any_path()).prop_map(|(id, parameters, path)| UploadCommand::Begin {
+            id,
+            parameters,
+            path
+        }),
+        (id(), any_parameters()).prop_map(|(id, parameters)| UploadCommand::Commit { id, parameters }),
+        id().prop_map(UploadCommand::Ranges),
+        id().prop_map(UploadCommand::Suspend),
+        id().prop_map(UploadCommand::Discard),
+    ]
+}
+
 fn any_site() -> impl Strategy<Value = SiteCommand> {
     let attributes = (prop::option::of(any_time()), prop::option::of((any_algorithm(), any_path())))
         .prop_map(|(modified, checksum)| StoreAttributes { modified, checksum });
@@ -164,6 +199,7 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         prop::option::of(any::<(u64, [u8; 32])>())
             .prop_map(|key| SiteCommand::DataKey(key.map(|(number, secret)| DataKey::new(number, &secret)))),
         attributes.prop_map(SiteCommand::StorAttr),
+        any_upload().prop_map(SiteCommand::Upload),
     ]
 }
 
@@ -236,6 +272,7 @@ fn any_command() -> impl Strategy<Value = Command> {
     ];
     let placement = prop_oneof![
         any_number().prop_map(Placement::Adjusted),
+        any_number().prop_map(Placement::Upload),
         any_module().prop_map(|(name, parameters)| Placement::Module { name, parameters }),
     ];
     let markers = prop_oneof![Just(MarkerKind::Restart), Just(MarkerKind::Performance)];

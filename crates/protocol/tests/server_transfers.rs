@@ -190,11 +190,9 @@ fn automatic_and_fixed_buffers_replace_each_other() {
 fn congestion_control_is_limited_to_allowed_names() {
     let congestion = ["bbr", "cubic"].map(|name| name.parse().unwrap()).to_vec();
     let mut host = Host::logged_in_with(SessionConfig { congestion, ..SessionConfig::default() });
-    assert!(
-        host.run("FEAT").contains(
-            "| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;Congestion;|"
-        )
-    );
+    assert!(host.run("FEAT").contains(
+        "| ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;Upload;Congestion;|"
+    ));
     assert_eq!(listen(&mut host, "PASV").channel.congestion, None);
     assert_eq!(host.run("OPTS RETR Congestion=BBR;"), "200 OPTS Command Successful.");
     let bbr = "bbr".parse().ok();
@@ -317,6 +315,7 @@ fn retrieve_in_stream_mode_uses_channel_up() {
             append: false,
             restarted: false,
             present: RangeSet::new(),
+            upload: None,
             allocated: None,
             expected: None,
             modified: None,

@@ -14,6 +14,7 @@ mod state;
 pub(crate) mod stores;
 pub(crate) mod throttle;
 pub(crate) mod transfer_log;
+pub(crate) mod uploads;
 pub(crate) mod writers;
 
 pub(crate) use state::{Host, Phase};

@@ -17,6 +17,7 @@ mod here;
 mod listing;
 mod observer;
 mod path_watch;
+mod plan;
 mod profile;
 mod retrieve;
 mod rows;
@@ -24,6 +25,7 @@ mod security;
 mod store;
 mod transfer;
 mod tree;
+mod uploads;
 
 use ropewalk_protocol::server::{Failure, Outcome};
 

@@ -51,7 +51,7 @@ pub fn thread_starts() {
 /// The features of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What was written can be read, and interrupted uploads can be resumed.
+    /// Written bytes can be read, and interrupted uploads can be resumed.
     pub keeps: bool,
     /// `rename` replaces the target atomically.
     pub rename: bool,

@@ -99,7 +99,7 @@ pub trait Upload: Send + Sync {
     fn discard(&self) -> Result<()>;
 }
 
-/// What is to be uploaded, and how.
+/// The source of an upload, and how it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UploadSpec {
     /// The source of the data: ranges of another source or version are not resumed.

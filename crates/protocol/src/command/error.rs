@@ -80,6 +80,9 @@ pub enum CommandError {
     /// The name of a new file or directory contains CR or LF.
     #[error("A name must have neither CR nor LF in it: listings could not tell it.")]
     NameWithLineEnd,
+    /// ESTO U or SITE UPLOAD with an ID of which the session has no upload.
+    #[error("This session has no upload of that ID: SITE UPLOAD BEGIN has to come first.")]
+    NoUpload,
     /// A transfer or a listing without a data channel.
     #[error("Command failed")]
     NoDataChannel,
@@ -97,6 +100,7 @@ impl CommandError {
             | Self::Options
             | Self::NoDataChannel => 500,
             Self::InvalidBuffer | Self::UnsupportedEvent => 502,
+            Self::NoUpload => 503,
             Self::UnknownProtocol => 522,
             Self::ProtectionLevel(_) => 536,
             Self::NameWithLineEnd => 553,

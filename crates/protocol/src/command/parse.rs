@@ -225,13 +225,16 @@ fn store(mut args: Arguments<'_>) -> Result<Command, CommandError> {
     if let Some((name, parameters, path)) = module(&args.text()?) {
         return Ok(Command::Esto { place: Placement::Module { name, parameters }, path: path.into() });
     }
-    if !matches!(args.word()?, b"A" | b"a") {
-        return Err(CommandError::Partial);
-    }
+    let upload = match args.word()? {
+        b"A" | b"a" => false,
+        b"U" | b"u" => true,
+        _ => return Err(CommandError::Partial),
+    };
     let offset = args.word().map_err(|_| CommandError::Partial)?;
     let offset = number(offset).ok_or(CommandError::BadParameter)?;
     let path = args.path().map_err(|_| CommandError::BadParameter)?;
-    Ok(Command::Esto { place: Placement::Adjusted(offset), path })
+    let place = if upload { Placement::Upload(offset) } else { Placement::Adjusted(offset) };
+    Ok(Command::Esto { place, path })
 }
 
 fn language(line: &[u8], args: Arguments<'_>) -> Result<Option<BString>, CommandError> {

@@ -115,6 +115,10 @@ impl Command {
                         line.word("A");
                         line.word(offset.to_string());
                     }
+                    Placement::Upload(offset) => {
+                        line.word("U");
+                        line.word(offset.to_string());
+                    }
                     Placement::Module { name, parameters } => line.module(name, parameters),
                 }
                 line.word(path);

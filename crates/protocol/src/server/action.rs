@@ -19,6 +19,7 @@ use crate::path::VirtualPath;
 use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
+use crate::upload::{UploadId, UploadRequest};
 
 /// A step for the host. The host takes the steps in order.
 #[derive(Debug)]
@@ -182,6 +183,9 @@ pub struct Transfer {
     /// symbolic link, or a file without write permission (Ropewalk extension, `OPTS STOR
     /// Replace=1;`). Never set for an upload that resumes or extends a file.
     pub replaces: bool,
+    /// Store: the data is for this upload, to which `path` and `adjust` belong (Ropewalk extension,
+    /// `ESTO U`).
+    pub upload: Option<UploadId>,
     /// Store: the size that ALLO announced, in bytes.
     pub allocated: Option<u64>,
     pub expected: Option<ExpectedChecksum>,
@@ -357,6 +361,9 @@ pub enum Operation {
     /// SITE RANGES (Ropewalk extension): report the ranges that an interrupted upload to this path
     /// left on disk, as [`Outcome::Ranges`].
     Ranges(VirtualPath),
+    /// SITE UPLOAD (Ropewalk extension), see [`crate::upload`]. Report [`Outcome::UploadBegun`],
+    /// [`Outcome::Ranges`], [`Outcome::Size`] of the complete file, or [`Outcome::Done`].
+    Upload(Box<UploadRequest>),
     /// SITE PROFILE (Ropewalk extension): report [`Outcome::Profile`]. The host decides whether the
     /// user may do this.
     Profile(ProfileRequest),
@@ -431,6 +438,11 @@ pub enum Outcome {
     Size(u64),
     Checksum(String),
     Ranges(RangeSet),
+    /// `started_over` is the reason for which data of an earlier upload was not used.
+    UploadBegun {
+        bytes: u64,
+        started_over: Option<String>,
+    },
     Profile(ProfileAnswer),
 }
 

@@ -24,11 +24,13 @@ pub(super) struct TransferKind {
     window: Option<Window>,
     adjust: Option<u64>,
     append: bool,
+    /// The path of the command is the ID of an upload.
+    upload: bool,
 }
 
 impl TransferKind {
     pub(super) fn retrieve() -> Self {
-        Self { direction: Direction::Retrieve, window: None, adjust: None, append: false }
+        Self { direction: Direction::Retrieve, window: None, adjust: None, append: false, upload: false }
     }
 
     pub(super) fn store() -> Self {
@@ -53,6 +55,7 @@ impl TransferKind {
     pub(super) fn adjusted(place: Placement) -> Result<Self, CommandError> {
         match place {
             Placement::Adjusted(offset) => Ok(Self { adjust: Some(offset), ..Self::store() }),
+            Placement::Upload(offset) => Ok(Self { adjust: Some(offset), upload: true, ..Self::store() }),
             Placement::Module { .. } => Err(CommandError::Partial),
         }
     }
@@ -121,13 +124,20 @@ impl Session {
 
     pub(super) fn transfer(&mut self, kind: TransferKind, given: &BString) -> Result<Step, CommandError> {
         let store = kind.direction == Direction::Store;
-        let path = if store { self.resolve_new(given)? } else { self.resolve(given)? };
+        let upload = if kind.upload { Some(self.begun_upload(given)?) } else { None };
+        let path = match &upload {
+            Some((_, path)) => path.clone(),
+            None if store => self.resolve_new(given)?,
+            None => self.resolve(given)?,
+        };
         if let Some(refusal) = self.refuse_clear() {
             return Ok(refusal);
         }
         let delayed = self.channel()?;
         let restart = self.state.restart.take();
-        let upload = if store { mem::take(&mut self.state.upload) } else { UploadAttributes::default() };
+        let attributes = if store { mem::take(&mut self.state.upload) } else { UploadAttributes::default() };
+        // An upload has attributes of its own.
+        let attributes = if upload.is_some() { UploadAttributes::default() } else { attributes };
         let options = &self.state.options;
         // GCT sends markers for uploads in MODE E, and for downloads if OPTS RETR requested them.
         let (perf_interval, restart_interval) = match (store, self.state.mode) {
@@ -161,9 +171,10 @@ impl Session {
             restarted,
             replaces: options.replaces && store && !restarted && !kind.append && kind.adjust.is_none(),
             present: restart.unwrap_or_default(),
-            allocated: upload.allocated,
-            expected: upload.expected,
-            modified: upload.modified,
+            upload: upload.map(|(id, _)| id),
+            allocated: attributes.allocated,
+            expected: attributes.expected,
+            modified: attributes.modified,
             mode: self.state.mode,
             representation: self.state.representation,
             inline_checksum: options.checksum,

@@ -32,7 +32,7 @@ const WITHIN_TLS: [&str; 3] = ["CCC", "PBSZ", "PROT"];
 const MAX_REFUSALS: u32 = 10;
 
 /// Commands that do not start if an ABOR follows them in the queue.
-const LONG: [&str; 13] = [
+const LONG: [&str; 14] = [
     "APPE",
     "CKSM",
     "ERET",
@@ -45,6 +45,7 @@ const LONG: [&str; 13] = [
     "RETR",
     "SITE RANGES",
     "SITE RDEL",
+    "SITE UPLOAD",
     "STOR",
 ];
 

@@ -98,6 +98,7 @@ impl Session {
                 let first = [b"Ranges of ", &given[..]].concat();
                 Reply::indented(250, first, [ranges.to_string()], "End.")
             }
+            (Pending::Upload(request), result) => self.upload_answered(*request, result),
             (Pending::Profile, Ok(Outcome::Profile(answer))) => answer.to_reply(),
             (Pending::ChangeRoot, Ok(Outcome::Done)) => {
                 self.root_changed();
@@ -105,6 +106,7 @@ impl Session {
             }
             (Pending::Restrict, Ok(Outcome::Done)) => {
                 self.state.restricted = true;
+                self.state.uploads.clear();
                 done()
             }
             (
@@ -126,6 +128,7 @@ impl Session {
         // In the new root these paths would refer to other files.
         self.state.rename_from = None;
         self.state.symlink_from = None;
+        self.state.uploads.clear();
     }
 
     fn token_taken(&mut self, result: Result<Outcome, Failure>) -> Reply {
@@ -206,13 +209,13 @@ impl Session {
     }
 }
 
-fn failed(attempt: Attempt<'_>, result: Result<Outcome, Failure>) -> Reply {
+pub(super) fn failed(attempt: Attempt<'_>, result: Result<Outcome, Failure>) -> Reply {
     match result {
         Err(failure) => attempt.reply(failure),
         Ok(_) => wrong_outcome(),
     }
 }
 
-fn done() -> Reply {
+pub(super) fn done() -> Reply {
     Reply::new(250, "OK.")
 }

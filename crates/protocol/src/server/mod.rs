@@ -18,6 +18,7 @@ mod pending;
 mod session;
 mod site;
 mod state;
+mod uploads;
 
 pub use action::*;
 pub use config::{Banner, RequiredProtection, SessionConfig, TOKEN_USER};

@@ -14,6 +14,7 @@ use crate::host_port::{Classic, Extended, PortOnly, Striped};
 use crate::marker::{Marker, PerfMarker, StatusMarker};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
+use crate::upload::UploadRequest;
 
 /// Most entries in one reply of MLSC, as in GCT.
 const ENTRIES_PER_REPLY: usize = 1000;
@@ -70,6 +71,7 @@ pub(super) enum Pending {
     Truncate,
     Checksum(VirtualPath),
     Ranges(BString),
+    Upload(Box<UploadRequest>),
     Profile,
     ChangeRoot,
     Restrict,
@@ -190,7 +192,12 @@ impl Pending {
     pub(super) fn is_long(&self) -> bool {
         matches!(
             self,
-            Self::Data(_) | Self::Contents(_) | Self::DeleteTree | Self::Checksum(_) | Self::Ranges(_)
+            Self::Data(_)
+                | Self::Contents(_)
+                | Self::DeleteTree
+                | Self::Checksum(_)
+                | Self::Ranges(_)
+                | Self::Upload(_)
         )
     }
 

@@ -138,6 +138,7 @@ impl Session {
             SiteCommand::Ranges(path) => {
                 Step::Perform(Operation::Ranges(self.resolve(&path)?), Pending::Ranges(path))
             }
+            SiteCommand::Upload(command) => self.upload(command)?,
             SiteCommand::Rdel(path) => {
                 Step::Perform(Operation::DeleteTree(self.resolve(&path)?), Pending::DeleteTree)
             }

@@ -1,6 +1,6 @@
 //! State that a session keeps between commands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bstr::BString;
 
@@ -13,6 +13,7 @@ use crate::facts::FactSet;
 use crate::opts::Layout;
 use crate::path::VirtualPath;
 use crate::range::RangeSet;
+use crate::upload::UploadId;
 
 /// Seconds between markers, unless TREV sets another interval.
 const MARKER_INTERVAL: u32 = 5;
@@ -55,6 +56,8 @@ pub(super) struct State {
     /// REST, for the next transfer.
     pub(super) restart: Option<RangeSet>,
     pub(super) upload: UploadAttributes,
+    /// The uploads that SITE UPLOAD BEGIN has begun, and their files.
+    pub(super) uploads: BTreeMap<UploadId, VirtualPath>,
     /// The client is authenticated and the control connection protected.
     pub(super) secured: bool,
     /// The control connection is carried by ssh, so that no other host can read it.
@@ -147,6 +150,7 @@ impl State {
             symlink_from: None,
             restart: None,
             upload: UploadAttributes::default(),
+            uploads: BTreeMap::new(),
             secured: false,
             within_ssh: false,
             tls: false,

@@ -25,6 +25,7 @@ use crate::host::routes::Routes;
 use crate::host::stores::Stores;
 use crate::host::throttle::Throttle;
 use crate::host::transfer_log::TransferLog;
+use crate::host::uploads::Uploads;
 use crate::host::writers::Writers;
 use crate::measurements::Measurements;
 use crate::settings::Settings;
@@ -65,6 +66,7 @@ pub(crate) struct Host {
     pub(crate) parts: SharedParts,
     pub(crate) appends: Appends,
     pub(crate) writers: Writers,
+    pub(crate) uploads: Uploads,
     pub(crate) routes: Routes,
     /// Measures the host for SITE PROFILE.
     pub(crate) measurements: Option<Arc<dyn Measurements>>,
@@ -108,6 +110,7 @@ impl Host {
             parts: SharedParts::default(),
             appends: Appends::default(),
             writers: Writers::default(),
+            uploads: Uploads::default(),
             routes: Routes::default(),
             measurements,
             profiling: Arc::default(),

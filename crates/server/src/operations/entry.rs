@@ -8,7 +8,7 @@ use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileRequest};
 
-use super::{Answer, buffers, channel, checksum, files, here, listing, profile, security, transfer};
+use super::{Answer, buffers, channel, checksum, files, here, listing, profile, security, transfer, uploads};
 use crate::host::audit::Decision;
 use crate::session::job::Job;
 
@@ -160,6 +160,11 @@ impl Entry {
             }
             O::Ranges(path) => {
                 Self::file("SITE RANGES", path, files::ranges).with(Permits::Listing, Data::None)
+            }
+            O::Upload(request) => {
+                let path = request.path.clone();
+                Self::on("SITE UPLOAD", path, move |job, _| uploads::perform(job, &request))
+                    .with(Permits::Listing, Data::None)
             }
             O::ChangeRoot(path) => Self::file("SITE CHROOT", path, files::change_root).audited(Audit::All),
             O::Restrict(list) => {

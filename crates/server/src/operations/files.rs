@@ -135,6 +135,7 @@ pub(super) fn change_root(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     // Paths name other files from now on.
     job.context.reported.note_many();
     job.context.completed_parts = CompletedParts::default();
+    job.context.uploads.clear();
     if let Some(login) = &mut job.context.login {
         login.set_scope(scope);
     }
@@ -425,6 +426,8 @@ pub(super) fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
         return Err(refused("There is no rule in the list.".into()));
     }
     login.set_scope(login.scope.restricted(restriction));
+    // They were begun with other rights.
+    job.context.uploads.clear();
     Ok(Outcome::Done)
 }
 

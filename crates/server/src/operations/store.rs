@@ -19,10 +19,12 @@ use rustix::io::Errno;
 
 use super::buffers::Sight;
 use super::channel;
-use super::destination::{Destination, Plan};
+use super::destination::Destination;
 use super::files::system;
 use super::observer::{Markers, Observer};
+use super::plan::Plan;
 use super::transfer::Checksum;
+use super::uploads;
 use crate::failure::{failure, transfer_failure};
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::parts::RELEASE_TIME;
@@ -49,15 +51,21 @@ struct Begun {
     place: VirtualPath,
     plan: Plan,
     destination: Destination,
+    /// The algorithm to compute during the transfer.
+    sum: Option<ChecksumAlgorithm>,
 }
 
-/// Opens the destination. If another upload writes the file, and its client is gone, this waits for
-/// a moment.
-fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) -> Result<Begun, Failure> {
+/// Opens a file for writing. If another upload writes it, and its client is gone, this waits for a
+/// moment.
+pub(super) fn when_free<T>(
+    job: &mut Job<'_>,
+    writing: &Writing<'_>,
+    open: &mut dyn FnMut(&mut Job<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let until = Instant::now() + 2 * RELEASE_TIME;
     let mut last = false;
     loop {
-        match begin(job, transfer) {
+        match open(job) {
             Err(Failure::Class { class: ErrorClass::TooBusy, .. }) if !last => {}
             begun => return begun,
         }
@@ -73,6 +81,21 @@ fn begin_alone(job: &mut Job<'_>, transfer: &Transfer, writing: &Writing<'_>) ->
 }
 
 fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
+    if let Some(id) = &transfer.upload {
+        let active = uploads::active(job, id)?;
+        let upload = active.upload().ok_or_else(uploads::ended)?;
+        let plan = Plan::of_ranges(transfer, &*upload)?;
+        // Only these sums can be kept with the ranges.
+        let expected = active.parameters.checksum.as_ref().map(|(algorithm, _)| *algorithm);
+        let kept = expected.filter(|algorithm| *algorithm == ChecksumAlgorithm::Crc32c);
+        let sum = wanted_sum(transfer).or(kept);
+        return Ok(Begun {
+            place: active.place.clone(),
+            plan,
+            destination: Destination::Ranges(upload),
+            sum,
+        });
+    }
     let login = job.context.login()?;
     let acting = login.acting()?;
     let files = &job.context.settings.config.files;
@@ -83,6 +106,7 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         _ => {}
     }
     let storage = login.store_for(&place);
+    job.host.uploads.release(job.context.user(), &place);
     if let Some(metadata) = &existing
         && metadata.kind == Kind::File
         && !metadata.writable
@@ -101,7 +125,7 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         return Err(Failure::NotAllowed);
     }
     if files.check_free_space {
-        check_space(job, transfer, &place, existing.as_ref())?;
+        check_space(job, transfer.allocated, transfer.present.len(), &place, existing.as_ref())?;
     }
     if let Some(metadata) = &existing {
         job.host.checksums.forget(metadata);
@@ -111,7 +135,7 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
         .open(&storage, &place, transfer, files, parts, &mut |_| job.dialogue.proceed(&place))
         .map_err(|error| job.dialogue.broken_off().unwrap_or(error))?;
     drop(acting);
-    Ok(Begun { place, plan, destination })
+    Ok(Begun { place, plan, destination, sum: wanted_sum(transfer) })
 }
 
 fn receive_file(
@@ -122,11 +146,11 @@ fn receive_file(
 ) -> Result<Checksum, Failure> {
     let host = job.host;
     let writing = host.writers.begin(job.context.user(), &transfer.path);
-    let Begun { place, mut plan, destination } = begin_alone(job, transfer, &writing)?;
+    let begun = when_free(job, &writing, &mut |job| begin(job, transfer))?;
+    let Begun { place, mut plan, destination, sum } = begun;
     let files = &job.context.settings.config.files;
     let _appending = plan.append_alone(&destination, transfer, &host.appends)?;
     let origin = plan.origin;
-    let sum = wanted_sum(transfer);
     let secure = |whole| destination.secure(whole, files.fsync);
     let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
     markers.secure = Some(&secure);
@@ -234,13 +258,16 @@ fn complete(transfer: &Transfer, plan: &Plan, received: &Received) -> Result<(),
     }
 }
 
-fn check_space(
+/// Fails if the file system has no space for the rest of a file of `size` bytes, of which `present`
+/// are there.
+pub(super) fn check_space(
     job: &Job<'_>,
-    transfer: &Transfer,
+    size: Option<u64>,
+    present: u64,
     place: &VirtualPath,
     existing: Option<&Metadata>,
 ) -> Result<(), Failure> {
-    let Some(size) = transfer.allocated else {
+    let Some(size) = size else {
         return Ok(());
     };
     if existing.is_some_and(|metadata| metadata.kind != Kind::File) {
@@ -252,7 +279,7 @@ fn check_space(
     // Existing data takes no more space. An earlier upload that was killed may have reserved all
     // its space: it is resumed or removed.
     let held = login.store_for(place).upload_space(place);
-    let needed = size.saturating_sub(held.max(transfer.present.len()));
+    let needed = size.saturating_sub(held.max(present));
     match free {
         Some(free) if free < needed => {
             tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");

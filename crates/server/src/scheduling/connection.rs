@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::host::limits::SessionPermit;
 use crate::host::parts::CompletedParts;
 use crate::host::transfer_log::Record;
+use crate::host::uploads::SessionUploads;
 use crate::operations::Entry;
 use crate::security::client::SecurityContext;
 use crate::security::codec::ClearText;
@@ -93,6 +94,7 @@ impl Connection {
                 client: SecurityContext::default(),
                 reported: StatHistory::default(),
                 completed_parts: CompletedParts::default(),
+                uploads: SessionUploads::default(),
                 retry: Retry::default(),
             },
             answer: None,

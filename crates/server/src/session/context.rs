@@ -16,6 +16,7 @@ use crate::accounts::login::Login;
 use crate::host::audit::{Decision, Line, Party};
 use crate::host::parts::{CompletedParts, RELEASE_TIME};
 use crate::host::profiling::Profile;
+use crate::host::uploads::SessionUploads;
 use crate::measurements::IperfServer;
 use crate::security::client::SecurityContext;
 use crate::session::data_channel::Channel;
@@ -41,6 +42,7 @@ pub(crate) struct Context {
     pub(crate) client: SecurityContext,
     pub(crate) reported: StatHistory,
     pub(crate) completed_parts: CompletedParts,
+    pub(crate) uploads: SessionUploads,
     pub(crate) retry: Retry,
 }
 

@@ -29,5 +29,6 @@ mod slow;
 mod streams;
 mod timers;
 mod transfers;
+mod upload_command;
 mod uploads;
 mod users;

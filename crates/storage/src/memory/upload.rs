@@ -31,7 +31,7 @@ enum Entry {
     Interrupted(Left),
 }
 
-/// What an interrupted upload has left.
+/// The rest of an interrupted upload.
 struct Left {
     file: Arc<File>,
     key: JournalKey,
