@@ -111,7 +111,8 @@ impl Context {
     /// Whether big files are cut up between sessions: servers that serve a session with one thread need that. Ours use a
     /// thread for each stream, and several sessions would only be in each other's way.
     pub(crate) fn cuts(&self, session: &Session) -> bool {
-        !session.can.ranges || !session.is_alone() && matches!(self.options().files, crate::Auto::Set(_))
+        !session.quirks.has_thread_per_stream
+            || !session.is_alone() && matches!(self.options().files, crate::Auto::Set(_))
     }
 
     /// Workers that will share the path, of those that there are, when a file of this size is moved.

@@ -444,10 +444,8 @@ impl Control {
     /// `limit`. `true`: it has. Then the server holds no file that another connection may want to
     /// write, and executes no further command of this session.
     ///
-    /// With `abort`, ABOR cancels a transfer. Otherwise closing our side of the connection makes
-    /// servers cancel a transfer that waits for data. GCT's server never replies again if ABOR
-    /// arrives during a command that is no transfer. The same happens now and then if ABOR, or the
-    /// closing, arrives during a refusal.
+    /// With `abort`, for a server that answers every ABOR, ABOR cancels a transfer. Otherwise
+    /// closing our side of the connection makes servers cancel a transfer that waits for data.
     pub(crate) fn leave(&mut self, limit: Duration, abort: bool) -> bool {
         let deadline = Instant::now() + limit;
         if abort {

@@ -12,6 +12,7 @@ pub(crate) mod filter;
 pub(crate) mod glob;
 pub(crate) mod location;
 pub(crate) mod options;
+pub(crate) mod quirks;
 pub(crate) mod random;
 pub(crate) mod slowest;
 pub(crate) mod summary;

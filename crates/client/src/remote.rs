@@ -66,7 +66,7 @@ impl Remote {
 
     /// Whether listings leave out what unfinished uploads left (`.NAME.ropewalk-part`): servers of ours do.
     pub fn hides_unfinished(&self) -> bool {
-        self.session.can.is_ours()
+        self.session.quirks.hides_part_files
     }
 
     /// The lines of FEAT, as the server wrote them.

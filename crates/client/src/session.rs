@@ -30,6 +30,7 @@ use ropewalk_transport::Options as DriverOptions;
 use crate::auto::NEAR;
 use crate::control::Control;
 use crate::model::error::is_unknown_command;
+use crate::model::quirks::{ServerKind, ServerQuirks};
 use crate::model::told::Told;
 use crate::place::{Endpoint, Serving};
 use crate::setup::{Setup, advertised, reachable};
@@ -62,6 +63,7 @@ pub(crate) struct Session {
     /// The session moves data.
     pub serving: Option<Serving>,
     pub can: Features,
+    pub quirks: ServerQuirks,
     pub setup: Arc<Setup>,
     pub greeting: String,
     pub features: Vec<String>,
@@ -108,6 +110,7 @@ impl Session {
             serving: None,
             endpoint: endpoint.clone(),
             can: Features::default(),
+            quirks: ServerQuirks::of(ServerKind::Unknown),
             setup: setup.clone(),
             greeting: String::new(),
             features: Vec::new(),
@@ -250,6 +253,9 @@ impl Session {
         };
         self.features = features.lines.iter().map(|line| line.trim().as_bstr().to_string()).collect();
         self.can = Features::new(features.lines.iter().map(|line| line.as_bstr()));
+        let kind = ServerKind::of(&self.greeting, &self.can);
+        tracing::debug!(peer = self.control.peer(), ?kind, "server");
+        self.quirks = ServerQuirks::of(kind);
         if self.can.extended {
             let scheme = if self.control.is_ssh() { "sshftp" } else { "gsiftp" };
             let version = env!("CARGO_PKG_VERSION");
@@ -262,11 +268,11 @@ impl Session {
             }
             if let Some(size) = self.setup.options.tcp_buffer {
                 self.control.suggest(&Command::Sbuf(size))?;
-            } else if self.can.is_ours() && self.control.rtt() >= NEAR {
+            } else if self.quirks.obeys_abuf && self.control.rtt() >= NEAR {
                 self.control.suggest(&Command::Abuf(MOST_BUFFER))?;
             }
         }
-        if self.can.dsi && self.can.facts && !self.can.is_ours() {
+        if self.quirks.may_drop_non_ascii && self.can.facts {
             let ascii_only = match features.ascii_only.get() {
                 Some(known) => *known,
                 None => self.leaves_out_what_is_not_ascii()?,
@@ -278,17 +284,16 @@ impl Session {
         Ok(())
     }
 
-    /// globus-gridftp-server drops bytes above 0x7f from paths, and so uses another file. With this
-    /// name it finds the root.
+    /// Whether the server drops bytes above 0x7f from paths: with this name it then finds the root.
     fn leaves_out_what_is_not_ascii(&mut self) -> Result<bool, RemoteError> {
         let reply = self.control.call(&Command::Mlst(Some("/\u{e9}".into())))?;
         Ok(reply.is_success() && !reply.lines().any(|line| line.contains(&0xc3)))
     }
 
-    /// Whether the server's process knows nothing about uploads of other sessions: a Ropewalk
-    /// server started by ssh, which keeps a journal of received ranges.
+    /// Whether the server's process knows nothing about uploads of other sessions, and keeps a
+    /// journal of received ranges: a server that ssh started.
     pub(crate) fn is_alone(&self) -> bool {
-        self.control.is_ssh() && self.can.is_ours()
+        self.control.is_ssh() && self.quirks.keeps_journals
     }
 
     /// Sends a command; a refusal is an error.
@@ -382,7 +387,7 @@ impl Session {
     /// [`Control::leave`]).
     pub(crate) fn leave(&mut self, limit: Duration) -> bool {
         self.channel = None;
-        self.control.leave(limit, self.can.is_ours())
+        self.control.leave(limit, self.quirks.answers_every_abort)
     }
 
     /// Removes a partial file that is not usable; failures are ignored. `busy`: other replies are

@@ -198,7 +198,7 @@ impl Pipeline for Flow<'_> {
             }
             Job::File(mut task) => {
                 let resumable = self.resumable(&task);
-                let locks = self.destination.can.is_ours();
+                let locks = self.destination.quirks.separates_uploads;
                 let known = self.worker.ctx.states.claim(&mut task, resumable, locks);
                 let alone = task.size.is_none()
                     || task.tries.total > 0

@@ -53,7 +53,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
             return worker.fail(Job::File(task), e);
         }
     }
-    worker.ctx.states.claim(&mut task, false, sessions.1.can.is_ours());
+    worker.ctx.states.claim(&mut task, false, sessions.1.quirks.separates_uploads);
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
     let landing = Landing::new(task.clone(), false, worker.ctx.options().in_place, Default::default());

@@ -225,11 +225,6 @@ impl Features {
         }
     }
 
-    /// Whether the server is a Ropewalk server.
-    pub fn is_ours(&self) -> bool {
-        self.ranges
-    }
-
     pub fn knows(&self, algorithm: ChecksumAlgorithm) -> bool {
         self.checksums.contains(&algorithm)
     }
@@ -334,7 +329,7 @@ mod tests {
             profile: true,
         };
         assert_eq!(features, all);
-        assert!(features.is_ours() && features.may_expect_checksums());
+        assert!(features.ranges && features.may_expect_checksums());
         for without in [Offer { profiling: false, ..offer }, Offer { logged_in: false, ..offer }] {
             assert!(!of(&reply(without, |_| true)).profile);
         }
@@ -352,7 +347,7 @@ mod tests {
                     PARALLEL\nSIZE\nMLST Type*;Size*;\nERET\nESTO\nSPAS\nSPOR\nREST STREAM\nMDTM\nPASV AllowDelayed;";
         let can = Features::new(text.lines().map(Into::into));
         assert!(can.extended && can.partial && can.facts && can.recursive && can.restart && can.dsi);
-        assert!(can.delayed_passive && can.may_expect_checksums() && !can.is_ours());
+        assert!(can.delayed_passive && can.may_expect_checksums() && !can.ranges);
         assert!(can.knows(ChecksumAlgorithm::Adler32) && !can.knows(ChecksumAlgorithm::Crc32c));
     }
 
@@ -367,7 +362,7 @@ mod tests {
             "ROPEWALK Other;xRanges;",
         ];
         let features = Features::new(lines.map(Into::into));
-        assert!(features.restart && features.facts && !features.delayed_passive && !features.is_ours());
+        assert!(features.restart && features.facts && !features.delayed_passive && !features.ranges);
         assert_eq!(features.checksums, [ChecksumAlgorithm::Md5, ChecksumAlgorithm::Sha1]);
         let plain = "EPRT\nEPSV\nMDTM\nPASV\nREST STREAM\nSIZE\nTVFS".lines();
         let plain = Features::new(plain.map(Into::into));

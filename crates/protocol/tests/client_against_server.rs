@@ -97,7 +97,7 @@ impl Pair {
 #[test]
 fn client_reads_features_of_server() {
     let features = Pair::logged_in().features();
-    assert!(features.is_ours() && features.passive_sender && features.inline_checksum && features.facts);
+    assert!(features.ranges && features.passive_sender && features.inline_checksum && features.facts);
     assert!(features.knows(ChecksumAlgorithm::Crc32c) && features.delayed_passive && features.partial);
 }
 

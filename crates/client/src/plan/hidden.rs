@@ -1,4 +1,4 @@
-//! Dangling symbolic links at GCT's servers: listings of directories omit them, the listing of a
+//! Dangling symbolic links that a server's listings of directories omit, while its listing of a
 //! whole tree contains them.
 
 use super::*;
@@ -26,7 +26,7 @@ impl Hidden {
     ) -> Result<Vec<BString>, RemoteError> {
         let mut found = Vec::new();
         let Side::Remote(session) = side else { return Ok(found) };
-        if !session.can.recursive || !session.can.facts || session.can.is_ours() {
+        if !session.can.recursive || !session.can.facts || !session.quirks.hides_dangling_links {
             return Ok(found);
         }
         let told = self.told.get_or_insert_default();

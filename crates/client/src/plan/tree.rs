@@ -28,13 +28,11 @@ impl Plan<'_> {
         let key = self.key(source);
         self.side(source, false)?;
         let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
-        // GCT's listing of a whole tree whose top is a symbolic link to a directory contains only
-        // that link.
         let whole = options.sync.is_none()
             && self.filter.listed().is_none()
             && matches!(&from, Side::Remote(session)
-                if session.can.recursive && session.can.facts && (session.can.is_ours() || !linked));
-        if matches!(&from, Side::Remote(session) if !session.can.is_ours()) {
+                if session.can.recursive && session.can.facts && !(linked && session.quirks.tree_listing_stays_at_link));
+        if matches!(&from, Side::Remote(session) if session.quirks.may_make_links_absolute) {
             gathered.absolute =
                 VirtualPath::parse(&source.path()).ok().filter(|_| source.path().starts_with(b"/"));
         }

@@ -25,10 +25,10 @@ struct Whole<'t> {
 impl Plan<'_> {
     /// Plans a tree from one listing, in which symbolic links appear as links.
     ///
-    /// Entries may come in any order. GCT's servers treat the first name of a directory as `.`. If
-    /// a name sorts before `.` (such as `(1).txt` and `#old`), there are two errors. If that name
-    /// is a file, the listing omits the directory itself. If it is a directory, its facts appear as
-    /// those of its parent, and its contents are omitted.
+    /// Entries may come in any order. A server that confuses directories treats the first name of
+    /// one as `.`. If a name sorts before `.` (such as `(1).txt` and `#old`), there are two errors.
+    /// If that name is a file, the listing omits the directory itself. If it is a directory, its
+    /// facts appear as those of its parent, and its contents are omitted.
     pub(super) fn whole_tree(
         &mut self,
         from: &mut Side,
@@ -37,7 +37,8 @@ impl Plan<'_> {
         gathered: &mut Gathered,
     ) -> Result<(), RemoteError> {
         let reopened = reopen(self.ctx);
-        let doubted = !matches!(from, Side::Remote(session) if session.can.is_ours());
+        let doubted =
+            matches!(from, Side::Remote(session) if session.quirks.tree_listing_confuses_directories);
         let mut tree = Whole {
             source,
             destination,
@@ -154,7 +155,7 @@ impl Plan<'_> {
         tree: &mut Whole<'_>,
         entries: &mut [Entry],
     ) -> Result<(), RemoteError> {
-        if matches!(from, Side::Remote(session) if session.can.is_ours()) {
+        if !matches!(from, Side::Remote(session) if session.quirks.tree_listing_confuses_directories) {
             return Ok(());
         }
         let wanted = |entry: &&mut Entry| {

@@ -36,7 +36,7 @@ impl Flow<'_> {
             && !task.apart
             && !task.is_to_device()
             && task.size.is_some_and(|size| size > SMALL);
-        let known = ctx.states.claim(&mut task, resumable, self.session.can.is_ours());
+        let known = ctx.states.claim(&mut task, resumable, self.session.quirks.separates_uploads);
         let ask = known.is_some()
             || task.compares()
             || task.confirm

@@ -78,9 +78,8 @@ impl Flow<'_> {
         let deadline = Instant::now() + LAST_WORDS;
         let mut left = refused;
         let waits = |slot: &Slot| slot.due > 0;
-        if self.session.can.is_ours() && self.slots.iter().take(refused).any(waits) {
-            // A transfer may still wait for a connection, and the names behind it with it. Others never answer again where ABOR meets
-            // no transfer.
+        if self.session.quirks.answers_every_abort && self.slots.iter().take(refused).any(waits) {
+            // A transfer may still wait for a connection, and the names behind it with it.
             self.session.control.break_off();
         }
         while left > 0 {
@@ -237,7 +236,7 @@ impl Flow<'_> {
         let Self { worker, mut session, asks, slots, first, .. } = self;
         let report = &worker.ctx.report;
         report.waited(session.control.waited);
-        let stray = session.can.extended && !session.can.is_ours();
+        let stray = session.quirks.writes_late_block;
         let gone = session.leave(LAST_WORDS);
         let blamed = asks.front().map_or(first, |(id, _)| *id);
         let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));

@@ -76,8 +76,7 @@ impl Session {
     fn followed(&mut self, path: &[u8], entry: Entry) -> Result<Entry, RemoteError> {
         let link = entry.kind == Kind::Symlink;
         let maybe = link || entry.kind == Kind::File && entry.mode == Some(OF_LINKS);
-        // GridFTP servers follow links, except dangling ones.
-        if !maybe || self.can.extended {
+        if !maybe || !self.quirks.reports_links_unfollowed {
             return Ok(entry);
         }
         let told = self.calls(&[Command::Size(path.into()), Command::Mdtm(path.into())])?;

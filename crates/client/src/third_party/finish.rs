@@ -73,9 +73,8 @@ impl Flow<'_> {
             }
             if !std::mem::replace(&mut waits, true) {
                 self.source.leave(Duration::ZERO);
-                // A transfer may still wait for a connection, and the names behind it with it. Others never answer again where ABOR
-                // meets no transfer.
-                if self.destination.can.is_ours() {
+                // A transfer may still wait for a connection, and the names behind it with it.
+                if self.destination.quirks.answers_every_abort {
                     self.destination.control.break_off();
                 }
             }
@@ -236,7 +235,7 @@ impl Flow<'_> {
         if let Some(part) = failed.and_then(Slot::leftover) {
             worker.leave_over(&destination.endpoint, part);
         }
-        let stray = destination.can.extended && !destination.can.is_ours();
+        let stray = destination.quirks.writes_late_block;
         // First the one that sends, so that the other one waits for no more data; then the one that would still give
         // names to files that are about to be sent once more.
         source.leave(Duration::ZERO);

@@ -70,9 +70,7 @@ impl Session {
     /// Everything beneath a directory in one listing; names are relative to it. Requires MLSR. An
     /// unreadable directory is an entry with an error.
     pub(crate) fn tree(&mut self, path: &[u8]) -> Result<Listing, RemoteError> {
-        // Our server returns the whole tree or nothing unless it gets this option. GCT's server
-        // always continues, and takes the line as an empty list of facts.
-        if self.can.ranges {
+        if self.quirks.tree_listing_stops_at_errors {
             let go_on = RecursionOptions { continue_on_error: Some(true), traverse_links: None };
             self.control.suggest(&Command::Opts(Options::Mlsr(go_on)))?;
         }
@@ -190,8 +188,10 @@ impl Session {
         };
         let (ended, result) = ended;
         match result {
-            // This is how vsftpd reports a failed listing.
-            Ok(_) if ended.to_string().contains("failed to open directory") => {
+            Ok(_)
+                if self.quirks.lists_unreadable_as_empty
+                    && ended.to_string().contains("failed to open directory") =>
+            {
                 Err(self.refused(last.verb(), ended))
             }
             Ok(received) => self.accept(last.verb(), ended).map(|reply| (received.bytes, Some(reply))),

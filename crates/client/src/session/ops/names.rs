@@ -8,6 +8,7 @@ use ropewalk_protocol::site::SiteCommand;
 
 use crate::RemoteError;
 use crate::model::error::is_unknown_command;
+use crate::model::quirks::SymlinkCommand;
 use crate::part::part_apart;
 use crate::place::{base_name, parent};
 use crate::session::Session;
@@ -150,13 +151,10 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a symbolic link, in two commands as GCT's server expects or in one as GCT's client
-    /// sends it.
-    ///
-    /// GCT's server resolves a relative target against the current directory, makes it absolute,
-    /// and requires it to exist. Our server accepts any target unchanged, in one command.
+    /// Makes a symbolic link. If the server resolves a relative target against the current
+    /// directory, the session first changes to the directory of the link.
     pub(crate) fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
-        if self.can.is_ours() {
+        if self.quirks.symlink_command == SymlinkCommand::One {
             return self.symlink_at_once(target, link);
         }
         let here = self.call(&Command::Pwd)?;
