@@ -20,8 +20,8 @@ pub(crate) trait Divisible {
     fn present(&self) -> RangeSet;
     /// There will be `more` ranges besides the ones that are known of.
     fn expect(&self, more: u32);
-    /// Whoever has a range of it need not begin.
-    fn has_failed(&self) -> bool;
+    /// It has failed, or is sent again as a whole: no range of it need be moved.
+    fn is_given_up(&self) -> bool;
     fn piece(&self) -> &Piece;
     fn job(self: Arc<Self>, range: Range<u64>) -> Job;
     /// Its bytes that this job is about.
@@ -80,7 +80,7 @@ impl Worker<'_> {
         let range = match file.piece().size() {
             0 => range,
             // All of it is dropped at once.
-            _ if file.has_failed() => range,
+            _ if file.is_given_up() => range,
             size => self.cut(&file, range, size),
         };
         file.job(range)
@@ -101,7 +101,7 @@ macro_rules! divisible {
                 $keeper.expect(more);
             }
 
-            fn has_failed(&self) -> bool {
+            fn is_given_up(&self) -> bool {
                 let $this = self;
                 $keeper.has_failed()
             }

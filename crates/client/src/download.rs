@@ -8,18 +8,22 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::checksum::{Algorithm, Pieces, checksum_file};
 use ropewalk_storage::{
     JournalKey, Journaling, Kind, NullStore, Store, Upload, UploadOptions, UploadSpec, WriteHandle,
     WriteOptions,
 };
 
+use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
+
 use crate::auto::SMALL;
+use crate::model::entry::from_status;
 use crate::model::tries::{Tried, Tries};
 use crate::piece::Piece;
 use crate::place::Place;
 use crate::place::is_device;
-use crate::task::Task;
+use crate::task::{Task, differs};
 use crate::verify::{Check, proof, same};
 use crate::{FsyncPolicy, Options, RemoteError};
 
@@ -275,7 +279,7 @@ impl Download {
 
     /// A range has arrived. `sums` are of the blocks that arrived, `theirs` is the sender's sum of them. Gives `true` when
     /// it was the last one.
-    pub(crate) fn arrived(
+    pub(crate) fn range_arrived(
         &self,
         ranges: &RangeSet,
         sums: Option<&Pieces>,
@@ -341,7 +345,7 @@ impl Download {
     }
 
     /// Compares the sum of the whole (or of the window) with the sender's.
-    pub(crate) fn compare(&self, theirs: &str) -> Result<(), RemoteError> {
+    pub(crate) fn compare_sum(&self, theirs: &str) -> Result<(), RemoteError> {
         let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
         let whole = self.task.offset()..self.end();
         let known = self.state.lock().pieces.as_ref().and_then(|pieces| pieces.total(whole.clone()));
@@ -465,5 +469,43 @@ impl Download {
 
     pub(crate) fn began(&self) -> Instant {
         self.task.began.unwrap_or_else(Instant::now)
+    }
+}
+
+impl File for Download {
+    type Error = RemoteError;
+
+    fn has_failed(&self) -> bool {
+        self.has_failed()
+    }
+
+    fn is_in_place(&self) -> bool {
+        false
+    }
+
+    fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
+        if let Some(sum) = arrival.ahead {
+            self.told(Some(sum.to_owned()));
+        }
+        self.range_arrived(arrival.moved, arrival.sums, arrival.in_passing.source)
+    }
+
+    fn compare(&self, _: &Sides<Option<String>>) -> Result<(), RemoteError> {
+        // When it gets its name: what an earlier run has left may have to be read for it.
+        Ok(())
+    }
+
+    fn is_source(&self, status: &Reply) -> Result<(), RemoteError> {
+        match from_status(status).is_some_and(|entry| differs(&self.task, &entry, true)) {
+            true => Err(RemoteError::SourceChanged { path: self.task.source.path() }),
+            false => Ok(()),
+        }
+    }
+
+    fn replaces(&self, _: &Reply) {}
+
+    fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
+        let (peer, command) = (self.task.source.display(), purpose.verb(side).to_owned());
+        RemoteError::Refused { peer, command, reply }
     }
 }

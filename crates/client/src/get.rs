@@ -4,7 +4,6 @@ mod begin;
 mod data;
 mod finish;
 
-use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use bstr::{BString, ByteSlice};
 use ropewalk_engine::{Progress, ReceiveJob, Stage};
-use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
-use ropewalk_storage::checksum::Pieces;
+use ropewalk_transfer::{
+    self as transfer, Checks, Left, Moved, Outcome, Pipeline, Purpose, Side, Sides, Site, Slot, Submission,
+};
 
 use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
@@ -25,62 +25,18 @@ use crate::context::Context;
 use crate::control::Answer;
 use crate::download::Download;
 use crate::local_copy::to_standard_output;
-use crate::model::entry::from_status;
 use crate::model::error::reply_kind;
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
 use crate::straggler::{Idle, Straggler};
-use crate::task::{Task, differs};
+use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
 use crate::verify::Check;
 use crate::watch::Watch;
 use crate::work::{Job, Route};
-use crate::worker::{Pipeline, Worker};
+use crate::worker::{Steps, Worker};
 use crate::{ChecksumPolicy, FailureKind, FsyncPolicy, RemoteError};
-
-/// What a command that was sent is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    Restart,
-    Transfer,
-    Sum,
-    /// What the source is like when all of it has come.
-    Version,
-}
-
-/// One transfer in the pipeline.
-struct Slot {
-    download: Arc<Download>,
-    /// Of the file; the end may be open.
-    range: Range<u64>,
-    missing: RangeSet,
-    /// File offset = wire offset + this.
-    origin: u64,
-    begun: bool,
-    moved: Option<(RangeSet, Option<Pieces>)>,
-    /// The final reply of the transfer: what the sender says of a checksum.
-    ended: Option<Option<String>>,
-    asked_sum: bool,
-    sum: Option<String>,
-    asked_version: bool,
-    error: Option<RemoteError>,
-    /// No data belongs to it: the server computes a checksum for the whole download.
-    sum_only: bool,
-    /// How long the server's streams have waited for its storage, by its last marker.
-    storage_wait: Duration,
-}
-
-impl Slot {
-    /// It is a range of a file that several sessions share out.
-    fn is_part(&self) -> bool {
-        self.download.task.length().is_some_and(|length| self.range.end - self.range.start < length)
-    }
-
-    fn into_job(self) -> Job {
-        if self.sum_only { Job::Sum(self.download) } else { Job::Get(self.download, self.range) }
-    }
-}
 
 /// A range of a file.
 type Part = (Arc<Download>, Range<u64>);
@@ -91,10 +47,11 @@ struct Flow<'w> {
     seat: Option<Seat>,
     /// Streams that the server should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
-    asks: VecDeque<(u64, Ask)>,
-    slots: VecDeque<Slot>,
-    /// Number of the first slot.
-    first: u64,
+    /// Each range has the time for which the server's streams have waited for its storage, by its last
+    /// marker. The data of a slot is what is missing of its range.
+    pipeline: Pipeline<Download, Duration>,
+    /// The range whose command could not be sent.
+    culprit: Option<u64>,
     path: Path,
 }
 
@@ -119,39 +76,38 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
         session,
         seat,
         wanted: None,
-        asks: VecDeque::new(),
-        slots: VecDeque::new(),
-        first: 0,
+        pipeline: Pipeline::new(transfer::Route::Download),
+        culprit: None,
         path,
     };
     let Some(flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.session);
 }
 
-impl Pipeline for Flow<'_> {
+impl Steps for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
     }
 
     fn is_low(&self, ahead: Ahead) -> bool {
-        self.slots.len() <= ahead.depth - ahead.depth / 4
+        self.pipeline.len() <= ahead.depth - ahead.depth / 4
     }
 
     fn has_room(&mut self, ahead: Ahead) -> bool {
-        // Sizes are what servers say.
-        let missing = self.slots.iter().filter(|s| s.moved.is_none()).map(|s| s.missing.len());
-        let waiting = missing.fold(0, u64::saturating_add);
         let extended = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
-        // Should the first file be refused, the second one's data would come over the connections made for it.
+        // If the first file were refused, the second one's data would come over its connections.
         let pipelined = extended && !self.must_connect();
-        let under_way = self.slots.iter().filter(|s| s.moved.is_none()).count();
-        let parts = self.slots.iter().filter(|s| s.moved.is_none() && s.is_part()).count();
-        self.slots.len() < if pipelined { ahead.depth } else { 1 } && ahead.takes(under_way, waiting, parts)
+        let unmoved = || self.pipeline.slots().filter(|slot| !slot.has_moved());
+        // Sizes are what servers report.
+        let waiting = unmoved().map(|slot| slot.data.len()).fold(0, u64::saturating_add);
+        let parts = unmoved().filter(|slot| is_part(slot)).count();
+        self.pipeline.len() < if pipelined { ahead.depth } else { 1 }
+            && ahead.takes(unmoved().count(), waiting, parts)
     }
 
     fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.pipeline.is_empty()
     }
 
     fn seat(&self) -> Option<&Seat> {
@@ -162,7 +118,7 @@ impl Pipeline for Flow<'_> {
         let (download, range) = match job {
             Job::Get(download, range) => {
                 if download.must_look() {
-                    if !self.slots.is_empty() {
+                    if !self.pipeline.is_empty() {
                         return Ok(Some(Job::Get(download, range)));
                     }
                     // Of ranges of one file that come again one looks for all.
@@ -181,7 +137,7 @@ impl Pipeline for Flow<'_> {
                     self.worker.ctx.options().resume && task.size.is_some_and(|size| size > SMALL);
                 let unknown = task.size.is_none() || task.modified.is_none() && resumable;
                 let ask = unknown || task.tries.total > 0;
-                if (ask || task.compares()) && !self.slots.is_empty() {
+                if (ask || task.compares()) && !self.pipeline.is_empty() {
                     return Ok(Some(Job::File(task)));
                 }
                 match self.begin(task, ask)? {
@@ -200,7 +156,7 @@ impl Pipeline for Flow<'_> {
         let ahead = self.worker.ahead(&download, missing.len());
         let (mode, streams) = self.shape(&download, &missing, ahead);
         if !self.fits(mode, streams) {
-            if !self.slots.is_empty() {
+            if !self.pipeline.is_empty() {
                 return Ok(Some(Job::Get(download, range)));
             }
             let inline = match download.check {
@@ -222,19 +178,18 @@ impl Pipeline for Flow<'_> {
 
     fn step(&mut self) -> Result<(), RemoteError> {
         self.session.control.flush()?;
-        let next = self.slots.iter().position(|s| s.moved.is_none() && s.error.is_none());
-        match next {
-            Some(at) => {
-                // A passive sender begins when we have connected, and one that authenticates itself when we have answered; in
-                // any other case its preliminary reply says
-                // whose data comes next.
-                if self.slots[at].begun || self.must_connect() {
-                    self.receive(at)?;
+        match self.pipeline.next_to_move() {
+            Some(id) => {
+                // A passive sender begins when we have connected, and one that authenticates itself when
+                // we have answered. Otherwise its preliminary reply says whose data comes next.
+                let begun = self.pipeline.slot(id).is_some_and(|slot| slot.has_begun(Side::Source));
+                if begun || self.must_connect() {
+                    self.receive(id)?;
                 } else {
                     self.await_begin()?;
                 }
             }
-            None if !self.asks.is_empty() => {
+            None if self.pipeline.pending() > 0 => {
                 let answer = self.session.control.answer()?;
                 self.hear(answer);
             }
@@ -255,63 +210,31 @@ impl Flow<'_> {
     }
 
     fn hear(&mut self, answer: Answer) {
-        let ctx = self.worker.ctx;
-        hear(&mut self.asks, &mut self.slots, self.first, ctx, self.seat.as_ref(), answer);
+        hear(&mut self.pipeline, self.worker.ctx, self.seat.as_ref(), answer);
     }
 }
 
 /// Takes what came for the oldest command.
-fn hear(
-    asks: &mut VecDeque<(u64, Ask)>,
-    slots: &mut VecDeque<Slot>,
-    first: u64,
-    ctx: &Context,
-    seat: Option<&Seat>,
-    answer: Answer,
-) {
-    let Some(&(id, ask)) = asks.front() else { return };
-    let slot = id.checked_sub(first).and_then(|at| slots.get_mut(at as usize));
-    let Answer::Final(reply) = answer else {
-        if let (Some(slot), Ask::Transfer) = (slot, ask) {
-            // 150 and 125; markers come only after them.
-            slot.begun = true;
-            if let Answer::Marker(Marker::Storage(wait)) = answer {
-                ctx.report.server_storage(Stage::Source, &mut slot.storage_wait, wait);
-            }
-        }
-        if let (Some(seat), Answer::Marker(Marker::Path(path))) = (seat, &answer) {
-            seat.hears(*path);
-        }
-        return;
-    };
-    asks.pop_front();
-    let Some(slot) = slot else { return };
-    if reply.is_failure() {
-        let command = match ask {
-            Ask::Restart => "REST",
-            Ask::Transfer => "RETR",
-            Ask::Sum => "CKSM",
-            // It was there a moment ago, and all of it has come.
-            Ask::Version => return,
-        };
-        slot.error.get_or_insert(RemoteError::Refused {
-            peer: slot.download.task.source.display(),
-            command: command.to_owned(),
-            reply,
-        });
+fn hear(pipeline: &mut Pipeline<Download, Duration>, ctx: &Context, seat: Option<&Seat>, answer: Answer) {
+    if let Answer::Final(reply) = answer {
+        pipeline.reply(Side::Source, reply);
         return;
     }
-    match ask {
-        Ask::Restart => {}
-        Ask::Transfer => slot.ended = Some(answer::inline_checksum(&reply).map(|(_, sum)| sum)),
-        Ask::Sum => slot.sum = Some(reply.text().to_string()),
-        Ask::Version => {
-            let task = &slot.download.task;
-            if from_status(&reply).is_some_and(|entry| differs(task, &entry, true)) {
-                slot.error.get_or_insert(RemoteError::SourceChanged { path: task.source.path() });
-            }
-        }
+    if let (Some(seat), Answer::Marker(Marker::Path(path))) = (seat, &answer) {
+        seat.hears(*path);
     }
+    // 150 and 125; markers come only after them.
+    let id = pipeline.preliminary(Side::Source);
+    if let (Some(slot), Answer::Marker(Marker::Storage(wait))) =
+        (id.and_then(|id| pipeline.slot_mut(id)), answer)
+    {
+        ctx.report.server_storage(Stage::Source, &mut slot.own, wait);
+    }
+}
+
+/// It is a range of a file that several sessions share out.
+fn is_part(slot: &Slot<Download, Duration>) -> bool {
+    slot.file.task.length().is_some_and(|length| slot.range.end - slot.range.start < length)
 }
 
 /// CKSM of the whole source, or of what is wanted of it.

@@ -14,16 +14,19 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::Kind;
 
-use crate::Preserve;
 use crate::auto::SMALL;
 use crate::model::entry::from_status;
 use crate::model::tries::{Tried, Tries};
 use crate::part::{part_apart, part_of};
 use crate::piece::Piece;
 use crate::report::signed;
+use crate::session::Session;
 use crate::state::LetGo;
 use crate::task::{Task, There};
+use crate::verify::said_size;
+use crate::{Preserve, RemoteError};
 use ropewalk_protocol::feature::Features;
+use ropewalk_transfer::{Purpose, Side};
 
 pub(crate) struct Landing {
     pub task: Task,
@@ -115,6 +118,47 @@ impl Landing {
             }
             _ => (Cow::Borrowed(&self.task), preserve),
         }
+    }
+
+    /// The commands that give it its attributes and its name.
+    pub(crate) fn naming(&self, session: &Session, preserve: Preserve) -> Vec<(Purpose, Command)> {
+        let (task, preserve) = self.keeping(preserve);
+        let attributes = session.preserving(&task, &self.path, preserve);
+        let mut commands: Vec<_> =
+            attributes.into_iter().map(|command| (Purpose::Attribute, command)).collect();
+        if !self.direct {
+            commands.push((Purpose::RenameFrom, Command::Rnfr(self.path.clone())));
+            commands.push((Purpose::RenameTo, Command::Rnto(self.task.destination.path())));
+            commands.extend(session.closing(&task, preserve).map(|command| (Purpose::Attribute, command)));
+            if self.task.apart {
+                // What a session whose end is not known may have left.
+                commands.push((Purpose::Hint, Command::Dele(part_of(&self.task))));
+            }
+        }
+        commands
+    }
+
+    /// The error for a command that one of the servers refused.
+    pub(crate) fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
+        let place = if side == Side::Source { &self.task.source } else { &self.task.destination };
+        let (peer, verb) = (place.display(), purpose.verb(side));
+        let of_part = match purpose {
+            Purpose::RenameFrom | Purpose::RenameTo => true,
+            Purpose::Checksum | Purpose::Size => side == Side::Destination && !self.direct,
+            _ => false,
+        };
+        if of_part {
+            return RemoteError::of_part(peer, verb, &self.path, reply);
+        }
+        RemoteError::Refused { peer, command: verb.to_owned(), reply }
+    }
+
+    /// Compares the size that the destination has `said` with the one that it should have.
+    pub(crate) fn compare_size(&self, said: &str, expected: u64) -> Result<(), RemoteError> {
+        let Some(there) = said_size(&self.task.destination, said)? else { return Ok(()) };
+        let fits = if self.task.window.is_some() { there >= expected } else { there == expected };
+        let path = || self.task.destination.path();
+        if fits { Ok(()) } else { Err(RemoteError::SizeMismatch { path: path(), expected, there }) }
     }
 
     /// An interrupted transfer of it can be gone on with.

@@ -158,7 +158,7 @@ fn copy(
     }
     let end = task.offset() + *written;
     let arrived = RangeSet::from_range(task.offset()..end);
-    download.arrived(&arrived, None, None)?;
+    download.range_arrived(&arrived, None, None)?;
     let read = hasher.map(Hasher::finish);
     if let Source::Ranged(handle, version) = source
         && task.grows
@@ -169,7 +169,7 @@ fn copy(
         ctx.report.tell_growth(task);
     }
     if let Some(read) = read {
-        download.compare(&read).inspect_err(|_| download.discard())?;
+        download.compare_sum(&read).inspect_err(|_| download.discard())?;
     }
     let nanoseconds = if let Source::Ranged(_, version) = source { version.nanoseconds() } else { 0 };
     download.commit(options, nanoseconds)

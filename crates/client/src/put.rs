@@ -8,26 +8,25 @@ mod begin;
 mod data;
 mod finish;
 
-use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bstr::ByteSlice;
 use ropewalk_engine::{Progress, SendJob, Stage};
-use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces};
+use ropewalk_storage::checksum::{Algorithm, Hasher};
+use ropewalk_transfer::{
+    self as transfer, Checks, Moved, Outcome, Pipeline, Purpose, Side, Sides, Site, Slot, Submission,
+};
 
 use crate::RemoteError;
 use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
-use crate::model::error::is_unknown_command;
 use crate::part::part_of;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
@@ -36,81 +35,20 @@ use crate::source::{Source, Summing};
 use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
-use crate::verify::{Check, proved, said_size};
+use crate::verify::{Check, proved};
 use crate::watch::Watch;
 use crate::work::{Job, Route};
-use crate::worker::{Pipeline, Worker, cannot_go_on, is_of_no_use};
-
-/// So many files go one by one after one was refused.
-const CAREFUL: u32 = 16;
-
-/// What a command that was sent is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    /// Its failure does not matter (ALLO, DELE of what may not be there).
-    Hint,
-    /// What the file will replace (MLST): as a rule nothing.
-    Place,
-    Expect,
-    Restart,
-    Transfer,
-    Sum,
-    RenameFrom,
-    RenameTo,
-    /// Times and modes: a failure is told, the file is there.
-    Attribute,
-}
-
-impl Ask {
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Hint => "ALLO",
-            Self::Place => "MLST",
-            Self::Expect => "SCKS",
-            Self::Restart => "REST",
-            Self::Transfer => "STOR",
-            Self::Sum => "CKSM",
-            Self::RenameFrom => "RNFR",
-            Self::RenameTo => "RNTO",
-            Self::Attribute => "SITE",
-        }
-    }
-}
-
-struct Slot {
-    upload: Arc<Upload>,
-    range: Range<u64>,
-    data: RangeSet,
-    begun: bool,
-    /// All was sent; sums where they were computed.
-    sent: Option<Option<Pieces>>,
-    /// The final reply to the transfer, with the server's sum.
-    ended: Option<Option<String>>,
-    /// The server does not know SCKS.
-    not_expected: bool,
-    counted: bool,
-    sum: Option<String>,
-    asked_sum: bool,
-    committing: bool,
-    /// The commands that give it its name were sent.
-    naming: bool,
-    /// What was due when the server was told to break off was not done, and is asked for once more.
-    again: bool,
-    asked_again: bool,
-    /// Answers that are due.
-    due: u32,
-    /// How long the server's streams have waited for its storage, by its last marker.
-    storage_wait: Duration,
-    error: Option<RemoteError>,
-}
+use crate::worker::{CAREFUL, Steps, Worker, report_refusal};
 
 struct Flow<'w> {
     worker: &'w Worker<'w>,
     session: Session,
     seat: Option<Seat>,
-    asks: VecDeque<(u64, Ask)>,
-    slots: VecDeque<Slot>,
-    first: u64,
+    /// Each range has the time for which the server's streams have waited for its storage, by its last
+    /// marker.
+    pipeline: Pipeline<Upload, Duration>,
+    /// The range whose command could not be sent.
+    culprit: Option<u64>,
     path: Path,
 }
 
@@ -127,33 +65,37 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.lane = seat.as_ref().map(|seat| seat.lane().clone());
-    let flow = Flow { worker, session, seat, asks: VecDeque::new(), slots: VecDeque::new(), first: 0, path };
+    let pipeline = Pipeline::new(transfer::Route::Upload);
+    let flow = Flow { worker, session, seat, pipeline, culprit: None, path };
     let Some(flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.session);
 }
 
-impl Pipeline for Flow<'_> {
+impl Steps for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
     }
 
     fn is_low(&self, ahead: Ahead) -> bool {
-        self.slots.len() <= ahead.depth - ahead.depth / 4
+        self.pipeline.len() <= ahead.depth - ahead.depth / 4
     }
 
     fn has_room(&mut self, ahead: Ahead) -> bool {
-        let waiting: u64 = self.slots.iter().filter(|s| s.sent.is_none()).map(|s| s.data.len()).sum();
         let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         let depth = if pipelined && self.worker.careful.get() == 0 { ahead.depth } else { 1 };
-        let shared = !self.slots.iter().any(|s| s.upload.must_be_alone());
-        let under_way = self.slots.iter().filter(|s| s.sent.is_none()).count();
-        let parts = self.slots.iter().filter(|s| s.sent.is_none() && s.is_part()).count();
-        self.slots.len() < depth && ahead.takes(under_way, waiting, parts) && shared
+        let shared = !self.pipeline.slots().any(|slot| slot.file.must_be_alone());
+        let unsent = || self.pipeline.slots().filter(|slot| !slot.has_moved());
+        let waiting: u64 = unsent().map(|slot| slot.data.len()).sum();
+        let parts = unsent().filter(|slot| slot.range != slot.file.wanted).count();
+        self.pipeline.len() < depth
+            && ahead.takes(unsent().count(), waiting, parts)
+            && shared
+            && !self.pipeline.is_entangled()
     }
 
     fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.pipeline.is_empty()
     }
 
     fn seat(&self) -> Option<&Seat> {
@@ -164,7 +106,7 @@ impl Pipeline for Flow<'_> {
         let (upload, range) = match job {
             Job::Put(upload, range) => {
                 let again = upload.was_tried();
-                if again && !self.slots.is_empty() {
+                if again && !self.pipeline.is_empty() {
                     return Ok(Some(Job::Put(upload, range)));
                 }
                 if again && let Err(e) = self.worker.ask_again(&mut self.session, &upload, &range) {
@@ -184,7 +126,7 @@ impl Pipeline for Flow<'_> {
             return Ok(None);
         }
         upload.is_begun(&range);
-        if upload.must_be_alone() && !self.slots.is_empty() {
+        if upload.must_be_alone() && !self.pipeline.is_empty() {
             return Ok(Some(Job::Put(upload, range)));
         }
         let range = self.bite(&upload, range);
@@ -213,7 +155,7 @@ impl Pipeline for Flow<'_> {
             c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         });
         if !fits {
-            if !self.slots.is_empty() {
+            if !self.pipeline.is_empty() {
                 return Ok(Some(Job::Put(upload, range)));
             }
             let inline = match upload.check {
@@ -234,19 +176,20 @@ impl Pipeline for Flow<'_> {
 
     fn step(&mut self) -> Result<(), RemoteError> {
         self.session.control.flush()?;
-        match self.slots.iter().position(|s| s.sent.is_none() && s.error.is_none()) {
-            // It begins anew, and what is sent now would be of the source as it was.
-            Some(at) if self.slots[at].upload.has_failed() => return Err(RemoteError::OutOfStep),
-            Some(at) => {
+        match self.pipeline.next_to_move().and_then(|id| self.pipeline.slot(id).map(|slot| (id, slot))) {
+            // It starts again, and what is sent now would be of the source as it was.
+            Some((_, slot)) if slot.file.has_failed() => return Err(RemoteError::OutOfStep),
+            Some((id, slot)) => {
+                let begun = slot.has_begun(Side::Destination);
                 let fresh = self.session.channel().is_none_or(|c| c.data.cached() == 0);
-                if !fresh && self.worker.careful.get() > 0 && !self.slots[at].begun {
+                if !fresh && self.worker.careful.get() > 0 && !begun {
                     let answer = self.session.control.answer()?;
                     self.hear(answer);
                 } else {
-                    self.transfer(at)?;
+                    self.transfer(id)?;
                 }
             }
-            None if !self.asks.is_empty() => {
+            None if self.pipeline.pending() > 0 => {
                 let answer = self.session.control.answer()?;
                 self.hear(answer);
             }
@@ -292,7 +235,7 @@ impl Flow<'_> {
     }
 
     fn hear(&mut self, answer: Answer) {
-        hear(&mut self.asks, &mut self.slots, self.first, self.worker.ctx, answer);
+        hear(&mut self.pipeline, self.worker.ctx, answer);
     }
 }
 
@@ -312,105 +255,30 @@ enum Begun {
     Later(Task),
 }
 
-impl Slot {
-    /// It is a range of a file that several sessions share out.
-    fn is_part(&self) -> bool {
-        self.range != self.upload.wanted
-    }
-
-    /// What has failed is no business of those behind it: all of its data is where it belongs.
-    fn fails_alone(&self) -> bool {
-        let wrong = self.upload.in_place && self.error.as_ref().is_some_and(is_of_no_use);
-        // Who has its name already has to be removed before anybody begins again.
-        self.committing && !wrong
-    }
-
-    /// It has failed, and nobody knows whose data went where behind it.
-    fn entangles(&self) -> bool {
-        self.error.is_some() && !self.fails_alone()
-    }
-
-    /// Nothing is left to be done for it.
-    fn is_over(&self) -> bool {
-        !self.again && (!self.asked_sum || self.sum.is_none())
-    }
-}
-
 /// Takes what came for the oldest command.
-fn hear(
-    asks: &mut VecDeque<(u64, Ask)>,
-    slots: &mut VecDeque<Slot>,
-    first: u64,
-    ctx: &Context,
-    answer: Answer,
-) {
-    let Some(&(id, ask)) = asks.front() else { return };
-    let slot = id.checked_sub(first).and_then(|at| slots.get_mut(at as usize));
-    let Answer::Final(reply) = answer else {
-        let (Some(slot), Ask::Transfer) = (slot, ask) else { return };
-        slot.begun = true;
-        match answer {
-            Answer::Marker(Marker::Range(ranges)) => {
-                let present = slot.upload.add_present(&ranges);
-                if slot.upload.task.size.is_some_and(|size| size > SMALL) && !slot.upload.direct {
-                    ctx.states.save(&slot.upload.task, &present);
+fn hear(pipeline: &mut Pipeline<Upload, Duration>, ctx: &Context, answer: Answer) {
+    let reply = match answer {
+        Answer::Final(reply) => reply,
+        answer => {
+            let id = pipeline.preliminary(Side::Destination);
+            let Some(slot) = id.and_then(|id| pipeline.slot_mut(id)) else { return };
+            match answer {
+                Answer::Marker(Marker::Range(ranges)) => {
+                    let present = slot.file.add_present(&ranges);
+                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.direct {
+                        ctx.states.save(&slot.file.task, &present);
+                    }
                 }
+                Answer::Marker(Marker::Storage(wait)) => {
+                    ctx.report.server_storage(Stage::Destination, &mut slot.own, wait);
+                }
+                _ => {}
             }
-            Answer::Marker(Marker::Storage(wait)) => {
-                ctx.report.server_storage(Stage::Destination, &mut slot.storage_wait, wait);
-            }
-            _ => {}
-        }
-        return;
-    };
-    asks.pop_front();
-    let Some(slot) = slot else { return };
-    slot.due = slot.due.saturating_sub(1);
-    if reply.is_failure() {
-        match ask {
-            Ask::Hint | Ask::Place => return,
-            Ask::Expect if is_unknown_command(&reply) => {
-                slot.not_expected = true;
-                return;
-            }
-            // ABOR, which was about a transfer behind it.
-            Ask::Sum | Ask::RenameFrom | Ask::RenameTo | Ask::Attribute
-                if reply.code() == 426 && !slot.asked_again =>
-            {
-                slot.again = true;
-                return;
-            }
-            Ask::Attribute => {
-                let (place, why) = (&slot.upload.task.destination, crate::model::error::text(&reply));
-                ctx.report.not_preserved(place, Some(reply.code()), &why);
-                return;
-            }
-            Ask::Sum if slot.upload.in_place && slot.upload.check == Check::Size => {
-                ctx.report.not_compared(&slot.upload.task.destination);
-                slot.sum = Some(String::new());
-                return;
-            }
-            _ => {}
-        }
-        let peer = slot.upload.task.destination.display();
-        let verb = match ask {
-            Ask::Sum if slot.upload.check == Check::Size => "SIZE",
-            ask => ask.verb(),
-        };
-        let of_part = matches!(ask, Ask::Sum) && !slot.upload.direct;
-        if of_part || matches!(ask, Ask::RenameFrom | Ask::RenameTo) {
-            slot.error.get_or_insert(RemoteError::of_part(peer, verb, &slot.upload.path, reply));
             return;
         }
-        slot.error.get_or_insert(RemoteError::Refused { peer, command: verb.to_owned(), reply });
-        return;
-    }
-    match ask {
-        Ask::Place => slot.upload.replaces(&reply),
-        Ask::Transfer => slot.ended = Some(answer::inline_checksum(&reply).map(|(_, sum)| sum)),
-        Ask::Sum => slot.sum = Some(reply.text().to_str_lossy().into_owned()),
-        _ => {}
-    }
+    };
+    let heard = pipeline.reply(Side::Destination, reply);
+    report_refusal(pipeline, ctx, heard);
 }
 
 fn sum_command(upload: &Upload, algorithm: Algorithm) -> Command {
@@ -420,16 +288,5 @@ fn sum_command(upload: &Upload, algorithm: Algorithm) -> Command {
         offset: if window { upload.wanted.start } else { 0 },
         length: window.then(|| upload.wanted.end - upload.wanted.start),
         path: upload.path.clone(),
-    }
-}
-
-fn compare_sizes(upload: &Upload, said: &str) -> Result<(), RemoteError> {
-    let Some(there) = said_size(&upload.task.destination, said)? else { return Ok(()) };
-    let expected = upload.wanted.start + upload.bytes();
-    let fits = if upload.task.window.is_some() { there >= expected } else { there == expected };
-    if fits {
-        Ok(())
-    } else {
-        Err(RemoteError::SizeMismatch { path: upload.task.destination.path(), expected, there })
     }
 }

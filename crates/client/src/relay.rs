@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
+use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
 
 use crate::RemoteError;
 use crate::landing::Landing;
-use crate::task::Task;
+use crate::model::entry::from_status;
+use crate::task::{Task, differs};
 use crate::verify::{Check, proof, same};
 
 pub(crate) struct Relay {
@@ -54,7 +57,7 @@ impl Relay {
 
     /// A range has arrived, of which `moved` moved now; the sums of that are the source's and the destination's.
     /// `true` when it was the last.
-    pub(crate) fn arrived(
+    pub(crate) fn range_arrived(
         &self,
         range: Range<u64>,
         moved: &RangeSet,
@@ -95,7 +98,7 @@ impl Relay {
         !told && task.window.is_none() && task.size.is_some() && task.modified.is_some()
     }
 
-    pub(crate) fn compare(&self, source: &str, destination: &str) -> Result<(), RemoteError> {
+    fn compare_sums(&self, source: &str, destination: &str) -> Result<(), RemoteError> {
         if !same(source, destination) {
             return Err(self.mismatch(source, destination));
         }
@@ -118,5 +121,45 @@ impl Relay {
         let of_pieces = || known.pieces.as_ref()?.total(self.whole());
         let sum = known.whole.clone().or_else(of_pieces).unwrap_or_default();
         Some(proof(algorithm, &sum))
+    }
+}
+
+impl File for Relay {
+    type Error = RemoteError;
+
+    fn has_failed(&self) -> bool {
+        self.landing.has_failed()
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
+        let Sides { source, destination } = &arrival.in_passing;
+        self.range_arrived(arrival.range.clone(), arrival.moved, *source, *destination)
+    }
+
+    fn compare(&self, reported: &Sides<Option<String>>) -> Result<(), RemoteError> {
+        match (&reported.source, &reported.destination, self.task.size) {
+            (_, Some(size), Some(expected)) if self.check == Check::Size => self.compare_size(size, expected),
+            (Some(source), Some(destination), _) => self.compare_sums(source, destination),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_source(&self, status: &Reply) -> Result<(), RemoteError> {
+        match from_status(status).is_some_and(|entry| differs(&self.task, &entry, true)) {
+            true => Err(RemoteError::SourceChanged { path: self.task.source.path() }),
+            false => Ok(()),
+        }
+    }
+
+    fn replaces(&self, status: &Reply) {
+        self.landing.replaces(status);
+    }
+
+    fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
+        self.landing.refused(side, purpose, reply)
     }
 }

@@ -29,7 +29,6 @@ use ropewalk_transport::Options as DriverOptions;
 
 use crate::auto::NEAR;
 use crate::control::Control;
-use crate::model::error::is_unknown_command;
 use crate::model::quirks::{ServerKind, ServerQuirks};
 use crate::model::told::Told;
 use crate::place::{Endpoint, Serving};
@@ -406,7 +405,7 @@ impl Session {
     /// Sends an optional command; returns `false` if the server does not know it.
     pub(crate) fn try_call(&mut self, command: &Command) -> Result<bool, RemoteError> {
         let reply = self.control.call(command)?;
-        if reply.is_failure() && is_unknown_command(&reply) {
+        if reply.is_failure() && reply.is_unknown_command() {
             return Ok(false);
         }
         self.accept_for(command, reply).map(|_| true)

@@ -6,9 +6,8 @@
 
 mod begin;
 mod finish;
-mod slot;
+mod moving;
 
-use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,48 +16,39 @@ use std::time::{Duration, Instant};
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
-use ropewalk_protocol::marker::{Marker, PerfMarker};
+use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 
+use ropewalk_transfer::{
+    self as transfer, Checks, Heard, Left, Outcome, Outgoing, Pipeline, Purpose, Side, Sides, Site, Slot,
+    Submission,
+};
+
 use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
+use crate::context::Context;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::get::checksum_command;
-use crate::model::entry::from_status;
 use crate::part::part_of;
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
-use crate::task::{Task, differs};
+use crate::task::Task;
 use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
-use crate::verify::{Check, choose, proved, said_size};
+use crate::verify::{Check, choose, proved};
 use crate::watch::{AT_ONCE, Stall};
 use crate::work::{Job, Route};
-use crate::worker::{Pipeline, Worker, cannot_go_on, is_of_no_use};
+use crate::worker::{CAREFUL, Steps, Worker, report_refusal};
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
-use slot::{Said, Slot};
+use moving::Moving;
 
-const CAREFUL: u32 = 16;
 /// How often a running transfer is looked after when no reply comes.
 const TICK: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    Hint,
-    Place,
-    Restart,
-    Transfer,
-    Sum,
-    /// What the source is like when all of it has come.
-    Version,
-    Rename,
-    Attribute,
-}
 
 /// A range of a file.
 type Part = (Arc<Relay>, Range<u64>);
@@ -70,10 +60,7 @@ struct Flow<'w> {
     seat: Option<Seat>,
     /// Streams that the source should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
-    source_asks: VecDeque<(u64, Ask)>,
-    destination_asks: VecDeque<(u64, Ask)>,
-    slots: VecDeque<Slot<'w>>,
-    first: u64,
+    pipeline: Pipeline<Relay, Moving<'w>>,
     path: Path,
     /// MODE and streams of the data channel between the two; `None` before there is one.
     channel: Option<(Mode, u32)>,
@@ -113,10 +100,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         looked: Instant::now(),
         source,
         destination,
-        source_asks: VecDeque::new(),
-        destination_asks: VecDeque::new(),
-        slots: VecDeque::new(),
-        first: 0,
+        pipeline: Pipeline::new(transfer::Route::ThirdParty),
         channel: None,
         binding: None,
         moved: 0,
@@ -137,7 +121,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     }
 }
 
-impl Pipeline for Flow<'_> {
+impl Steps for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.channel.map_or(0, |(_, streams)| streams);
         self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
@@ -148,23 +132,25 @@ impl Pipeline for Flow<'_> {
     }
 
     fn has_room(&mut self, ahead: Ahead) -> bool {
-        let lengths = self.slots.iter().filter(|s| !s.counted).map(|s| s.range.end - s.range.start);
+        let under_way = || self.pipeline.slots().filter(|slot| !slot.is_counted());
+        let lengths = under_way().map(|slot| slot.range.end - slot.range.start);
         let waiting = lengths.fold(0, u64::saturating_add);
         let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
             && self.worker.careful.get() == 0
-            // In place: were another file refused, this one would get its data.
-            && !self.slots.iter().any(|s| s.relay.direct)
+            // In place: if another file were refused, this one would get its data.
+            && !self.pipeline.slots().any(|slot| slot.file.direct)
             && !self.worker.ctx.options().delayed_passive;
         if self.takes_parts() {
             return true;
         }
-        let under_way = self.slots.iter().filter(|s| !s.counted).count();
-        let parts = self.slots.iter().filter(|s| !s.counted && s.is_part()).count();
-        self.slots.len() < if pipelined { ahead.depth } else { 1 } && ahead.takes(under_way, waiting, parts)
+        let parts = under_way().filter(|slot| is_part(slot)).count();
+        self.pipeline.len() < if pipelined { ahead.depth } else { 1 }
+            && ahead.takes(under_way().count(), waiting, parts)
+            && !self.pipeline.is_entangled()
     }
 
     fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.pipeline.is_empty()
     }
 
     fn seat(&self) -> Option<&Seat> {
@@ -172,9 +158,9 @@ impl Pipeline for Flow<'_> {
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
-        if let (Some(slot), true) = (self.slots.front(), self.takes_parts()) {
+        if let (Some(slot), true) = (self.pipeline.front(), self.takes_parts()) {
             match job {
-                Job::Third(relay, range) if Arc::ptr_eq(&relay, &slot.relay) && !relay.was_tried() => {
+                Job::Third(relay, range) if Arc::ptr_eq(&relay, &slot.file) && !relay.was_tried() => {
                     return self.go_on(relay, range);
                 }
                 other => return Ok(Some(other)),
@@ -183,7 +169,7 @@ impl Pipeline for Flow<'_> {
         let (relay, range) = match job {
             Job::Third(relay, range) => {
                 let again = relay.was_tried();
-                if again && !self.slots.is_empty() {
+                if again && !self.pipeline.is_empty() {
                     return Ok(Some(Job::Third(relay, range)));
                 }
                 if again {
@@ -208,7 +194,7 @@ impl Pipeline for Flow<'_> {
                     || known.is_some()
                     || self.worker.careful.get() > 0
                     || task.size.is_some_and(|size| size >= 2 * RANGE);
-                if alone && !self.slots.is_empty() {
+                if alone && !self.pipeline.is_empty() {
                     return Ok(Some(Job::File(task)));
                 }
                 let again = task.clone();
@@ -226,7 +212,7 @@ impl Pipeline for Flow<'_> {
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {
-        let heard = self.listen(true)? | self.listen(false)?;
+        let heard = self.listen(Side::Destination)? | self.listen(Side::Source)?;
         if !heard {
             Control::wait_either(&self.source.control, &self.destination.control, Instant::now() + TICK)?;
         } else if self.worker.ctx.cancel.is_cancelled() {
@@ -260,8 +246,8 @@ impl<'w> Flow<'w> {
     /// connections: were it refused, what came for it would go to others.
     fn takes_parts(&self) -> bool {
         let several = matches!(self.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
-        let one = self.slots.front().filter(|slot| self.slots.len() == 1 && several && slot.is_part());
-        one.is_some_and(|slot| slot.error.is_none() && !slot.relay.direct && !slot.stripes.is_empty())
+        let one = self.pipeline.front().filter(|slot| self.pipeline.len() == 1 && several && is_part(slot));
+        one.is_some_and(|slot| slot.error.is_none() && !slot.file.direct && !slot.own.stripes.is_empty())
     }
 
     fn go_on(&mut self, relay: Arc<Relay>, range: Range<u64>) -> Result<Option<Job>, RemoteError> {
@@ -270,7 +256,7 @@ impl<'w> Flow<'w> {
             return Ok(None);
         }
         relay.is_begun(&range);
-        if relay.direct && !self.slots.is_empty() {
+        if relay.direct && !self.pipeline.is_empty() {
             return Ok(Some(Job::Third(relay, range)));
         }
         let range = self.bite(&relay, range);
@@ -302,7 +288,7 @@ impl<'w> Flow<'w> {
             && self.channel.is_some_and(|(m, n)| m == mode && (n >= streams || self.seat.is_some() && n > 1))
             && !self.worker.ctx.options().delayed_passive;
         if !fits {
-            if !self.slots.is_empty() {
+            if !self.pipeline.is_empty() {
                 return Ok(Some(Job::Third(relay, range)));
             }
             if let Err(e) = self.connect(mode, streams, relay.check) {
@@ -316,33 +302,41 @@ impl<'w> Flow<'w> {
         Ok(None)
     }
 
-    fn ask(&mut self, id: u64, destination: bool, ask: Ask, command: &Command) -> Result<(), RemoteError> {
-        let (session, asks) = if destination {
-            (&mut self.destination, &mut self.destination_asks)
-        } else {
-            (&mut self.source, &mut self.source_asks)
-        };
-        session.control.send(command).inspect_err(|_| self.culprit = Some(id))?;
-        asks.push_back((id, ask));
-        let slot = &mut self.slots[(id - self.first) as usize];
-        slot.due += 1;
-        if ask == Ask::Sum {
-            session.control.last_reads(slot.relay.task.size);
+    fn session(&mut self, side: Side) -> &mut Session {
+        match side {
+            Side::Source => &mut self.source,
+            Side::Destination => &mut self.destination,
+        }
+    }
+
+    /// Sends the commands that the pipeline has made.
+    fn send_commands(&mut self) -> Result<(), RemoteError> {
+        while let Some(outgoing) = self.pipeline.next_command() {
+            self.send_command(outgoing)?;
+        }
+        Ok(())
+    }
+
+    fn send_command(&mut self, outgoing: Outgoing) -> Result<(), RemoteError> {
+        let Outgoing { id, side, purpose, command } = outgoing;
+        let sent = self.session(side).control.send(&command);
+        sent.inspect_err(|_| self.culprit = Some(id))?;
+        if matches!(purpose, Purpose::Checksum | Purpose::Size) {
+            let size = self.pipeline.slot(id).and_then(|slot| slot.file.task.size);
+            self.session(side).control.last_reads(size);
         }
         Ok(())
     }
 
     /// Takes the replies of one side that are there.
-    fn listen(&mut self, destination: bool) -> Result<bool, RemoteError> {
+    fn listen(&mut self, side: Side) -> Result<bool, RemoteError> {
         let mut heard = false;
         for _ in 0..AT_ONCE {
-            let session = if destination { &mut self.destination } else { &mut self.source };
-            match session.control.try_answer() {
-                Ok(Some(answer)) => self.hear(destination, answer),
+            match self.session(side).control.try_answer() {
+                Ok(Some(answer)) => self.hear(side, answer),
                 Ok(None) => return Ok(heard),
                 Err(e) => {
-                    let asks = if destination { &self.destination_asks } else { &self.source_asks };
-                    self.culprit = asks.front().map(|(id, _)| *id);
+                    self.culprit = self.pipeline.oldest(side).map(|(id, _)| id);
                     return Err(e);
                 }
             }
@@ -353,48 +347,46 @@ impl<'w> Flow<'w> {
 
     /// Notices transfers that stand still, and servers that do not answer.
     fn look_after(&mut self) -> Result<(), RemoteError> {
-        if self.slots.iter().any(|slot| slot.relay.has_failed() && !slot.counted) {
-            // It begins anew, and what moves now may be of the source as it was.
+        if self.pipeline.slots().any(|slot| slot.file.has_failed() && !slot.is_counted()) {
+            // It starts again, and what moves now may be of the source as it was.
             return Err(RemoteError::OutOfStep);
         }
         self.tell_streams()?;
         let limit = self.worker.ctx.options().reply_timeout;
-        let transferring =
-            |asks: &VecDeque<(u64, Ask)>| asks.front().is_some_and(|(_, ask)| *ask == Ask::Transfer);
-        for (session, asks) in
-            [(&self.source, &self.source_asks), (&self.destination, &self.destination_asks)]
-        {
-            let limit = match asks.front() {
+        for (session, side) in [(&self.source, Side::Source), (&self.destination, Side::Destination)] {
+            let oldest = self.pipeline.oldest(side);
+            let limit = match oldest {
                 // Those are looked after below.
-                None | Some((_, Ask::Transfer)) => continue,
+                None | Some((_, Purpose::Transfer)) => continue,
                 // CKSM of a big file takes its time.
-                Some((_, Ask::Sum)) => session.control.patience(),
+                Some((_, Purpose::Checksum | Purpose::Size)) => session.control.patience(),
                 Some(_) => limit,
             };
             if session.control.quiet() > limit {
                 let (peer, command) = (session.control.peer().to_owned(), "a command".to_owned());
-                self.culprit = asks.front().map(|(id, _)| *id);
+                self.culprit = oldest.map(|(id, _)| id);
                 return Err(RemoteError::Silent { peer, command, limit });
             }
         }
         let now = Instant::now();
-        let sending = transferring(&self.source_asks);
-        let receiving = transferring(&self.destination_asks);
+        let transferring = |side| self.pipeline.oldest(side).is_some_and(|(_, p)| p == Purpose::Transfer);
+        let (sending, receiving) = (transferring(Side::Source), transferring(Side::Destination));
+        let oldest = |side| self.pipeline.oldest(side).map(|(id, _)| id);
+        let (front_of_source, front_of_destination) = (oldest(Side::Source), oldest(Side::Destination));
         // All of that file has come, so that there is nothing left for it to do.
-        let front = self.source_asks.front().and_then(|(id, _)| id.checked_sub(self.first));
-        let slot = front.and_then(|at| self.slots.get(at as usize));
-        let come = sending && slot.is_some_and(|slot| slot.destination.ended.is_some());
+        let slot = front_of_source.and_then(|id| self.pipeline.slot(id));
+        let come = sending && slot.is_some_and(|slot| slot.has_ended(Side::Destination));
         self.overdue = self.overdue.or(Some(now)).filter(|_| come);
         if self.overdue.is_some_and(|since| now.duration_since(since) > limit) {
             let (peer, command) = (self.source.control.peer().to_owned(), "RETR".to_owned());
-            self.culprit = self.source_asks.front().map(|(id, _)| *id);
+            self.culprit = front_of_source;
             return Err(RemoteError::Silent { peer, command, limit });
         }
         let stream = self.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
         self.late = self.late.or(Some(now)).filter(|_| stream && receiving && !sending);
         if self.late.is_some_and(|since| now.duration_since(since) > LONG) {
             let peer = self.destination.control.peer().to_owned();
-            self.culprit = self.destination_asks.front().map(|(id, _)| *id);
+            self.culprit = front_of_destination;
             return Err(RemoteError::Silent { peer, command: "STOR".to_owned(), limit: LONG });
         }
         let known = receiving && (!stream || !self.stall.is_due(now) || self.stream_stands(sending));
@@ -403,8 +395,8 @@ impl<'w> Flow<'w> {
             return Ok(());
         }
         if let Some(limit) = self.stall.check(now, self.moved) {
-            let path = self.slots.front().map(|slot| slot.relay.task.source.path()).unwrap_or_default();
-            self.culprit = self.destination_asks.front().map(|(id, _)| *id);
+            let path = self.pipeline.front().map(|slot| slot.file.task.source.path()).unwrap_or_default();
+            self.culprit = front_of_destination;
             return Err(RemoteError::Stalled {
                 path,
                 bytes_per_second: limit.bytes_per_second,
@@ -418,9 +410,9 @@ impl<'w> Flow<'w> {
     /// grown meanwhile a size says that it stands still: some servers keep what comes elsewhere, and devices have none. One
     /// whose source is done may have all, and much to do before it says so.
     fn stream_stands(&mut self, sending: bool) -> bool {
-        let Some(slot) = self.slots.front() else { return false };
-        let (path, id) = (slot.relay.path.clone(), self.first);
-        let whole = slot.relay.task.size.filter(|_| !sending && slot.relay.task.window.is_none());
+        let Some(slot) = self.pipeline.front() else { return false };
+        let (path, id) = (slot.file.path.clone(), self.pipeline.first());
+        let whole = slot.file.task.size.filter(|_| !sending && slot.file.task.window.is_none());
         let asked =
             Session::open(&self.destination.endpoint, &self.worker.ctx.setup).and_then(|mut session| {
                 let size = session.size(&path);
@@ -435,117 +427,61 @@ impl<'w> Flow<'w> {
             && (sending || whole.is_some_and(|whole| size < whole))
     }
 
-    fn hear(&mut self, destination: bool, answer: Answer) {
-        let asks = if destination { &mut self.destination_asks } else { &mut self.source_asks };
-        let Some(&(id, ask)) = asks.front() else { return };
-        let slot = id.checked_sub(self.first).and_then(|at| self.slots.get_mut(at as usize));
-        let ctx = self.worker.ctx;
-        let Answer::Final(reply) = answer else {
-            if let (false, Some(seat), Answer::Marker(Marker::Path(path))) =
-                (destination, &self.seat, &answer)
-            {
-                seat.hears(*path);
+    fn hear(&mut self, side: Side, answer: Answer) {
+        let reply = match answer {
+            Answer::Final(reply) => reply,
+            answer => return self.hear_of_progress(side, answer),
+        };
+        let front = self.pipeline.oldest(side).map(|(id, _)| id);
+        let heard = self.pipeline.reply(side, reply);
+        if let Heard::Ended = heard {
+            if let (Side::Source, Some(seat)) = (side, &self.seat) {
+                seat.heard_out();
             }
-            let (Some(slot), true) = (slot, destination && ask == Ask::Transfer) else { return };
-            match answer {
-                Answer::Marker(Marker::Range(ranges)) => {
-                    if let Some(ranges) = ranges.shift_up(slot.origin) {
-                        let present = slot.relay.add_present(&ranges);
-                        if slot.relay.task.size.is_some_and(|size| size > SMALL) && !slot.relay.direct {
-                            ctx.states.save(&slot.relay.task, &present);
-                        }
+            let slot = front.and_then(|id| self.pipeline.slot_mut(id));
+            if let Some(slot) = slot.filter(|slot| {
+                slot.file.task.size.is_some()
+                    && slot.has_ended(Side::Source)
+                    && slot.has_ended(Side::Destination)
+            }) {
+                // Without markers (MODE S) this is the first report of progress, and the last marker may be older.
+                let bytes = slot.data.len();
+                slot.own.meter.update(bytes, 0);
+            }
+        }
+        report_refusal(&mut self.pipeline, self.worker.ctx, heard);
+    }
+
+    /// A preliminary reply or a marker.
+    fn hear_of_progress(&mut self, side: Side, answer: Answer) {
+        if let (Side::Source, Some(seat), Answer::Marker(Marker::Path(path))) = (side, &self.seat, &answer) {
+            seat.hears(*path);
+        }
+        let first = self.pipeline.first();
+        let id = self.pipeline.preliminary(side).filter(|_| side == Side::Destination);
+        let Some((id, slot)) = id.and_then(|id| Some((id, self.pipeline.slot_mut(id)?))) else { return };
+        match answer {
+            Answer::Marker(Marker::Range(ranges)) => {
+                if let Some(ranges) = ranges.shift_up(slot.origin) {
+                    let present = slot.file.add_present(&ranges);
+                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.direct {
+                        self.worker.ctx.states.save(&slot.file.task, &present);
                     }
                 }
-                Answer::Marker(Marker::Perf(perf)) => {
-                    let before = slot.told();
-                    slot.hear(perf);
-                    self.moved = self.moved.saturating_add(slot.told().saturating_sub(before));
-                    let streams = self.channel.map_or(1, |(_, streams)| streams);
-                    // Those behind it in the pipeline use the same connections.
-                    let streams = if id == self.first { streams } else { 0 };
-                    slot.meter.update(slot.told(), streams);
-                }
-                _ => {}
             }
-            return;
-        };
-        asks.pop_front();
-        let Some(slot) = slot else { return };
-        slot.due = slot.due.saturating_sub(1);
-        let (place, said) = if destination {
-            (&slot.relay.task.destination, &mut slot.destination)
-        } else {
-            (&slot.relay.task.source, &mut slot.source)
-        };
-        if reply.is_failure() {
-            match ask {
-                Ask::Hint | Ask::Place => {}
-                // It was there a moment ago.
-                Ask::Version => slot.version_due = false,
-                // ABOR, which was about a transfer behind it.
-                Ask::Sum | Ask::Rename | Ask::Attribute
-                    if destination && reply.code() == 426 && !slot.asked_again =>
-                {
-                    slot.again = true;
-                }
-                Ask::Sum if destination && slot.relay.in_place && slot.relay.check == Check::Size => {
-                    ctx.report.not_compared(place);
-                    said.sum = Some(String::new());
-                }
-                Ask::Attribute => {
-                    ctx.report.not_preserved(place, Some(reply.code()), &crate::model::error::text(&reply));
-                }
-                Ask::Rename => {
-                    let error = RemoteError::of_part(place.display(), "RNTO", &slot.relay.path, reply);
-                    slot.error.get_or_insert(error);
-                }
-                Ask::Sum if destination && !slot.relay.direct => {
-                    let verb = if slot.relay.check == Check::Size { "SIZE" } else { "CKSM" };
-                    let error = RemoteError::of_part(place.display(), verb, &slot.relay.path, reply);
-                    slot.error.get_or_insert(error);
-                }
-                _ => {
-                    let command = match (ask, destination) {
-                        (Ask::Transfer, true) => "STOR",
-                        (Ask::Transfer, false) => "RETR",
-                        (Ask::Restart, _) => "REST",
-                        (Ask::Sum, _) if slot.relay.check == Check::Size => "SIZE",
-                        (Ask::Sum, _) => "CKSM",
-                        _ => "RNTO",
-                    };
-                    let (peer, command) = (place.display(), command.to_owned());
-                    slot.error.get_or_insert(RemoteError::Refused { peer, command, reply });
-                }
-            }
-            return;
-        }
-        match ask {
-            Ask::Place => slot.relay.replaces(&reply),
-            Ask::Transfer => {
-                said.ended = Some(answer::inline_checksum(&reply).map(|(_, sum)| sum));
-                if let (false, Some(seat)) = (destination, &self.seat) {
-                    seat.heard_out();
-                }
-            }
-            Ask::Sum => said.sum = Some(reply.text().to_str_lossy().into_owned()),
-            Ask::Version => {
-                slot.version_due = false;
-                let task = &slot.relay.task;
-                if from_status(&reply).is_some_and(|entry| differs(task, &entry, true)) {
-                    slot.error.get_or_insert(RemoteError::SourceChanged { path: task.source.path() });
-                }
+            Answer::Marker(Marker::Perf(perf)) => {
+                // Files behind the first one in the pipeline use the same connections.
+                let streams = self.channel.map_or(1, |(_, streams)| streams);
+                let streams = if id == first { streams } else { 0 };
+                let more = slot.own.hear(perf, &slot.range, streams);
+                self.moved = self.moved.saturating_add(more);
             }
             _ => {}
         }
     }
 }
 
-fn compare_sizes(relay: &Relay, said: &str) -> Result<(), RemoteError> {
-    let there = said_size(&relay.task.destination, said)?;
-    let Some((there, expected)) = there.zip(relay.task.size) else { return Ok(()) };
-    if there == expected {
-        Ok(())
-    } else {
-        Err(RemoteError::SizeMismatch { path: relay.task.destination.path(), expected, there })
-    }
+/// It is a range of a file that several pairs of sessions share out.
+fn is_part(slot: &Slot<Relay, Moving<'_>>) -> bool {
+    slot.range != slot.file.whole()
 }

@@ -21,7 +21,7 @@ use crate::task::Task;
 use crate::verify::{Check, choose, proof, proved, same};
 use crate::watch::Watch;
 use crate::work::Job;
-use crate::worker::{Worker, is_of_no_use};
+use crate::worker::Worker;
 use crate::{ChecksumPolicy, RemoteError, Window};
 
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
@@ -70,7 +70,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
             worker.done();
         }
         Err(e) => {
-            if landing.in_place && is_of_no_use(&e) {
+            if landing.in_place && e.invalidates_data() {
                 // It has its name already. Whether it goes or not: the error is told.
                 let _ = destination.control.call(&Command::Dele(landing.path.clone()));
             }

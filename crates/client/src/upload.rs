@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::ReadHandle;
 use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
+use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
 
 use crate::RemoteError;
 use crate::auto::SMALL;
@@ -154,7 +156,7 @@ impl Upload {
 
     /// A range has been taken by the server. `sums` are of what was sent, `theirs` is the server's sum of it. Gives `true`
     /// when it was the last one.
-    pub(crate) fn arrived(
+    pub(crate) fn range_arrived(
         &self,
         sent: &RangeSet,
         sums: Option<&Pieces>,
@@ -213,7 +215,7 @@ impl Upload {
     }
 
     /// Compares the server's sum of the whole (or of the window) with ours.
-    pub(crate) fn compare(&self, theirs: &str) -> Result<(), RemoteError> {
+    pub(crate) fn compare_sum(&self, theirs: &str) -> Result<(), RemoteError> {
         let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
         let ours = self.sum(algorithm)?;
         if !same(&ours, theirs) {
@@ -290,6 +292,50 @@ impl Upload {
     }
 }
 
+impl File for Upload {
+    type Error = RemoteError;
+
+    fn has_failed(&self) -> bool {
+        self.landing.has_failed()
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
+        self.check_source(false)?;
+        let last = self.range_arrived(arrival.moved, arrival.sums, arrival.in_passing.destination)?;
+        if last {
+            self.check_source(true)?;
+        }
+        Ok(last)
+    }
+
+    fn compare(&self, reported: &Sides<Option<String>>) -> Result<(), RemoteError> {
+        match &reported.destination {
+            None => Ok(()),
+            Some(size) if self.check == Check::Size => {
+                self.compare_size(size, self.wanted.start + self.bytes())
+            }
+            Some(sum) => self.compare_sum(sum),
+        }
+    }
+
+    fn is_source(&self, _: &Reply) -> Result<(), RemoteError> {
+        // The source is here: [`Self::check_source`].
+        Ok(())
+    }
+
+    fn replaces(&self, status: &Reply) {
+        self.landing.replaces(status);
+    }
+
+    fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
+        self.landing.refused(side, purpose, reply)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -327,7 +373,7 @@ mod tests {
         for (range, last) in [(&first, false), (&second, true)] {
             let pieces = sums(range);
             let theirs = pieces.total_of(range).unwrap();
-            assert_eq!(upload.arrived(range, Some(&pieces), Some(&theirs)).unwrap(), last);
+            assert_eq!(upload.range_arrived(range, Some(&pieces), Some(&theirs)).unwrap(), last);
         }
         assert!(!upload.needs_sum());
         // The server's machine may have gone down, and a range with it.

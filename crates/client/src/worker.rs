@@ -29,8 +29,10 @@ use crate::tune::{Ends, Seat};
 use crate::work::{Job, Route, SAME_SUM};
 use crate::{FailureKind, RemoteError};
 
-pub(crate) use failing::{cannot_go_on, is_of_no_use};
-pub(crate) use pipeline::Pipeline;
+pub(crate) use pipeline::{Steps, report_refusal};
+
+/// So many files go one by one after one was refused.
+pub(crate) const CAREFUL: u32 = 16;
 
 pub(crate) struct Worker<'c> {
     pub ctx: &'c Context,

@@ -121,6 +121,27 @@ impl Reply {
         matches!(self.class(), ReplyClass::TransientFailure | ReplyClass::PermanentFailure)
     }
 
+    /// Whether the command itself, not what it was about, was refused (RFC 959 section 4.2).
+    /// Servers use code 500 for both; their words tell.
+    pub fn is_unknown_command(&self) -> bool {
+        const WORDS: [&str; 6] = [
+            "not supported",
+            "unknown command",
+            "not understood",
+            "invalid command",
+            "unrecognized",
+            "opts failed",
+        ];
+        match self.code() {
+            501 | 502 | 504 => true,
+            500 => self.lines().any(|line| {
+                let said = line.to_string().to_ascii_lowercase();
+                WORDS.iter().any(|words| said.contains(words))
+            }),
+            _ => false,
+        }
+    }
+
     pub fn style(&self) -> Style {
         self.style
     }
@@ -227,6 +248,11 @@ mod tests {
         assert_eq!(Reply::coded(200, ["x", "y"]).body().len(), 0);
         assert_eq!(reply.to_string(), "211-Extensions supported| MDTM| SIZE|211 End.");
         assert!(reply.is_success() && !reply.is_failure() && !reply.is_preliminary());
+        assert!(
+            Reply::new(502, "x").is_unknown_command()
+                && Reply::new(500, "Unknown command X").is_unknown_command()
+        );
+        assert!(!Reply::new(500, "No such file").is_unknown_command());
         assert_eq!(Reply::new(350, "").class(), ReplyClass::Intermediate);
         assert!(Reply::new(421, "").is_failure());
     }

@@ -104,27 +104,29 @@ impl Flow<'_> {
             return Ok(());
         };
         let command = checksum_command(algorithm, &download.task, &download.task.source.path());
-        if let Err(e) = self.session.control.send(&command) {
-            self.worker.put_back(Job::Sum(download));
-            return Err(e);
-        }
-        self.session.control.last_reads(download.task.size);
-        self.asks.push_back((self.first + self.slots.len() as u64, Ask::Sum));
-        self.slots.push_back(Slot {
-            download,
+        self.pipeline.submit_checksum(Submission {
+            file: download,
             range: 0..0,
-            missing: RangeSet::new(),
+            data: RangeSet::new(),
             origin: 0,
-            begun: false,
-            moved: Some((RangeSet::new(), None)),
-            ended: Some(None),
-            asked_sum: true,
-            asked_version: false,
-            sum: None,
-            error: None,
-            sum_only: true,
-            storage_wait: Duration::ZERO,
+            own: Duration::ZERO,
+            commands: Sides { source: vec![(Purpose::Checksum, command)], destination: Vec::new() },
         });
+        self.send_commands()
+    }
+
+    /// Sends the commands that the pipeline has made.
+    pub(super) fn send_commands(&mut self) -> Result<(), RemoteError> {
+        while let Some(outgoing) = self.pipeline.next_command() {
+            let sent = self.session.control.queue(&outgoing.command);
+            sent.inspect_err(|_| self.culprit = Some(outgoing.id))?;
+            if outgoing.purpose == Purpose::Checksum
+                && let Some(slot) = self.pipeline.slot(outgoing.id)
+            {
+                let bytes = slot.file.task.size.unwrap_or_else(|| slot.file.end());
+                self.session.control.last_reads(Some(bytes));
+            }
+        }
         Ok(())
     }
 
@@ -194,7 +196,6 @@ impl Flow<'_> {
         mode: Mode,
     ) -> Result<(), RemoteError> {
         let path = download.task.source.path();
-        let id = self.first + self.slots.len() as u64;
         let whole = range.start == 0 && download.task.length().is_none_or(|n| range.end >= n);
         let grows = download.task.grows && self.session.can.partial && download.task.size.is_some();
         let partial = download.task.window.is_some() || !whole || grows;
@@ -236,48 +237,28 @@ impl Flow<'_> {
             self.worker.fail(Job::Get(download, range), e);
             return Ok(());
         }
-        let mut asks = Vec::new();
-        if let Some(restart) = restart {
-            asks.push((Ask::Restart, Command::Rest(restart)));
-        }
-        asks.push((Ask::Transfer, command));
-        let asked_sum = sum.is_some();
-        asks.extend(sum.map(|command| (Ask::Sum, command)));
+        let mut commands = Vec::new();
+        commands.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
+        commands.push((Purpose::Transfer, command));
+        commands.extend(sum.map(|command| (Purpose::Checksum, command)));
         // Of a range that is not the last it would say too little. Servers answer it when the transfer is over.
         // Pure-FTPd answers 500 at once to a command that comes while it sends, in place of the transfer's own reply.
-        let asked_version = mode == Mode::ExtendedBlock
+        if mode == Mode::ExtendedBlock
             && self.session.can.facts
             && download.is_unwatched()
-            && download.task.size.is_some_and(|size| range == (0..size));
-        if asked_version {
-            asks.push((Ask::Version, Command::Mlst(Some(path))));
+            && download.task.size.is_some_and(|size| range == (0..size))
+        {
+            commands.push((Purpose::Version, Command::Mlst(Some(path))));
         }
-        for (ask, command) in asks {
-            if let Err(e) = self.session.control.queue(&command) {
-                self.worker.put_back(Job::Get(download, range));
-                return Err(e);
-            }
-            if ask == Ask::Sum {
-                self.session.control.last_reads(download.task.size);
-            }
-            self.asks.push_back((id, ask));
-        }
-        self.slots.push_back(Slot {
-            download,
+        self.pipeline.submit(Submission {
+            file: download,
             range,
-            missing,
+            data: missing,
             origin,
-            begun: false,
-            moved: None,
-            ended: None,
-            asked_sum,
-            asked_version,
-            sum: None,
-            error: None,
-            sum_only: false,
-            storage_wait: Duration::ZERO,
+            own: Duration::ZERO,
+            commands: Sides { source: commands, destination: Vec::new() },
         });
-        Ok(())
+        self.send_commands()
     }
 }
 

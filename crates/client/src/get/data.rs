@@ -44,25 +44,22 @@ impl Flow<'_> {
         seat.used_again(channel.streams, useful_streams(bytes), knob);
     }
 
-    /// Takes the data of one slot.
-    pub(super) fn receive(&mut self, at: usize) -> Result<(), RemoteError> {
+    /// Takes the data of one range.
+    pub(super) fn receive(&mut self, id: u64) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
-        let id = self.first + at as u64;
         let Some(mut channel) = self.session.take_channel() else {
             let what = "send: the data channel is gone".to_owned();
             return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
         };
-        let (download, accept, origin) = {
-            let slot = &self.slots[at];
-            (slot.download.clone(), slot.missing.clone(), slot.origin)
-        };
+        let Some(slot) = self.pipeline.slot(id) else { return Err(RemoteError::OutOfStep) };
+        let (download, accept, origin) = (slot.file.clone(), slot.data.clone(), slot.origin);
+        let range = slot.range.clone();
         let path = download.task.source.path();
         // Where what is asked for reaches to the end of the file.
         let end = Some(download.end()).filter(|end| accept.end() == *end);
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &download.task).on(self.seat.as_ref());
         let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
-        let range = self.slots[at].range.clone();
         // Other sessions may move other ranges of it.
         let there = || download.present().intersection(range.clone()).len();
         let before = there();
@@ -76,11 +73,11 @@ impl Flow<'_> {
             written: &written,
         };
         let (straggler, streams) = (self.straggler(&download), channel.streams);
-        let (asks, slots, first, seat) = (&mut self.asks, &mut self.slots, self.first, self.seat.as_ref());
+        let (pipeline, seat) = (&mut self.pipeline, self.seat.as_ref());
         let mut judge = |answer: Answer| {
-            hear(asks, slots, first, ctx, seat, answer);
-            let slot = &slots[(id - first) as usize];
-            if slot.error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            hear(pipeline, ctx, seat, answer);
+            let failed = pipeline.slot(id).is_none_or(|slot| slot.error.is_some());
+            if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut watch = Watch::new(
             &mut self.session.control,
@@ -118,7 +115,7 @@ impl Flow<'_> {
         }
         match result {
             Ok(received) => {
-                self.slots[at].moved = Some((received.ranges, received.pieces));
+                self.pipeline.moved(id, Moved { ranges: Some(received.ranges), sums: received.pieces });
                 if channel.mode == Mode::ExtendedBlock {
                     self.session.keep_channel(channel);
                 }
@@ -137,18 +134,20 @@ impl Flow<'_> {
                     false => RemoteError::data(&peer, path, source),
                 });
                 if matches!(error, RemoteError::Data { .. }) {
-                    let (asks, slots) = (&mut self.asks, &mut self.slots);
+                    let pipeline = &mut self.pipeline;
                     self.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(asks, slots, first, ctx, seat, answer);
+                            hear(pipeline, ctx, seat, answer);
                         }
-                        slots[at].ended.is_some() || slots[at].error.is_some()
+                        pipeline
+                            .slot(id)
+                            .is_none_or(|slot| slot.has_ended(Side::Source) || slot.error.is_some())
                     });
-                    error = self.slots[at].error.take().unwrap_or(error);
+                    error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
                 // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
-                let alone = self.slots.len() == 1 && !error.breaks_session();
-                self.slots[at].error = Some(error);
+                let alone = self.pipeline.len() == 1 && !error.breaks_session();
+                self.pipeline.fail(id, error);
                 if alone { Ok(()) } else { Err(RemoteError::OutOfStep) }
             }
         }
@@ -158,7 +157,7 @@ impl Flow<'_> {
     fn straggler(&self, download: &Download) -> Option<Straggler> {
         // A server that can change the streams of a transfer deals its blocks itself.
         self.seat.as_ref().filter(|_| download.piece.is_cut() && self.wanted.is_none())?;
-        let left = self.slots.iter().filter(|slot| slot.moved.is_none()).map(|slot| slot.missing.len());
+        let left = self.pipeline.slots().filter(|slot| !slot.has_moved()).map(|slot| slot.data.len());
         let left = left.fold(0, u64::saturating_add);
         Some(Straggler::new(left, self.session.control.rtt(), Instant::now()))
     }
@@ -166,19 +165,17 @@ impl Flow<'_> {
     /// The server could not connect to us, or did not say why it failed before it did: it must not try any more.
     pub(super) fn no_way_back(&mut self) -> bool {
         let fresh = self.session.channel().is_some_and(|c| c.listening && c.data.cached() == 0);
-        let suspicious = |slot: &Slot| match &slot.error {
+        let suspicious = |slot: &Slot<Download, Duration>| match &slot.error {
             Some(RemoteError::Refused { reply, .. }) => {
-                !slot.begun && reply_kind(reply) == FailureKind::Other
+                !slot.has_begun(Side::Source) && reply_kind(reply) == FailureKind::Other
             }
             _ => false,
         };
-        if !fresh || !self.slots.front().is_some_and(suspicious) {
+        if !fresh || !self.pipeline.front().is_some_and(suspicious) {
             return false;
         }
         self.avoid_listening();
-        for slot in &mut self.slots {
-            slot.error = None;
-        }
+        self.pipeline.forgive();
         true
     }
 

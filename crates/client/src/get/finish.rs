@@ -1,107 +1,71 @@
-//! What comes after the data: proof, name, and who is to blame.
+//! After the data: proof, name, and which file is to blame for a failure.
 
 use super::*;
 
+/// The server of a download.
+struct Ends<'e> {
+    session: &'e Session,
+}
+
+impl Site<Download, Duration> for Ends<'_> {
+    fn checks(&self, slot: &Slot<Download, Duration>) -> Checks {
+        let (download, mut checks) = (&slot.file, Checks::default());
+        let path = download.task.source.path();
+        if download.needs_sum() && !slot.has_asked_checksum() {
+            checks.checksums.source = download
+                .check
+                .algorithm()
+                .map(|algorithm| checksum_command(algorithm, &download.task, &path));
+        }
+        // A sum that the server computed meanwhile, or none, says nothing of programs that wrote to the
+        // source while it came.
+        if !slot.has_asked_version() && self.session.can.facts && download.is_unwatched() {
+            checks.version = Some(Command::Mlst(Some(path)));
+        }
+        checks
+    }
+
+    fn naming(&self, _: &Download) -> Vec<(Purpose, Command)> {
+        // Its destination is here: [`Download::commit`].
+        Vec::new()
+    }
+}
+
 impl Flow<'_> {
-    /// Finishes the slots at the front that have all they wait for.
+    /// Finishes the ranges at the front that have all they wait for.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         if self.no_way_back() {
             return Err(RemoteError::OutOfStep);
         }
-        while !self.slots.is_empty() {
-            let alone = self.slots.len() == 1;
-            let Some(slot) = self.slots.front_mut() else { return Ok(()) };
-            let first = self.first;
-            if let Some(error) = &slot.error {
-                if error.breaks_session() {
-                    return Err(RemoteError::OutOfStep);
-                }
-                // All was answered: the session is as good as new, its channel is not.
-                let clean = alone && self.asks.is_empty();
-                if slot.begun && slot.moved.is_none() && slot.ended.is_none() {
-                    if !clean {
-                        // What was refused stood before the transfer, and its data is on the way.
-                        return Err(RemoteError::OutOfStep);
+        loop {
+            let outcome = self.pipeline.poll(&Ends { session: &self.session });
+            self.send_commands()?;
+            match outcome {
+                None => return Ok(()),
+                Some(Outcome::Finished(slot)) => self.finish(slot),
+                Some(Outcome::Failed(slot)) => {
+                    if slot.has_begun(Side::Source) && !slot.has_moved() && !slot.has_ended(Side::Source) {
+                        // All was answered: the session is as good as new, its channel is not.
+                        self.session.drop_channel();
                     }
-                    self.session.drop_channel();
+                    self.failed(slot, None);
                 }
-                // Its later commands are still to be answered.
-                if self.asks.iter().any(|(id, _)| *id == first) {
-                    return Ok(());
-                }
-                let Some(mut slot) = self.pop() else { return Ok(()) };
-                let error = slot.error.take().unwrap_or(RemoteError::OutOfStep);
-                self.worker.fail(slot.into_job(), error);
-                continue;
+                Some(Outcome::Desynchronized(_)) => return Err(RemoteError::OutOfStep),
             }
-            let due = (slot.asked_sum && slot.sum.is_none())
-                || slot.asked_version && self.asks.iter().any(|(id, _)| *id == first);
-            if slot.moved.is_none() || slot.ended.is_none() || due {
-                return Ok(());
-            }
-            if slot.download.has_failed() {
-                self.pop();
-                self.worker.done();
-                continue;
-            }
-            if slot.sum_only {
-                slot.download.told(slot.sum.clone());
-            }
-            if let Some((ranges, pieces)) = slot.moved.take() {
-                let theirs = slot.ended.as_ref().and_then(|sum| sum.as_deref());
-                match slot.download.arrived(&ranges, pieces.as_ref(), theirs) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.pop();
-                        self.worker.done();
-                        continue;
-                    }
-                    Err(e) => {
-                        slot.error = Some(e);
-                        continue;
-                    }
-                }
-                slot.moved = Some((ranges, pieces));
-            }
-            if slot.download.needs_sum() && slot.sum.is_none() {
-                let Some(algorithm) = slot.download.check.algorithm() else { return Ok(()) };
-                let path = slot.download.task.source.path();
-                let command = checksum_command(algorithm, &slot.download.task, &path);
-                slot.asked_sum = true;
-                // It must not be counted as arrived twice.
-                slot.moved = Some((RangeSet::new(), None));
-                slot.download.expect(1);
-                self.session.control.send(&command)?;
-                self.session.control.last_reads(Some(slot.download.end()));
-                self.asks.push_back((first, Ask::Sum));
-                return Ok(());
-            }
-            // A sum that the server computed meanwhile, or none, says nothing of who wrote to the source while it came.
-            if !slot.asked_version && self.session.can.facts && slot.download.is_unwatched() {
-                slot.asked_version = true;
-                // It must not be counted as arrived twice.
-                slot.moved = Some((RangeSet::new(), None));
-                slot.download.expect(1);
-                self.session.control.send(&Command::Mlst(Some(slot.download.task.source.path())))?;
-                self.asks.push_back((first, Ask::Version));
-                return Ok(());
-            }
-            let Some(slot) = self.pop() else { return Ok(()) };
-            self.finish(slot);
         }
-        Ok(())
     }
 
-    pub(super) fn finish(&mut self, slot: Slot) {
-        let download = slot.download;
-        let mut compared = match slot.sum.or_else(|| download.theirs()) {
-            Some(theirs) => download.compare(&theirs),
-            None => Ok(()),
-        };
-        // Of a source that somebody writes, the sum is another one's: that is what is to be told.
+    fn finish(&mut self, slot: Slot<Download, Duration>) {
+        if !slot.is_last() {
+            return self.worker.done();
+        }
+        let download = slot.file.clone();
+        let theirs = slot.checksum_of_source().map(str::to_owned).or_else(|| download.theirs());
+        let mut compared = theirs.map_or(Ok(()), |theirs| download.compare_sum(&theirs));
+        // If another program writes to the source, the sum is of another version: report that.
         if compared.is_err()
-            && self.slots.is_empty()
-            && self.asks.is_empty()
+            && self.pipeline.is_empty()
+            && self.pipeline.pending() == 0
             && let Err(changed @ RemoteError::SourceChanged { .. }) = self.session.unchanged(&download.task)
         {
             compared = Err(changed);
@@ -113,33 +77,37 @@ impl Flow<'_> {
                 self.worker.ctx.done(&download.task, bytes, download.began().elapsed(), proof);
                 self.worker.done();
             }
-            Err(e) => self.worker.fail(Job::Get(download, slot.range), e),
+            Err(error) => self.failed(slot, Some(error)),
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Slot> {
-        let slot = self.slots.pop_front()?;
-        self.first += 1;
-        Some(slot)
+    /// A range has failed, or its file when it was to get its name.
+    fn failed(&self, mut slot: Slot<Download, Duration>, error: Option<RemoteError>) {
+        let error = error.or_else(|| slot.error.take()).unwrap_or(RemoteError::OutOfStep);
+        self.worker.fail(into_job(slot), error);
     }
 
-    /// The session is of no more use. The file whose command failed gets the blame, the others go back.
-    pub(super) fn give_up(mut self, error: RemoteError) {
-        let mut blame = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
-        let blamed = self.asks.front().map_or(self.first, |(id, _)| *id);
-        self.worker.ctx.report.waited(self.session.control.waited);
-        let mut told = false;
-        while let Some(mut slot) = self.pop() {
-            let id = self.first - 1;
-            // That the session ends is the answer to all that it was still asked, and costs one of them a try.
-            let own =
-                slot.error.take().filter(|e| !e.breaks_session() || !std::mem::replace(&mut told, true));
-            let error = own.or_else(|| blame.take_if(|_| id == blamed));
-            let job = slot.into_job();
-            match error {
-                Some(error) => self.worker.fail(job, error),
-                None => self.worker.put_back(job),
+    /// The session cannot be used any more. The file whose command failed gets the blame, the others
+    /// are queued again.
+    pub(super) fn give_up(self, error: RemoteError) {
+        let Self { worker, session, pipeline, culprit, .. } = self;
+        worker.ctx.report.waited(session.control.waited);
+        let error = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
+        for lost in pipeline.lost(error, culprit) {
+            match (lost.left, lost.error) {
+                (Left::Nothing, _) => worker.done(),
+                (Left::Confirmation | Left::Range, Some(error)) => worker.fail(into_job(lost.slot), error),
+                (Left::Confirmation | Left::Range, None) => worker.put_back(into_job(lost.slot)),
             }
         }
     }
+}
+
+/// The job that moves this range again, or verifies its file.
+fn into_job(slot: Slot<Download, Duration>) -> Job {
+    if slot.is_last() {
+        // It was the last range of its file, and is due once more.
+        slot.file.expect(1);
+    }
+    if slot.is_checksum_only() { Job::Sum(slot.file) } else { Job::Get(slot.file, slot.range) }
 }

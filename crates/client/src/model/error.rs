@@ -1,5 +1,6 @@
 //! Errors of operations at servers and on local data.
 
+mod recovery;
 mod words;
 
 use std::io;
@@ -455,7 +456,7 @@ fn transient(reply: &Reply) -> bool {
         425 if whole_text(reply).contains("third-party transfers are not permitted") => false,
         0..500 => reply_kind(reply) != FailureKind::NoSpace,
         500 => {
-            reply_kind(reply) == FailureKind::Other && !is_unknown_command(reply) && !is_of_the_name(reply)
+            reply_kind(reply) == FailureKind::Other && !reply.is_unknown_command() && !is_of_the_name(reply)
         }
         550 => reply_kind(reply) == FailureKind::ChecksumMismatch,
         _ => false,
@@ -468,27 +469,6 @@ fn is_of_the_name(reply: &Reply) -> bool {
     ["is a directory", "is_a_directory", "not a directory", "name too long"]
         .iter()
         .any(|word| said.contains(word))
-}
-
-/// The command itself was refused, not its arguments.
-pub(crate) fn is_unknown_command(reply: &Reply) -> bool {
-    match reply.code() {
-        501 | 502 | 504 => true,
-        500 => {
-            let said = whole_text(reply).to_ascii_lowercase();
-            [
-                "not supported",
-                "unknown command",
-                "not understood",
-                "invalid command",
-                "unrecognized",
-                "opts failed",
-            ]
-            .iter()
-            .any(|words| said.contains(words))
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]

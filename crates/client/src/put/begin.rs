@@ -21,7 +21,7 @@ impl Flow<'_> {
             && let Place::Local(path) = &task.source
             && let Ok(here) = ctx.store.stat(path, true)
         {
-            if !self.slots.is_empty() {
+            if !self.pipeline.is_empty() {
                 return Ok(Begun::Later(task));
             }
             if let Err(e) = self.session.is_apart(&task, (here.device, here.inode)) {
@@ -42,7 +42,7 @@ impl Flow<'_> {
             || task.confirm
             || self.session.would_truncate(&task)
             || (resumable && self.cuts(&task));
-        if ask && !self.slots.is_empty() {
+        if ask && !self.pipeline.is_empty() {
             return Ok(Begun::Later(task));
         }
         if let Err(e) = self.session.spare_beginning(&task) {
@@ -159,74 +159,71 @@ impl Flow<'_> {
         mut data: RangeSet,
         mode: Mode,
     ) -> Result<(), RemoteError> {
-        let id = self.first + self.slots.len() as u64;
         let size = upload.task.length();
         let whole = upload.task.window.is_none() && range == upload.wanted;
         let present = upload.present();
         let path = upload.path.clone();
-        let mut asks = Vec::new();
+        let mut commands = Vec::new();
         if let Some((algorithm, value)) = &upload.expected {
             let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
-            asks.push((Ask::Expect, command));
+            commands.push((Purpose::Expect, command));
         }
         if let Some(command) = upload.asks_for_place(&self.session.can, self.worker.ctx.options().preserve) {
-            asks.push((Ask::Place, command));
+            commands.push((Purpose::Replaced, command));
         }
         if whole && let Some(size) = size.filter(|size| *size > SMALL) {
-            asks.push((Ask::Hint, Command::Allo(size)));
+            commands.push((Purpose::Hint, Command::Allo(size)));
         }
         match mode {
-            _ if whole && present.is_empty() => asks.push((Ask::Transfer, Command::Stor(path))),
+            _ if whole && present.is_empty() => commands.push((Purpose::Transfer, Command::Stor(path))),
             Mode::ExtendedBlock => {
                 // Offsets on the wire stay those of the file; ESTO does not truncate.
-                asks.push((Ask::Transfer, Command::Esto { place: Placement::Adjusted(0), path }));
+                commands.push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(0), path }));
             }
             Mode::Stream => {
                 let at = if whole { present.prefix() } else { range.start };
                 data = RangeSet::from_range(at..range.end);
                 if upload.task.window.is_some() && self.session.can.partial {
                     // STOR from the beginning would leave nothing of what is there.
-                    asks.push((Ask::Transfer, Command::Esto { place: Placement::Adjusted(at), path }));
+                    commands
+                        .push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(at), path }));
                 } else {
                     if at > 0 {
-                        asks.push((Ask::Restart, Command::Rest(Restart::Offset(at))));
+                        commands.push((Purpose::Restart, Command::Rest(Restart::Offset(at))));
                     }
-                    asks.push((Ask::Transfer, Command::Stor(path)));
+                    commands.push((Purpose::Transfer, Command::Stor(path)));
                 }
             }
         }
         // Those that stand before it would be about the next file.
-        if let Some((_, transfer)) = asks.last()
+        if let Some((_, transfer)) = commands.last()
             && let Err(e) = self.session.control.check(transfer)
         {
             return self.worker.failed(Job::Put(upload, range), e);
         }
-        let due = asks.len() as u32;
-        for (ask, command) in asks {
-            if let Err(e) = self.session.control.queue(&command) {
-                return self.worker.failed(Job::Put(upload, range), e);
-            }
-            self.asks.push_back((id, ask));
-        }
-        self.slots.push_back(Slot {
-            upload,
+        self.pipeline.submit(Submission {
+            file: upload,
             range,
             data,
-            begun: false,
-            sent: None,
-            ended: None,
-            not_expected: false,
-            counted: false,
-            sum: None,
-            asked_sum: false,
-            committing: false,
-            naming: false,
-            again: false,
-            asked_again: false,
-            due,
-            storage_wait: Duration::ZERO,
-            error: None,
+            origin: 0,
+            own: Duration::ZERO,
+            commands: Sides { source: Vec::new(), destination: commands },
         });
+        self.send_commands()
+    }
+
+    /// Sends the commands that the pipeline has made.
+    pub(super) fn send_commands(&mut self) -> Result<(), RemoteError> {
+        while let Some(outgoing) = self.pipeline.next_command() {
+            let sent = self.session.control.queue(&outgoing.command);
+            sent.inspect_err(|_| self.culprit = Some(outgoing.id))?;
+            if matches!(outgoing.purpose, Purpose::Checksum | Purpose::Size)
+                && let Some(slot) = self.pipeline.slot(outgoing.id)
+            {
+                let bytes = slot.file.wanted.start.saturating_add(slot.file.bytes());
+                self.session.control.last_reads(Some(bytes));
+            }
+        }
         Ok(())
     }
 }

@@ -5,28 +5,26 @@ use std::os::fd::AsFd;
 use super::*;
 
 impl Flow<'_> {
-    /// Sends the data of one slot.
-    pub(super) fn transfer(&mut self, at: usize) -> Result<(), RemoteError> {
+    /// Sends the data of one range.
+    pub(super) fn transfer(&mut self, id: u64) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
-        let id = self.first + at as u64;
-        let Some(mut channel) = self.session.take_channel() else { return Err(RemoteError::OutOfStep) };
-        let (upload, ranges) = (self.slots[at].upload.clone(), self.slots[at].data.clone());
+        let (Some(mut channel), Some(slot)) = (self.session.take_channel(), self.pipeline.slot(id)) else {
+            return Err(RemoteError::OutOfStep);
+        };
+        let (upload, ranges, range) = (slot.file.clone(), slot.data.clone(), slot.range.clone());
         let path = upload.task.source.path();
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &upload.task).on(self.seat.as_ref());
         let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
-        let range = self.slots[at].range.clone();
         // Other sessions may move other ranges of it.
         let there = || upload.present().intersection(range.clone()).len();
         let before = there();
-        let (asks, slots, first) = (&mut self.asks, &mut self.slots, self.first);
+        let pipeline = &mut self.pipeline;
         let mut judge = |answer: Answer| {
-            hear(asks, slots, first, ctx, answer);
-            let at = (id - first) as usize;
-            // Behind one that was refused there is more data than the server has files for, and nobody takes it.
-            let of_no_use = upload.has_failed()
-                || slots[at].error.is_some()
-                || slots.iter().take(at).any(Slot::entangles);
+            hear(pipeline, ctx, answer);
+            let failed = pipeline.slot(id).is_none_or(|slot| slot.error.is_some());
+            // Behind a refused file there is more data than the server has files for, and it takes none.
+            let of_no_use = upload.has_failed() || failed || pipeline.is_behind_refusal(id);
             if of_no_use { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut watch = Watch::new(
@@ -76,18 +74,18 @@ impl Flow<'_> {
         drop(meter);
         match result {
             Ok(sent) => {
-                if let UploadSource::Stream(_) = upload.source {
+                if let (UploadSource::Stream(_), Some(slot)) = (&upload.source, self.pipeline.slot_mut(id)) {
                     upload.streamed(sent.bytes, stream_sum);
-                    self.slots[at].data = RangeSet::from_range(0..sent.bytes);
+                    slot.data = RangeSet::from_range(0..sent.bytes);
                 }
-                self.slots[at].sent = Some(sent.pieces);
+                self.pipeline.moved(id, Moved { ranges: None, sums: sent.pieces });
                 if channel.mode == Mode::ExtendedBlock {
                     self.session.keep_channel(channel);
                 }
                 Ok(())
             }
             // It goes back with the session.
-            Err(_) if failure.is_none() && self.slots.iter().take(at).any(Slot::entangles) => Ok(()),
+            Err(_) if failure.is_none() && self.pipeline.is_behind_refusal(id) => Ok(()),
             // Nothing of that is news of it, or of those behind it.
             Err(_) if upload.has_failed() => Err(RemoteError::OutOfStep),
             Err(source) => {
@@ -95,28 +93,28 @@ impl Flow<'_> {
                 let mut error =
                     failure.unwrap_or_else(|| RemoteError::data(self.session.control.peer(), path, source));
                 if matches!(error, RemoteError::Data { .. }) {
-                    let (asks, slots) = (&mut self.asks, &mut self.slots);
+                    let pipeline = &mut self.pipeline;
                     self.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(asks, slots, first, ctx, answer);
+                            hear(pipeline, ctx, answer);
                         }
-                        slots[at].ended.is_some()
-                            || slots[at].error.is_some()
-                            || slots.iter().take(at).any(Slot::entangles)
+                        let over =
+                            |slot: &Slot<_, _>| slot.has_ended(Side::Destination) || slot.error.is_some();
+                        pipeline.slot(id).is_none_or(over) || pipeline.is_behind_refusal(id)
                     });
                     // One before it was refused, and the server closed the connections of both.
-                    if self.slots.iter().take(at).any(Slot::entangles) {
+                    if self.pipeline.is_behind_refusal(id) {
                         return Ok(());
                     }
-                    error = self.slots[at].error.take().unwrap_or(error);
+                    error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
                 let refused = matches!(error, RemoteError::Refused { .. });
                 if refused {
                     self.worker.careful.set(CAREFUL);
                 }
-                self.slots[at].error = Some(upload.once_only(error));
+                self.pipeline.fail(id, upload.once_only(error));
                 // The last command was answered: the session is as good as new, its channel is not.
-                let clean = refused && self.slots.len() == 1 && self.asks.is_empty();
+                let clean = refused && self.pipeline.len() == 1 && self.pipeline.pending() == 0;
                 if clean { Ok(()) } else { Err(RemoteError::OutOfStep) }
             }
         }

@@ -251,7 +251,6 @@ impl Flow<'_> {
         range: Range<u64>,
         mode: Mode,
     ) -> Result<(), RemoteError> {
-        let id = self.first + self.slots.len() as u64;
         let whole = range == relay.whole() && relay.task.window.is_none();
         // No more than it had: the rest is none of this try's.
         let grows = relay.task.grows && self.source.can.partial && relay.task.size.is_some();
@@ -284,61 +283,44 @@ impl Flow<'_> {
         let mut to_destination = Vec::new();
         let options = self.worker.ctx.options();
         if let Some(command) = relay.asks_for_place(&self.destination.can, options.preserve) {
-            to_destination.push((Ask::Place, command));
+            to_destination.push((Purpose::Replaced, command));
         }
         if let Some(size) = relay.task.length().filter(|size| *size > SMALL && whole) {
-            to_destination.push((Ask::Hint, Command::Allo(size)));
+            to_destination.push((Purpose::Hint, Command::Allo(size)));
         }
-        to_destination.extend(restart.clone().map(|restart| (Ask::Restart, Command::Rest(restart))));
-        to_destination.push((Ask::Transfer, store));
+        to_destination.extend(restart.clone().map(|restart| (Purpose::Restart, Command::Rest(restart))));
+        to_destination.push((Purpose::Transfer, store));
         let mut to_source = Vec::new();
-        to_source.extend(restart.map(|restart| (Ask::Restart, Command::Rest(restart))));
-        to_source.push((Ask::Transfer, retrieve));
+        to_source.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
+        to_source.push((Purpose::Transfer, retrieve));
         let meter = Meter::new(&self.worker.ctx.report, &relay.task).on(self.seat.as_ref());
-        self.slots.push_back(Slot {
-            relay,
+        let mut data = RangeSet::from_range(range.clone());
+        data.subtract(&present);
+        let id = self.pipeline.submit(Submission {
+            file: relay,
             range,
+            data,
             origin,
-            there: present,
-            source: Said::default(),
-            destination: Said::default(),
-            counted: false,
-            asked_sum: false,
-            again: false,
-            asked_again: false,
-            version_due: false,
-            committing: false,
-            commits: false,
-            due: 0,
-            meter,
-            stripes: HashMap::new(),
-            error: None,
+            own: Moving::new(meter, present),
+            commands: Sides { source: to_source, destination: to_destination },
         });
-        if let Err(e) = self.ask_all(id, to_destination, to_source) {
-            // Half of it may be on its way: nothing can be said about either session.
-            if let Some(slot) = self.slots.back_mut() {
-                slot.error = Some(e);
-            }
+        if let Err(e) = self.send_transfer(id) {
+            // Half of it may be on its way: nothing is known of either session.
+            self.pipeline.fail(id, e);
             return Err(RemoteError::OutOfStep);
         }
         Ok(())
     }
 
-    pub(super) fn ask_all(
-        &mut self,
-        id: u64,
-        to_destination: Vec<(Ask, Command)>,
-        to_source: Vec<(Ask, Command)>,
-    ) -> Result<(), RemoteError> {
-        for (ask, command) in to_destination {
-            self.ask(id, true, ask, &command)?;
-        }
-        if self.delayed() {
-            let address = self.delayed_address(id)?;
-            self.point(address)?;
-        }
-        for (ask, command) in to_source {
-            self.ask(id, false, ask, &command)?;
+    /// Sends the commands of a transfer: first the destination's, which stand first in the pipeline.
+    fn send_transfer(&mut self, id: u64) -> Result<(), RemoteError> {
+        let mut pointed = !self.delayed();
+        while let Some(outgoing) = self.pipeline.next_command() {
+            if outgoing.side == Side::Source && !std::mem::replace(&mut pointed, true) {
+                let address = self.delayed_address(id)?;
+                self.point(address)?;
+            }
+            self.send_command(outgoing)?;
         }
         Ok(())
     }
@@ -356,9 +338,8 @@ impl Flow<'_> {
                     Err(_) => Err(self.destination.nonsense("STOR", reply)),
                 };
             }
-            self.hear(true, answer);
-            let slot = &mut self.slots[(id - self.first) as usize];
-            if let Some(error) = slot.error.take() {
+            self.hear(Side::Destination, answer);
+            if let Some(error) = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()) {
                 return Err(error);
             }
         }

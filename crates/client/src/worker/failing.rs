@@ -1,8 +1,11 @@
 //! What becomes of a job that failed: it comes again, as a whole or in part, or its file has failed.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+
+use ropewalk_transfer::{File, Left, Lost};
 
 use super::*;
+use crate::cutting::Divisible;
 use crate::model::tries::Tried;
 use crate::place::Place;
 
@@ -32,7 +35,7 @@ impl Worker<'_> {
             Job::File(mut task) => {
                 task.tries.count(Instant::now(), 0);
                 task.confirm |= matches!(error, RemoteError::PartVanished { .. });
-                task.grows |= is_change(&error);
+                task.grows |= error.is_source_change();
                 match self.again(&error, *task.tries) {
                     Some(pause) => {
                         self.tell_retry(&task, false, &error, pause);
@@ -48,11 +51,11 @@ impl Worker<'_> {
                 if !download.has_failed() {
                     let download = download.clone();
                     let error = download.once_only(error);
-                    let error = match refuses_restart(&error) && !download.present().is_empty() {
+                    let error = match error.refuses_restart() && !download.present().is_empty() {
                         true => RemoteError::Unresumable { reason: error.to_string() },
                         false => error,
                     };
-                    let no_use = is_of_no_use(&error);
+                    let no_use = error.invalidates_data();
                     // Its part may have been removed, or another transfer have begun one.
                     let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
                     let anew = no_use || lost || download.is_over();
@@ -67,7 +70,7 @@ impl Worker<'_> {
                 if !upload.has_failed() {
                     let error = self.anew(&upload, error);
                     let again = Job::Put(upload.clone(), range);
-                    let anew = is_of_no_use(&error);
+                    let anew = error.invalidates_data();
                     self.fail_part(
                         &upload.task,
                         upload.count_try(pause, anew),
@@ -92,7 +95,7 @@ impl Worker<'_> {
                 if !relay.has_failed() {
                     let error = self.anew(&relay, error);
                     let again = Job::Third(relay.clone(), range);
-                    let anew = is_of_no_use(&error);
+                    let anew = error.invalidates_data();
                     self.fail_part(&relay.task, relay.count_try(pause, anew), again, anew, &error, &|last| {
                         self.end_landing(&relay, anew, last);
                     });
@@ -111,7 +114,7 @@ impl Worker<'_> {
 
     /// A transfer that was to go on was refused: perhaps it may begin anew.
     fn anew(&self, landing: &Landing, error: RemoteError) -> RemoteError {
-        if !cannot_go_on(&error) || self.forget(landing) == 0 {
+        if !error.refuses_resumption() || self.forget(landing) == 0 {
             return error;
         }
         self.ctx.states.remove(&landing.task);
@@ -181,6 +184,38 @@ impl Worker<'_> {
         Some(Job::File(Task { apart: true, ..landing.task.clone() }))
     }
 
+    /// A range of a file on its way to a server, whose session was lost. `gone`: the server is known to be
+    /// through with that session. `stray`: the server may have written to the beginning of the file.
+    pub(crate) fn requeue<F, O>(&self, lost: Lost<F, O>, gone: bool, stray: bool)
+    where
+        F: Divisible + File<Error = RemoteError> + Deref<Target = Landing>,
+    {
+        let Lost { slot, left, error, behind } = lost;
+        let file = slot.file;
+        let job = match left {
+            Left::Nothing => return self.done(),
+            Left::Confirmation => {
+                file.give_up();
+                self.ctx.report.put_back();
+                // A file that has its name already needs no data, and may accept none: its mode may forbid writing.
+                let (apart, confirm) = (!gone && !file.direct, file.direct);
+                Job::File(Task { apart, confirm, ..file.task.clone() })
+            }
+            Left::Range => {
+                let again = file.clone().job(slot.range.clone());
+                let Some(job) = self.send_again(&file, behind, gone, again) else { return self.done() };
+                if stray && let Some(beginning) = self.beginning(&file, &slot.range) {
+                    self.ctx.queue.push_urgent([file.clone().job(beginning)]);
+                }
+                job
+            }
+        };
+        match error {
+            Some(error) => self.fail(job, error),
+            None => self.put_back(job),
+        }
+    }
+
     /// The beginning of a file of which a session with one of GCT's servers had `range` when it broke: to be sent once more,
     /// where it is not part of that (see [`STRAY`]).
     pub(crate) fn beginning(&self, landing: &Landing, range: &Range<u64>) -> Option<Range<u64>> {
@@ -217,7 +252,7 @@ impl Worker<'_> {
             end(false);
             self.tell_retry(task, true, error, pause);
             let confirm = matches!(error, RemoteError::PartVanished { .. });
-            let grows = task.grows || is_change(error);
+            let grows = task.grows || error.is_source_change();
             self.ctx.queue.push_delayed(
                 Job::File(Task { tries: Box::new(tries), confirm, grows, ..task.clone() }),
                 due,
@@ -249,42 +284,5 @@ impl Worker<'_> {
         if self.ctx.options().stop_on_failure {
             self.ctx.queue.stop();
         }
-    }
-}
-
-/// Somebody writes to the source.
-fn is_change(error: &RemoteError) -> bool {
-    matches!(error, RemoteError::Grew { .. } | RemoteError::SourceChanged { .. })
-}
-
-/// What arrived is wrong, or is not there: the whole file has to come again.
-pub(crate) fn is_of_no_use(error: &RemoteError) -> bool {
-    // A server that was told what to expect has found something else.
-    let refused =
-        matches!(error, RemoteError::Refused { .. }) && error.kind() == FailureKind::ChecksumMismatch;
-    refused
-        || matches!(
-            error,
-            RemoteError::ChecksumMismatch { .. }
-                | RemoteError::Grew { .. }
-                | RemoteError::PartVanished { .. }
-                | RemoteError::SizeMismatch { .. }
-                | RemoteError::SourceChanged { .. }
-                | RemoteError::Unresumable { .. }
-        )
-}
-
-/// The server does not take what it would have to go on with, and will not another time.
-fn refuses_restart(error: &RemoteError) -> bool {
-    error.refused_command() == Some("REST") && !matches!(error.reply_code(), Some(400..500))
-}
-
-/// The server refuses to go on with what it has, and not because of the connection. A name that it refuses to give, or what it
-/// refuses to tell of the file that has arrived, is refused whatever is sent again.
-pub(crate) fn cannot_go_on(error: &RemoteError) -> bool {
-    match error.refused_command() {
-        Some("REST") => refuses_restart(error),
-        Some("RNFR" | "RNTO" | "SIZE" | "CKSM") | None => false,
-        Some(_) => !error.is_transient(),
     }
 }

@@ -1,13 +1,19 @@
 //! Several transfers of one route at a time over the same session.
 
+use std::ops::Deref;
+
+use ropewalk_transfer::{File, Heard, Pipeline};
+
 use super::Worker;
 use crate::RemoteError;
 use crate::ahead::Ahead;
+use crate::context::Context;
+use crate::landing::Landing;
 use crate::tune::Seat;
 use crate::work::{Job, Route};
 
 /// Transfers that are under way over a session, or a pair of them.
-pub(crate) trait Pipeline {
+pub(crate) trait Steps {
     /// How much may be asked for ahead.
     fn ahead(&mut self) -> Ahead;
 
@@ -31,9 +37,30 @@ pub(crate) trait Pipeline {
     fn abandon(self, error: RemoteError);
 }
 
+/// Reports what a refused command means for the user.
+pub(crate) fn report_refusal<F, O>(pipeline: &mut Pipeline<F, O>, ctx: &Context, heard: Heard)
+where
+    F: File + Deref<Target = Landing>,
+{
+    match heard {
+        Heard::NotPreserved { id, reply } => {
+            if let Some(slot) = pipeline.slot(id) {
+                let (place, why) = (&slot.file.task.destination, crate::model::error::text(&reply));
+                ctx.report.not_preserved(place, Some(reply.code()), &why);
+            }
+        }
+        Heard::NotCompared { id } => {
+            if let Some(slot) = pipeline.slot(id) {
+                ctx.report.not_compared(&slot.file.task.destination);
+            }
+        }
+        Heard::Nothing | Heard::Ended => {}
+    }
+}
+
 impl Worker<'_> {
     /// Handles `job` and those of the same route that come after it, until there are none. `None`: the session broke.
-    pub(crate) fn drive<P: Pipeline>(&self, mut pipeline: P, route: &Route, job: Job) -> Option<P> {
+    pub(crate) fn drive<S: Steps>(&self, mut pipeline: S, route: &Route, job: Job) -> Option<S> {
         let mut next = Some(job);
         loop {
             let ahead = pipeline.ahead();

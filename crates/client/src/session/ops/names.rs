@@ -7,7 +7,6 @@ use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::site::SiteCommand;
 
 use crate::RemoteError;
-use crate::model::error::is_unknown_command;
 use crate::model::quirks::SymlinkCommand;
 use crate::part::part_apart;
 use crate::place::{base_name, parent};
@@ -113,7 +112,7 @@ impl Session {
             if reply.is_success() {
                 return Ok(());
             }
-            if !is_unknown_command(&reply) && self.stat(path).is_ok_and(|entry| entry.is_directory()) {
+            if !reply.is_unknown_command() && self.stat(path).is_ok_and(|entry| entry.is_directory()) {
                 return Err(self.refused("SITE RDEL", reply));
             }
         }
