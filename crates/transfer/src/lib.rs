@@ -19,7 +19,7 @@ mod side;
 mod slot;
 
 pub use ledger::Ledger;
-pub use pipeline::{Heard, Left, Lost, Outcome, Outgoing, Pipeline, Route, Site};
+pub use pipeline::{Behind, Heard, Left, Lost, Outcome, Outgoing, Pipeline, Route, Site};
 pub use purpose::Purpose;
 pub use side::{Side, Sides};
 pub use slot::{Arrival, Checks, Failure, File, Moved, Slot, Submission};

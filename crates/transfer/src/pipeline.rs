@@ -105,8 +105,20 @@ pub struct Lost<F: File, O> {
     pub left: Left,
     /// Why it has failed; `None` if it is not to blame.
     pub error: Option<F::Error>,
-    /// Another file before it was refused, so that its data may be in that one's place.
-    pub behind: bool,
+    pub behind: Behind,
+}
+
+/// The files that were before a range whose session was lost. A server that refuses a file takes its
+/// data for that of the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// All have arrived: its data is where it belongs.
+    Confirmed,
+    /// One has not been confirmed. Until the server is through with the session, it may write wrong
+    /// data in this file's place.
+    Unconfirmed,
+    /// One was refused: the data in this file's place may be that of another one.
+    Refused,
 }
 
 /// See the description of the crate.
@@ -486,16 +498,23 @@ impl<F: File, O> Pipeline<F, O> {
             Route::ThirdParty => None,
         };
         let blamed = blamed.or(oldest).unwrap_or(first);
-        let mut error = error;
-        let mut refused: Vec<Arc<F>> = Vec::new();
+        // A refused file would have cost the session anyway, and pays for it.
+        let refusal = slots.iter().any(Slot::entangles) && route != Route::Download;
+        let mut error = error.filter(|_| !refusal);
+        let (mut refused, mut unconfirmed): (Vec<Arc<F>>, Vec<Arc<F>>) = Default::default();
         let mut reported = false;
         let lost = (first..).zip(slots).map(|(id, mut slot)| {
             let behind = match route {
-                Route::Download => false,
+                Route::Download => Behind::Confirmed,
                 // Ranges of one file do each other no harm: their blocks say where they belong.
-                Route::Upload => refused.iter().any(|other| !Arc::ptr_eq(other, &slot.file)),
-                Route::ThirdParty => !refused.is_empty(),
+                Route::Upload if has_other(&refused, &slot.file) => Behind::Refused,
+                Route::ThirdParty if !refused.is_empty() => Behind::Refused,
+                _ if has_other(&unconfirmed, &slot.file) => Behind::Unconfirmed,
+                _ => Behind::Confirmed,
             };
+            if !slot.is_counted() {
+                unconfirmed.push(slot.file.clone());
+            }
             let own = slot.error.take();
             let left = match (slot.is_last(), slot.is_counted()) {
                 (true, _) => Left::Confirmation,
@@ -509,7 +528,7 @@ impl<F: File, O> Pipeline<F, O> {
             let counts = |own: &F::Error| {
                 !(route == Route::Download && own.breaks_session() && std::mem::replace(&mut reported, true))
             };
-            let own = own.filter(|_| !behind).filter(counts);
+            let own = own.filter(|_| behind != Behind::Refused).filter(counts);
             let error = own.or_else(|| error.take_if(|_| id == blamed && left != Left::Nothing));
             Lost { slot, left, error, behind }
         });
@@ -524,4 +543,8 @@ enum Isolation {
     /// Replies are due that belong to it.
     Waits,
     Alone,
+}
+
+fn has_other<F>(files: &[Arc<F>], file: &Arc<F>) -> bool {
+    files.iter().any(|other| !Arc::ptr_eq(other, file))
 }

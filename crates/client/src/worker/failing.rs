@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, Range};
 
-use ropewalk_transfer::{File, Left, Lost};
+use ropewalk_transfer::{Behind, File, Left, Lost};
 
 use super::*;
 use crate::cutting::Divisible;
@@ -162,18 +162,18 @@ impl Worker<'_> {
         bytes
     }
 
-    /// The job for a range whose session was given up before it was done. `behind`: behind a file that was refused, whose
-    /// data may be in this one. `gone`: the server is known to be through with the session. `None`: another range has given the
-    /// whole file back already.
-    pub(crate) fn send_again(&self, landing: &Landing, behind: bool, gone: bool, again: Job) -> Option<Job> {
-        // Small ones are not worth a restart; servers keep no journal of them.
-        if behind || landing.task.size.is_none_or(|size| size <= SMALL) {
+    /// The job for a range whose session was lost before it was done. `gone`: the server is known to be
+    /// through with the session. `None`: another range has already queued the whole file again.
+    fn send_again(&self, landing: &Landing, behind: Behind, gone: bool, again: Job) -> Option<Job> {
+        let refused = behind == Behind::Refused;
+        // Small files are not worth a restart; servers keep no journal of them.
+        if refused || landing.task.size.is_none_or(|size| size <= SMALL) {
             self.forget(landing);
         }
-        if behind && landing.is_resumable() {
+        if refused && landing.is_resumable() {
             self.ctx.states.save(&landing.task, &landing.present());
         }
-        if gone || !behind || landing.direct {
+        if gone || behind == Behind::Confirmed || landing.direct {
             return Some(again);
         }
         // The session may still write to the part.
