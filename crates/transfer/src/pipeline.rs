@@ -108,8 +108,8 @@ pub struct Lost<F: File, O> {
     pub behind: Behind,
 }
 
-/// The files that were before a range whose session was lost. A server that refuses a file takes its
-/// data for that of the next one.
+/// The files that were before a range whose session was lost. A server that refuses a file takes
+/// its data for that of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// All have arrived: its data is where it belongs.

@@ -1,7 +1,8 @@
-//! Pipelines against server sessions in virtual time: every order of steps, refusals and lost sessions.
+//! Pipelines against server sessions in virtual time: every order of steps, refusals and lost
+//! sessions.
 //!
-//! The data channel of the model is the worst one that MODE E has: contents arrive in the order in which
-//! they were sent, and nothing says to which file they belong.
+//! The data channel of the model is the worst one that MODE E has: contents arrive in the order in
+//! which they were sent, and nothing says to which file they belong.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -360,7 +361,8 @@ impl Run {
         self.queue.push_back((slot.file.name.clone(), slot.file.part.clone()));
     }
 
-    /// The sessions are closed. `gone`: the client waits until the destination is through with its commands.
+    /// The sessions are closed. `gone`: the client waits until the destination is through with its
+    /// commands.
     fn abandon(&mut self, error: Option<Error>, gone: bool) {
         self.lost += 1;
         self.channel.closed = true;

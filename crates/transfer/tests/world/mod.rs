@@ -23,8 +23,8 @@ pub(crate) enum Fault {
     Late,
 }
 
-/// Data connections in MODE E between a sender and a receiver: contents of files, in the order in which
-/// they were sent. Nothing in them says to which file they belong.
+/// Data connections in MODE E between a sender and a receiver: contents of files, in the order in
+/// which they were sent. Nothing in them says to which file they belong.
 #[derive(Debug, Default)]
 pub(crate) struct Channel {
     pub(crate) contents: VecDeque<Vec<u8>>,
@@ -43,7 +43,7 @@ pub(crate) struct Link {
     running: Option<Operation>,
 }
 
-/// What the server of a link works on.
+/// The files, data and faults of a server.
 pub(crate) struct Site<'s> {
     pub(crate) store: &'s mut Store,
     pub(crate) channel: &'s mut Channel,

@@ -1,4 +1,4 @@
-//! What an error means for the transfer that met it.
+//! The meaning of an error for the transfer that met it.
 
 use ropewalk_transfer::Failure;
 
@@ -22,7 +22,7 @@ impl RemoteError {
 
     /// The data that arrived is wrong or missing: the whole file has to be sent again.
     pub(crate) fn invalidates_data(&self) -> bool {
-        // The server was told which sum to expect, and has found another one.
+        // The server expected a certain sum, and has computed another one.
         let refused = matches!(self, Self::Refused { .. }) && self.kind() == FailureKind::ChecksumMismatch;
         refused
             || matches!(
