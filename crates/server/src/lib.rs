@@ -37,7 +37,7 @@ pub use config::{
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;
-pub use host::stores::StoreFactory;
+pub use host::stores::{Credential, StoreFactory, StoreLogin};
 pub use privileges::confine_ssh;
 pub use ropewalk_tls::Fingerprint;
 pub use server::Backends;

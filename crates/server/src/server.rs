@@ -26,8 +26,7 @@ pub struct Server {
 /// Storage and measurements that the program around the server provides.
 #[derive(Clone, Default)]
 pub struct Backends {
-    /// Storage in place of directories of this host. It is asked once for each root directory that
-    /// accounts name.
+    /// Storage in place of directories of this host. It is asked at each log-in.
     pub stores: Option<StoreFactory>,
     /// Measures this host; without it, the server does not know SITE PROFILE.
     pub measurements: Option<Arc<dyn Measurements>>,

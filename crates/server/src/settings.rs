@@ -80,7 +80,7 @@ impl Settings {
         let roots =
             [&config.root, &config.defaults.root, &config.anonymous.as_ref().and_then(|a| a.root.clone())];
         for root in roots.into_iter().flatten().filter(|root| !names_user(root)) {
-            match stores.open(root, None) {
+            match stores.check(root) {
                 // The users need access to it, not the server.
                 Err(error) if maps && error.kind() == ErrorKind::PermissionDenied => {}
                 result => {

@@ -22,6 +22,7 @@ use crate::accounts::scope::Scope;
 use crate::accounts::virtual_devices::VirtualDevices;
 use crate::config::{AnonymousAccess, RequiredProtection, User, expand};
 use crate::host::Host;
+use crate::host::stores::{Credential, StoreLogin};
 use crate::settings::Settings;
 
 /// An account with the settings that belong to it.
@@ -59,13 +60,13 @@ pub(crate) fn by_password(
         tracing::error!(%error, "nobody can log in by password");
         denied("The server cannot read its password file.")
     })?;
-    let found = match anonymous(settings, user, |name| {
+    let (found, credential) = match anonymous(settings, user, |name| {
         passwords.as_ref().is_some_and(|file| file.list().any(|known| known.as_bytes() == name))
     }) {
         Some(access) => {
             let name =
                 std::str::from_utf8(user).ok().filter(|name| valid_user_name(name)).unwrap_or("anonymous");
-            anonymous_account(settings, access, name)?
+            (anonymous_account(settings, access, name)?, Credential::Anonymous)
         }
         None => {
             let file = passwords.ok_or_else(|| denied("Access denied by configuration."))?;
@@ -73,26 +74,31 @@ pub(crate) fn by_password(
                 return Err(denied("Invalid user or password."));
             }
             let name = std::str::from_utf8(user).map_err(|_| denied("Invalid user or password."))?;
-            user_account(settings, name, false)?
+            (user_account(settings, name, false)?, Credential::Password(password))
         }
     };
-    open(host, settings, found)
+    open(host, settings, found, credential)
 }
 
 /// Logs in a client that has proved in another way (a principal, a token, a certificate) that it
 /// may be the user `name`. The settings of this user apply. The caller narrows the scope afterwards
 /// if the session may do less ([`Login::set_scope`]).
-pub(crate) fn as_user(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
+pub(crate) fn as_user(
+    host: &Host,
+    settings: &Settings,
+    name: &str,
+    credential: Credential<'_>,
+) -> Result<Login, Failure> {
     if !valid_user_name(name) {
         return Err(Failure::LoginDenied("This cannot be a user's name.".into()));
     }
-    open(host, settings, user_account(settings, name, false)?)
+    open(host, settings, user_account(settings, name, false)?, credential)
 }
 
 /// Logs in the user as whom the process runs, and whom sshd has let in. The settings of this user
 /// apply.
 pub(crate) fn over_ssh(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
-    open(host, settings, ssh_account(settings, name)?)
+    open(host, settings, ssh_account(settings, name)?, Credential::Ssh)
 }
 
 /// Logs in a client that has presented a certificate, as the gridmap maps it.
@@ -105,7 +111,7 @@ pub(crate) fn by_certificate(
     let none = || Failure::LoginDenied("Access denied by configuration.".into());
     let name = settings.gsi.as_ref().ok_or_else(none)?.user(subject, user)?;
     let allow_root = settings.config.gsi.as_ref().is_some_and(|gsi| gsi.allow_root);
-    open(host, settings, user_account(settings, &name, allow_root)?)
+    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Certificate(subject))
 }
 
 /// Logs in a client that has presented a ticket.
@@ -118,7 +124,7 @@ pub(crate) fn by_ticket(
     let none = || Failure::LoginDenied("Access denied by configuration.".into());
     let name = settings.kerberos.as_ref().ok_or_else(none)?.user(principal, user)?;
     let allow_root = settings.config.kerberos.as_ref().is_some_and(|kerberos| kerberos.allow_root);
-    open(host, settings, user_account(settings, &name, allow_root)?)
+    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Ticket(principal))
 }
 
 /// This takes as long as fetching the keys of an issuer. `session` is the number of the session and
@@ -156,7 +162,7 @@ pub(crate) fn by_token(
             grant.subject, grant.issuer
         )));
     };
-    let mut login = as_user(host, settings, user)?;
+    let mut login = as_user(host, settings, user, Credential::Token(token))?;
     login.vouched = Some((grant.subject.clone(), grant.issuer.clone()));
     login.account.third_party &= issuer.third_party;
     let left = (grant.expires + LEEWAY).duration_since(now).unwrap_or_default();
@@ -282,7 +288,12 @@ fn account(
     Ok(Found { account, local, protection: user.protection.unwrap_or_default() })
 }
 
-fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure> {
+fn open(
+    host: &Host,
+    settings: &Settings,
+    found: Found,
+    credential: Credential<'_>,
+) -> Result<Login, Failure> {
     let Found { mut account, local, protection } = found;
     // Other stores take care of identities themselves.
     let identity = local.map(|local| local.identity).filter(|_| host.stores.have_identities());
@@ -290,7 +301,8 @@ fn open(host: &Host, settings: &Settings, found: Found) -> Result<Login, Failure
     let Some(permit) = host.limits.admit_user(&account.counted_as, limit) else {
         return Err(Failure::Busy("Too many sessions of this user. Please try again later.".into()));
     };
-    let store = host.stores.open(&account.root, identity.as_ref()).map_err(|error| {
+    let login = StoreLogin { user: &account.name, root: &account.root, credential };
+    let store = host.stores.open(&login, identity.as_ref()).map_err(|error| {
         tracing::error!(user = account.name, root = %account.root.display(), %error, "cannot open the user's directory");
         Failure::LoginDenied("The user's directory cannot be opened.".into())
     })?;

@@ -15,6 +15,7 @@ use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts::log_in;
+use crate::host::stores::Credential;
 use crate::host::{Host, Phase};
 use crate::operations::{self, Data, Entry, Permits};
 use crate::scheduling::connection::{Connection, Wait};
@@ -479,7 +480,12 @@ fn authenticate(
             && let Some(name) = client.user()
             && (user == name.as_bytes() || user == gsi::MAPPED) =>
         {
-            log_in::as_user(&scheduler.host, &settings, name)
+            log_in::as_user(
+                &scheduler.host,
+                &settings,
+                name,
+                Credential::Certificate(client.subject().unwrap_or(name)),
+            )
         }
         _ => {
             nobody = log_in::is_anonymous(&settings, user);

@@ -48,10 +48,12 @@ impl Fixture {
 
     /// All roots are this store.
     pub(crate) fn with_store(store: Arc<dyn Store>, change: impl FnOnce(&mut Config, &Path)) -> Self {
-        Self::start(change, move |config| {
-            let stores: StoreFactory = Arc::new(move |_| Ok(Arc::clone(&store)));
-            Server::bind_with(config, Backends { stores: Some(stores), ..Backends::default() })
-        })
+        let stores: StoreFactory = Arc::new(move |_| Ok(Arc::clone(&store)));
+        Self::with_backends(Backends { stores: Some(stores), ..Backends::default() }, change)
+    }
+
+    pub(crate) fn with_backends(backends: Backends, change: impl FnOnce(&mut Config, &Path)) -> Self {
+        Self::start(change, |config| Server::bind_with(config, backends))
     }
 
     fn start(

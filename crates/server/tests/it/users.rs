@@ -1,6 +1,10 @@
 //! Users of the password file.
 
-use ropewalk_server::{Config, Server, User};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use ropewalk_server::{Backends, Config, Credential, Server, StoreFactory, User};
+use ropewalk_storage::{MemoryStore, Store};
 
 use crate::fixture::{Fixture, passwords};
 
@@ -76,4 +80,34 @@ fn config_without_users_is_refused() {
     let config = Config::quick("127.0.0.1:0".parse().unwrap(), None, directory.path());
     let Err(error) = Server::bind(config) else { panic!("it started") };
     assert!(error.to_string().contains("nobody could log in"), "{error}");
+}
+
+#[test]
+fn store_is_that_of_the_user_and_credential() {
+    let made: Mutex<HashMap<String, Arc<dyn Store>>> = Mutex::default();
+    let stores: StoreFactory = Arc::new(move |login| {
+        let credential = match login.credential {
+            Credential::Password(password) => String::from_utf8(password.expose().to_vec()).unwrap(),
+            Credential::Anonymous => "none".to_owned(),
+            other => panic!("{other:?}"),
+        };
+        let root = login.root.file_name().unwrap().to_str().unwrap();
+        let key = format!("{} {credential} {root}", login.user);
+        let mut made = made.lock().unwrap();
+        Ok(Arc::clone(made.entry(key).or_insert_with(|| Arc::new(MemoryStore::new(1 << 20)))))
+    });
+    let server =
+        Fixture::with_backends(Backends { stores: Some(stores), ..Backends::default() }, |config, at| {
+            config.password_file = Some(passwords(at, &[("ann", "secret"), ("bob", "other")]));
+        });
+    for (user, password) in [("ann", "secret"), ("bob", "other"), ("anonymous", "x@")] {
+        let mut client = server.connect();
+        client.login(user, password);
+        client.command("SIZE /f", 550);
+        assert_eq!(client.put("STOR /f", user.as_bytes()).code, 226);
+    }
+    // A later session of the user has the same store.
+    let mut client = server.connect();
+    client.login("bob", "other");
+    assert_eq!(client.get("RETR /f"), b"bob");
 }
