@@ -1,9 +1,16 @@
-"""Merges the measurements of several runs, and updates parts of a page."""
+"""Merges the measurements of several runs, and updates the tables of a page.
+
+The tables of a page stand between two markers. The text outside of them is written by hand and never
+changed.
+"""
 
 import json
 
 from . import report
 from .measure import Cell, Sample, Workload
+
+BEGIN = "<!-- begin: bench/run -->\n"
+END = "<!-- end: bench/run -->\n"
 
 
 def load(paths):
@@ -35,9 +42,23 @@ def rounds(workloads):
     return min(counts, default=0)
 
 
-def update(page, about, workloads, verdicts):
+def update(page, about, workloads, verdicts, whole):
+    """Returns `page` with new tables between its markers: all of them if `whole`, otherwise those of
+    these workloads and their targets. Raises ValueError if the page has no markers."""
+    before, begin, rest = page.partition(BEGIN)
+    tables, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no markers {BEGIN.strip()} and {END.strip()}")
+    if whole:
+        tables = report.render(about, workloads, verdicts)
+    else:
+        tables = replace_tables(tables, about, workloads, verdicts)
+    return f"{before}{begin}\n{tables.strip()}\n\n{end}{after}"
+
+
+def replace_tables(page, about, workloads, verdicts):
     """Returns `page` with new tables and targets for these workloads."""
-    measured = "Measured {date}, {cpu}, TCP {congestion} where a program does not choose, load before: {load:.1f}.\n".format(**about)
+    measured = "Measured {date}, {cpu}, TCP {congestion} if a program does not choose, load before: {load:.1f}.\n".format(**about)
     for workload in workloads:
         title, *table = report.workload_table(workload)
         page = replace_section(page, title.strip(), "\n".join([title, measured, *table]))

@@ -1,24 +1,23 @@
 """Formats the results as Markdown tables."""
 
-HEAD = """# Performance
+HEAD = """Median of {rounds} round(s). Measured {date} on {machine}, kernel {kernel}, {disk} on disk, TCP
+{congestion} if a program does not choose. Load before: {load:.1f}.
 
-Made by `bench/run --write-docs`. Every figure is the median of {rounds} round(s); in a round every program has its turn, so what
-disturbs the machine disturbs all. Client and server run on the same machine and share its cores. "CPU" is user and system
-time of client and server together. "Ratio" is the program's time divided by ours as it comes: above 1 we are faster.
-Cells that we lose are shown like all others.
+Programs: {programs}.
+"""
 
-{machine}, kernel {kernel}, TCP {congestion} where a program does not choose, {disk} on disk, {date}. Load before: {load:.1f}.
-
-{programs}
+TARGETS = """Each target is a ratio: the other program with its best options, divided by Ropewalk with default
+options ("as it comes") and with its best options ("at our best").
 """
 
 
 def render(about, workloads, verdicts):
+    """Returns the description of the run, the targets and the tables."""
     machine = f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB"
-    programs = ", ".join(f"{name} {version}" for name, version in about["programs"].items()) or "No other programs."
+    programs = ", ".join(f"{name} {version}" for name, version in about["programs"].items()) or "no others"
     lines = [HEAD.format(machine=machine, programs=programs, **{k: about[k] for k in ("rounds", "kernel", "congestion", "disk", "date", "load")})]
     if about["missing"]:
-        lines.append(f"Not here, so not measured: {', '.join(about['missing'])}.\n")
+        lines.append(f"Not installed, so not measured: {', '.join(about['missing'])}.\n")
     if verdicts:
         lines += targets_table(verdicts)
     for workload in workloads:
@@ -27,7 +26,7 @@ def render(about, workloads, verdicts):
 
 
 def targets_table(verdicts):
-    lines = ["## Targets\n", "The other program at its best, against us as we come and at our best.\n"]
+    lines = ["## Targets\n", TARGETS]
     lines.append("| workload | against | what | wanted | as it comes | at our best | |")
     lines.append("|---|---|---|---|---|---|---|")
     for v in verdicts:
@@ -48,7 +47,7 @@ def workload_table(workload):
     for cell in ran:
         row = [
             (f"**{cell.label}**" if cell.group == "ours" else cell.label)
-            + (" (but in a round that failed)" if cell.failure else ""),
+            + (" (except a failed round)" if cell.failure else ""),
             f"{cell.wall:.2f}",
             f"{workload.size / 2**20 / cell.wall:.0f}",
             *([f"{workload.files / cell.wall:.0f}"] if many else []),
