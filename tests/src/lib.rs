@@ -31,3 +31,4 @@ pub mod sites;
 pub mod sshd;
 pub mod terminal;
 pub mod tree;
+pub mod wrap;

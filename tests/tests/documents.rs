@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::wrap::wrapped;
 use ropewalk_tests::{peers, process};
 
 /// Each row of the table of bad input in docs/evaluation/security.md names tests that exist.
@@ -98,8 +99,9 @@ fn settings_document_is_current() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let source = |file: &str| fs::read_to_string(root.join("crates/server/src/config").join(file)).unwrap();
     let mut text = String::from(
-        "# Settings of a server\n\nWhat `/etc/ropewalk/server.toml` may say. Everything may be left out; what is not here is an error. \
-         Times are in seconds,\nsizes in bytes or with K, M, G or T (powers of 1024). Made from the comments in the source.\n",
+        "# Settings of a server\n\nThe settings of `/etc/ropewalk/server.toml`. All are optional, and an unknown setting is an error.\n\
+         Times are in seconds, sizes in bytes or with K, M, G or T (powers of 1024). This document is\n\
+         generated from the comments in the source.\n",
     );
     let mut settings = 0;
     for (file, name, section) in SECTIONS {
@@ -114,7 +116,8 @@ fn settings_document_is_current() {
                 continue;
             }
             assert!(!comment.is_empty(), "{name}.{field} has no comment");
-            text.push_str(&format!("- `{field}`: {comment}\n"));
+            text.push_str(&wrapped(&format!("- `{field}`: {comment}"), 2));
+            text.push('\n');
             settings += 1;
         }
     }

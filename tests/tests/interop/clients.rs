@@ -21,8 +21,8 @@ use crate::interop_fixture::{Plot, Yard};
 const SECTION: Section = Section {
     key: "clients",
     title: "Other clients",
-    text: "Clients with the ropewalk server. gfal2 speaks GridFTP with certificates, the others plain FTP. An empty cell was not \
-           run.",
+    text: "Further clients with the Ropewalk server. gfal2 uses GridFTP with certificates, the \
+           others plain FTP. An empty cell was not run.",
     corner: "Task",
 };
 
@@ -327,7 +327,7 @@ fn rclone_moves(place: &Place<'_>, from: &Path) -> Result<()> {
 type Row = (&'static str, fn(&Place<'_>) -> Result<()>);
 
 const ROWS: [Row; 4] = [
-    ("put and get, an empty file too", there_and_back),
+    ("put and get, also an empty file", there_and_back),
     ("listing", listing),
     ("rename", renaming),
     ("odd names, put and get", odd_names),

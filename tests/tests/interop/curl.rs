@@ -20,7 +20,7 @@ use crate::servers::{self, Row, row};
 const SECTION: Section = Section {
     key: "curl",
     title: "curl",
-    text: "curl speaks plain FTP; vsftpd is the control group.",
+    text: "curl uses plain FTP; vsftpd is the control group.",
     corner: "Task",
 };
 

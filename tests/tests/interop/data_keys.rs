@@ -15,9 +15,10 @@ use crate::rounds::{self, Place};
 const SECTION: Section = Section {
     key: "data-keys",
     title: "Data keys",
-    text: "Data in clear over connections that a one-time key binds to their session: our client with our servers, which both \
-           insist on it (`--require-data-authentication`, `data.require_key`). Other programs do not know the extension; with them \
-           transfers go on without a key, as in the rows DCAU N and PROT C above.",
+    text: "Clear data over connections that a one-time key binds to their session. The Ropewalk \
+           client and server both require it (`--require-data-authentication`, `data.require_key`). \
+           Other programs do not know the extension; transfers with them use no key, as in the rows \
+           DCAU N and PROT C above.",
     corner: "Task",
 };
 
@@ -26,7 +27,7 @@ const ROWS: [(&str, &[&str]); 5] = [
     ("MODE E, 1 stream", &["--mode", "extended", "-p", "1"]),
     ("MODE E, 4 streams", &["--mode", "extended", "-p", "4"]),
     ("tree", &["-r"]),
-    ("from server to server, 4 streams", &["-p", "4"]),
+    ("between the servers, 4 streams", &["-p", "4"]),
 ];
 
 /// Options, source, destination.

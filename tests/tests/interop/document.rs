@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use ropewalk_tests::peers;
+use ropewalk_tests::wrap::wrapped;
 
 use crate::cells::{Cell, Expected};
 
@@ -21,11 +22,12 @@ pub(crate) struct Section {
 
 const HEAD: &str = "# Interoperability
 
-Made by `cargo test -p ropewalk-tests --test interop`. For each cell the programs named were run against each other on
-loopback and the bytes at the destination were compared with those at the source; a cell that fails fails the test. \"yes\" means
-that it works. Where a foreign program cannot do what the row says, the cell says so with a footnote, and the test checks
-that this is still so. GCT is the Grid Community Toolkit: its server `globus-gridftp-server` and its client
-`globus-url-copy`. A pair of GCT's own programs is there as the control group.
+`cargo test -p ropewalk-tests --test interop` writes this document. For each cell, the named
+programs run against each other on loopback, and the bytes at the destination are compared with
+those at the source. A cell that fails fails the test. \"yes\" means that it works. If a foreign
+program does not support a task, a footnote says so, and the test checks that this is still true.
+GCT is the Grid Community Toolkit, with the server `globus-gridftp-server` and the client
+`globus-url-copy`. A pair of GCT's own programs is the control group.
 ";
 
 /// The order of sections.
@@ -97,7 +99,7 @@ fn table(section: &Section, cells: &[Cell]) -> String {
         }
     }
     let mut footnotes: Vec<&str> = Vec::new();
-    let mut text = format!("## {}\n\n{}\n\n| {} |", section.title, section.text, section.corner);
+    let mut text = format!("## {}\n\n{}\n\n| {} |", section.title, wrapped(section.text, 0), section.corner);
     for column in &columns {
         let _ = write!(text, " {column} |");
     }

@@ -91,8 +91,8 @@ impl Row {
 const SECTION: Section = Section {
     key: "gridftp",
     title: "GridFTP clients and servers",
-    text: "The source or the destination is a local file. `ropewalk globus-url-copy` takes the options of GCT's client. An empty \
-           cell was not run.",
+    text: "The source or the destination is a local file. `ropewalk globus-url-copy` accepts the \
+           options of GCT's client. An empty cell was not run.",
     corner: "Task",
 };
 

@@ -15,9 +15,10 @@ use crate::document::Section;
 const SECTION: Section = Section {
     key: "gsi",
     title: "Log-in with certificates",
-    text: "gsiftp:// with proxies, on an authority that `ropewalk ca` made. The server always gets a delegated proxy, without which \
-           DCAU A does not work. DCSC: data connections have a credential that the client made for them. Transfers between \
-           servers to which the client logs in as different people are tested by `tests/tests/gsi_identities.rs`.",
+    text: "gsiftp:// with proxies, issued by an authority that `ropewalk ca` made. The server always \
+           gets a delegated proxy, because DCAU A requires one. DCSC: data connections use a \
+           credential that the client made for them. `tests/tests/gsi_identities.rs` tests transfers \
+           between servers at which the client is logged in as different users.",
     corner: "Task",
 };
 
@@ -43,7 +44,7 @@ const ROWS: [Row; 7] = [
 const STACKS: Section = Section {
     key: "gsi-stacks",
     title: "Stripes and driver stacks",
-    text: "As above, with those options of globus-url-copy. Each server has one address.",
+    text: "As above, with these options of globus-url-copy. Each server has one address.",
     corner: "Options",
 };
 
@@ -147,7 +148,8 @@ fn gsi() {
                 for at_gct in [false, true] {
                     let server = if at_gct { "GCT" } else { "ropewalk" };
                     let options = if client == Client::Guc { gct_options } else { our_options };
-                    let row = if third { format!("{name}, on to the other server") } else { name.to_owned() };
+                    let row =
+                        if third { format!("{name}, then to the other server") } else { name.to_owned() };
                     let yard = Arc::clone(&yard);
                     cells.push(Cell::new(
                         row,

@@ -17,9 +17,9 @@ use crate::rounds::{self, Place};
 const SECTION: Section = Section {
     key: "kerberos",
     title: "Log-in with Kerberos",
-    text: "AUTH GSSAPI with tickets of a key distribution centre of MIT's. The client in Python is \
-           `tests/tests/kerberos/client.py`, written from the RFCs on `python3-gssapi`; it always protects data. GCT's programs know \
-           certificates only.",
+    text: "AUTH GSSAPI with tickets of MIT's key distribution centre. The client in Python is \
+           `tests/tests/kerberos/client.py`, written from the RFCs with `python3-gssapi`; it always \
+           protects data. GCT's programs support certificates only.",
     corner: "Task",
 };
 
@@ -32,7 +32,7 @@ const OURS: [(&str, &[&str]); 9] = [
     ("PROT P, 4 streams", &["-p", "4", "--data-protection", "private"]),
     ("PROT C, tree", &["-r"]),
     ("PROT P, tree", &["-r", "--data-protection", "private"]),
-    ("PROT C with a data key, from server to server", &["-p", "4"]),
+    ("PROT C with a data key, between the servers", &["-p", "4"]),
 ];
 
 /// The protection level that the client in Python requests.

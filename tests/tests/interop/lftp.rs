@@ -22,7 +22,8 @@ use crate::servers::{self, Row, row};
 const SECTION: Section = Section {
     key: "lftp",
     title: "lftp",
-    text: "lftp speaks plain FTP with MLSD, MDTM, MFMT, SITE CHMOD and REST where the server has them; vsftpd is the control group.",
+    text: "lftp uses plain FTP, with MLSD, MDTM, MFMT, SITE CHMOD and REST if the server has them; \
+           vsftpd is the control group.",
     corner: "Task",
 };
 
@@ -50,7 +51,7 @@ static ROWS: [Row; 20] = [
     row("pget -n 4", parallel_get),
     row("get -c after lftp was killed", |y, k| resume(y, k, true)),
     row("put -c after lftp was killed", |y, k| resume(y, k, false)),
-    row("get and put go on after a cut", |y, k| {
+    row("get and put, resumed after a cut", |y, k| {
         cut(y, k, true)?;
         cut(y, k, false)
     }),

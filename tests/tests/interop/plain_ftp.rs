@@ -20,8 +20,9 @@ use crate::interop_fixture::{Plot, Yard};
 const SECTION: Section = Section {
     key: "plain-ftp",
     title: "Plain FTP servers",
-    text: "They have no MODE E, no checksums and no partial transfers but REST; vsftpd has no MLSD either. ProFTPD and Pure-FTPd \
-           tell of symbolic links as such, and not of what they lead to.",
+    text: "These servers have no MODE E, no checksums, and no partial transfers except REST; vsftpd \
+           has no MLSD either. ProFTPD and Pure-FTPd report symbolic links as such, not their \
+           targets.",
     corner: "Task",
 };
 
@@ -51,7 +52,7 @@ const SERVERS_CANNOT: [(&str, Kind, &str); 3] = [
     (
         FOREIGN_NAMES,
         Kind::Proftpd,
-        "ProFTPD takes a byte 0xff in a name for the beginning of a Telnet command",
+        "ProFTPD interprets a byte 0xff in a name as the start of a Telnet command",
     ),
 ];
 const NO_BACKSLASH: &str = "Pure-FTPd refuses names with a backslash, and the tree has one";
@@ -76,8 +77,8 @@ const ROWS: [Row; 13] = [
     row("recursive put", recursive_put),
     Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get, links followed", links_followed) },
     Row { guc_cannot: Some(NEEDS_MLSD), ..row("recursive get, links and times kept", links_and_times) },
-    Row { guc_cannot: Some(NEEDS_MLSD), ..row("mirror removes what the source has no more", mirror) },
-    Row { guc_cannot: Some(NEEDS_MLSD), ..row("sync moves only what changed", sync) },
+    Row { guc_cannot: Some(NEEDS_MLSD), ..row("mirror removes files missing at the source", mirror) },
+    Row { guc_cannot: Some(NEEDS_MLSD), ..row("sync moves only changed files", sync) },
     Row { guc_cannot: Some(GUC_RESTARTS), ..row("get, all connections cut half-way", cut) },
 ];
 

@@ -14,9 +14,10 @@ use crate::rounds::{self, Place};
 const SECTION: Section = Section {
     key: "ssh",
     title: "Log-in with ssh",
-    text: "sshftp:// through OpenSSH's client and server. A GCT server is started by the script that \
-           `globus-gridftp-server-enable-sshftp` writes, ours by the one of `ropewalk serve --install-ssh`. Transfers between a \
-           server of ours and one of GCT's are tested by `tests/tests/ssh.rs`.",
+    text: "sshftp:// through OpenSSH's client and server. The script that \
+           `globus-gridftp-server-enable-sshftp` writes starts GCT's server; that of `ropewalk serve \
+           --install-ssh` starts Ropewalk's. `tests/tests/ssh.rs` tests transfers between a Ropewalk \
+           server and a GCT server.",
     corner: "Task",
 };
 
@@ -44,12 +45,7 @@ const ROWS: [Row; 5] = [
         gcts: &["-r", "-cd", "-cc", "4"],
         what: What::Tree,
     },
-    Row {
-        name: "4 streams, from server to server",
-        ours: &["-p", "4"],
-        gcts: &["-p", "4"],
-        what: What::Over,
-    },
+    Row { name: "4 streams, between the servers", ours: &["-p", "4"], gcts: &["-p", "4"], what: What::Over },
 ];
 
 fn cell(site: &Site, guc: bool, row: &Row) -> Result<()> {

@@ -62,7 +62,7 @@ struct Row {
 const SECTION: Section = Section {
     key: "third-party",
     title: "Third-party transfers",
-    text: "Both ends are servers; the client only steers. An empty cell was not run.",
+    text: "Both ends are servers; the client only controls them. An empty cell was not run.",
     corner: "Task",
 };
 
@@ -88,8 +88,8 @@ const ROWS: [Row; 20] = [
     Row { name: "MODE E, 4 streams", run: |y, t| one(y, t, SIZE, |c| c.mode(Mode::Extended(4))), expected: works, wanted: all },
     Row { name: "MODE E, 16 streams", run: |y, t| one(y, t, SIZE, |c| c.mode(Mode::Extended(16))), expected: works, wanted: all },
     Row { name: "empty file", run: empty, expected: works, wanted: all },
-    Row { name: "part of a file, stream mode", run: |y, t| part(y, t, Mode::Stream), expected: works, wanted: all },
-    Row { name: "part of a file, MODE E, 4 streams", run: |y, t| part(y, t, Mode::Extended(4)), expected: works, wanted: all },
+    Row { name: "range of a file, stream mode", run: |y, t| part(y, t, Mode::Stream), expected: works, wanted: all },
+    Row { name: "range of a file, MODE E, 4 streams", run: |y, t| part(y, t, Mode::Extended(4)), expected: works, wanted: all },
     Row { name: "sparse file of 6 GiB, MODE E", run: huge, expected: works, wanted: huge_wanted },
     Row { name: "checksums compared", run: checked, expected: works, wanted: all },
     Row { name: "TYPE A", run: ascii, expected: works, wanted: all },
@@ -101,7 +101,7 @@ const ROWS: [Row; 20] = [
     Row { name: "recursive, a name with double quotes", run: quotes, expected: |t| guc_cannot(t, GUC_QUOTES), wanted: all },
     Row { name: "400 small files, pipelined", run: |y, t| many(y, t, |c| Copy { pipelined: true, ..c.mode(Mode::Extended(1)) }), expected: works, wanted: all },
     Row { name: "400 small files, 4 control connections", run: |y, t| many(y, t, |c| Copy { concurrency: Some(4), ..c }), expected: works, wanted: all },
-    Row { name: "sync moves only what changed", run: sync, expected: works, wanted: all },
+    Row { name: "sync moves only changed files", run: sync, expected: works, wanted: all },
     Row { name: "all connections of the destination cut half-way, MODE E, 4 streams", run: cut, expected: works, wanted: all },
 ];
 

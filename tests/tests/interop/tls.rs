@@ -17,10 +17,11 @@ use crate::rounds::{self, Place};
 const SECTION: Section = Section {
     key: "tls",
     title: "TLS",
-    text: "A certificate by an authority that `ropewalk ca` made, which the clients are told of. Both servers require that data \
-           connections resume the session of the control connection. An empty cell was not run: curl copies no trees, vsftpd has no \
-           MODE E, our client takes what version a server has. GCT's programs have no TLS of RFC 4217. FileZilla is tested by \
-           `tests/tests/tls/filezilla.rs` (log-in and listings).",
+    text: "The certificate is issued by an authority that `ropewalk ca` made, and that the clients \
+           trust. Both servers require that data connections resume the TLS session of the control \
+           connection. An empty cell was not run: curl copies no trees, vsftpd has no MODE E, and \
+           the Ropewalk client accepts each version of TLS. GCT's programs do not support TLS as in \
+           RFC 4217. `tests/tests/tls/filezilla.rs` tests FileZilla (log-in and listings).",
     corner: "Task",
 };
 
@@ -71,7 +72,7 @@ const ROWS: [Row; 9] = [
         lftp: Some("set ssl:priority NORMAL:-VERS-TLS1.3"),
         ..ROW
     },
-    Row { name: "TLS from the beginning, get and put", implicit: true, ..ROW },
+    Row { name: "implicit TLS, get and put", implicit: true, ..ROW },
     Row {
         name: "AUTH TLS, PORT",
         ours: None,
@@ -99,7 +100,7 @@ const ROWS: [Row; 9] = [
     },
     Row { name: "AUTH TLS, tree", what: What::Tree, ours: Some(&["-r"]), curl: None, ..ROW },
     Row {
-        name: "TLS from the beginning, tree",
+        name: "implicit TLS, tree",
         implicit: true,
         what: What::Tree,
         ours: Some(&["-r"]),
@@ -107,7 +108,7 @@ const ROWS: [Row; 9] = [
         ..ROW
     },
     Row {
-        name: "AUTH TLS, on to the other server (--through-here)",
+        name: "AUTH TLS, then to the other server (--through-here)",
         what: What::Over,
         ours: Some(&["--through-here"]),
         curl: None,

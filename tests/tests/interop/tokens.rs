@@ -14,8 +14,9 @@ use crate::rounds::{self, Place};
 const SECTION: Section = Section {
     key: "tokens",
     title: "Log-in with bearer tokens",
-    text: "WLCG tokens over AUTH TLS, signed by an issuer that the test made. \"refused\": the program has to fail, and neither it \
-           nor the server may show the token. GCT's programs know no tokens.",
+    text: "WLCG tokens over AUTH TLS, signed by an issuer that the test made. \"refused\": the \
+           program must fail, and neither it nor the server may print the token. GCT's programs do \
+           not support tokens.",
     corner: "Task",
 };
 

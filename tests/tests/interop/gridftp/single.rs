@@ -35,10 +35,10 @@ pub(super) fn rows() -> Vec<Row> {
             one(yard, pair, way, 0, &|copy| copy.mode(Mode::Extended(4)))?;
             Ok(())
         }));
-        rows.push(Row::new(format!("{name}, part of a file, stream mode"), move |yard, pair| {
+        rows.push(Row::new(format!("{name}, range of a file, stream mode"), move |yard, pair| {
             part(yard, pair, way, Mode::Stream)
         }));
-        rows.push(Row::new(format!("{name}, part of a file, MODE E, 4 streams"), move |yard, pair| {
+        rows.push(Row::new(format!("{name}, range of a file, MODE E, 4 streams"), move |yard, pair| {
             part(yard, pair, way, Mode::Extended(4))
         }));
         rows.push(

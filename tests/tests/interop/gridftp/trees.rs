@@ -27,7 +27,7 @@ pub(super) fn rows() -> Vec<Row> {
         rows.push(Row::new(format!("{name}, 400 small files, 4 control connections"), move |yard, pair| {
             many(yard, pair, way, &|copy| Copy { concurrency: Some(4), ..copy })
         }));
-        rows.push(Row::new(format!("{name}, sync moves only what changed"), move |yard, pair| {
+        rows.push(Row::new(format!("{name}, sync moves only changed files"), move |yard, pair| {
             sync(yard, pair, way)
         }));
     }
