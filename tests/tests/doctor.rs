@@ -70,7 +70,7 @@ fn revert_without_saved_values_creates_nothing() {
         std::time::Duration::from_secs(60),
     );
     let said = outcome.unwrap().succeeded().unwrap().text();
-    assert_eq!(said, format!("nothing was saved in {}: nothing to bring back\n", state.display()));
+    assert_eq!(said, format!("nothing was saved in {}: nothing to restore\n", state.display()));
     assert!(!scratch.join("none").exists(), "it was made");
 }
 

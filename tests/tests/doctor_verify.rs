@@ -119,7 +119,7 @@ fn revert_before_trial_has_nothing_to_restore() {
     );
     let output = in_namespace(&scratch.join("state"), &script);
     let said = text(&output.stdout);
-    assert_eq!(said.trim(), format!("nothing to bring back\n{OLD} 0"), "{}", text(&output.stderr));
+    assert_eq!(said.trim(), format!("nothing to restore\n{OLD} 0"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn ctrl_c_reverts_and_reports_it() {
     let output = in_namespace(&scratch.join("state"), &script);
     let said = text(&output.stdout);
     assert!(said.starts_with(&format!("exit 130\n{OLD} 0\n")), "{said}");
-    assert!(said.contains("bringing back") && said.contains("--restore"), "{said}");
+    assert!(said.contains("restoring the old settings") && said.contains("--restore"), "{said}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn transfer_failure_with_new_settings_reverts() {
     let said = text(&output.stdout);
     assert!(said.starts_with(&format!("exit 4\n{OLD} 0\n")), "{said}");
     assert!(said.contains("the transfer failed with the new settings"), "{said}");
-    assert!(said.contains("the old settings are back"), "{said}");
+    assert!(said.contains("the old settings are restored"), "{said}");
     // The transfer fails with the old settings too, so nothing is tried.
     let script = format!("trial '{}' {NOWHERE}; wait $pid; echo exit $?; look; cat $err", source.display());
     let said = text(&in_namespace(&scratch.join("state"), &script).stdout);

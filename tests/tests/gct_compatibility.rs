@@ -121,9 +121,9 @@ fn passphrases_are_asked_for() {
     // Passphrases that differ, are too short, and of an authority.
     let (well, text) =
         at_terminal(&site, "ca user Bob --encrypt --cert b.pem --key bk.pem", "secret\nother\n");
-    assert!(!well && text.contains("are not the same"), "{text}");
+    assert!(!well && text.contains("the passphrases differ"), "{text}");
     let (well, text) = at_terminal(&site, "ca user Bob --encrypt --cert b.pem --key bk.pem", "abc\n");
-    assert!(!well && text.contains("4 are the least"), "{text}");
+    assert!(!well && text.contains("at least 4 are required"), "{text}");
     let (well, text) = at_terminal(&site, "ca init --encrypt --ca sealed --install i", "secret\nsecret\n");
     assert!(well, "{text}");
     assert_eq!((mode("sealed"), mode("sealed/cakey.pem")), (0o700, 0o600));

@@ -128,7 +128,7 @@ fn gsi_server_without_auth_gets_no_login() {
         heard
     });
     let text = site.cp(&["--retries", "0"], &url, "y").unwrap().failed().unwrap().errors();
-    assert!(text.contains("does not go on in clear"), "{text}");
+    assert!(text.contains("does not continue in clear"), "{text}");
     let heard = heard.join().unwrap();
     assert!(heard.iter().all(|line| !line.starts_with("USER") && !line.starts_with("PASS")), "{heard:?}");
 }

@@ -167,7 +167,7 @@ fn kerberos_server_without_auth_gets_no_login() {
         });
         let url = format!("gsiftp://localhost:{port}/x");
         let text = site.cp(&["--auth", "kerberos"], &url, "y").failed().unwrap().errors();
-        assert!(text.contains("nothing goes on in clear"), "{answer}: {text}");
+        assert!(text.contains("does not continue in clear"), "{answer}: {text}");
         let heard = heard.join().unwrap();
         assert!(heard.iter().any(|line| line == "AUTH GSSAPI"), "{heard:?}");
         assert!(heard.iter().all(|line| !line.starts_with("USER") && !line.starts_with("PASS")), "{heard:?}");

@@ -196,7 +196,7 @@ fn workloads_and_baselines_run_without_disks() {
     let without = site.server("without", false);
     let outcome =
         site.run(&["--workload", "mem-mem", &without.url("file"), here.to_str().unwrap()]).failed().unwrap();
-    assert!(outcome.errors().contains("no zeros"), "{}", outcome.errors());
+    assert!(outcome.errors().contains("cannot send zeros"), "{}", outcome.errors());
     let cp = |server: &Server| {
         let mut cp = peers::ropewalk_command().unwrap();
         process::run(

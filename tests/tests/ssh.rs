@@ -149,7 +149,7 @@ fn ssh_messages_reach_user() {
     failure(&wrong, &url, "Permission denied (publickey)", Some(AUTHENTICATION));
     failure(&ssh, "sshftp://name.invalid/x", "Could not resolve hostname name.invalid", None);
     failure("/nonexistent/ssh", &url, "cannot be started", None);
-    failure(&ssh, &format!("sshftp://$(id)@127.0.0.1:{port}/x"), "no name of a user", None);
+    failure(&ssh, &format!("sshftp://$(id)@127.0.0.1:{port}/x"), "not a user name", None);
     site.sshd.know("other-host-key").unwrap();
     failure(&ssh, &url, "REMOTE HOST IDENTIFICATION HAS CHANGED", Some(AUTHENTICATION));
     fs::write(site.path("known_hosts"), "").unwrap();
@@ -178,7 +178,7 @@ fn host_without_setup_is_reported() {
     // A script that only prints a message.
     executable(&site.sshd.home().join(".globus/sshftp"), "#!/bin/sh\necho Welcome to this host\n").unwrap();
     let text = site.cp(&["--retries", "0"], &site.url("x"), "y").failed().unwrap().errors();
-    assert!(text.contains("it is no FTP server"), "{text}");
+    assert!(text.contains("it is not an FTP server"), "{text}");
     // A site that starts the server by another path.
     let content = site.content();
     let remote = format!("exec '{}' serve --ssh", peers::ropewalk().unwrap().display());

@@ -151,7 +151,7 @@ fn return_direction_overwrites_nothing() {
     let (local, remote) = (here.to_str().unwrap(), server.url("file"));
     let outcome = site.run(&["--sweep", "streams=1,2", "--both", local, &remote]).failed().unwrap();
     assert_eq!(outcome.status.code(), Some(2), "{}", outcome.errors());
-    assert!(outcome.errors().contains("would write over"), "{}", outcome.errors());
+    assert!(outcome.errors().contains("would overwrite"), "{}", outcome.errors());
     assert!(!site.output().exists() && !server.root().join("file").exists(), "something was measured");
 
     let kinds = ["--sweep", "workload=mem-mem,mem-disk,disk-mem", "--size", "10M", "--both", "--repeat", "1"];
@@ -162,7 +162,7 @@ fn return_direction_overwrites_nothing() {
     };
     assert_eq!((runs("forth"), runs("back")), (vec![1, 1, 1], vec![1, 0, 1]));
     let refused = points(&profile, "workload", "back")[1]["refused"].as_str().unwrap();
-    assert!(refused.contains("would write over"), "{refused}");
+    assert!(refused.contains("would overwrite"), "{refused}");
     assert_eq!(std::fs::read(&here).unwrap(), vec![7; 3 << 20]);
 }
 
@@ -238,7 +238,7 @@ fn broken_sweep_reports_finished_runs() {
 fn unsupported_sweeps_are_named() {
     let site = Site::new();
     for (arguments, expected) in [
-        (&["--sweep", "zero:1M", "null:"][..], "nothing that can be swept"),
+        (&["--sweep", "zero:1M", "null:"][..], "cannot be swept"),
         (&["zero:1M", "null:", "--sweep", "streams=0"], "number from 1 to 1024"),
         (&["zero:1M", "null:", "--sweep", "--sweep", "streams"], "given twice"),
         (&["zero:1M", "null:", "--sweep", "--dry-run"], "--dry-run"),

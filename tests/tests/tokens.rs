@@ -150,7 +150,7 @@ fn token_is_not_sent_in_clear() {
     let text = fs::read_to_string(&file).unwrap();
     let refused = site.cp(&["--token", &text], &secured, back).failed().unwrap();
     assert!(
-        refused.errors().contains("others can see") && !refused.errors().contains(&text[..40]),
+        refused.errors().contains("other users can see") && !refused.errors().contains(&text[..40]),
         "{}",
         refused.errors()
     );

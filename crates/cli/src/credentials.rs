@@ -128,10 +128,8 @@ pub fn complete<'a>(
         let Location::Remote(url) = location else { continue };
         if url.password.is_some() {
             if from_command && !warned {
-                say(
-                    "ropewalk: warning: other users of this machine can see a password that stands in a command; \
-                     use --password-file",
-                );
+                say("ropewalk: warning: other users of this machine can see a password on the \
+                     command line; use --password-file");
                 warned = true;
             }
             continue;
@@ -155,7 +153,8 @@ pub fn complete<'a>(
     let of_nobody = |kept: &&Kept<'_>| files.in_command && kept.nobody && kept.whose.is_none();
     for Kept { option, path, .. } in kept.iter().filter(of_nobody) {
         say(format_args!(
-            "ropewalk: warning: the password of {option} {} is for nobody: no user that has one is in the URL, or --user",
+            "ropewalk: warning: the password of {option} {} is not used: neither the URL nor --user \
+             names a user with a password",
             path.display()
         ));
     }
@@ -267,16 +266,14 @@ pub(crate) fn ask_passphrase(place: &str) -> Option<Zeroizing<String>> {
 pub(crate) fn ask_new_passphrase(place: &str) -> anyhow::Result<Zeroizing<String>> {
     let ask = |words: &str| ask_passphrase(&format!("{place}{words}"));
     let Some(phrase) = ask("") else {
-        anyhow::bail!(
-            "a passphrase for {place} is wanted, and there is no terminal to ask at, or it was empty"
-        );
+        anyhow::bail!("{place} needs a passphrase, and there is no terminal to ask at, or it was empty");
     };
     anyhow::ensure!(
         phrase.len() >= SHORTEST,
-        "the passphrase has {} letters; {SHORTEST} are the least",
+        "the passphrase has {} characters; at least {SHORTEST} are required",
         phrase.len()
     );
-    anyhow::ensure!(ask(", again").as_ref() == Some(&phrase), "the passphrases are not the same");
+    anyhow::ensure!(ask(", again").as_ref() == Some(&phrase), "the passphrases differ");
     Ok(phrase)
 }
 
@@ -310,7 +307,7 @@ fn warn_of_readers(file: &File, path: &Path) -> anyhow::Result<()> {
     let metadata = file.metadata().with_context(|| format!("password file {}", path.display()))?;
     if metadata.is_file() && metadata.mode() & 0o077 != 0 {
         say(format_args!(
-            "ropewalk: warning: others may read the password file {}; use chmod 600",
+            "ropewalk: warning: other users can read the password file {}; use chmod 600",
             path.display()
         ));
     }

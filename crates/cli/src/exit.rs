@@ -27,10 +27,10 @@ pub enum Exit {
 pub const HELP: &str = "\
 Exit codes:
     0  done
-    1  failed: files for different reasons, or for one that is none of these (a directory
-       without -r, a port in use)
-    2  wrong use, or an error in a configuration file
-  When everything that failed did so for one reason:
+    1  failed for several reasons, or for one that is not listed here (a directory without
+       -r, a port in use)
+    2  usage error, or an error in a configuration file
+  If all failures have the same reason:
     3  authentication          6  checksum mismatch     9  server out of reach
     4  not found               7  no space
     5  permission denied       8  stalled

@@ -38,7 +38,8 @@ pub(crate) fn check_place(given: &OsStr) -> anyhow::Result<()> {
         let ssh = ["sftp", "scp", "ssh"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
         return match ssh {
             true => Err(usage(format!(
-                "{text}: {scheme}:// is not known; with ssh the log-in is sshftp://{rest} (`ropewalk` has to be on the server, too)"
+                "{text}: {scheme}:// is not supported; for a log-in with ssh use sshftp://{rest} \
+                 (the server needs `ropewalk`, too)"
             ))),
             false => Ok(()),
         };
@@ -49,7 +50,7 @@ pub(crate) fn check_place(given: &OsStr) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(usage(format!(
-        "{text}: there is no such file; at a server it is {}, and a new file here ./{text}",
+        "{text}: there is no such file; on a server it is {}, and a new local file is ./{text}",
         url(host, path)
     )))
 }

@@ -56,7 +56,8 @@ pub(crate) fn each_entry(
             kinds.extend(entry.trouble_kind());
             if entry.is_nameless() {
                 say(format_args!(
-                    "ropewalk: {location}: shown so, since there is an end of line in its name"
+                    "ropewalk: {location}: the name is shown like this because it contains an end \
+                     of line"
                 ));
             } else {
                 say(format_args!("ropewalk: {location}: {error}"));

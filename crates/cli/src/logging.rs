@@ -33,7 +33,10 @@ pub fn init(filter: Option<&str>, default: &str, format: LogFormat) -> anyhow::R
     let text = filter.or(variable.as_deref()).unwrap_or(default);
     let wrong = |reason: String| usage(format!("log filter {text:?}: {reason}"));
     if let Some(word) = text.split(',').map(str::trim).find(|word| !is_directive(word)) {
-        let reason = format!("{word:?} is no level: expected {LEVELS}, or MODULE=LEVEL with commas between");
+        let reason = format!(
+            "{word:?} is not a level: expected {LEVELS}, or MODULE=LEVEL with \
+                              commas between"
+        );
         return Err(wrong(reason));
     }
     let filter = EnvFilter::builder().parse(text).map_err(|error| wrong(error.to_string()))?;

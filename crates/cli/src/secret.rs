@@ -57,7 +57,7 @@ pub(crate) fn ask(prompt: &str) -> io::Result<Zeroizing<String>> {
         Err(error) => Err(error),
         Ok(()) => match str::from_utf8(&line) {
             Ok(text) => Ok(Zeroizing::new(text.to_owned())),
-            Err(_) => Err(io::Error::new(ErrorKind::InvalidData, "what was typed is no UTF-8")),
+            Err(_) => Err(io::Error::new(ErrorKind::InvalidData, "the input is not UTF-8")),
         },
     }
 }

@@ -135,9 +135,15 @@ impl Args for Patterns {
         let pattern = |name| argument(name).value_name("GLOB").allow_hyphen_values(true);
         let file = |name| argument(name).value_name("FILE").value_parser(value_parser!(PathBuf));
         command
-            .arg(pattern("exclude").help("Leave out what matches, by its path beneath the source"))
-            .arg(pattern("include").help("Copy what matches although an --exclude before leaves it out (the directories above it, too, have to be let in)"))
-            .arg(file("exclude-from").help("An --exclude for each line of FILE; empty lines and those that begin with # mean nothing"))
+            .arg(pattern("exclude").help("Exclude matches, by path beneath the source"))
+            .arg(pattern("include").help(
+                "Include matches that an earlier --exclude excludes (the \
+                                          directories above must be included, too)",
+            ))
+            .arg(file("exclude-from").help(
+                "An --exclude for each line of FILE; empty lines and \
+                                            those that begin with # are ignored",
+            ))
             .arg(file("include-from").help("An --include for each line of FILE"))
     }
 

@@ -83,8 +83,8 @@ impl Sites {
         }
         Err(usage(format!(
             "{0}: there is no such file, and no site {name}: write\n  [sites.{name}]\n  url = \"gsiftp://SERVER/\"\n\
-             into config.toml (`ropewalk config path` tells where it is); where you log in with ssh it is {1}; ./{0} is a \
-             local file",
+             into config.toml (`ropewalk config path` prints its name); for a log-in with ssh use {1}; ./{0} is a local \
+             file",
             given.to_string_lossy(),
             habits::url(name, &path.to_str_lossy())
         )))
@@ -107,7 +107,7 @@ impl Site {
     fn new(name: &str, table: &toml::Table) -> Result<Self, String> {
         if !is_name(name) {
             return Err(
-                "a site's name has letters, digits, `-`, `_` and `.`, and is no scheme of URLs".to_owned()
+                "a site's name has letters, digits, `-`, `_` and `.`, and is not a URL scheme".to_owned()
             );
         }
         let mut site = Self { name: name.to_owned(), url: url_of(table)?, settings: Vec::new() };
@@ -151,7 +151,7 @@ fn url_of(table: &toml::Table) -> Result<Url, String> {
             Err("url: leave the password out, and name a password-file".to_owned())
         }
         Ok(Location::Remote(url)) => Ok(url),
-        Ok(_) => Err(format!("url: {text:?} is no URL of a server")),
+        Ok(_) => Err(format!("url: {text:?} is not the URL of a server")),
         Err(error) => Err(format!("url: {error}")),
     }
 }
@@ -287,12 +287,12 @@ mod tests {
         for (text, expected) in [
             ("cern = \"gsiftp://h/\"", "/c.toml: sites.cern: expected a table"),
             ("[cern]\nuser = \"a\"", "sites.cern: expected url ="),
-            ("[cern]\nurl = \"/data\"", "is no URL of a server"),
+            ("[cern]\nurl = \"/data\"", "is not the URL of a server"),
             ("[cern]\nurl = \"ftp://u:p@h/\"", "leave the password out"),
             ("[cern]\nurl = \"ftp://h/\"\nstream = 1", "unknown setting \"stream\""),
             ("[cern]\nurl = \"ftp://h/\"\nsource-credential = \"/x\"", "unknown setting"),
             ("[cern]\nurl = \"ftp://h/\"\nstreams = 0", "sites.cern: streams: "),
-            ("[zero]\nurl = \"ftp://h/\"", "is no scheme of URLs"),
+            ("[zero]\nurl = \"ftp://h/\"", "is not a URL scheme"),
             ("[\"a/b\"]\nurl = \"ftp://h/\"", "a site's name has"),
         ] {
             let error = sites(text).unwrap_err().to_string();

@@ -344,7 +344,7 @@ impl Control {
                     }
                     // A 421 is the final reply of every awaited command.
                     Event::Closing(reply) | Event::Unsolicited(reply) => {
-                        tracing::debug!(peer = self.peer, %reply, "a reply that nobody waited for");
+                        tracing::debug!(peer = self.peer, %reply, "an unexpected reply");
                     }
                     Event::Streams(answer) => {
                         tracing::debug!(peer = self.peer, ?answer, "SITE STREAMS");
@@ -487,7 +487,7 @@ impl Control {
                 reads: None,
             });
             if let Err(error) = self.transmit() {
-                tracing::debug!(%error, "a transfer cannot be broken off");
+                tracing::debug!(%error, "a transfer cannot be cancelled");
             }
             self.tell();
         }

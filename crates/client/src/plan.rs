@@ -53,7 +53,7 @@ const BATCH: usize = 128;
 const GATHERED: usize = 512;
 /// The reason for skipping partial files.
 const LEFT_OUT: &str = "left out by a filter";
-const UNFINISHED: &str = "an unfinished copy, or what there is to go on with it";
+const UNFINISHED: &str = "a partial file of an unfinished copy";
 /// Parent directories that are remembered as made.
 const REMEMBERED: usize = 10_000;
 
@@ -220,7 +220,7 @@ impl<'p> Plan<'p> {
 
     fn pair(&mut self, ends: &Ends, known: &mut Known) -> Result<(), RemoteError> {
         if let Place::Measure(1..) = ends.destination {
-            let what = format!("{}: is no destination (null: is one)", ends.destination.display());
+            let what = format!("{}: is not a destination (null: is one)", ends.destination.display());
             return Err(RemoteError::Usage(what));
         }
         if let Place::Standard | Place::Measure(_) = ends.source {
@@ -424,7 +424,8 @@ impl<'p> Plan<'p> {
                 };
                 if !goes {
                     let what = format!(
-                        "{}: is a directory at the destination, and has what a filter leaves out",
+                        "{}: is a directory at the destination, and contains entries that a filter \
+                         excludes",
                         task.destination.display()
                     );
                     return Err(RemoteError::Usage(what));

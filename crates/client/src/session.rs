@@ -221,7 +221,7 @@ impl Session {
     fn ask_password(&self, prompt: &PasswordPrompt, user: &BString) -> Result<Password, RemoteError> {
         prompt.ask(&self.endpoint.url, user.as_bstr()).map_err(|error| RemoteError::Security {
             peer: self.control.peer().to_owned(),
-            reason: format!("it wants the password of {user}, which cannot be read: {error}"),
+            reason: format!("it requires the password of {user}, which cannot be read: {error}"),
         })
     }
 

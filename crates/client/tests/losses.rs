@@ -421,7 +421,7 @@ fn a_file_that_comes_in_part_is_no_whole_one() -> Result<()> {
     let whole = remote.read_to(b"/f", &mut got, None);
     ensure!(got.len() == SHORT.len(), "{}", got.len());
     let Err(error) = whole else { anyhow::bail!("it passes for whole") };
-    ensure!(error.to_string() == "/f: only 100 of 17000 bytes have come", "{error}");
+    ensure!(error.to_string() == "/f: only 100 of 17000 bytes arrived", "{error}");
     let beginning = remote.read_to(b"/f", &mut got, Some(Window { offset: 0, length: Some(60) }))?;
     ensure!(beginning == 60, "{beginning}");
     Ok(())

@@ -195,5 +195,5 @@ fn gives_back(signals: &[Signal]) {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     // Autotuning may have let it grow since.
     assert!(socket_send_buffer_size(&client).unwrap() >= before / 2 * 2, "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("given back"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("released"), "{}", text(&output.stderr));
 }

@@ -49,7 +49,7 @@ fn a_prediction() {
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let out = text(&output.stdout);
     assert!(out.contains("Best: 20 streams (19.06 before rounding), 99.9 Mbit/s"), "{out}");
-    assert!(out.contains("Why: so many windows of 64.0 KiB fill the link"), "{out}");
+    assert!(out.contains("Why: this many windows of 64.0 KiB fill the link"), "{out}");
     assert!(out.contains("19 streams reach 99 % of that"), "{out}");
 
     let output = model(&["-b", "100Mbit/s", "--rtt", "100ms", "--buffer", "64KiB", "--json"], "");
@@ -138,7 +138,10 @@ fn pictures() {
         "",
     );
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("At rest: goodput 99.6 Mbit/s, loss 0.41 %, queue 66.28 packets"));
+    assert!(
+        text(&output.stdout)
+            .contains("In equilibrium: goodput 99.6 Mbit/s, loss 0.41 %, queue 66.28 packets")
+    );
     is_svg("fluid.svg");
     let output =
         model(&["fluid", "-b", "100Mbit/s", "-g", "30x20ms", "-q", "50", "--json", "--samples", "10"], "");
@@ -152,7 +155,7 @@ fn bad_input_is_explained() {
         (&["-b", "1Gbit/s", "--rtt", "1ms", "--plot", "a.gif"], ".svg or .png"),
         (&["fluid", "-b", "1Gbit/s", "-g", "2x1ms", "--plot", "a.gif"], ".svg or .png"),
         (&["-b", "1Gbit/s"], "--rtt"),
-        (&["-b", "1Gbit/s", "--rtt", "0"], "expected more than nothing"),
+        (&["-b", "1Gbit/s", "--rtt", "0"], "expected more than 0"),
         (&["-b", "1Gbit/s", "--rtt=-5ms"], "\"-5ms\" is not a time"),
         (&["-b", "inf", "--rtt", "1ms"], "\"inf\" is not a rate"),
         (&["-b", "1Gbit/s", "--rtt", "1ms", "--loss", "1"], "\"1\" is not a loss"),

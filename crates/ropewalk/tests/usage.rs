@@ -324,7 +324,7 @@ fn globus_url_copy_by_name_and_as_a_command() {
     assert!(err(&output).contains("source and dest url strings are required"));
     let output = by_name(&["-udt", "gsiftp://h/a", "file:///b"]);
     assert_eq!(code(&output), 2);
-    assert!(err(&output).contains("-udt is not possible"));
+    assert!(err(&output).contains("-udt is not supported"));
 
     let empty = directory.path().join("empty");
     fs::write(&empty, "").unwrap();
@@ -363,7 +363,7 @@ fn keys_of_an_authority_are_not_replaced_by_mistake() {
     let key = || fs::read(directory.path().join("userkey.pem")).unwrap();
     let adas = key();
     let output = ca(&["user", "Bob"]);
-    assert_eq!((code(&output), err(&output).contains("usercert.pem is there already")), (2, true));
+    assert_eq!((code(&output), err(&output).contains("usercert.pem exists already")), (2, true));
     assert!(key() == adas);
     assert_eq!(code(&ca(&["user", "Bob", "--force"])), 0);
     assert!(key() != adas);

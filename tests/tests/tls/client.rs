@@ -206,8 +206,8 @@ fn servers_that_lie() {
     let (own, other) = (self_signed("localhost", Made::default()), self_signed("localhost", Made::default()));
     for (lie, expected) in [
         (Lie::None, None),
-        (Lie::Stripped, Some("nothing goes on in clear")),
-        (Lie::Injected, Some("more came in clear")),
+        (Lie::Stripped, Some("does not continue in clear")),
+        (Lie::Injected, Some("clear data followed")),
         (Lie::CutOff, Some("ended without close_notify")),
         (Lie::OtherData, Some("not that of the control connection")),
     ] {

@@ -204,7 +204,7 @@ fn what_is_no_file_is_not_waited_for() {
 fn lists_for_servers_without_tls_are_refused() {
     let home = tempfile::tempdir().unwrap();
     for (url, words) in [
-        ("ftp://127.0.0.1:1/a", "--revocations), and only TLS"),
+        ("ftp://127.0.0.1:1/a", "--revocations requires"),
         ("gsiftp://127.0.0.1:1/a", "gsiftp:// reads those beside its authorities, HASH.r0"),
     ] {
         let outcome = cp(home.path(), &["--revocations", "/none"], url, "got");

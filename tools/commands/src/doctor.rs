@@ -115,7 +115,7 @@ impl Doctor {
             return Err(usage(format!("--{flag} is for the transfer of --verify SOURCE DESTINATION")));
         }
         let (Some(rate), Some(rtt)) = (self.rate, self.rtt) else {
-            return Err(usage("--rate and --rtt say which link is meant"));
+            return Err(usage("--rate and --rtt are required: they describe the link"));
         };
         // An interrupted change is repaired first, even if the settings look right.
         if self.apply
@@ -163,9 +163,9 @@ impl Doctor {
             return Err(usage("there is no terminal to ask at: --apply needs --yes"));
         }
         let ask = if self.verify.is_empty() {
-            "Change these settings until the next start of the machine?"
+            "Change these settings until the next reboot?"
         } else {
-            "Try these settings, and keep them until the next start of the machine if they help?"
+            "Try these settings, and keep them until the next reboot if they help?"
         };
         write!(errors, "{ask} [y/N] ")?;
         errors.flush()?;
@@ -188,7 +188,7 @@ impl Doctor {
             writeln!(out)?;
         } else if !saved {
             let place = harmless(&directory.display().to_string());
-            writeln!(out, "nothing was saved in {place}: nothing to bring back")?;
+            writeln!(out, "nothing was saved in {place}: nothing to restore")?;
         } else {
             out.write_all(restored_text(&restored).as_bytes())?;
         }
@@ -235,8 +235,8 @@ impl Doctor {
         if !applied.is_empty() {
             writeln!(
                 out,
-                "\n{} changed until the next start of the machine; `ropewalk doctor --restore` brings back the old values, \
-                 a file in /etc/sysctl.d keeps the new ones.",
+                "\n{} changed until the next reboot; `ropewalk doctor --restore` brings back the \
+                 old values, a file in /etc/sysctl.d keeps the new ones.",
                 units::count(applied.len() as u64, "setting")
             )?;
         }
@@ -247,7 +247,7 @@ impl Doctor {
 fn say_others(others: &[Change]) {
     for change in others {
         say(format_args!(
-            "ropewalk: {} may not be changed here (root, in the host's own network namespace, may)",
+            "ropewalk: {} cannot be changed here (root can, in the host's own network namespace)",
             change.name
         ));
     }
@@ -256,7 +256,7 @@ fn say_others(others: &[Change]) {
 fn say_refused(refused: &[Refused]) {
     for Refused { name, value, why } in refused {
         say(format_args!(
-            "ropewalk: {name} = {value} is only advised, and refused here ({why}): left as it is"
+            "ropewalk: {name} = {value} is only recommended, and refused here ({why}): left as it is"
         ));
     }
 }
@@ -316,15 +316,19 @@ fn restored_text(restored: &Restored) -> String {
         let _ = writeln!(text, "{} = {} already", change.name, change.before);
     }
     for (name, value) in &restored.foreign {
-        let _ = writeln!(text, "{name} = {value}: somebody else has set that since, left alone (--force)");
+        let _ = writeln!(
+            text,
+            "{name} = {value}: another program has set this since, left alone \
+                                (--force)"
+        );
     }
     for (name, why) in &restored.failed {
         let _ = writeln!(text, "{name}: {why}");
     }
     if restored.rebooted {
-        text += "the machine has started anew since: its settings are those of its configuration\n";
+        text += "the machine has been rebooted since: its settings are those of its configuration\n";
     } else if text.is_empty() {
-        text += "nothing to bring back\n";
+        text += "nothing to restore\n";
     }
     harmless_lines(&text)
 }
@@ -341,7 +345,10 @@ fn state_directory() -> anyhow::Result<PathBuf> {
         .or_else(|| Some(absolute("HOME")?.join(".local/state")))
         .map(|base| base.join("ropewalk/doctor"))
         .ok_or_else(|| {
-            usage("where to keep the old values? Neither XDG_STATE_HOME nor HOME is set: use --state")
+            usage(
+                "there is no place for the old values: neither XDG_STATE_HOME nor HOME is set: \
+                   use --state",
+            )
         })
 }
 
@@ -394,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_restoring_did_is_told() {
-        assert_eq!(restored_text(&Restored::default()), "nothing to bring back\n");
+        assert_eq!(restored_text(&Restored::default()), "nothing to restore\n");
         let restored = Restored { foreign: vec![("net.a".into(), "7".into())], ..Restored::default() };
         assert!(restored_text(&restored).contains("left alone"));
     }

@@ -180,7 +180,7 @@ impl Profiled {
         }
         raw::can_write(self.raw.as_deref(), self.output.as_deref())?;
         let cancel = Cancel::new();
-        signals::watch(&cancel, "ropewalk: stopping; what was measured so far is told")?;
+        signals::watch(&cancel, "ropewalk: stopping; the results so far are reported")?;
         let loudness = if self.quiet { Loudness::Quiet } else { Loudness::Normal };
         let human = Arc::new(Human::new(loudness, &cancel));
         let run = Run { command: &self, options: &options, human: &human, cancel: &cancel, silent: false };
@@ -300,7 +300,7 @@ fn spares(pair: &Pair, output: &Path) -> anyhow::Result<()> {
             let file = output_of(output, kind);
             if [Some(path), within.as_ref()].into_iter().flatten().any(|copied| whole::is_same(copied, &file))
             {
-                return Err(usage(format!("--output {}: that is what is copied", output.display())));
+                return Err(usage(format!("--output {}: this file is part of the copy", output.display())));
             }
         }
     }

@@ -117,9 +117,13 @@ impl Report {
             for file in files {
                 let file = std::path::absolute(file)?;
                 let name = file.strip_prefix(base).map_err(|_| {
-                    usage(format!("{} is not below {}, where the page is", shown(&file), shown(base)))
+                    usage(format!(
+                        "{} is not beneath {}, the directory of the page",
+                        shown(&file),
+                        shown(base)
+                    ))
                 })?;
-                let name = name.to_str().ok_or_else(|| usage(format!("{} is no UTF-8", shown(&file))))?;
+                let name = name.to_str().ok_or_else(|| usage(format!("{} is not UTF-8", shown(&file))))?;
                 names.push(name.to_owned());
             }
         }

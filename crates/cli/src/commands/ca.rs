@@ -35,7 +35,7 @@ enum Action {
 fn keep(force: bool, files: [&Path; 2]) -> anyhow::Result<()> {
     match files.into_iter().find(|path| path.symlink_metadata().is_ok()) {
         Some(there) if !force => Err(usage(format!(
-            "{} is there already: name other files with --cert and --key, or replace it with --force",
+            "{} exists already: name other files with --cert and --key, or replace it with --force",
             there.display()
         ))),
         _ => Ok(()),
@@ -175,7 +175,7 @@ impl CaCommand {
                     let text =
                         ropewalk_files::read(path, LONGEST).with_context(|| path.display().to_string())?;
                     let certificate = X509::from_pem(&text)
-                        .with_context(|| format!("{} is no certificate", path.display()))?;
+                        .with_context(|| format!("{} is not a certificate", path.display()))?;
                     ca.revoke(&certificate)?;
                 }
                 let hash = ca.install(&revoke.install, revoke.place.days)?;

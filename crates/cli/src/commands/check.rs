@@ -14,7 +14,7 @@ use crate::sites::Used;
 use crate::{signals, units};
 
 const HELP: &str = "\
-Exit codes: 0 nothing differs, 1 something differs, or could not be compared; others as of `ropewalk cp`";
+Exit codes: 0 no differences, 1 differences, or a failed comparison; others as in `ropewalk cp`";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]

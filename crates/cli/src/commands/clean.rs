@@ -54,7 +54,8 @@ impl Clean {
                 && sessions.with(url, |remote, _| Ok(remote.hides_unfinished()))?
             {
                 say(format_args!(
-                    "ropewalk: {}: this server does not show what interrupted uploads left; `ropewalk clean` on its host finds it",
+                    "ropewalk: {}: this server does not list the partial files of interrupted \
+                     uploads; `ropewalk clean` on its host finds them",
                     target.text
                 ));
             }
@@ -84,7 +85,7 @@ impl Clean {
             // An unreadable directory does not keep the others from being cleaned.
             listed.and(match failed {
                 None if unknown > 0 => Err(anyhow!(
-                    "{unknown} unfinished files stay: the server's listings do not tell their times"
+                    "{unknown} partial files stay: the server's listings do not have their times"
                 )),
                 None => Ok(()),
                 Some(last) => Err(last.context(format!("{left} could not be removed; the last one"))),

@@ -14,8 +14,8 @@ use crate::sites::Used;
 use crate::{pairs, signals, units};
 
 /// Printed at the first Ctrl-C.
-pub(crate) const STOPPING: &str =
-    "ropewalk: stopping; what is there is kept, and the same command goes on with it (again: stop at once)";
+pub(crate) const STOPPING: &str = "ropewalk: stopping; partial files are kept, rerun the same command to resume (press Ctrl-C \
+     again to quit now)";
 
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
@@ -152,7 +152,8 @@ impl Cp {
         let polite = given("polite") == Some("true");
         if polite && given("share").is_some() {
             return Err(usage(
-                "--polite and --share cannot be used together: a polite transfer takes no share from others",
+                "--polite and --share cannot be used together: a polite transfer claims no share of \
+                 the path",
             ));
         }
         let asked = if polite { "--polite" } else { "--share" };
@@ -163,7 +164,8 @@ impl Cp {
         };
         if polite || given("share").is_some() {
             return Err(usage(format!(
-                "{asked} and {fixed} cannot be used together: the number of streams does not follow others"
+                "{asked} and {fixed} cannot be used together: a fixed number of streams does not \
+                 adapt to other traffic"
             )));
         }
         Ok(())
@@ -177,7 +179,8 @@ impl Cp {
             }
             if self.offset.is_some() || self.length.is_some() {
                 return Err(usage(
-                    "--offset and --length cannot be used with --pairs: the file has them in each line",
+                    "--offset and --length cannot be used with --pairs: each line of the file has \
+                     its own",
                 ));
             }
             return pairs::read(file)?.iter().map(|line| line.pair(sites)).collect();
@@ -222,7 +225,8 @@ impl Cp {
             + usize::from(self.pairs.as_ref().is_some_and(|path| path.as_os_str() == "-"));
         if from_stdin > 1 {
             return Err(usage(
-                "standard input can be one thing only: a source, the pairs, the list of files, or the password",
+                "standard input can be used only once: for a source, the pairs, the list of files, \
+                 or the password",
             ));
         }
         if self.json && pairs.iter().any(|pair| pair.destination == Location::Standard) {
@@ -246,7 +250,7 @@ fn as_directory(destination: Location) -> anyhow::Result<Location> {
             }
             Location::Remote(url)
         }
-        Location::Standard => return Err(usage("what goes to standard output is one file")),
+        Location::Standard => return Err(usage("only one file can go to standard output")),
         measure @ Location::Measure { .. } => measure,
     })
 }

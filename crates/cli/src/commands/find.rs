@@ -95,7 +95,7 @@ impl Find {
             out.flush()?;
             result?;
             if unknown > 0 {
-                bail!("{unknown} entries are left out: the server's listings do not tell their times");
+                bail!("{unknown} entries are skipped: the server's listings do not have their times");
             }
             Ok(())
         })?;

@@ -40,7 +40,8 @@ impl Mv {
             }
             _ => {
                 return Err(usage(
-                    "source and destination are not in one place: use `ropewalk cp`, then `ropewalk rm`",
+                    "source and destination are not on the same host: use `ropewalk cp`, then \
+                     `ropewalk rm`",
                 ));
             }
         }

@@ -73,7 +73,7 @@ fn new_password(user: &str) -> anyhow::Result<String> {
         let ask = |prompt: &str| secret::ask(prompt).context("cannot read the password");
         let password = ask(&format!("New password of {user}: "))?;
         if password != ask("Again: ")? {
-            bail!("the passwords are not the same; nothing was changed");
+            bail!("the passwords differ; nothing was changed");
         }
         password.as_str().to_owned()
     } else {

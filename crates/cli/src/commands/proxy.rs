@@ -131,7 +131,7 @@ fn show(path: &std::path::Path) -> anyhow::Result<Exit> {
             Some(Ok(())) => writeln!(out, "verified  yes, until {}", claim.not_after)?,
             Some(Err(error)) => writeln!(out, "verified  no: {error}")?,
             None => {
-                writeln!(out, "verified  no: the certificate that the proxy stands on is not in the file")?;
+                writeln!(out, "verified  no: the certificate that issued the proxy is not in the file")?;
             }
         }
     }

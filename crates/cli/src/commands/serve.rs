@@ -112,7 +112,7 @@ impl Serve {
         logging::init(self.log.as_deref(), if self.ssh { "warn" } else { "info" }, self.log_format)?;
         if let Some(whose) = self.install_ssh {
             let path = ssh::install(whose, self.config.as_deref(), self.force)?;
-            say(format_args!("{} is what sshftp:// clients start now", path.display()));
+            say(format_args!("sshftp:// clients now start {}", path.display()));
             return Ok(Exit::Done);
         }
         let config = self.load().map_err(|error| usage(error.to_string()))?;

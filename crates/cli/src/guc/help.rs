@@ -23,7 +23,7 @@ pub(super) fn text() -> String {
         let argument = option.argument.map(|name| format!(" <{name}>")).unwrap_or_default();
         let names: Vec<_> = option.names.iter().map(|name| format!("-{name}{argument}")).collect();
         let help = match option.action {
-            Action::NotPossible => format!("{} (not possible here)", option.help),
+            Action::NotPossible => format!("{} (not supported)", option.help),
             _ => option.help.to_owned(),
         };
         // Writing to a string does not fail.
@@ -38,6 +38,6 @@ mod tests {
     fn every_alias_is_told() {
         let text = super::text();
         assert!(text.contains("  -stall-timeout <seconds> | -st <seconds>\n"), "{text}");
-        assert!(text.contains("(not possible here)"));
+        assert!(text.contains("(not supported)"));
     }
 }

@@ -155,7 +155,7 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<Guc, Wrong> {
             Action::NotPossible => {
                 let what = if option.help.is_empty() { String::new() } else { format!(" ({})", option.help) };
                 return Err(Wrong::NotPossible(format!(
-                    "-{name} is not possible with this program{what}; nothing was copied"
+                    "-{name} is not supported by this program{what}; nothing was copied"
                 )));
             }
         }

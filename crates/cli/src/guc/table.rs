@@ -66,17 +66,17 @@ pub(super) const OPTIONS: &[Opt] = &[
     flag(&["help", "usage"], "Print help", on!(help)),
     flag(&["version"], "Print the version of this program", on!(version)),
     flag(&["versions"], "Print the version of this program", on!(version)),
-    flag(&["c", "continue-on-error"], "Go on with other files after an error", on!(continue_on_error)),
+    flag(&["c", "continue-on-error"], "Continue with other files after an error", on!(continue_on_error)),
     flag(&["a", "ascii"], "Convert line ends (TYPE A)", on!(ascii)),
-    flag(&["b", "binary"], "Convert nothing; the default", |guc, _| { guc.ascii = false; Ok(()) }),
+    flag(&["b", "binary"], "Convert no line ends; the default", |guc, _| { guc.ascii = false; Ok(()) }),
     value(&["f", "filename"], "filename",
-        "Read pairs from this file (-: standard input), a line each: <sourceURL> <destURL> [offset[,length]]; URLs with spaces in \
-         double quotes", take!(pairs_file, path)),
+        "Read pairs from this file (-: standard input), one on each line: <sourceURL> <destURL> \
+         [offset[,length]]; URLs with spaces in double quotes", take!(pairs_file, path)),
     flag(&["cd", "create-dest"], "Create missing directories of the destination", on!(create_destination)),
     flag(&["r", "recurse"], "Copy files in subdirectories", on!(recurse)),
-    flag(&["fast", "fast-data-channels"], "MODE E for everything, with data connections that are used again", on!(fast)),
+    flag(&["fast", "fast-data-channels"], "MODE E for everything, with reused data connections", on!(fast)),
     value(&["t", "transfer-time"], "seconds", "Stop after this time", take!(run_time, some_seconds)),
-    flag(&["q", "quiet"], "Print nothing when all is well; the default", |guc, _| {
+    flag(&["q", "quiet"], "Print nothing on success; the default", |guc, _| {
         (guc.verbose, guc.performance) = (false, false);
         Ok(())
     }),
@@ -87,18 +87,22 @@ pub(super) const OPTIONS: &[Opt] = &[
     }),
     flag(&["dbg", "debugftp"], "Print the dialogue of control connections on standard error", on!(debug)),
     flag(&["rst", "restart"], "Try failed transfers again", on!(restart)),
-    value(&["rst-retries"], "retries", "How often, 5 unless set; 0 is without end", take!(retries, number)),
-    value(&["rst-interval"], "seconds", "First pause before that; 0 chooses one", take!(retry_interval, seconds)),
-    value(&["rst-timeout"], "seconds", "No more retries so long after the first failure; 0 is no limit",
+    value(&["rst-retries"], "retries", "Number of retries, 5 by default; 0: unlimited", take!(retries, number)),
+    value(&["rst-interval"], "seconds", "First pause before a retry; 0: automatic", take!(retry_interval, seconds)),
+    value(&["rst-timeout"], "seconds", "Stop retrying this long after the first failure; 0: no limit",
         take!(retry_limit, some_seconds)),
-    value(&["stall-timeout", "st"], "seconds", "Break a transfer off when nothing moves for so long, 600 unless set; 0 is never",
+    value(&["stall-timeout", "st"], "seconds", "Cancel a transfer in which nothing moves for this \
+                                                long, 600 by default; 0: never",
         take!(stall, some_seconds)),
     value(&["df", "dumpfile"], "filename",
-        "Write what was not copied to this file, in the format of -f; if it exists, copy what it names and nothing else",
+        "Write the pairs that were not copied to this file, in the format of -f; if it exists, copy \
+         only the pairs in it",
         take!(dump_file, path)),
-    value(&["do", "dump-only"], "filename", "Copy nothing; write what would be copied to this file, in the format of -f",
+    value(&["do", "dump-only"], "filename", "Copy nothing; write the pairs to this file, in the \
+                                             format of -f",
         take!(dump_only, path)),
-    flag(&["rp", "relative-paths"], "Paths of URLs count from the log-in directory; %2F at the start means the root",
+    flag(&["rp", "relative-paths"], "Paths of URLs are relative to the log-in directory; %2F at the \
+                                     start means the root",
         on!(relative_paths)),
     value(&["s", "subject"], "subject", "Subject of both servers' certificates", take!(subject, some_text)),
     value(&["ss", "source-subject"], "subject", "Subject of the source's server", |guc, value| {
@@ -112,9 +116,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     value(&["tcp-bs", "tcp-buffer-size"], "size", "Socket buffers of data connections, in bytes", take!(tcp_buffer, some_size)),
     value(&["bs", "block-size"], "size", "Block size, in bytes", take!(block_size, some_size)),
     value(&["p", "parallel"], "parallelism", "Data connections of a file, in MODE E; 0 is one in MODE S", take!(parallel, streams)),
-    flag(&["notpt", "no-third-party-transfers"], "Copy between two servers by way of this program", on!(no_third_party)),
+    flag(&["notpt", "no-third-party-transfers"], "Copy between two servers through this program", on!(no_third_party)),
     flag(&["nodcau", "no-data-channel-authentication"], "No authentication of data connections", on!(no_authentication)),
-    flag(&["dcsafe", "data-channel-safe"], "Protect data connections against change", |guc, _| {
+    flag(&["dcsafe", "data-channel-safe"], "Protect data connections against modification", |guc, _| {
         guc.protection = DataProtection::Safe;
         Ok(())
     }),
@@ -122,16 +126,17 @@ pub(super) const OPTIONS: &[Opt] = &[
         guc.protection = DataProtection::Private;
         Ok(())
     }),
-    value(&["off", "partial-offset"], "bytes", "Begin at this byte", take!(offset, some_size)),
-    value(&["len", "partial-length"], "bytes", "Copy so many bytes", take!(length, length)),
+    value(&["off", "partial-offset"], "bytes", "Start at this byte", take!(offset, some_size)),
+    value(&["len", "partial-length"], "bytes", "Copy this many bytes", take!(length, length)),
     value(&["list", "list-url"], "URL", "List this directory", |guc, value| { guc.list = Some(value); Ok(()) }),
     flag(&["stripe", "striped"], "Between two servers, use all addresses of the destination, in MODE E", on!(striped)),
     value(&["striped-block-size", "sbs"], "size",
-        "A source of several addresses shares out a file in blocks of so many bytes; 0: one part for each", take!(stripe_block, some_size)),
-    ignored(&["ipv6"], None, "Use IPv6 where it is available; so it is"),
+        "A source of several addresses distributes a file in blocks of this many bytes; 0: one \
+         range for each", take!(stripe_block, some_size)),
+    ignored(&["ipv6"], None, "Use IPv6 if it is available; this is always on"),
     refused(&["u", "udt"], None, "moves data over UDT"),
     ignored(&["g2", "gridftp2"], None, ""),
-    ignored(&["no-g2", "nogridftp2"], None, "No GFD.47 commands; so it is"),
+    ignored(&["no-g2", "nogridftp2"], None, "No GFD.47 commands; this is always on"),
     flag(&["dp", "delayed-pasv"], "Delayed passive mode", on!(delayed_passive)),
     refused(&["mn", "module-name"], Some("name"), "sets the storage module of both servers"),
     refused(&["mp", "module-parameters"], Some("parameters"), "sets parameters of the storage modules"),
@@ -149,11 +154,11 @@ pub(super) const OPTIONS: &[Opt] = &[
         guc.pipeline.get_or_insert(10);
         Ok(())
     }),
-    value(&["pipelineq", "ppq"], "commands", "How many, 10 unless set", |guc, value| {
+    value(&["pipelineq", "ppq"], "commands", "Number of pipelined commands, 10 by default", |guc, value| {
         guc.pipeline = Some(positive(value)?);
         Ok(())
     }),
-    value(&["concurrency", "cc"], "number", "Files at a time", take!(concurrency, positive)),
+    value(&["concurrency", "cc"], "number", "Files in flight", take!(concurrency, positive)),
     refused(&["nl-bottleneck", "nlb"], None, "writes NetLogger events; `ropewalk cp` names the slowest part"),
     refused(&["nli"], Some("interval"), "writes NetLogger events; `ropewalk cp` names the slowest part"),
     refused(&["src-pipe", "SP"], Some("command"), "runs a command at the source"),
@@ -165,7 +170,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     value(&["src-fsstack", "source-file-system-stack"], "stack", "Disk driver of the source", disk_stack),
     value(&["dst-dcstack", "dest-data-channel-stack"], "stack", "Network drivers of the destination", net_stack),
     value(&["dst-fsstack", "dest-file-system-stack"], "stack", "Disk driver of the destination", disk_stack),
-    value(&["cred"], "path", "Credential for both servers: certificate, key and chain in one file, as a proxy has them", |guc, value| {
+    value(&["cred"], "path", "Credential for both servers: certificate, key and chain in one file, \
+                              like a proxy", |guc, value| {
         guc.source.credential = path(value.clone())?;
         guc.destination.credential = path(value)?;
         Ok(())
@@ -186,9 +192,10 @@ pub(super) const OPTIONS: &[Opt] = &[
     refused(&["af", "alias-file"], Some("filename"), "spreads transfers over several hosts"),
     flag(&["sync"], "Copy only files that the destination does not have", on!(sync)),
     value(&["sync-level"], "number",
-        "What \"have\" means: 0 the name, 1 and the size, 2 and it is not older (the default), 3 the size and the checksum",
+        "When the destination has a file: 0 the name exists, 1 the size is the same, 2 and it is \
+         not older (the default), 3 size and checksum are the same",
         take!(sync_level, level)),
-    value(&["checksum-alg", "algo"], "algorithm", "Checksum algorithm, MD5 unless set", take!(algorithm, algorithm)),
+    value(&["checksum-alg", "algo"], "algorithm", "Checksum algorithm, MD5 by default", take!(algorithm, algorithm)),
     flag(&["verify-checksum", "checksum"], "Compare checksums at both ends after each file", on!(verify)),
     ignored(&["allo"], None, ""),
     ignored(&["no-allo"], None, ""),

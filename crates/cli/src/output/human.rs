@@ -155,7 +155,7 @@ impl EventSink for Human {
                 self.meter.lock().started(id, &source, size, resumed_from);
                 if self.verbose() {
                     let again = if resumed_from > 0 {
-                        format!(" (going on after {})", units::size(resumed_from))
+                        format!(" (resuming after {})", units::size(resumed_from))
                     } else {
                         String::new()
                     };
@@ -184,7 +184,7 @@ impl EventSink for Human {
                     None if self.cancel.is_cancelled() && !self.verbose() => {}
                     None => self.line(format_args!("ropewalk: {told}")),
                     Some(seconds) if self.loudness != Loudness::Quiet => {
-                        self.line(format_args!("ropewalk: {told}; trying again in {}", units::time(seconds)));
+                        self.line(format_args!("ropewalk: {told}; retrying in {}", units::time(seconds)));
                     }
                     Some(_) => {}
                 }

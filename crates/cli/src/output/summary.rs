@@ -46,10 +46,10 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
     note(summary.files_skipped, format!("{} skipped", units::count(summary.files_skipped, "file")));
     note(
         summary.bytes_resumed,
-        format!("{} were there from an earlier run", units::size(summary.bytes_resumed)),
+        format!("{} were present from an earlier run", units::size(summary.bytes_resumed)),
     );
     note(summary.removed, format!("{} removed", summary.removed));
-    note(summary.retries, format!("{} tried again", summary.retries));
+    note(summary.retries, format!("{} retried", summary.retries));
     if !also.is_empty() {
         lines.push(also.join(", "));
     }
@@ -83,10 +83,10 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
     if summary.interrupted {
         let left = units::count(summary.files_failed, "file");
         lines.push(match summary.unrecorded {
-            0 => format!("Interrupted with {left} to do; the same command goes on where this one stopped"),
+            0 => format!("Interrupted with {left} to do; rerun the same command to resume"),
             again => format!(
-                "Interrupted with {left} to do; the same command with --sync goes on where this one stopped (without it, {} \
-                 are sent again)",
+                "Interrupted with {left} to do; rerun the same command with --sync to resume \
+                 (without it, {} are sent again)",
                 units::count(again, "finished file")
             ),
         });
@@ -115,7 +115,7 @@ fn streams(tuned: &TunedPath) -> String {
         text += &format!(" for most of the data, {most} at the most");
     }
     if streams != usual {
-        text += &format!("; in the end {streams} were to be used");
+        text += &format!("; the last decision was {streams}");
     }
     format!("{text}; {reason}")
 }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(
             tuned(69, 64, 69, "at the most allowed, 69"),
             line(
-                "64 streams for most of the data, 69 at the most; in the end 69 were to be used; at the most allowed, 69"
+                "64 streams for most of the data, 69 at the most; the last decision was 69; at the most allowed, 69"
             )
         );
         assert_eq!(
@@ -203,7 +203,7 @@ mod tests {
         );
         assert_eq!(
             tuned(3, 1, 1, "more streams still pay"),
-            line("1 stream; in the end 3 were to be used; more streams still pay")
+            line("1 stream; the last decision was 3; more streams still pay")
         );
     }
 
@@ -242,11 +242,11 @@ mod tests {
         let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, bytes_done: 0, ..summary() };
         assert_eq!(lines(&summary, false, false), ["1 file failed"]);
         let summary = Summary { interrupted: true, ..summary };
-        let line = "Interrupted with 1 file to do; the same command goes on where this one stopped";
+        let line = "Interrupted with 1 file to do; rerun the same command to resume";
         assert_eq!(lines(&summary, false, false), [line]);
         let summary = Summary { unrecorded: 2, ..summary };
-        let line = "Interrupted with 1 file to do; the same command with --sync goes on where this one stopped (without it, 2 \
-                    finished files are sent again)";
+        let line = "Interrupted with 1 file to do; rerun the same command with --sync to resume (without it, 2 finished files \
+                    are sent again)";
         assert_eq!(lines(&summary, false, false), [line]);
     }
 

@@ -111,8 +111,8 @@ impl Layers {
         }
         if settings.options.insecure && settings.options.authentication != Authentication::Auto {
             return Err(usage(
-                "--auth asks for a log-in that is protected, and --insecure for one that is not: leave one of them out (`--auth \
-                 auto`)",
+                "--auth requires a protected log-in, and --insecure an unprotected one: omit one of \
+                 them (`--auth auto`)",
             ));
         }
         Ok(settings)

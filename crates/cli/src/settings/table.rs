@@ -46,7 +46,7 @@ macro_rules! duration {
 macro_rules! limit {
     ($($field:ident).+) => {
         (|settings: &mut Settings, text: &str| match parse_duration(text)? {
-            time if time.is_zero() => Err("expected more than no time".to_owned()),
+            time if time.is_zero() => Err("expected a time above 0".to_owned()),
             time => Ok(settings.$($field).+ = time),
          },
          |settings: &Settings| show_duration(settings.$($field).+))
@@ -69,165 +69,175 @@ const fn setting(
 #[rustfmt::skip]
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("streams", Some('p'), Value("N|auto"), Copy, (streams, |s| show_auto(s.options.streams)),
-        "Data connections of a file; found by itself unless set"),
+        "Data connections of a file; automatic by default"),
     setting("files", None, Value("N|auto"), Copy, automatic!(options.files),
         "Files in flight: control connections (pairs of them between two servers) that work at the same time"),
     setting("pipeline", None, Value("N|auto"), Copy, automatic!(options.pipeline),
         "Transfer commands outstanding on one control connection"),
     setting("tuner", None, Value("NAME"), Copy, (tuner, |s| s.options.tuner.name().into()),
-        "What finds the number of streams while data moves: pilot (Ropewalk's own), apt, apt-golden, apt-long, climb, track, \
-         or fixed, which keeps to what the round trip suggests"),
+        "Tuner of the number of streams while data moves: pilot (Ropewalk's own), apt, apt-golden, \
+         apt-long, climb, track, or fixed, which keeps the number that the round trip suggests"),
     setting("max-streams", None, Value("N"), Copy, (max_streams, |s| s.options.max_streams.to_string()),
-        "Data connections of a path that the tuner may use"),
+        "Most data connections of a path that the tuner may use"),
     setting("polite", None, Switch, Copy, (polite, |s| (s.options.fairness == Fairness::Polite).to_string()),
         "Yield to other traffic of the path: fewer streams whenever it shows a queue or loss"),
     setting("share", None, Value("PERCENT"), Copy, (share, show_share),
         "Do not add streams beyond about this share of what the path carries, other traffic included"),
     setting("capacity", None, Value("RATE|auto"), Copy, (capacity, show_capacity),
-        "What the path may carry, where it is known, for example 10Gbit/s: a hint for the beginning"),
+        "Capacity of the path, if known, for example 10Gbit/s: a hint for the tuner's start"),
     setting("bandwidth", None, Value("RATE|none"), Copy, (bandwidth, show_bandwidth),
-        "Move no more payload than this, over all connections of the run, in both directions together: 200Mbit/s, 20MB/s \
-         (between two servers with --through-here only)"),
+        "Limit of the payload rate, over all connections of the run, in both directions together: \
+         200Mbit/s, 20MB/s (between two servers only with --through-here)"),
     setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
-        "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than its share beside others); \
-         where nothing is tuned, as with --streams, the first is used"),
+        "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than \
+         its share of a shared path); without tuning, as with --streams, the first is used"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
-        "How data connections speak: MODE E (extended) where both sides can, MODE S (stream) otherwise"),
+        "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \
+         S (stream)"),
     setting("ascii", None, Switch, Copy, switch!(options.ascii),
         "TYPE A: convert line ends of text files"),
     setting("block-size", None, Value("SIZE"), Copy, (block_size, |s| show_size(s.options.block_size as u64)),
         "Bytes of a block in MODE E"),
     setting("tcp-buffer", None, Value("SIZE|auto"), Copy, (tcp_buffer, show_tcp_buffer),
-        "Socket buffers; `auto` leaves them to the kernel, unless earlier transfers have shown that its tuning does not get far \
-         enough for the path (servers of ours are asked to do the same: ABUF)"),
+        "Socket buffers; `auto` leaves them to the kernel, unless earlier transfers have shown that \
+         its tuning is not sufficient for the path (Ropewalk servers are asked to do the same: \
+         ABUF)"),
     setting("socket-memory", None, Value("SIZE|none"), Copy, (socket_memory, show_socket_memory),
-        "Payload that the socket buffers of all connections together may hold: those that ask for more get the same each, again \
-         whenever connections come and go (`none`: the kernel's own limits)"),
+        "Payload that the socket buffers of all connections together may hold: connections that \
+         need more than an equal share get the same amount each, adjusted whenever connections \
+         come and go (`none`: the kernel's own limits)"),
     setting("buffer-memory", None, Value("SIZE"), Copy, (buffer_memory, |s| show_size(s.options.buffer_memory as u64)),
         "Memory for data buffers, for all transfers together"),
     setting("recursive", Some('r'), Switch, Copy, switch!(options.recursive),
-        "Copy directories and all that is beneath them"),
+        "Copy directories with everything beneath them"),
     setting("create-directories", None, Negated, Copy, switch!(options.create_directories),
         "Do not make missing directories of the destination"),
     setting("keep-dirlinks", None, Switch, Copy, switch!(options.keep_dirlinks),
-        "Go through symbolic links beneath a local destination that stand for directories and lead out of it"),
+        "Follow symbolic links beneath a local destination that stand for directories and lead out of it"),
     setting("sync", None, Optional("exists|size|time|checksum|off", "time"), Copy, (sync, show_sync),
-        "Skip what the destination has: it exists; same size; same size and not older (the default of the bare flag); \
-         same size and checksum. Sizes are those of whole files, also with --offset and --length"),
+        "Skip files that the destination has: it exists; same size; same size and not older (the \
+         default of the bare flag); same size and checksum. Sizes are those of whole files, also \
+         with --offset and --length"),
     setting("delete", None, Switch, Copy, switch!(options.delete),
-        "With --sync and --recursive: remove from the destination what the source does not have"),
+        "With --sync and --recursive: remove entries from the destination that the source does not have"),
     setting("preserve", None, Value("times,modes,links|all|none"), Copy, (preserve, show_preserve),
         "Keep modification times, permissions; copy symbolic links as links instead of following them"),
     setting("sparse", None, Negated, Copy, switch!(options.sparse),
-        "Send the holes of sparse files as zeros (between two servers they always are; the receiving one may make holes of \
-         zeros: `files.sparse`)"),
+        "Send the holes of sparse files as zeros (always so between two servers; the receiver may \
+         turn zeros into holes: `files.sparse`)"),
     setting("checksum", None, Value("ALGORITHM|auto|none"), Copy, (checksum, show_checksum),
-        "Proof that the destination is right: `auto` takes the best that both sides can do; an algorithm is required or \
-         the file fails"),
+        "Verification of the destination: `auto` uses the best algorithm of both sides; a named \
+         algorithm is required, or the file fails"),
     setting("fsync", None, Optional("none|end|marker", "end"), Copy, (fsync, show_fsync),
         "Force data to stable storage before a file gets its name, or also before each restart marker"),
     setting("direct-io", None, Value("auto|always|never"), Copy, (direct_io, show_direct_io),
-        "Write local files past the page cache: `auto` does so with files larger than what the kernel takes before \
-         writers have to wait, by direct or uncached writes, whichever is found to be better; `always` by direct ones"),
+        "Write local files past the page cache: `auto` does so for files larger than the amount \
+         that the kernel buffers before writers must wait, by direct or uncached writes, whichever \
+         is measured to be better; `always` uses direct writes"),
     setting("resume", None, Negated, Copy, switch!(options.resume),
-        "Begin anew where an earlier run was interrupted"),
+        "Restart files that an earlier run left incomplete"),
     setting("retries", None, Value("N"), Copy, (retries, |s| s.options.retries.to_string()),
-        "Tries of a file after the first; a try that brought the file on starts the count anew"),
+        "Retries of a file; a try that made progress restarts the count"),
     setting("retry-pause", None, Value("TIME"), Copy, duration!(options.retry_pause),
-        "First pause between tries; it grows to a minute while tries bring nothing"),
+        "First pause between tries; it grows up to a minute while tries make no progress"),
     setting("retry-limit", None, Value("TIME|off"), Copy, (retry_limit, show_retry_limit),
-        "No more tries of a connection, or of a file that no try brings on, so long after the first one failed"),
+        "Stop retrying a connection, or a file without progress, this long after the first failure"),
     setting("stall-limit", None, Value("RATE/TIME|off"), Copy, (stall, show_stall),
-        "Break off and try again when a transfer stays below RATE for TIME, for example 10KiB/60s"),
+        "Cancel and retry a transfer that stays below RATE for TIME, for example 10KiB/60s"),
     setting("stop-on-failure", None, Switch, Copy, switch!(options.stop_on_failure),
-        "Stop at the first file that fails for good"),
+        "Stop at the first file that fails permanently"),
     setting("status-interval", None, Value("TIME"), Copy, duration!(status_interval),
-        "Say so often how far it is, where standard error is no terminal, and in the log (0: never)"),
+        "Interval of status lines, if standard error is not a terminal, and in the log (0: none)"),
     setting("log-file", None, Value("FILE"), Copy, (log_file, |s| show_path(s.log_file.as_ref())),
-        "Append what is said, and lines of status, to FILE"),
+        "Append messages and status lines to FILE"),
     setting("in-place", None, Switch, Copy, switch!(options.in_place),
-        "Write files at servers under their own names, where nobody may rename them: what is broken off has its name then"),
+        "Write files at servers under their final names, for servers that permit no renaming: an \
+         interrupted file then has its final name"),
     setting("delayed-passive", None, Switch, Copy, switch!(options.delayed_passive),
         "Let the server choose its data address after it knows the file (OPTS PASV AllowDelayed)"),
     setting("through-here", None, Switch, Copy, switch!(options.through_here),
-        "Let data between two servers come through this machine, where they may or can not send to each other"),
+        "Pass data between two servers through this machine, if they cannot send to each other"),
     setting("user", None, Value("NAME"), Security, (user, |s| s.options.user.clone().unwrap_or_default()),
-        "Log in as this user where the URL names none"),
+        "Log in as this user if the URL names none"),
     setting("password-file", None, Value("FILE"), Security, (ends::password_file, |s| show_path(s.password_files.common.as_ref())),
         "Take the password from the first line of FILE (`-`: standard input)"),
     setting("source-password-file", None, Value("FILE"), Ends,
         (ends::source_password_file, |s| show_path(s.password_files.source.as_ref())),
-        "--password-file for the server of the source alone"),
+        "--password-file for the source's server only"),
     setting("destination-password-file", None, Value("FILE"), Ends,
         (ends::destination_password_file, |s| show_path(s.password_files.destination.as_ref())),
-        "--password-file for the server of the destination alone"),
+        "--password-file for the destination's server only"),
     setting("token", None, Value("auto|FILE"), Security, (super::token::set, super::token::show),
-        "Log in with a bearer token where the URL names no user: that in FILE, or with `auto` the one in BEARER_TOKEN, \
-         BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_uUID or /tmp/bt_uUID. It needs a protected control connection"),
+        "Log in with a bearer token if the URL names no user: the one in FILE, or with `auto` the \
+         one in BEARER_TOKEN, BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_uUID or /tmp/bt_uUID. It \
+         needs a protected control connection"),
     setting("tls", None, Switch, Security, switch!(options.tls),
-        "Log in to ftp:// over TLS (AUTH TLS), as ftpes:// does; ftps:// begins with TLS at once"),
+        "Log in to ftp:// over TLS (AUTH TLS), as ftpes:// does; ftps:// uses TLS from the start"),
     setting("fingerprint", None, Value("SHA256:HEX"), Security, (fingerprint, show_fingerprint),
-        "The certificate that servers with TLS must have, whoever vouches for it"),
+        "The certificate that servers with TLS must have, regardless of its issuer"),
     setting("accept-new", None, Switch, Security, switch!(options.accept_new),
-        "Accept a server with TLS that nobody vouches for when it is first met, and remember its fingerprint"),
+        "On first contact accept a server with TLS whose certificate is from no trusted authority, \
+         and remember its fingerprint"),
     setting("insecure", None, Switch, Security, switch!(options.insecure),
         "Let gsiftp:// log in without certificates and in clear, as ftp:// does"),
     setting("auth", None, Value("auto|gsi|kerberos"), Security, (super::kerberos::set, super::kerberos::show),
-        "What gsiftp:// logs in with: a certificate, or a Kerberos ticket (ftp:// too); `auto`: a ticket where there is no \
-         certificate"),
+        "Credential for log-ins of gsiftp://: a certificate, or a Kerberos ticket (ftp:// too); \
+         `auto`: a ticket if there is no certificate"),
     setting("kerberos-service", None, Value("NAME,NAME..."), Security,
         (super::kerberos::set_services, super::kerberos::show_services),
         "Services of a server's Kerberos principal, tried in this order (host, then ftp)"),
     setting("credential", None, Value("FILE"), Security, (credential, |s| show_path(s.options.credential.as_ref())),
-        "Certificate, key and chain for gsiftp:// or TLS in one file, as a proxy has them; for gsiftp:// where it is not in one \
-         of the usual places"),
+        "Certificate, key and chain for gsiftp:// or TLS in one file, like a proxy; for gsiftp:// \
+         if it is not in one of the usual places"),
     setting("authorities", None, Value("PATH"), Security, (authorities, |s| show_path(s.options.authorities.as_ref())),
-        "Trusted authorities: a directory for gsiftp://, a file or directory for TLS, where they are not in one of the usual \
-         places"),
+        "Trusted authorities: a directory for gsiftp://, a file or directory for TLS, if they are \
+         not in one of the usual places"),
     setting("revocations", None, Value("PATH"), Security, (revocations, |s| show_path(s.options.revocations.as_ref())),
-        "Lists of revoked certificates for TLS: a file, or a directory where they are called HASH.r0; those beside trusted \
-         authorities in a directory are read without this"),
+        "Lists of revoked certificates for TLS: a file, or a directory of files HASH.r0; lists \
+         beside trusted authorities in a directory are always read"),
     setting("server-subject", None, Value("SUBJECT"), Security, (subject, show_subject),
-        "The servers' certificate is to have this subject, whatever their host is called"),
+        "Required subject of the servers' certificate, regardless of the host name"),
     setting("source-credential", None, Value("FILE"), Ends, (ends::source_credential, |s| ends::show_credential(&s.options.source)),
-        "--credential for the server of the source alone"),
+        "--credential for the source's server only"),
     setting("destination-credential", None, Value("FILE"), Ends,
         (ends::destination_credential, |s| ends::show_credential(&s.options.destination)),
-        "--credential for the server of the destination alone"),
+        "--credential for the destination's server only"),
     setting("source-subject", None, Value("SUBJECT"), Ends, (ends::source_subject, |s| ends::show_subject(&s.options.source)),
-        "--server-subject for the server of the source alone"),
+        "--server-subject for the source's server only"),
     setting("destination-subject", None, Value("SUBJECT"), Ends,
         (ends::destination_subject, |s| ends::show_subject(&s.options.destination)),
-        "--server-subject for the server of the destination alone"),
+        "--server-subject for the destination's server only"),
     setting("data-credential", None, Value("login|auto|FILE"), Security, (ends::set_data_credential, ends::show_data_credential),
-        "What authenticates data connections of gsiftp://: the log-in, a credential made for this run, or a proxy of the one in \
-         FILE; servers get the latter two by DCSC"),
+        "Credential that authenticates data connections of gsiftp://: that of the log-in, one made \
+         for this run, or a proxy of the one in FILE; servers get the latter two by DCSC"),
     setting("delegate", None, Negated, Security, switch!(options.delegate),
-        "Give servers no proxy; their data connections are not authenticated then"),
+        "Delegate no proxy to servers; their data connections are then not authenticated"),
     setting("dcau", None, Negated, Security, switch!(options.data_authentication),
         "Do not authenticate data connections of gsiftp://"),
     setting("require-data-authentication", None, Switch, Security, switch!(options.require_data_authentication),
         "Transfer nothing over data connections that are neither authenticated, protected nor bound to their session"),
     setting("data-protection", None, Value("auto|clear|safe|private"), Security, (data_protection, show_data_protection),
-        "Data connections of gsiftp:// and TLS: as they are, safe against change, or encrypted (GCT encrypts both); `auto` is \
-         clear with gsiftp:// and private with TLS"),
+        "Protection of data connections of gsiftp:// and TLS: none, against modification, or \
+         encryption (GCT encrypts both); `auto` is clear with gsiftp:// and private with TLS"),
     setting("ssh", None, Value("COMMAND"), Security, (ssh::program, ssh::show_program),
-        "The program for sshftp://, with arguments, where it is not plain `ssh`: \"ssh -F FILE -o OPTION=VALUE\""),
+        "The program for sshftp://, with arguments, if it is not plain `ssh`: \"ssh -F FILE -o \
+         OPTION=VALUE\""),
     setting("ssh-remote", None, Value("COMMAND"), Security, (ssh::remote, ssh::show_remote),
-        "What sshftp:// starts on the server's host instead of its script `sshftp`; the user's shell there reads it"),
+        "Command that sshftp:// starts on the server's host instead of the script `sshftp`; the \
+         user's shell there interprets it"),
     setting("ssh-sharing", None, Negated, Security, switch!(options.ssh.share),
-        "Log in with ssh for every control connection, instead of once for a server"),
+        "Log in with ssh for every control connection, instead of once for each server"),
     setting("connect-timeout", None, Value("TIME"), Connection, limit!(options.connect_timeout),
         "Longest wait for a connection"),
     setting("reply-timeout", None, Value("TIME"), Connection, limit!(options.reply_timeout),
-        "Longest silence of a server that owes an answer; it may compute a checksum a second longer for each 8 MiB of the \
-         file, unless it tells that it gets on"),
+        "Longest silence of a server that owes a reply; for a checksum one more second for each 8 \
+         MiB of the file, unless it reports progress"),
     setting("keepalive", None, Value("TIME"), Connection, duration!(options.keepalive),
-        "NOOP after a control connection was idle for so long"),
+        "Idle time of a control connection after which NOOP is sent"),
     setting("data-ports", None, Value("FIRST-LAST|any"), Connection, (data_ports, show_data_ports),
         "Local ports for data connections that servers open"),
     setting("relative-paths", None, Switch, Connection, switch!(options.relative_paths),
-        "Paths of URLs count from the log-in directory; %2F at their start means the root"),
+        "Paths of URLs are relative to the log-in directory; %2F at their start means the root"),
     setting("debug", None, Switch, Connection, switch!(options.trace_control),
         "Show the dialogue of control connections"),
 ];

@@ -13,8 +13,8 @@ pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
         // it.
         _ if text.starts_with("eyJ") && text.matches('.').count() == 2 => {
             return Err(
-                "that is a token itself, which others can see in a command; put it into a file or into \
-                        BEARER_TOKEN, and say --token auto"
+                "that is a token itself, which other users can see on the command line; put it into \
+                 a file or into BEARER_TOKEN, and use --token auto"
                     .into(),
             );
         }
@@ -43,6 +43,6 @@ mod tests {
             assert_eq!(show(&settings), text);
         }
         let error = set(&mut settings, "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.c2ln").err().unwrap_or_default();
-        assert!(error.contains("others can see") && !error.contains("eyJ"), "{error}");
+        assert!(error.contains("other users can see") && !error.contains("eyJ"), "{error}");
     }
 }

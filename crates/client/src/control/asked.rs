@@ -60,7 +60,7 @@ impl Due {
                 other(format!("it refused {command} ({})", reply.code()))
             }
             Self::Features(features) if !features.are_those_of(&reply) => {
-                other("its features (FEAT) are others".to_owned())
+                other("its features (FEAT) differ".to_owned())
             }
             Self::Awaited | Self::Dropped | Self::Expected(_) | Self::Features(_) => Ok(()),
         }

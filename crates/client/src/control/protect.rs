@@ -15,7 +15,7 @@ impl Control {
         if self.machine.is_at_rest() {
             return Ok(());
         }
-        let reason = "more came in clear when the connection was to be protected".to_owned();
+        let reason = "clear data followed the start of protection".to_owned();
         Err(RemoteError::Nonsense { peer: self.peer.clone(), reason })
     }
 
@@ -45,7 +45,7 @@ impl Control {
                     let hint = match error {
                         // Without TLS a server speaks first.
                         HandshakeError::NotTls(_) if at_once => {
-                            "; where a server begins in clear, ftpes:// (or --tls with ftp://) asks it for TLS"
+                            "; for a server that starts in clear, use ftpes:// (or --tls with ftp://)"
                         }
                         _ => "",
                     };

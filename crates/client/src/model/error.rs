@@ -20,11 +20,11 @@ pub(crate) use words::NO_GREETING;
 pub enum RemoteError {
     #[error("cancelled")]
     Cancelled,
-    #[error("{path}: a name with an end of line or a NUL byte cannot travel in a command")]
+    #[error("{path}: a name with an end of line or a NUL byte cannot be sent in a command")]
     CannotTravel { path: BString },
     #[error("{path}: {algorithm} is {theirs} at the destination and {ours} at the source")]
     ChecksumMismatch { path: BString, algorithm: Algorithm, ours: String, theirs: String },
-    #[error("{peer} closed the control connection; the answer to {command} was due")]
+    #[error("{peer} closed the control connection; the reply to {command} was due")]
     Closed { peer: String, command: String },
     #[error("{peer} has closed the session: {}", text(reply))]
     Dismissed { peer: String, reply: Reply },
@@ -40,35 +40,32 @@ pub enum RemoteError {
     #[error("{peer} refused the log-in: {}", text(reply))]
     Login { peer: String, reply: Reply },
     /// No user name was given.
-    #[error(
-        "{peer} lets nobody in without a name: {}; --user with --password-file, or --token, say who you are",
-        text(reply)
-    )]
+    #[error("{peer} requires a user name: {}; use --user with --password-file, or --token", text(reply))]
     Nameless { peer: String, reply: Reply },
     /// A user name was given, but no password.
     #[error(
-        "{peer} refused the log-in of {user}, for whom no password was given (--password-file has one): {}",
+        "{peer} refused the log-in of {user}, for which no password was given (use --password-file): {}",
         text(reply)
     )]
     NoPassword { peer: String, user: BString, reply: Reply },
     /// An earlier failure: the server cannot be reached, or does not have the file.
     #[error("{reason}")]
     Lost { kind: FailureKind, reason: String },
-    #[error("{peer} wrote what is no reply: {reason}")]
+    #[error("{peer} sent a malformed reply: {reason}")]
     Nonsense { peer: String, reason: String },
     /// An assumption from an earlier session is wrong: there may be several servers behind one
     /// address.
-    #[error("{peer} is not as it was in an earlier session: {reason}")]
+    #[error("{peer} differs from an earlier session: {reason}")]
     OtherServer { peer: String, reason: String },
     #[error("no data connection came from {peer} within {} s", limit.as_secs_f64())]
     NoDataConnection { peer: String, limit: Duration },
     /// All of a file arrived, and then its part could not be renamed: another program has removed
     /// or renamed it.
-    #[error("{path} arrived and is gone from {peer}: {}", plain(reply))]
+    #[error("{path} arrived at {peer} and was then removed there: {}", plain(reply))]
     PartVanished { peer: String, path: BString, reply: Reply },
     /// The transfers in flight no longer match the commands: the session is unusable, and its
     /// unfinished jobs are requeued.
-    #[error("the session is out of step with what was asked for")]
+    #[error("the session is desynchronized")]
     OutOfStep,
     /// `command` may include the path.
     #[error("{peer} answered {command} with: {}", plain(reply))]
@@ -76,18 +73,16 @@ pub enum RemoteError {
     /// Or the server does not start at the requested offset.
     #[error("{path}: {peer} sends more than the file had: it grew while it was copied")]
     Grew { peer: String, path: BString },
-    #[error("{path}: only {bytes} of {expected} bytes have come")]
+    #[error("{path}: only {bytes} of {expected} bytes arrived")]
     Incomplete { path: BString, bytes: u64, expected: u64 },
     #[error("cannot find {host}: {source}")]
     Resolve { host: String, source: io::Error },
-    #[error("{peer} gave no answer to {command} within {} s", limit.as_secs_f64())]
+    #[error("{peer} did not reply to {command} within {} s", limit.as_secs_f64())]
     Silent { peer: String, command: String, limit: Duration },
     /// The connecting program has failed; its own words, or its exit code.
     #[error("ssh to {peer} failed: {reason}")]
     Ssh { peer: String, reason: String },
-    #[error(
-        "{line}: {peer} leaves out of names what is not ASCII, and control characters, and would take another file"
-    )]
+    #[error("{line}: {peer} drops non-ASCII and control characters from names, and would use another file")]
     NotAscii { peer: String, line: BString },
     #[error("{path}: the destination has {there} bytes, the source {expected}")]
     SizeMismatch { path: BString, expected: u64, there: u64 },
@@ -96,7 +91,7 @@ pub enum RemoteError {
     #[error("{path}: fewer than {bytes_per_second} bytes/s for {} s", time.as_secs_f64())]
     Stalled { path: BString, bytes_per_second: u64, time: Duration },
     /// The entry of this line may exist, so no name may count as missing.
-    #[error("{peer} lists what cannot be understood, and its entry is not known: {line:?}")]
+    #[error("{peer} sent a line in a listing that cannot be parsed: {line:?}")]
     Listing { peer: String, line: BString },
     /// A server's listing does not match its directory.
     #[error("{path}: the listing is wrong: {reason}")]
@@ -108,23 +103,23 @@ pub enum RemoteError {
     #[error("{path}: it cannot be listed: {}", unlisted(reason))]
     Unlisted { path: BString, reason: String },
     /// The partial file of an interrupted transfer was unusable; the next try restarts.
-    #[error("cannot go on with what was there: {reason}")]
+    #[error("cannot resume the partial file: {reason}")]
     Unresumable { reason: String },
     /// Other sessions are open, and do the work.
-    #[error("{peer} takes no further session: {source}")]
+    #[error("{peer} accepts no further session: {source}")]
     Crowded { peer: String, source: Box<Self> },
     /// The source is a pipe, of which a part was read.
     #[error("{source} (and the source cannot be read a second time)")]
     Spent { source: Box<Self> },
     /// The server exchanges data with its client only.
     #[error(
-        "{peer} does not send to {other}: {}; let the data come through here (--through-here)",
+        "{peer} does not send to {other}: {}; pass the data through this machine (--through-here)",
         text(reply)
     )]
     NoThirdParty { peer: String, other: String, reply: Reply },
-    #[error("the system gives no pipe: {0}")]
+    #[error("cannot make a pipe: {0}")]
     Pipe(io::Error),
-    #[error("the system gives no further thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Threads(io::Error),
     #[error("{peer} cannot {what}")]
     Unsupported { peer: String, what: String },
@@ -145,8 +140,8 @@ const OPEN_FAILED: &str = "OpenFailed";
 fn announced(error: &ropewalk_engine::Error) -> &'static str {
     match error {
         ropewalk_engine::Error::Connect { .. } => {
-            " (the server announced this address for data: it has to announce one that leads to it from here, and no \
-             firewall may keep connections from that port)"
+            " (the server announced this address for data: it must be reachable from here, and no \
+             firewall may block the port)"
         }
         _ => "",
     }

@@ -14,7 +14,7 @@ pub(super) enum Given {
 
 pub(super) fn given_already(source: &Place, destination: &Place) -> RemoteError {
     let (source, destination) = (source.display(), destination.display());
-    RemoteError::Usage(format!("{source}: another file of this copy is {destination} already"))
+    RemoteError::Usage(format!("{source}: another file of this copy goes to {destination} already"))
 }
 
 impl Plan<'_> {

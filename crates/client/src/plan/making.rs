@@ -5,12 +5,14 @@ use super::*;
 use crate::side::{OWNERS, is_shut};
 
 /// Why nothing is sent to a directory.
-const CLOSED: &str = "a symbolic link stands for it or a directory above, and nothing is copied through one where links are kept";
+const CLOSED: &str = "it or a directory above it is a symbolic link, and nothing is copied through \
+                      one if links are preserved";
 /// Why a file is not sent.
-const THROUGH_LINK: &str = "a symbolic link stands for its directory";
+const THROUGH_LINK: &str = "its directory is a symbolic link";
 /// Why nothing is written through a local link.
-const LEADS_OUT: &str = "a symbolic link that leads out of the destination: nothing is written through it (unless --keep-dirlinks says so)";
-const KEPT_LINK: &str = "is a symbolic link: nothing is copied through it where links are kept";
+const LEADS_OUT: &str = "a symbolic link that leads out of the destination: nothing is written \
+                         through it (except with --keep-dirlinks)";
+const KEPT_LINK: &str = "is a symbolic link: nothing is copied through it if links are preserved";
 const NOT_MADE: &str = "its directory could not be made";
 
 impl Plan<'_> {

@@ -17,7 +17,7 @@ impl Plan<'_> {
             let place =
                 if directory.is_empty() { destination.clone() } else { destination.join(directory)? };
             self.ctx.report.warn_once(format!(
-                "{}: nothing is removed here, since not all that the source has is known (--delete)",
+                "{}: nothing is removed here, because the source's entries are not all known (--delete)",
                 place.display()
             ));
         }
@@ -94,9 +94,9 @@ impl Plan<'_> {
                 Side::Local(_) => Ok(Vec::new()),
             })?;
             doubt = names.iter().zip(have).find_map(|((name, _, told), have)| match (told, have) {
-                (true, Some(false)) => Some(format!("it tells of {name}, which is not there")),
-                (false, Some(true)) => Some(format!("it does not tell of {name}, which is there")),
-                (false, None) => Some(format!("whether {name} is there is not known")),
+                (true, Some(false)) => Some(format!("it contains {name}, which does not exist")),
+                (false, Some(true)) => Some(format!("it omits {name}, which exists")),
+                (false, None) => Some(format!("it is not known whether {name} exists")),
                 _ => None,
             });
             if doubt.is_some() {

@@ -145,7 +145,10 @@ impl Plan<'_> {
             self.timeless = told.iter().all(Option::is_none);
             if let Some(at) = told.iter().position(Option::is_none) {
                 let name = with_path(source, paths[at].clone()).display();
-                let text = format!("{name}: the server does not tell its time, nor perhaps that of others");
+                let text = format!(
+                    "{name}: the server does not report its time, and perhaps not \
+                                    those of other files"
+                );
                 self.ctx.report.warn_once(text);
             }
             times.extend(told);

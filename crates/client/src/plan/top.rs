@@ -81,7 +81,8 @@ impl Plan<'_> {
             Given::Another if mirror => {
                 let (source, destination) = (source.display(), destination.display());
                 let what = format!(
-                    "{source}: another directory of this copy is {destination} already, and would lose what it has not (--delete)"
+                    "{source}: another directory of this copy goes to {destination} already, and \
+                     each would remove the other's files (--delete)"
                 );
                 Err(RemoteError::Usage(what))
             }

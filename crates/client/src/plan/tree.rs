@@ -280,7 +280,7 @@ impl Plan<'_> {
         };
         if there.as_ref().is_some_and(stands_in_the_way) {
             if !options.delete {
-                let e = RemoteError::Usage(format!("{}: is no directory", to.display()));
+                let e = RemoteError::Usage(format!("{}: is not a directory", to.display()));
                 self.fail(from.display(), to.display(), &e);
                 return Ok(Step::Over);
             }
@@ -430,5 +430,5 @@ impl Plan<'_> {
 }
 
 pub(super) fn nameless(from: &Place) -> RemoteError {
-    RemoteError::Unlisted { path: from.path(), reason: "there is an end of line in its name".to_owned() }
+    RemoteError::Unlisted { path: from.path(), reason: "its name contains an end of line".to_owned() }
 }

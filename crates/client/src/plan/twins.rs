@@ -75,7 +75,8 @@ pub(crate) fn tell_lost(report: &Report, twins: &Twins, names: &HashSet<BString>
         return;
     }
     let what = format!(
-        "{}: only one file of this name and {} is there: the destination does not tell case or Unicode forms apart",
+        "{}: only one file of this name and {} exists: the destination does not distinguish case or \
+         Unicode forms",
         twins.second.display(),
         base_name(&paths[0]).as_bstr()
     );

@@ -59,9 +59,9 @@ impl Session {
         }
         Err(RemoteError::Security {
             peer: self.control.peer().to_owned(),
-            reason: "authenticated data connections were asked for (--require-data-authentication), and there are none: it \
-                     takes a log-in with a certificate and DCAU, or a protected control connection to a server that has data \
-                     keys"
+            reason: "authenticated data connections are required (--require-data-authentication), \
+                     and not available: they need a log-in with a certificate and DCAU, or a \
+                     protected control connection to a server with data keys"
                 .to_owned(),
         })
     }

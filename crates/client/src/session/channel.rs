@@ -165,8 +165,8 @@ impl Session {
         if !self.setup.warned_of_congestion.was_said(peer) {
             self.setup.events.event(Event::Warning {
                 message: format!(
-                    "{peer} lets no client choose its congestion control: --congestion {name} has no effect on what \
-                     it sends"
+                    "{peer} lets no client choose its congestion control: --congestion {name} has \
+                     no effect on the data that it sends"
                 ),
             });
         }
@@ -251,8 +251,8 @@ impl Session {
     ) -> Result<Channel, RemoteError> {
         let local = SocketAddr::new(self.control.local_addr().ip(), 0);
         if local.ip().is_unspecified() {
-            let what = "connect to us: the way to it is known to ssh only (a host between, or a name of ssh's own); use \
-                        --mode stream";
+            let what = "connect to us: only ssh knows the way to it (through another host, or by an \
+                        alias); use --mode stream";
             return Err(RemoteError::Unsupported {
                 peer: self.control.peer().to_owned(),
                 what: what.to_owned(),

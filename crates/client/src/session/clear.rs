@@ -23,8 +23,8 @@ impl Session {
         }
         self.setup.events.event(Event::Warning {
             message: format!(
-                "the password for {peer} goes over the network in clear, where others can read it; --tls (or ftpes://) \
-                 encrypts it where the server can"
+                "the password for {peer} goes over the network in clear, where others can read it; \
+                 --tls (or ftpes://) encrypts it if the server supports TLS"
             ),
         });
     }

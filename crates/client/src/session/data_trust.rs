@@ -88,7 +88,7 @@ impl Session {
         if self.can.data_credentials && self.set_data_trust(given)? {
             return Ok(());
         }
-        let what = "take a credential for data connections alone (DCSC)".to_owned();
+        let what = "use a separate credential for data connections (DCSC)".to_owned();
         Err(RemoteError::Unsupported { peer: self.control.peer().to_owned(), what })
     }
 

@@ -85,7 +85,8 @@ impl Session {
         let reply = self.control.call(&Command::Auth("GSSAPI".into()))?;
         if reply.code() != 334 {
             return Err(failed(format!(
-                "it does not offer log-in with tickets (AUTH GSSAPI: {}), and Kerberos was asked for: nothing goes on in clear",
+                "it does not offer log-in with tickets (AUTH GSSAPI: {}), and Kerberos is required: \
+                 the session does not continue in clear",
                 crate::model::error::text(&reply)
             )));
         }
@@ -97,7 +98,7 @@ impl Session {
             let done = reply.code() == 235;
             let Some(token) = token(&reply) else {
                 return Err(failed(format!(
-                    "it did not prove itself: {} has no token of Kerberos",
+                    "it was not authenticated: {} has no Kerberos token",
                     crate::model::error::text(&reply)
                 )));
             };
@@ -109,7 +110,7 @@ impl Session {
                 Step::Continue(next) => out = next,
                 Step::Done(last, session) => {
                     if !last.is_empty() || !done {
-                        return Err(failed("it wants more tokens than Kerberos has".to_owned()));
+                        return Err(failed("it expects more tokens than Kerberos has".to_owned()));
                     }
                     tracing::debug!(peer, server = session.peer(), "authenticated with Kerberos");
                     self.kerberos = Some(Secured { context: session.handle(), data: None });
@@ -117,7 +118,7 @@ impl Session {
                 }
             }
         }
-        Err(failed("the handshake does not come to an end".to_owned()))
+        Err(failed("the handshake does not end".to_owned()))
     }
 
     /// PBSZ and PROT. Without an explicit choice, data is protected if nothing else binds data

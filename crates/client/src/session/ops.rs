@@ -50,7 +50,7 @@ impl Session {
             let denied =
                 missing.kind() == FailureKind::Permission && reply_kind(&entered) == FailureKind::Permission;
             return Err(if nothing && entered.code() == 550 && !denied {
-                let reason = format!("{}: no such file or directory, or not for this user", path.as_bstr());
+                let reason = format!("{}: no such file or directory, or no permission", path.as_bstr());
                 RemoteError::Lost { kind: FailureKind::NotFound, reason }
             } else {
                 missing
@@ -94,8 +94,7 @@ impl Session {
         if self.entered(path)?.is_some_and(|entered| entered.is_success()) {
             return Ok(Entry { kind: Kind::Directory, size: None, modified: None, mode: None, ..entry });
         }
-        let reason =
-            format!("{}: a symbolic link that leads to nothing, or not for this user", path.as_bstr());
+        let reason = format!("{}: a dangling symbolic link, or no permission", path.as_bstr());
         Err(RemoteError::Lost { kind: FailureKind::NotFound, reason })
     }
 
@@ -250,7 +249,7 @@ impl Session {
         match self.size(&task.destination.path()) {
             Ok(there) if task.length().is_none_or(|length| there > length) => {
                 let peer = self.control.peer().to_owned();
-                let what = format!("write the beginning of a file of {there} bytes that is there (no ESTO)");
+                let what = format!("write the beginning of an existing file of {there} bytes (no ESTO)");
                 Err(RemoteError::Unsupported { peer, what })
             }
             Err(e) if e.breaks_session() => Err(e),

@@ -36,7 +36,8 @@ impl Session {
             let reply = self.control.call(&Command::Auth("TLS".into()))?;
             if reply.code() != 234 {
                 return Err(failed(format!(
-                    "it does not offer TLS (AUTH TLS: {}), and nothing goes on in clear where TLS was asked for",
+                    "it does not offer TLS (AUTH TLS: {}), and TLS is required: the session does \
+                     not continue in clear",
                     crate::model::error::text(&reply)
                 )));
             }

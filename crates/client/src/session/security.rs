@@ -51,8 +51,8 @@ impl Session {
         let reply = self.control.call(&Command::Auth("GSSAPI".into()))?;
         if reply.code() != 334 {
             return Err(failed(format!(
-                "it does not offer log-in with certificates (AUTH GSSAPI: {}), and gsiftp:// does not go on in clear; \
-                 use ftp:// or --insecure where the network can be trusted",
+                "it does not offer log-in with certificates (AUTH GSSAPI: {}), and gsiftp:// does \
+                 not continue in clear; use ftp:// or --insecure if the network can be trusted",
                 crate::model::error::text(&reply)
             )));
         }
@@ -93,14 +93,14 @@ impl Session {
             // An early success reply may come from anyone.
             if reply.code() != 335 {
                 return Err(failed(format!(
-                    "the handshake is not through, and it was answered as if it were: {}",
+                    "it reported success before the handshake was complete: {}",
                     crate::model::error::text(&reply)
                 )));
             }
             let text = String::from_utf8_lossy(reply.text()).into_owned();
             token = decode_token(&text).map_err(|e| failed(e.to_string()))?;
         }
-        Err(failed("the handshake does not come to an end".to_owned()))
+        Err(failed("the handshake does not end".to_owned()))
     }
 
     /// Sends DCAU and PROT, unless the defaults (authenticated, clear) apply.
@@ -173,8 +173,8 @@ impl Session {
 pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -> Result<(), String> {
     looks_at_certificate(options, scheme)?;
     if options.end(end).server_subject.is_some() && tls::begin(scheme, options).is_some() {
-        return Err("the server's certificate was to have a subject (--server-subject), and only gsiftp:// looks for one: \
-                    with TLS (ftps://, ftpes://, --tls) say --fingerprint"
+        return Err("--server-subject requires a subject of the server's certificate, and only \
+                    gsiftp:// checks it: with TLS (ftps://, ftpes://, --tls) use --fingerprint"
             .to_owned());
     }
     logs_in_as_asked(options, scheme)?;
@@ -196,27 +196,29 @@ pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -
         }
         _ => return Ok(()),
     };
-    Err(format!("protection of data was asked for, and {hindrance}"))
+    Err(format!("protection of data is required, and {hindrance}"))
 }
 
 /// A user who requests a log-in with a certificate or a ticket must not be logged in in another
 /// way.
 fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
     if options.insecure && options.authentication != Authentication::Auto {
-        return Err("--auth asks for a log-in that is protected, and --insecure for one that is not: leave one of them out"
+        return Err("--auth requires a protected log-in, and --insecure an unprotected one: omit one \
+                    of them"
             .to_owned());
     }
     let tls = tls::begin(scheme, options).is_some();
     if options.authentication == Authentication::Kerberos
         && (tls || !kerberos::wanted(options, scheme, false))
     {
-        return Err("a log-in with a ticket was asked for (--auth kerberos), and only gsiftp:// and ftp:// without TLS have it"
+        return Err("a log-in with a ticket is required (--auth kerberos), and only gsiftp:// and \
+                    ftp:// without TLS have it"
             .to_owned());
     }
     let clear = scheme == Scheme::Ftp && !tls;
     if options.authentication == Authentication::Gsi && clear {
         return Err(
-            "a log-in with a certificate was asked for (--auth gsi), and ftp:// has none: use gsiftp://"
+            "a log-in with a certificate is required (--auth gsi), and ftp:// has none: use gsiftp://"
                 .to_owned(),
         );
     }
@@ -234,14 +236,14 @@ fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String>
             _ => "",
         };
         return Err(format!(
-            "revoked certificates were to be looked for (--revocations), and only TLS (ftps://, ftpes://, --tls) does \
-             that{instead}"
+            "--revocations requires a check for revoked certificates, and only TLS (ftps://, \
+             ftpes://, --tls) does that{instead}"
         ));
     }
     // The other schemes have other means to authenticate the server.
     if options.fingerprint.is_some() && scheme == Scheme::Ftp {
-        return Err("the server's certificate was to have a --fingerprint, and only TLS (ftps://, ftpes://, --tls) asks \
-                    for one"
+        return Err("--fingerprint requires a certificate of the server, and only TLS (ftps://, \
+                    ftpes://, --tls) asks for one"
             .to_owned());
     }
     Ok(())

@@ -55,7 +55,7 @@ impl<'a> Words<'a> {
             );
         }
         if url.host.starts_with('-') {
-            return Err(format!("{:?} is no name of a host: it begins with '-'", url.host));
+            return Err(format!("{:?} is not a host name: it begins with '-'", url.host));
         }
         let user = url.user.as_deref().map(|user| user.as_bstr());
         let user = user.or_else(|| options.user.as_deref().map(|user| user.into()));
@@ -176,7 +176,7 @@ fn check_user(user: &BStr) -> Result<(), String> {
         }
         Err(_) => Some("is not UTF-8".to_owned()),
     };
-    wrong.map_or(Ok(()), |wrong| Err(format!("{user:?} is no name of a user for ssh: it {wrong}")))
+    wrong.map_or(Ok(()), |wrong| Err(format!("{user:?} is not a user name for ssh: it {wrong}")))
 }
 
 #[cfg(test)]

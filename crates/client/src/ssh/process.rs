@@ -163,7 +163,7 @@ fn printable(line: &[u8]) -> String {
 
 fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(255), _) => "it could not connect, or the connection broke, and it says no more".to_owned(),
+        (Some(255), _) => "it could not connect, or the connection broke; it printed no reason".to_owned(),
         (Some(code), _) => format!("the program on the server ended with code {code}"),
         (None, signal) => format!("it was ended by signal {}", signal.unwrap_or_default()),
     }

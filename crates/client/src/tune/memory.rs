@@ -85,7 +85,7 @@ impl Memory {
             return;
         }
         if let Err(error) = self.try_keep(found) {
-            tracing::warn!(%error, "what was learnt of the path could not be kept");
+            tracing::warn!(%error, "the results for the path could not be stored");
         }
     }
 

@@ -207,6 +207,11 @@ fn state_directory() -> anyhow::Result<std::path::PathBuf> {
         |name| std::env::var_os(name).map(std::path::PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     base.map(|base| base.join("ropewalk"))
-        .ok_or_else(|| usage("where to note what was changed? Neither XDG_STATE_HOME nor HOME is set"))
+        .ok_or_else(|| {
+            usage(
+                "there is no place to record changes: neither XDG_STATE_HOME nor HOME \
+                              is set",
+            )
+        })
         .context("cannot set buffers")
 }

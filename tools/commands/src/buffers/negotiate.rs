@@ -81,7 +81,7 @@ impl Negotiate {
 
     fn negotiate(&self, negotiator: &mut Negotiator, show: &Show) -> anyhow::Result<Exit> {
         let stop = stopper(if self.serve && !self.dry_run {
-            "ropewalk: giving back what was set; once more to leave it as it is"
+            "ropewalk: releasing the buffers (press Ctrl-C again to leave them as they are)"
         } else {
             "ropewalk: stopping"
         })?;
@@ -103,7 +103,7 @@ impl Negotiate {
             (Ok(_), given_back) => given_back,
             (Err(error), Ok(_)) => Err(error),
             (Err(error), Err(second)) => {
-                say(format_args!("ropewalk: giving back: {second:#}"));
+                say(format_args!("ropewalk: releasing the buffers: {second:#}"));
                 Err(error)
             }
         }
@@ -154,7 +154,7 @@ fn exit_of(round: &Round, wanted: bool) -> Exit {
         .count() as u64;
     if wanted && hidden > 0 {
         let which = units::count(hidden, "connection");
-        say(format_args!("ropewalk: {which} of processes that this user may not look into: expected root"));
+        say(format_args!("ropewalk: {which} of processes that this user may not inspect: expected root"));
         return Exit::Permission;
     }
     let failed = |action: &Action| matches!(action, Action::Failed(_));

@@ -93,13 +93,14 @@ pub(super) fn of_round(round: &Round) -> String {
         let left = units::count(left, "connection");
         let taken = units::size(taken);
         text += &format!(
-            "Not within that: {left}, left to the kernel's autotuning, with buffers of {taken} now (--set-all sets them)\n"
+            "Not included: {left}, left to the kernel's autotuning, with buffers of {taken} now \
+             (--set-all sets them)\n"
         );
     }
     for turned in &round.turned {
         let before = if turned.flow.direction == Direction::Out { Direction::In } else { Direction::Out };
         let name = name_of(&Flow { direction: before, ..turned.flow.clone() });
-        text += &format!("Its data goes the other way now, {name}: {}\n", done(&turned.action));
+        text += &format!("Its data now moves in the other direction, {name}: {}\n", done(&turned.action));
     }
     head(&mut text, "      share  done");
     for decision in decisions {
@@ -142,12 +143,12 @@ fn line(text: &mut String, flow: &Flow, more: &str) {
 /// A short description of an action.
 pub(super) fn done(action: &Action) -> String {
     match action {
-        Action::Left(Left::Idle) => "left alone: moves nothing".into(),
+        Action::Left(Left::Idle) => "left alone: it is idle".into(),
         Action::Left(Left::Autotuning) => "left to the kernel's autotuning".into(),
         Action::Left(Left::AsBefore) => "as before".into(),
-        Action::Left(Left::NoOwner) => "no process that may be seen has it open".into(),
+        Action::Left(Left::NoOwner) => "no visible process has it open".into(),
         Action::WouldSet => "would be set (--apply)".into(),
-        Action::WouldGiveBack => "would be given back (--apply)".into(),
+        Action::WouldGiveBack => "would be released (--apply)".into(),
         Action::Set(applied) => {
             let mut text = format!(
                 "set: kernel {} -> {}",
@@ -162,8 +163,8 @@ pub(super) fn done(action: &Action) -> String {
             }
             text
         }
-        Action::GivenBack => "given back".into(),
-        Action::GivenBackWithoutAutotuning => "size given back; this kernel cannot take up autotuning".into(),
+        Action::GivenBack => "released".into(),
+        Action::GivenBackWithoutAutotuning => "size released; this kernel cannot resume autotuning".into(),
         Action::Failed(reason) => format!("failed: {reason}"),
     }
 }

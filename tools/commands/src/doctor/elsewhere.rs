@@ -50,8 +50,8 @@ impl Elsewhere {
         let small = if settings.is_empty() { String::new() } else { format!(" ({})", settings.join(", ")) };
         match &self.evidence {
             Some(evidence) => format!(
-                "{host}, the other end, holds the transfer up: {evidence}. Settings of this host cannot help before that is \
-                 mended. Run there: {}",
+                "{host}, the other end, limits the transfer: {evidence}. Settings of this host \
+                 cannot help before that is fixed. Run there: {}",
                 self.command
             ),
             None => format!(

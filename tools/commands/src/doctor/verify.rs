@@ -24,8 +24,8 @@ use crate::sites::Used;
 use crate::{signals, units};
 
 /// Printed at the first Ctrl-C.
-const STOPPING: &str = "ropewalk: stopping, and bringing back the old settings (again: stop at once; \
-                        `ropewalk doctor --restore` brings them back then)";
+const STOPPING: &str = "ropewalk: stopping, and restoring the old settings (press Ctrl-C again to \
+                        quit now; `ropewalk doctor --restore` restores them later)";
 
 /// A transfer shorter than this, in seconds, says little about its steady rate.
 const SHORT: f64 = 3.0;
@@ -104,7 +104,8 @@ fn pair(command: &Doctor, sites: &mut Used) -> anyhow::Result<Pair> {
     }
     if matches!((&source, &destination), (Location::Remote(_), Location::Remote(_))) {
         return Err(usage(
-            "--verify tries settings of this host: the source or the destination has to be here; run it at one of the servers",
+            "--verify tries settings of this host: the source or the destination has to be here; \
+             run it on one of the servers",
         ));
     }
     Ok(Pair { source, destination, window: None })
@@ -112,16 +113,20 @@ fn pair(command: &Doctor, sites: &mut Used) -> anyhow::Result<Pair> {
 
 impl Site<'_> {
     fn verify(&self, journal: &Journal) -> anyhow::Result<Seen> {
-        say("ropewalk: a first transfer shows what holds it up; nothing is changed yet");
+        say("ropewalk: a first transfer determines its limit; nothing is changed yet");
         let (before, here, exit) = self.profile()?;
         self.write(&before, "before.json")?;
         if let Outcome::Failed(why) = &before.workload.outcome {
-            say(format_args!("ropewalk: nothing was changed: the transfer fails as it is: {why}"));
+            say(format_args!(
+                "ropewalk: nothing was changed: the transfer fails with the present \
+                              settings: {why}"
+            ));
             return Ok(self.seen(&before, here, exit));
         }
         if self.command.rtt.is_none() && Evidence::of(&before).rtt.is_none() {
             return Err(usage(
-                "the round trip was not seen, since the sending end could not be measured: give --rtt; nothing was changed",
+                "the round trip is unknown, because the sending end could not be measured: use \
+                 --rtt; nothing was changed",
             ));
         }
         let mut seen = self.seen(&before, here, Exit::Failed);
@@ -152,19 +157,19 @@ impl Site<'_> {
         let taken_back = |trial: Trial<'_>| {
             trial
                 .abandon()
-                .context("the old settings are not all back; `ropewalk doctor --restore` tries again")
+                .context("not all old settings are restored; `ropewalk doctor --restore` tries again")
         };
         let judged = match result {
             Ok(Ok(judgement)) => judgement,
             Ok(Err((exit, why))) => {
                 seen.verified.foreign = taken_back(trial)?;
-                say(format_args!("ropewalk: {why}: the old settings are back"));
+                say(format_args!("ropewalk: {why}: the old settings are restored"));
                 seen.exit = exit;
                 return Ok(seen);
             }
             Err(error) => {
                 let foreign = taken_back(trial)?;
-                say("ropewalk: the old settings are back");
+                say("ropewalk: the old settings are restored");
                 say_foreign(&foreign);
                 return Err(error);
             }
@@ -230,7 +235,8 @@ impl Site<'_> {
         }
         if shortest < SHORT {
             say(format_args!(
-                "ropewalk: the shortest transfer took {}: connecting and slow start count much; a larger file tells more",
+                "ropewalk: the shortest transfer took {}: connecting and slow start dominate; use a \
+                 larger file",
                 units::time(shortest)
             ));
         }
@@ -312,7 +318,7 @@ impl Site<'_> {
 
 fn say_foreign(foreign: &[(String, String)]) {
     for (name, value) in foreign {
-        say(format_args!("ropewalk: {name} = {value}: somebody else has set that meanwhile, left alone"));
+        say(format_args!("ropewalk: {name} = {value}: another program has set this meanwhile, left alone"));
     }
 }
 
@@ -320,7 +326,7 @@ fn say_foreign(foreign: &[(String, String)]) {
 pub(super) fn text(verified: &Verified) -> String {
     let mut text = String::new();
     for (name, value) in &verified.foreign {
-        text += &format!("{name} = {value}: somebody else has set that meanwhile, left alone\n");
+        text += &format!("{name} = {value}: another program has set this meanwhile, left alone\n");
     }
     if let Some(judged) = &verified.judgement {
         for (name, rates, median) in
@@ -334,7 +340,7 @@ pub(super) fn text(verified: &Verified) -> String {
     match &verified.elsewhere {
         Some(elsewhere) => text += &(elsewhere.text() + "\n"),
         None if verified.judgement.as_ref().is_some_and(|judged| !judged.helped) => {
-            text += "What holds the transfer up instead: `ropewalk profile SOURCE DESTINATION`.\n";
+            text += "To find the limit of the transfer: `ropewalk profile SOURCE DESTINATION`.\n";
         }
         None => {}
     }
@@ -349,16 +355,17 @@ fn said(judged: &Judgement) -> String {
     };
     if judged.helped {
         return format!(
-            "The new settings help: {gain}, which luck alone would do in {:.1} % of cases. They are kept.\n",
+            "The new settings help: {gain}, which chance alone would do in {:.1} % of cases. They \
+             are kept.\n",
             judged.chance * 100.0
         );
     }
     let why = if judged.gain < Judgement::GAIN {
         format!("less than {:+.0} %", Judgement::GAIN * 100.0)
     } else {
-        format!("within the noise: luck alone does as well in {:.0} % of cases", judged.chance * 100.0)
+        format!("within the noise: chance alone does as well in {:.0} % of cases", judged.chance * 100.0)
     };
-    format!("The new settings do not help: {gain}, {why}. The old ones are back.\n")
+    format!("The new settings do not help: {gain}, {why}. The old ones are restored.\n")
 }
 
 #[cfg(test)]

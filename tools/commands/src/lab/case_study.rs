@@ -44,7 +44,10 @@ pub(super) fn study(
     let mut exit = Exit::Done;
     if !run_none {
         let program = build::program()?;
-        let stop = stop_at_signal("ropewalk: stopping, taking the lab down (again: stop at once)")?;
+        let stop = stop_at_signal(
+            "ropewalk: stopping, taking the lab down (press Ctrl-C again to \
+                                   quit now)",
+        )?;
         for part in &all {
             let there = part.files.iter().all(|file| directory.join(file).exists());
             if there || !(wanted.is_empty() || wanted.iter().any(|name| name == part.name)) {
@@ -99,14 +102,14 @@ impl Results<'_> {
             return Ok(None);
         }
         if fs::metadata(&path)?.len() > LARGEST {
-            return Err(anyhow!("{} is no profile: it is too large", path.display()));
+            return Err(anyhow!("{} is not a profile: it is too large", path.display()));
         }
         fs::read(&path).map(Some).with_context(|| format!("cannot read {}", path.display()))
     }
 
     fn profile(&self, file: &str) -> anyhow::Result<Option<Profile>> {
         let read =
-            |bytes: Vec<u8>| Profile::from_json(&bytes).with_context(|| format!("{file} is no profile"));
+            |bytes: Vec<u8>| Profile::from_json(&bytes).with_context(|| format!("{file} is not a profile"));
         self.bytes(file)?.map(read).transpose()
     }
 }

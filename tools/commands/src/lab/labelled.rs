@@ -94,7 +94,7 @@ pub(super) fn study(
     // Processors are shared, so cases that they limit run one at a time.
     let (heavy, light): (Vec<&Case>, Vec<&Case>) =
         all.iter().filter(is_due).partition(|case| case.scene.is_wide());
-    let stop = stop_at_signal("ropewalk: stopping, taking the lab down (again: stop at once)")?;
+    let stop = stop_at_signal("ropewalk: stopping, taking the lab down (press Ctrl-C again to quit now)")?;
     let failed = [(light, jobs), (heavy, 1)].map(|(cases, jobs)| run_all(&cases, jobs, &file_of, &stop));
     let there = all.iter().map(|case| (case, file_of(case))).filter(|(_, file)| file.exists());
     let judged = there.map(|(case, file)| judge(case, &file)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -168,7 +168,7 @@ fn judge(case: &Case, file: &Path) -> anyhow::Result<Judged> {
 }
 
 fn read(file: &Path) -> anyhow::Result<Profile> {
-    let wrong = || anyhow!("{} is no profile", file.display());
+    let wrong = || anyhow!("{} is not a profile", file.display());
     if fs::metadata(file)?.len() > LARGEST {
         return Err(wrong());
     }

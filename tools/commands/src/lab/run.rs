@@ -16,7 +16,7 @@ use super::{ScenarioFlags, WorkloadFlags, calls, of_library, of_run, of_scenario
 use crate::exit::{Exit, usage};
 use crate::output::{json_line, say};
 
-const STOPPING: &str = "ropewalk: stopping, taking the lab down (again: stop at once)";
+const STOPPING: &str = "ropewalk: stopping, taking the lab down (press Ctrl-C again to quit now)";
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {

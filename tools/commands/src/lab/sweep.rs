@@ -16,7 +16,8 @@ use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::picture::picture;
 
-pub(super) const STOPPING: &str = "ropewalk: stopping; what has been measured is kept, and the same command goes on with it (again: stop at once)";
+pub(super) const STOPPING: &str = "ropewalk: stopping; results are kept, rerun the same command to \
+                                   resume (press Ctrl-C again to quit now)";
 
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {

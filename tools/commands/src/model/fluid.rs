@@ -82,7 +82,7 @@ impl FromStr for GroupSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let (streams, rest) = text.split_once('x').ok_or("expected for example 20x50ms or 20x50ms,64KiB")?;
         let streams: u32 =
-            streams.trim().parse().map_err(|_| format!("{streams:?} is no number of streams"))?;
+            streams.trim().parse().map_err(|_| format!("{streams:?} is not a number of streams"))?;
         let (delay, buffer) = match rest.split_once(',') {
             Some((delay, buffer)) => (delay, Some(quantity::bytes(buffer)?)),
             None => (rest, None),
@@ -101,7 +101,7 @@ impl FromStr for RedSpec {
         const EXAMPLE: &str = "for example 0,800,0.05,0.002";
         let number = |part: &str| {
             let part = part.trim();
-            part.parse().map_err(|_| format!("{part:?} is no number: expected four, {EXAMPLE}"))
+            part.parse().map_err(|_| format!("{part:?} is not a number: expected four, {EXAMPLE}"))
         };
         let numbers = text.split(',').map(number).collect::<Result<Vec<f64>, _>>()?;
         match numbers[..] {
@@ -212,7 +212,7 @@ impl Fluid {
         let rest = fluid::equilibrium(scenario).map_err(refused)?;
         for (index, (group, window)) in self.groups.iter().zip(&last.windows).enumerate() {
             let settled = match &rest {
-                Some(rest) => format!(" (at rest {:.2})", rest.windows[index]),
+                Some(rest) => format!(" (in equilibrium {:.2})", rest.windows[index]),
                 None => String::new(),
             };
             let rtt = group.delay_ms + last.queue / scenario.bandwidth;
@@ -225,13 +225,13 @@ impl Fluid {
         }
         text += &match rest {
             Some(rest) => format!(
-                "At rest: goodput {}, loss {}, queue {:.2} packets\n",
+                "In equilibrium: goodput {}, loss {}, queue {:.2} packets\n",
                 rate(rest.goodput),
                 percent(rest.loss),
                 rest.queue
             ),
             None => {
-                "There is no point of rest: the queue is too short for the loss that it would take\n".into()
+                "There is no equilibrium: the queue is too short for the loss that it would need\n".into()
             }
         };
         Ok(text)
@@ -280,9 +280,9 @@ mod tests {
         let good = Red { min: 0.0, max: 800.0, max_loss: 0.05, weight: 0.002 };
         assert_eq!(red("0, 800,0.05,0.002"), Ok(good));
         for (text, problem) in [
-            ("x,0,800,0.05,0.002", "\"x\" is no number"),
-            ("0,800,0.05,,0.002", "\"\" is no number"),
-            ("0,8OO,0.05,0.002", "\"8OO\" is no number"),
+            ("x,0,800,0.05,0.002", "\"x\" is not a number"),
+            ("0,800,0.05,,0.002", "\"\" is not a number"),
+            ("0,8OO,0.05,0.002", "\"8OO\" is not a number"),
             ("0,800,0.05", "four numbers and not 3"),
             ("0,800,0.05,0.002,1", "four numbers and not 5"),
         ] {

@@ -14,7 +14,7 @@ pub(super) fn bits_per_second(text: &str) -> Result<f64, String> {
     }
     // Removes digits that come from the conversion.
     let bits = (bits * 1e6).round() / 1e6;
-    if bits > 0.0 { Ok(bits) } else { Err("expected more than nothing".into()) }
+    if bits > 0.0 { Ok(bits) } else { Err("expected more than 0".into()) }
 }
 
 /// Milliseconds from `80ms`, `350us` or `350µs`. A number without a unit is refused: other options
@@ -25,13 +25,13 @@ pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
     }
     let time = read::duration(text)
         .ok_or_else(|| format!("{text:?} is not a time: expected a number with us, ms, s, m, h or d"))?;
-    if time.is_zero() { Err("expected more than nothing".into()) } else { Ok(time.as_nanos() as f64 / 1e6) }
+    if time.is_zero() { Err("expected more than 0".into()) } else { Ok(time.as_nanos() as f64 / 1e6) }
 }
 
 /// Bytes, at least one.
 pub(super) fn bytes(text: &str) -> Result<f64, String> {
     match units::parse_size(text)? {
-        0 => Err("expected more than nothing".into()),
+        0 => Err("expected more than 0".into()),
         bytes => Ok(bytes as f64),
     }
 }

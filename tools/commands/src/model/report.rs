@@ -32,9 +32,9 @@ pub(super) fn why(prediction: &Prediction) -> String {
                 bytes(prediction.path.bandwidth_delay_product())
             )
         }
-        Reason::FillsTheLink => format!("so many windows of {window} fill the link; more only add loss"),
+        Reason::FillsTheLink => format!("this many windows of {window} fill the link; more only add loss"),
         Reason::FillsTheLinkDespiteLoss => format!(
-            "loss of {} holds each window at {:.1} packets; so many of them fill the link",
+            "loss of {} holds each window at {:.1} packets; this many of them fill the link",
             percent(prediction.path.background_loss()),
             optimum.x_star
         ),
@@ -68,7 +68,7 @@ pub(super) fn chart(prediction: &Prediction, most: u64) -> anyhow::Result<Chart>
         units::size((path.window() * packet).round() as u64),
         percent(path.background_loss()),
     );
-    Ok(Chart::new("Parallel streams: what the model says", Axis::linear("streams", Unit::Plain))
+    Ok(Chart::new("Parallel streams: prediction of the model", Axis::linear("streams", Unit::Plain))
         .note(note)
         .panel(
             Panel::new(Axis::linear("goodput", Unit::BitsPerSecond))

@@ -115,7 +115,7 @@ impl Tuner {
         let usual = Fairness::Share(Fairness::USUAL);
         if !matches!(self.name, Kind::Pilot) && (self.polite || Fairness::Share(self.share) != usual) {
             return Err(crate::exit::usage(format!(
-                "--polite and --share: only pilot minds others ({} was asked for)",
+                "--polite and --share: only pilot adapts to other traffic ({} was requested)",
                 self.name.name()
             )));
         }

@@ -167,7 +167,7 @@ impl Run<'_> {
         ends.raw = self.command.raw.is_some() && !self.silent;
         self.begin(&mut ends, pair, only)?;
         if ends.is_empty() {
-            return Err(usage("neither end can be measured: see what is said above"));
+            return Err(usage("neither end can be measured: see the messages above"));
         }
         ends.read_clocks();
         let moved = ends.during(|| run(pair, options, &**self.human, self.cancel));
@@ -176,7 +176,10 @@ impl Run<'_> {
         if let Outcome::Failed(why) = &moved.workload.outcome
             && !self.silent
         {
-            say(format_args!("ropewalk: the transfer failed, what there is of it is told: {why}"));
+            say(format_args!(
+                "ropewalk: the transfer failed; the report has what was measured until \
+                              then: {why}"
+            ));
         }
         Ok((put_together(moved, measured), exit))
     }
@@ -259,7 +262,7 @@ impl Run<'_> {
             ends.server(url, command.role.into(), None, self.options, &self.events(), self.cancel);
         }
         if ends.is_empty() {
-            return Err(usage("nothing can be measured: see what is said above"));
+            return Err(usage("nothing can be measured: see the messages above"));
         }
         ends.read_clocks();
         let began = crate::profiling::now();

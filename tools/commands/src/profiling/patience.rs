@@ -55,7 +55,7 @@ impl Patience {
     /// The message after the time limit.
     pub(super) fn words(&self) -> String {
         if self.stop.is_cancelled() {
-            "broken off: it did not answer in time".to_owned()
+            "cancelled: it did not answer in time".to_owned()
         } else {
             format!("it did not answer within {} seconds", self.limit.as_secs_f64())
         }

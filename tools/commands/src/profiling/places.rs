@@ -45,13 +45,14 @@ impl Kind {
     pub(crate) fn pair(self, pair: &Pair, size: u64, options: &Options) -> anyhow::Result<Pair> {
         let source = match (&pair.source, self.reads_disk()) {
             (Location::Measure { .. }, true) => {
-                return Err(usage(format!("{}: the source is no file", self.name())));
+                return Err(usage(format!("{}: the source is not a file", self.name())));
             }
             (disk, true) => disk.clone(),
             (Location::Remote(url), false) => {
                 if !Remote::connect(url, options)?.takes_profiles() {
                     bail!(
-                        "{} has no zeros of any size to send: it is no server of ours, or has profiling.enabled not set",
+                        "{} cannot send zeros of any size: it is not a Ropewalk server, or \
+                         profiling.enabled is not set",
                         url.host
                     );
                 }
@@ -63,7 +64,7 @@ impl Kind {
         };
         let destination = match (&pair.destination, self.writes_disk()) {
             (Location::Measure { .. }, true) => {
-                return Err(usage(format!("{}: the destination is no file", self.name())));
+                return Err(usage(format!("{}: the destination is not a file", self.name())));
             }
             (disk, true) => disk.clone(),
             (Location::Remote(url), false) => {

@@ -68,7 +68,7 @@ impl SshEnd {
         let (line, end) = Self::ask(host, command, role, ssh, cancel)?;
         match line.split_once(' ') {
             Some(("ropewalk-profile", rest)) if rest.starts_with("1 ") => Ok(end),
-            _ => bail!("{host} says {line:?}, expected what `ropewalk profile --collect` says"),
+            _ => bail!("{host} printed {line:?}, expected the output of `ropewalk profile --collect`"),
         }
     }
 
@@ -81,7 +81,7 @@ impl SshEnd {
         cancel: &Cancel,
     ) -> anyhow::Result<(String, Self)> {
         if host.is_empty() || host.starts_with('-') {
-            bail!("{host:?} is no name of a host");
+            bail!("{host:?} is not a host name");
         }
         let program = ssh.program.first().map_or(OsStr::new("ssh"), OsString::as_os_str);
         let mut process = unheeding(program)?;
@@ -123,7 +123,7 @@ impl SshEnd {
         }
         let line = self.clock(patience)?;
         let theirs = line.strip_prefix("clock ").and_then(|time| time.parse::<f64>().ok());
-        let theirs = theirs.with_context(|| format!("it says {line:?}, expected its time"))?;
+        let theirs = theirs.with_context(|| format!("it printed {line:?}, expected its time"))?;
         Ok(Exchange { asked, heard: theirs, answered: theirs, had: now() })
     }
 
@@ -142,7 +142,7 @@ impl SshEnd {
                 Ok(Said::Profile(bytes)) => {
                     return Ok(HostProfile { role: self.role, raw, ..HostProfile::from_json(&bytes)? });
                 }
-                Ok(Said::Line(line)) => bail!("it says {line:?}, expected its profile"),
+                Ok(Said::Line(line)) => bail!("it printed {line:?}, expected its profile"),
                 Ok(Said::Broken(why)) => return Err(self.ended(&why)),
                 Err(error) => return Err(error),
             }
@@ -185,7 +185,7 @@ impl SshEnd {
             Ok(Said::Line(line)) => Ok(line),
             Ok(Said::Profile(_) | Said::Raw(_)) => bail!("it has ended by itself"),
             Ok(Said::Broken(why)) => Err(self.ended(&why)),
-            Err(_) => bail!("it said nothing within {} seconds", limit.as_secs()),
+            Err(_) => bail!("it printed nothing within {} seconds", limit.as_secs()),
         }
     }
 
@@ -205,7 +205,7 @@ impl SshEnd {
         let missing = code == Some(127) || words.contains("command not found");
         match (missing, words.lines().last()) {
             (true, words) => anyhow!(
-                "there is no ropewalk on {} ({}): install it there, or say where it is with --collect-command",
+                "there is no ropewalk on {} ({}): install it there, or name it with --collect-command",
                 self.host,
                 words.unwrap_or("code 127")
             ),
@@ -259,7 +259,7 @@ fn heard(output: &mut impl BufRead) -> Said {
     match output.take(LINE).read_until(b'\n', &mut line) {
         Ok(1..) if line.ends_with(b"\n") => {}
         Ok(n) if n as u64 == LINE => {
-            return Said::Broken(format!("it says more than {LINE} bytes in a line"));
+            return Said::Broken(format!("it printed more than {LINE} bytes in a line"));
         }
         Ok(_) => return Said::Broken("it ended".to_owned()),
         Err(error) => return Said::Broken(error.to_string()),
@@ -283,7 +283,7 @@ fn heard(output: &mut impl BufRead) -> Said {
 /// A tool's file: `NAME LENGTH`, then its bytes.
 fn raw(line: &str, output: &mut impl BufRead) -> Said {
     let Some((name, length)) = line.split_once(' ').filter(|(name, _)| is_raw_name(name.as_bytes())) else {
-        return Said::Broken(format!("it says {line:?}, expected the name and length of a raw file"));
+        return Said::Broken(format!("it printed {line:?}, expected the name and length of a raw file"));
     };
     let Some(length) = length.parse().ok().filter(|length| *length <= RawFile::LARGEST as u64) else {
         return Said::Broken(format!("its file {name} is to have {length} bytes, which are not read"));

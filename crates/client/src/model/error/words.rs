@@ -5,7 +5,8 @@ use std::io;
 use crate::FailureKind;
 
 /// Why there is no session if ssh itself reports no error.
-pub(crate) const NO_GREETING: &str = "what runs on the server ended without a greeting: it is no FTP server";
+pub(crate) const NO_GREETING: &str = "the program on the server ended without a greeting: it is not \
+                                      an FTP server";
 
 /// The kind of failure that ssh's words report.
 pub(super) fn ssh_kind(reason: &str) -> FailureKind {

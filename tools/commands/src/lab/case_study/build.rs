@@ -47,7 +47,7 @@ pub(super) fn note(directory: &Path, part: &str, program: &str) -> anyhow::Resul
 /// Reports whether one program measured all parts, and when.
 pub(super) fn section(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     let Some(bytes) = results.bytes(FILE)? else { return Ok(None) };
-    let text = String::from_utf8(bytes).with_context(|| format!("{FILE} is no text"))?;
+    let text = String::from_utf8(bytes).with_context(|| format!("{FILE} is not text"))?;
     let all = text.lines().map(serde_json::from_str::<Note>).collect::<Result<Vec<_>, _>>();
     let all = all.with_context(|| format!("{FILE} is not as expected"))?;
     // A part that was measured again has several lines.

@@ -52,11 +52,11 @@ pub(super) fn for_load(rate: f64, load: f64) -> String {
 pub(super) fn finding(curve: &Curve) -> String {
     let found = Finding::of(curve);
     let name = |at: usize| format!("`{}`", curve.points[at].name);
-    let Some(best) = found.best else { return "No run ended well.".to_owned() };
+    let Some(best) = found.best else { return "No run succeeded.".to_owned() };
     let mut text = format!("Best: {}", name(best));
     let alike: Vec<String> = found.alike().map(name).collect();
     if !alike.is_empty() {
-        text += &format!("; not told apart from it: {}", alike.join(", "));
+        text += &format!("; not distinguishable from it: {}", alike.join(", "));
     }
     let behind: Vec<String> = found
         .behind()
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(rate(&CurvePoint::default()), "failed");
         let said = finding(&curve);
         assert!(said.starts_with("Best: `"), "{said}");
-        assert_eq!(finding(&Curve::default()), "No run ended well.");
+        assert_eq!(finding(&Curve::default()), "No run succeeded.");
         assert_eq!(first_cause(&Profile::default()), "none found");
         assert_eq!(
             (ratio(3.0, 0.0), ratio(3.0, 2.0), megabytes(5e6)),

@@ -54,7 +54,7 @@ fn buffers(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
         return Ok(None);
     };
     let mut ours = Table::new([
-        "buffer asked for",
+        "requested buffer",
         "old settings: MB/s",
         "new: MB/s",
         "new/old",
@@ -105,7 +105,7 @@ fn buffers(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     }
     let chart = Chart::new(
         "Rate over socket buffer, put over 16 ms and 1 Gbit/s",
-        Axis::log2("buffer asked for", Unit::Bytes),
+        Axis::log2("requested buffer", Unit::Bytes),
     )
     .note("means with 95 % intervals of 3 runs")
     .panel(panel);
@@ -140,7 +140,8 @@ fn doctor(results: &Results<'_>) -> anyhow::Result<Option<Section>> {
     let _ = writeln!(text, "{}", rates.markdown());
     let _ = writeln!(
         text,
-        "{:.1} times as fast; luck alone does as well in {:.0} % of cases; {}. First cause afterwards: {}.\n",
+        "{:.1} times as fast; chance alone does as well in {:.0} % of cases; {}. First cause \
+         afterwards: {}.\n",
         judged["gain"].as_f64().unwrap_or_default() + 1.0,
         100.0 * judged["chance"].as_f64().unwrap_or(1.0),
         if report["verified"]["kept"] == true { "kept" } else { "not kept" },
@@ -431,7 +432,8 @@ mod tests {
             text("case-buffers")
         );
         assert!(
-            text("case-doctor").contains("5.0 times as fast; luck alone does as well in 5 % of cases; kept")
+            text("case-doctor")
+                .contains("5.0 times as fast; chance alone does as well in 5 % of cases; kept")
         );
         assert!(text("case-streams").contains("it has more than `1` by 300"), "{}", text("case-streams"));
         assert!(text("case-block").contains("| 64K | 10.0 ± 0.2 | 10.0 ± 0.2 |"));

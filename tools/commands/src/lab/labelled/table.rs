@@ -53,7 +53,7 @@ fn matrix(set: &[&Judged]) -> Table {
         (all, right) => format!("**{right}** + {}", all - right),
     };
     let mut table =
-        Table::new(["made \\ said first".to_owned()].into_iter().chain(columns.iter().map(heading)));
+        Table::new(["created \\ first verdict".to_owned()].into_iter().chain(columns.iter().map(heading)));
     for label in labels {
         let cell = |column: &Option<CauseKind>| {
             text(&set.iter().filter(|case| case.label == label && said(case) == *column).collect::<Vec<_>>())
@@ -78,7 +78,8 @@ fn binding(set: &[&Judged]) -> String {
     if let [least, .., most] = reached.as_slice() {
         let _ = writeln!(
             text,
-            "Of what their parameters allow, {} transfers reached {:.2} in the median, {:.2} (`{}`) to {:.2} (`{}`).",
+            "Relative to the rate that their parameters permit, {} transfers reached {:.2} in the \
+             median, {:.2} (`{}`) to {:.2} (`{}`).",
             reached.len(),
             reached[reached.len() / 2].0,
             least.0,
@@ -89,7 +90,7 @@ fn binding(set: &[&Judged]) -> String {
     }
     if !without.is_empty() {
         let all: Vec<String> = without.iter().map(|(ratio, case)| format!("`{case}` {ratio:.1}")).collect();
-        let _ = writeln!(text, "Times as fast without what was made: {}.", all.join(", "));
+        let _ = writeln!(text, "Speed-up without the created bottleneck: {}.", all.join(", "));
     }
     if !text.is_empty() {
         text += "\n";

@@ -18,7 +18,10 @@ pub(super) fn read(path: &Path) -> anyhow::Result<f64> {
     let file = file.with_context(|| format!("{}", path.display()))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        bail!("{} is no file whose disk could be read: name one of at least 1 MiB", path.display());
+        bail!(
+            "{} is not a file by which its disk can be measured: name one of at least 1 MiB",
+            path.display()
+        );
     }
     match fio::disk(Work::Read, path, Limits { file: metadata.len(), ..Limits::default() })? {
         Some(rate) => Ok(rate),
@@ -70,7 +73,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
         for path in [pipe.as_path(), directory.path(), Path::new("/dev/zero")] {
             let error = read(path).unwrap_err().to_string();
-            assert!(error.contains("is no file whose disk could be read"), "{error}");
+            assert!(error.contains("is not a file by which its disk can be measured"), "{error}");
         }
     }
 }

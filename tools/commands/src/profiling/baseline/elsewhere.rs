@@ -90,7 +90,7 @@ impl Elsewhere<'_> {
         });
         if self.ssh.is_some() {
             let (told, end) = self.ask(Part::Path)?;
-            let port = told.iperf.context("it tells no port of iperf3")?;
+            let port = told.iperf.context("it reports no port of iperf3")?;
             return Ok(Iperf { port, held: Held::Ssh { _session: Box::new(end) } });
         }
         // The same session, so that a server that runs one iperf3 at a time stops the last one.
@@ -100,7 +100,7 @@ impl Elsewhere<'_> {
         };
         match session.baseline(Baseline::Iperf)? {
             ProfileAnswer::Iperf { port } => Ok(Iperf { port, held: Held::Server { session } }),
-            _ => bail!("it tells no port of iperf3"),
+            _ => bail!("it reports no port of iperf3"),
         }
     }
 
@@ -115,7 +115,7 @@ impl Elsewhere<'_> {
         }
         let (line, end) = SshEnd::ask(host, &command, self.role, &self.options.ssh, self.cancel)?;
         let told = line.strip_prefix(MARK).and_then(|json| serde_json::from_str::<Told>(json).ok());
-        let told = told.ok_or_else(|| anyhow!("{host} says {line:?}, expected a baseline"))?;
+        let told = told.ok_or_else(|| anyhow!("{host} printed {line:?}, expected a baseline"))?;
         match told.problem {
             Some(problem) => bail!("{problem}"),
             None => Ok((told, end)),
@@ -125,7 +125,7 @@ impl Elsewhere<'_> {
 
 /// Checks a rate from another host, which may be wrong.
 fn plausible(rate: Option<f64>) -> anyhow::Result<f64> {
-    rate.filter(|rate| (1.0..1e15).contains(rate)).context("it tells no rate that can be")
+    rate.filter(|rate| (1.0..1e15).contains(rate)).context("it reports an impossible rate")
 }
 
 /// For `ropewalk profile --collect --baseline`: measures this host for a client at the other end of

@@ -94,8 +94,8 @@ impl FromStr for Vary {
         let knob = Knob::ALL.into_iter().find(|knob| knob.name() == name).ok_or_else(|| {
             let known = Knob::ALL.map(Knob::name).join(", ");
             format!(
-                "{name:?} is nothing that can be swept: expected one of {known}, as in streams=1,2,4 (a --sweep without \
-                 a value stands behind source and destination)"
+                "{name:?} cannot be swept: expected one of {known}, as in streams=1,2,4 (a --sweep \
+                 without a value follows source and destination)"
             )
         })?;
         let values = match list {
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told() {
         for (text, expected) in [
-            ("zero:1G", "nothing that can be swept"),
-            ("=4", "nothing that can be swept"),
+            ("zero:1G", "cannot be swept"),
+            ("=4", "cannot be swept"),
             ("streams=", "a value before and after each comma"),
             ("streams=1,,2", "a value before and after each comma"),
             ("streams=0", "number from 1 to 1024"),

@@ -54,7 +54,7 @@ impl Design<'_> {
             return Err(usage("--sweep workload and --workload exclude each other"));
         }
         if self.options.dry_run || self.options.sync.is_some() {
-            return Err(usage("--sweep copies the same again and again: not with --dry-run or --sync"));
+            return Err(usage("--sweep repeats the same copy: not with --dry-run or --sync"));
         }
         let other = self.knobs.iter().any(|(knob, _)| *knob != Knob::Workload);
         if self.both && other {
@@ -71,7 +71,8 @@ impl Design<'_> {
         let writes = kind.is_none_or(Kind::writes_disk);
         if writes && !matches!(self.pair.source, Location::Measure { .. }) {
             return Err(format!(
-                "the way back would write over {}: only mem-mem and disk-mem go both ways",
+                "the reverse direction would overwrite {}: only mem-mem and disk-mem work in both \
+                 directions",
                 self.pair.source.in_events(self.options)
             ));
         }
@@ -138,7 +139,7 @@ impl Plan {
             units::count(self.trials.len() as u64, "setting"),
         );
         if first.seconds < SHORT {
-            text += ". Such short runs measure the beginnings of connections more than anything else: give more to copy";
+            text += ". Such short runs mainly measure the start of connections: copy more data";
         }
         text
     }
@@ -327,7 +328,7 @@ mod tests {
         let streams = knobs(&["streams"]);
         let (files, zeros) = (pair("/etc/hosts", "ftp://h/f"), pair("zero:1M", "ftp://h/f"));
         let error = design(&streams, &files, &options, true).check().unwrap_err();
-        assert!(error.to_string().contains("would write over /etc/hosts"), "{error}");
+        assert!(error.to_string().contains("would overwrite /etc/hosts"), "{error}");
         design(&streams, &files, &options, false).check().unwrap();
         design(&streams, &zeros, &options, true).check().unwrap();
         let memory = Design { kind: Some(Kind::DiskMem), ..design(&streams, &files, &options, true) };
