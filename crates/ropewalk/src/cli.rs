@@ -1,4 +1,4 @@
-//! The command line: what commands there are. Each command's flags stand in its own file.
+//! The command line: the list of commands. Each command's flags are in its own file.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,8 @@ use crate::completions::Completions;
 use crate::help;
 use crate::man::Man;
 
-/// GridFTP server and client: moves large amounts of data fast, goes on after interruptions, and checks what it moved.
+/// GridFTP server and client: moves large amounts of data fast, resumes after interruptions, and
+/// verifies the result.
 #[derive(Debug, Parser)]
 #[command(name = "ropewalk", version, after_help = exit::HELP, subcommand_required = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = false, max_term_width = 110)]
@@ -21,7 +22,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// From the program's arguments; ends it where they are wrong.
+    /// Parses the program's arguments; ends the program if they are invalid.
     pub(crate) fn from_arguments(arguments: &[OsString]) -> Self {
         Self::try_from_arguments(arguments).unwrap_or_else(|error| error.exit())
     }
@@ -31,13 +32,13 @@ impl Cli {
         Self::from_arg_matches_mut(&mut matches.map_err(|error| missing_tool(habits::corrected(error)))?)
     }
 
-    /// With all that help, man pages and completions say.
+    /// The commands with the additions to help, man pages and completions.
     pub(crate) fn definition() -> clap::Command {
         help::complete(Self::command())
     }
 }
 
-/// Explains, in a program without the feature `tools`, that a command is one of those.
+/// Explains that a command is one of the tools, if the program has no feature `tools`.
 fn missing_tool(error: clap::Error) -> clap::Error {
     const TOOLS: [&str; 6] = ["buffers", "doctor", "lab", "model", "profile", "report"];
     match error.get(ContextKind::InvalidSubcommand) {
@@ -52,7 +53,8 @@ fn missing_tool(error: clap::Error) -> clap::Error {
     }
 }
 
-/// Has options that take a quantity tell of a negative one themselves: `-1` would be an option that nobody knows.
+/// Makes options of quantities report a negative one themselves: otherwise `-1` would be an unknown
+/// option.
 fn with_quantities(command: clap::Command) -> clap::Command {
     const NAMES: [&str; 10] =
         ["BYTES", "N", "NUMBER", "PACKETS", "RATE", "SECONDS", "SHARE", "SIGMA", "SIZE", "TIME"];
@@ -75,11 +77,11 @@ pub(crate) enum Command {
     Cp(Box<commands::cp::Cp>),
     /// Bring a copy of a tree up to date: cp --recursive --sync, from directory to directory
     Sync(Box<commands::sync::Sync>),
-    /// Tell what differs between two trees, and move nothing
+    /// Report differences between two trees, without moving data
     Check(Box<commands::check::Check>),
     /// List directories
     Ls(commands::ls::Ls),
-    /// Show what is known of files and directories
+    /// Show the attributes of files and directories
     Stat(commands::stat::Stat),
     /// Find entries of a tree by name, type, size or age
     Find(commands::find::Find),
@@ -95,21 +97,23 @@ pub(crate) enum Command {
     Mv(commands::mv::Mv),
     /// Remove files and directories
     Rm(commands::rm::Rm),
-    /// Remove what interrupted copies left and nobody went on with
+    /// Remove the partial files of interrupted copies that were not resumed
     Clean(commands::clean::Clean),
-    /// Ask the models of parallel TCP: goodput and loss by number of streams, the best number
+    /// Predict goodput and loss by number of streams, and the best number, by models of parallel
+    /// TCP
     #[cfg(feature = "tools")]
     Model(Box<ropewalk_tools::model::Model>),
-    /// Show socket buffers of this host and what needs more; divide memory among connections
+    /// Show socket buffers of this host and the connections that need more; divide memory among
+    /// connections
     #[cfg(feature = "tools")]
     Buffers(Box<ropewalk_tools::buffers::Buffers>),
-    /// Check whether this host is ready for a fast or long link; change kernel settings, and back
+    /// Check whether this host is ready for a fast or long link; change and restore kernel settings
     #[cfg(feature = "tools")]
     Doctor(ropewalk_tools::doctor::Doctor),
-    /// Say why a transfer was slow, from its profile; put profiles side by side
+    /// Explain why a transfer was slow, from its profile; put profiles side by side
     #[cfg(feature = "tools")]
     Report(ropewalk_tools::report::Report),
-    /// Measure both ends and the path while a transfer runs, and name what held it back
+    /// Measure both ends and the path during a transfer, and name what limited it
     #[cfg(feature = "tools")]
     Profile(Box<ropewalk_tools::profile::Profiled>),
     /// Run a server
@@ -120,14 +124,15 @@ pub(crate) enum Command {
     Proxy(commands::proxy::Proxy),
     /// Show or forget the servers with TLS that were accepted
     KnownHosts(commands::known_hosts::KnownHosts),
-    /// An authority for a site that has none: host and user certificates, signing policy, gridmap
+    /// Run an authority for a site that has none: host and user certificates, signing policy,
+    /// gridmap
     Ca(commands::ca::CaCommand),
     /// Try programs and settings on long, lossy and shared paths, emulated on this machine
     #[cfg(feature = "tools")]
     Lab(Box<ropewalk_tools::lab::Lab>),
-    /// Show the settings of client commands and where they come from
+    /// Show the settings of client commands and their origins
     Config(commands::config::Config),
-    /// List the named sites of the configuration: NAME:PATH stands for a URL there
+    /// List the named sites of the configuration, whose NAME:PATH stands for a URL
     Sites(commands::sites::Sites),
     /// Behave as GCT's globus-url-copy, with its options (also when called by that name)
     #[command(disable_help_flag = true)]

@@ -1,4 +1,5 @@
-//! What help, man pages and completions say beyond the options themselves: examples, groups of commands, kinds of values.
+//! Additions to help, man pages and completions beyond the options: examples, groups of commands,
+//! kinds of values.
 
 use clap::{Arg, Command, ValueHint};
 
@@ -11,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
 ];
 
-/// Command (`lab run`) and what people type.
+/// Command (`lab run`) and example command lines.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "cp",
@@ -55,7 +56,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("man", &["ropewalk man cp | man -l -"]),
 ];
 
-/// Adds all of it.
+/// Adds groups, examples and kinds of values.
 pub(crate) fn complete(command: Command) -> Command {
     let list = grouped(&command);
     let template = format!(
@@ -63,7 +64,7 @@ pub(crate) fn complete(command: Command) -> Command {
     );
     let mut command = command.help_template(template).mut_args(hinted);
     for (name, lines) in EXAMPLES {
-        // In a program without the tools.
+        // The program may be built without the tools.
         if command.find_subcommand(name).is_none() {
             continue;
         }
@@ -76,7 +77,7 @@ fn with_hints(command: Command) -> Command {
     command.mut_args(hinted).mut_subcommands(with_hints)
 }
 
-/// `-h` has the examples, `--help` also what else stands there.
+/// `-h` has the examples, `--help` also the rest of the text after the options.
 fn with_examples(command: Command, lines: &[&str]) -> Command {
     let examples = lines.iter().fold(String::from("Examples:"), |text, line| text + "\n    " + line);
     let rest = command.get_after_help().map(ToString::to_string);
@@ -84,7 +85,7 @@ fn with_examples(command: Command, lines: &[&str]) -> Command {
     command.after_help(examples).after_long_help(long)
 }
 
-/// What kind of thing a value is, for completions.
+/// Sets the kind of a value, for completions.
 fn hinted(arg: Arg) -> Arg {
     if arg.get_value_hint() != ValueHint::Unknown {
         return arg;
@@ -92,7 +93,7 @@ fn hinted(arg: Arg) -> Arg {
     let hint = match arg.get_value_names().and_then(|names| names.first()).map(|name| name.as_str()) {
         Some("FILE" | "OUT") => ValueHint::FilePath,
         Some("DIRECTORY") => ValueHint::DirPath,
-        // Or URLs, which nobody can complete.
+        // Or URLs, which cannot be completed.
         Some("PLACE" | "PATH" | "LOCATION" | "SOURCE" | "DESTINATION" | "SCENARIO") => ValueHint::AnyPath,
         Some("HOST" | "HOST[:PORT]") => ValueHint::Hostname,
         Some("USER") => ValueHint::Username,
@@ -101,7 +102,7 @@ fn hinted(arg: Arg) -> Arg {
     arg.value_hint(hint)
 }
 
-/// The commands with what they do.
+/// The commands with their descriptions.
 fn grouped(command: &Command) -> String {
     let mut text = String::new();
     let all: Vec<&Command> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();

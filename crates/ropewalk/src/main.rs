@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         return guc::main(arguments.collect()).into();
     }
     let all: Vec<OsString> = env::args_os().collect();
-    // Its options are not ours: they go by clap, which would take `-vb` for `-v -b`.
+    // Its options are not parsed by clap, which would take `-vb` for `-v -b`.
     if all.get(1).is_some_and(|command| command == "globus-url-copy") {
         return guc::main(all.into_iter().skip(2).collect()).into();
     }
@@ -40,12 +40,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Passwords, keys and tokens of this process must not get into a file when it crashes. Whether the system allows it is not worth an
-/// error.
+/// Prevents core dumps: passwords, keys and tokens of this process must not get into a file. A
+/// failure is ignored.
 fn without_dumps() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Core).maximum;
-    // One byte: programs that take dumps through a pipe look past 0 (core(5)), and no file is as short.
+    // One byte: programs that take dumps through a pipe ignore 0 (core(5)), and no dump is as
+    // short.
     let current = Some(maximum.map_or(1, |maximum| maximum.min(1)));
     let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
 }

@@ -44,7 +44,7 @@ impl Man {
     }
 }
 
-/// The command, and all beneath it that have a page.
+/// The command, and all commands beneath it that have a page.
 fn all(command: &clap::Command) -> Vec<&clap::Command> {
     let shown = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
     std::iter::once(command).chain(shown.flat_map(all)).collect()
@@ -58,7 +58,7 @@ fn name(command: &clap::Command) -> String {
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     Page::new(command.clone()).title(name(command)).section("1").render(&mut text)?;
-    // What stands below the help of commands are examples and exit codes.
+    // The text after the options consists of examples and exit codes.
     let text = String::from_utf8_lossy(&text).replace("\n.SH EXTRA\nExamples:", "\n.SH EXAMPLES\n.nf");
     let text = text.replace("\n.SH EXTRA\n", "\n.SH \"EXIT STATUS\"\n");
     let text = match text.split_once("\n.SH EXAMPLES\n") {

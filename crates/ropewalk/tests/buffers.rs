@@ -111,13 +111,14 @@ fn a_service_gives_back_what_it_has_set() {
     gives_back(&[Signal::TERM]);
 }
 
-/// Its terminal was closed: both the shell and the kernel tell of that, and a session that ends says more.
+/// The terminal was closed: both the shell and the kernel send SIGHUP, and the end of the session
+/// sends more signals.
 #[test]
 fn a_service_gives_back_when_its_terminal_is_closed() {
     gives_back(&[Signal::HUP, Signal::HUP, Signal::TERM]);
 }
 
-/// As nohup(1) starts it.
+/// Started by nohup(1).
 #[test]
 fn who_was_told_to_ignore_closed_terminals_goes_on() {
     let (_client, _server, port) = connection();
@@ -159,7 +160,7 @@ fn gives_back(signals: &[Signal]) {
         "100ms",
     ];
     let mut service = program(&arguments, state.path().to_str().unwrap()).spawn().unwrap();
-    // Until the service has looked twice, something has to move.
+    // Data has to move until the service has sampled twice.
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let writer = std::thread::spawn(move || {
         let mut server = server;

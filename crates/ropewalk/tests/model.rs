@@ -26,7 +26,7 @@ fn model(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_ref().to_owned();
-    // The program answers line by line; who only writes would fill its pipe.
+    // The program answers line by line; a test that only writes would fill its pipe.
     let writer = std::thread::spawn(move || {
         let _ = stdin.write_all(&input);
     });
@@ -74,7 +74,7 @@ fn vectors_by_standard_input() {
     let mut evaluator = Evaluator::default();
     for (answer, vector) in answers.lines().zip(VECTORS.lines()) {
         let answer: Value = serde_json::from_str(answer).unwrap();
-        // Whose values are held against the vectors by the library's tests.
+        // The library's tests compare its values with the vectors.
         let expected: Value = serde_json::from_str(&evaluator.line(vector).0.to_string()).unwrap();
         assert_eq!(answer, expected);
         let vector: Value = serde_json::from_str(vector).unwrap();
@@ -115,7 +115,7 @@ fn pictures() {
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let bitmap = fs::read(place("figures/fig2.png")).unwrap();
     assert!(bitmap.starts_with(b"\x89PNG\r\n"));
-    // Two dots a pixel of 880.
+    // Two dots for each of 880 pixels.
     assert_eq!(bitmap[16..20], 1760u32.to_be_bytes());
     let output = model(
         &[
@@ -177,7 +177,7 @@ fn bad_input_is_explained() {
     }
 }
 
-/// Runs the page's scripts with a document that only remembers: its equations agree with the program's, and every
+/// Runs the page's scripts with a mock document: its equations agree with the program's, and every
 /// slider position draws.
 #[test]
 fn the_page_computes_what_the_program_does() {

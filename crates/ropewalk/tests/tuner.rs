@@ -6,14 +6,15 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// Goodput in packets a millisecond: Ito's Eq. (12) for 12.5 packets/ms and windows of 64 packets.
+/// Goodput in packets per millisecond: Ito's Eq. (12) for 12.5 packets/ms and windows of 64
+/// packets.
 fn goodput(streams: f64, rtt_ms: f64) -> f64 {
     let window = 12.5 * rtt_ms / streams;
     let loss = 1.0 / (2.0 * window * window / 3.0 + 2.0 * window - 2.0);
     (streams * 64.0 / rtt_ms).min(12.5 * (1.0 - loss))
 }
 
-/// Streams of every chunk until the tuner has stayed at one number for five.
+/// Streams of each chunk until the tuner has used the same number for five.
 fn drive(name: &str, rtt_ms: f64, more: &[&str]) -> Vec<u64> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))
         .args([
@@ -61,7 +62,7 @@ fn drive(name: &str, rtt_ms: f64, more: &[&str]) -> Vec<u64> {
     chunks
 }
 
-/// The values that the report of GridFTP-APT gives for its two paths.
+/// The report of GridFTP-APT gives these values for its two paths.
 #[test]
 fn apt_settles_at_13_and_25() {
     for name in ["apt", "apt-golden"] {
@@ -70,7 +71,7 @@ fn apt_settles_at_13_and_25() {
     }
 }
 
-/// This path has no slow start: what it says of a chunk is as of connections that stay open.
+/// This path has no slow start: its chunks behave as if connections stayed open.
 #[test]
 fn pilot_gets_there_in_a_few_chunks() {
     for (rtt_ms, best) in [(64.0, 13), (128.0, 25)] {

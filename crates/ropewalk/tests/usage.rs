@@ -187,7 +187,7 @@ fn completions_and_manual_pages() {
     if cfg!(feature = "tools") {
         assert!(out(&run(["man", "lab run"])).contains("ropewalk-lab-run"));
     }
-    // What a page points at is there.
+    // Pages that a page refers to exist.
     for page in fs::read_dir(directory.path()).unwrap() {
         let text = fs::read_to_string(page.unwrap().path()).unwrap().replace("\\-", "-");
         let others =
@@ -271,7 +271,7 @@ fn links_are_links() {
     };
     assert_eq!(find("l"), ["current", "dangling"]);
     assert_eq!((find("d"), find("f")), (vec!["archive".to_owned()], vec!["f".to_owned()]));
-    // With a slash it is the link all the same.
+    // With a trailing slash the link itself is removed, too.
     assert_eq!(code(&run(["rm".into(), "-r".into(), path("current/")])), 0);
     assert!(!directory.path().join("current").is_symlink() && directory.path().join("archive/f").is_file());
 }
@@ -299,7 +299,7 @@ fn globus_url_copy_goes_on_and_keeps_account() {
         guc(&["-c", "-off", "2", "-len", "3", "-df", left.to_str().unwrap(), "-f", pairs.to_str().unwrap()]);
     assert_eq!(code(&output), 1, "{}", err(&output));
     assert_eq!(fs::read_to_string(directory.path().join("t/g")).unwrap(), "\x00\x00234");
-    // One of the two copies of a file was made; which, nobody knows.
+    // One of the two copies of a file was made, and it is unknown which.
     let left = fs::read_to_string(&left).unwrap();
     assert_eq!(left.lines().count(), 3, "{left}");
 }
@@ -369,7 +369,7 @@ fn keys_of_an_authority_are_not_replaced_by_mistake() {
     assert!(key() != adas);
 }
 
-/// It may have a password, a key or a token.
+/// It may contain a password, a key or a token.
 #[test]
 fn a_crash_writes_no_secrets_to_disk() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -398,7 +398,7 @@ fn events_that_cannot_be_written_are_told() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = program().arg("cp").arg("-n").arg(path("a")).arg(path("b")).stdout(full).output().unwrap();
     assert_eq!(code(&output), 7, "{}", err(&output));
-    // Nor is the source to blame where what is read has no room.
+    // A full output is not the source's fault.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = program().arg("cat").arg(path("a")).stdout(full).output().unwrap();
     assert_eq!(code(&output), 7, "{}", err(&output));
@@ -407,9 +407,9 @@ fn events_that_cannot_be_written_are_told() {
     let output = program().arg("cp").arg(path("a")).arg("-q").arg(path("d")).output().unwrap();
     assert_eq!((code(&output), err(&output)), (0, String::new()));
     assert_eq!(code(&program().arg("cp").arg(path("a")).output().unwrap()), 2);
-    // The copy is there all the same.
+    // The copy was made nevertheless.
     assert_eq!(fs::read(path("b")).unwrap(), b"0123456789");
-    // Nobody reads any more: that is his business.
+    // A reader that closes the pipe is not an error.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output =
@@ -417,7 +417,7 @@ fn events_that_cannot_be_written_are_told() {
     assert_eq!((code(&output), err(&output)), (0, String::new()));
 }
 
-/// Nothing that a command waits for here keeps it from its end.
+/// A command that works on local paths ends at the first signal, whatever it waits for.
 #[test]
 fn one_signal_ends_what_works_on_places_of_this_machine() {
     let directory = tempfile::tempdir().unwrap();
@@ -431,7 +431,7 @@ fn one_signal_ends_what_works_on_places_of_this_machine() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Until it is opened for reading: then signals are watched for.
+        // Until the file is opened for reading, which shows that signals are handled.
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
         let _silent = loop {
             match rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()) {
@@ -458,14 +458,15 @@ fn nothing_removes_the_root() {
     }
 }
 
-/// A copy that is measured for a time, as perfSONAR does, has not failed when it is over.
+/// A copy that is measured for a limited time, as perfSONAR does, has not failed at the end of that
+/// time.
 #[test]
 fn time_that_is_up_is_no_failure() {
     let output = run(["globus-url-copy", "-t", "1", "file:///dev/zero", "file:///dev/null"]);
     assert_eq!((code(&output), &*err(&output)), (0, "\nCancelling copy...\n"));
 }
 
-/// Without a limit of their number, tries end by the time, also where nobody is there to be asked.
+/// Without a limit on their number, tries end by time, also without a terminal.
 #[test]
 fn tries_of_a_connection_end_by_the_time() {
     let words = "globus-url-copy -rst -rst-retries 0 -rst-interval 1 -rst-timeout 1 ftp://127.0.0.1:1/a file:///dev/null";
@@ -474,7 +475,7 @@ fn tries_of_a_connection_end_by_the_time() {
     assert!(err(&output).contains("refused"), "{}", err(&output));
 }
 
-/// Nobody reads its log any more: lines are lost, and nothing else.
+/// If the reader of its log has gone, lines are lost, but the server runs on.
 #[test]
 fn a_server_goes_on_without_a_log() {
     let root = tempfile::tempdir().unwrap();
@@ -498,7 +499,7 @@ fn a_server_goes_on_without_a_log() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// One that cannot be removed is named, and the others go.
+/// A file that cannot be removed is reported, and the others are removed.
 #[test]
 fn leftovers_are_cleaned_one_by_one() {
     if !rustix::process::geteuid().is_root() {
@@ -516,7 +517,7 @@ fn leftovers_are_cleaned_one_by_one() {
         parts.push(part);
     }
     fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Where that user may find it.
+    // In a directory that the user can reach.
     let copy = directory.path().join("ropewalk");
     fs::copy(env!("CARGO_BIN_EXE_ropewalk"), &copy).unwrap();
     let mut clean = Command::new("setpriv");
@@ -529,7 +530,8 @@ fn leftovers_are_cleaned_one_by_one() {
     assert_eq!(left, [false, true, false], "{}", err(&output));
 }
 
-/// Clients are told that there is no room for them, and the next ones are let in when there is.
+/// The server refuses further clients with a message, and accepts new ones once it has descriptors
+/// again.
 #[test]
 fn a_server_without_descriptors_says_so() {
     let root = tempfile::tempdir().unwrap();
@@ -580,7 +582,7 @@ fn what_was_poured_out_is_not_poured_again() {
     let mut out = child.stdout.take().unwrap();
     let mut found = vec![0; 1000];
     out.read_exact(&mut found).unwrap();
-    // The rest waits for a pipe that is full.
+    // The rest of the log waits for the full pipe.
     fs::File::options().append(true).open(&log).unwrap().write_all(b"more").unwrap();
     out.read_to_end(&mut found).unwrap();
     assert!(!child.wait().unwrap().success());
