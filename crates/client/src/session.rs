@@ -446,3 +446,39 @@ fn named(command: &Command) -> String {
         _ => verb(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    fn hint_of(url: &str, kind: ErrorKind) -> String {
+        let url = Url::parse(url).unwrap();
+        let error = RemoteError::Connect { peer: "h:21".into(), source: kind.into(), hint: String::new() };
+        match with_hint(error, &url) {
+            RemoteError::Connect { hint, .. } => hint,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn hint_when_the_default_port_refuses_names_the_port_of_gridftp() {
+        let hint = hint_of("ftp://ada:secret@h/f", ErrorKind::ConnectionRefused);
+        assert!(hint.ends_with("listen at port 2811: ftp://h:2811/"), "{hint}");
+        let hint = hint_of("ftpes://h/f", ErrorKind::ConnectionRefused);
+        assert!(hint.ends_with("ftpes://h:2811/"), "{hint}");
+    }
+
+    #[test]
+    fn hint_when_a_port_was_named_or_the_connection_timed_out_is_empty() {
+        for (url, kind) in [
+            ("ftp://h:2121/f", ErrorKind::ConnectionRefused),
+            ("gsiftp://h/f", ErrorKind::ConnectionRefused),
+            ("ftp://h/f", ErrorKind::TimedOut),
+        ] {
+            assert_eq!(hint_of(url, kind), "", "{url}");
+        }
+    }
+}

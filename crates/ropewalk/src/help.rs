@@ -41,6 +41,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("passwd", &["ropewalk passwd ada", "ropewalk passwd --list"]),
     ("proxy", &["ropewalk proxy init"]),
     ("known-hosts", &["ropewalk known-hosts list", "ropewalk known-hosts forget data.example"]),
+    (
+        "ca",
+        &[
+            "ropewalk ca init --namespace /O=Grid/OU=example",
+            "ropewalk ca host dtn.example.org",
+            "ropewalk ca user 'Ada Lovelace' --map ada",
+        ],
+    ),
     ("doctor", &["ropewalk doctor --rate 10Gbit/s --rtt 80ms"]),
     ("profile", &["ropewalk profile big.tar gsiftp://far.example/in/"]),
     ("report", &["ropewalk report profile.json"]),
@@ -51,6 +59,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["sudo ropewalk lab match transatlantic-lossy --program ropewalk --program 'globus-url-copy -p 8'"],
     ),
     ("config", &["ropewalk config show"]),
+    ("sites", &["ropewalk sites"]),
     ("globus-url-copy", &["ropewalk globus-url-copy -vb -p 4 gsiftp://data.example/f file:///tmp/f"]),
     ("completions", &["ropewalk completions bash > /etc/bash_completion.d/ropewalk"]),
     ("man", &["ropewalk man cp | man -l -"]),
@@ -125,18 +134,24 @@ fn grouped(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::CommandFactory;
-
     use super::*;
     use crate::cli::Cli;
 
     #[test]
-    fn every_command_has_a_group_and_an_example_that_is_right() {
-        let program = Cli::definition();
-        for below in Cli::command().get_subcommands() {
-            let name = below.get_name();
-            assert_eq!(GROUPS.iter().filter(|(_, names)| names.contains(&name)).count(), 1, "{name}");
+    fn commands_have_one_group_each_and_examples_in_their_help() {
+        let mut program = Cli::definition();
+        for below in program.get_subcommands_mut() {
+            let name = below.get_name().to_owned();
+            assert_eq!(GROUPS.iter().filter(|(_, names)| names.contains(&&*name)).count(), 1, "{name}");
+            for help in [below.render_help(), below.render_long_help()] {
+                assert!(help.to_string().contains("Examples:\n    "), "{name}: {help}");
+            }
         }
+    }
+
+    #[test]
+    fn examples_are_valid_command_lines() {
+        let program = Cli::definition();
         for (name, lines) in EXAMPLES {
             for line in *lines {
                 let line = line.split([';', '|', '>']).next().unwrap().trim_start_matches("sudo ");
@@ -151,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_completed() {
+    fn completions_have_kinds_of_values() {
         let mut text = Vec::new();
         clap_complete::generate(clap_complete::Shell::Zsh, &mut Cli::definition(), "ropewalk", &mut text);
         let text = String::from_utf8(text).unwrap();
