@@ -35,7 +35,7 @@ pub use part::{
     HeldPart, PartFile, hold_part, is_temporary_name, journal_name, journal_of_part, part_name,
     target_of_part, target_of_temporary,
 };
-pub use posix::{Acting, Identity, PosixOptions, PosixStore};
+pub use posix::{Identity, Impersonation, PosixOptions, PosixStore};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 pub use sync::sync_name;
@@ -335,8 +335,8 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// The process may not impersonate that user.
-    fn acting(&self) -> Result<Acting> {
-        Ok(Acting::default())
+    fn acting(&self) -> Result<Impersonation> {
+        Ok(Impersonation::default())
     }
     /// The user that the store impersonates, if it is another one than that of the process.
     fn acting_uid(&self) -> Option<u32> {

@@ -2,18 +2,18 @@
 //! Operations run as the process, or impersonate a user in the calling thread. A store can be used
 //! from any number of threads.
 
-mod acting;
-mod apart;
+mod close_errors;
 mod direct;
 mod file;
+mod impersonation;
 mod kinds;
-mod late;
 mod list;
 mod manual;
 mod metadata;
 mod options;
 mod own;
 mod remove;
+mod rename_noreplace;
 mod root;
 mod space;
 #[cfg(test)]
@@ -25,9 +25,9 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use acting::Acting;
-pub(crate) use acting::thread_starts;
 use bstr::BStr;
+pub use impersonation::Impersonation;
+pub(crate) use impersonation::thread_starts;
 pub use options::{Identity, PosixOptions};
 use ropewalk_protocol::path::VirtualPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -162,7 +162,7 @@ impl Store for PosixStore {
         Some(Arc::new(Self { near: Some(Arc::new(near)), ..self.clone() }))
     }
 
-    fn acting(&self) -> Result<Acting> {
+    fn acting(&self) -> Result<Impersonation> {
         self.user.act_on("act", &VirtualPath::root())
     }
 
@@ -295,7 +295,7 @@ impl Store for PosixStore {
     }
 
     fn rename_file(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
-        self.renaming(from, to, &|old, new| apart::rename(old, new, to, self.replaces))
+        self.renaming(from, to, &|old, new| rename_noreplace::rename(old, new, to, self.replaces))
     }
 
     fn symlink(&self, target: &BStr, link: &VirtualPath) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::Account;
-use ropewalk_storage::{Acting, Identity, Store};
+use ropewalk_storage::{Identity, Impersonation, Store};
 
 use crate::accounts::scope::Scope;
 use crate::config::RequiredProtection;
@@ -34,7 +34,7 @@ impl Login {
     /// Lets the calling thread act for the session's user until the guard is dropped. Each call of
     /// the store does that by itself; the guard avoids the changes between calls. It must not be
     /// held while data is moved or while the thread waits for the client.
-    pub(crate) fn acting(&self) -> Result<Acting, Failure> {
+    pub(crate) fn acting(&self) -> Result<Impersonation, Failure> {
         self.whole.acting().map_err(failure)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bstr::BStr;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_storage::{
-    Acting, Capabilities, Error, ErrorKind, Guard, Interrupted, Kind, ListSink, Metadata, NullStore,
+    Capabilities, Error, ErrorKind, Guard, Impersonation, Interrupted, Kind, ListSink, Metadata, NullStore,
     ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
@@ -81,7 +81,7 @@ impl Store for VirtualDevices {
         self.inner.own_uid()
     }
 
-    fn acting(&self) -> Result<Acting> {
+    fn acting(&self) -> Result<Impersonation> {
         self.inner.acting()
     }
 

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::close_errors;
 use super::direct::Direct;
-use super::late;
 use super::metadata::Stats;
 use super::modification;
 use super::options::User;
@@ -344,10 +344,10 @@ impl WriteHandle for PosixFile {
     }
 
     fn confirm(&self, metadata: &Metadata) -> Result<()> {
-        if self.kind != Kind::File || !late::tells_late(self.fd.as_fd(), metadata.device) {
+        if self.kind != Kind::File || !close_errors::may_report(self.fd.as_fd(), metadata.device) {
             return Ok(());
         }
-        late::close_copy(self.fd.as_fd()).context("close", self.path.as_bytes())
+        close_errors::close_copy(self.fd.as_fd()).context("close", self.path.as_bytes())
     }
 
     fn sync_system(&self) -> Result<()> {

@@ -6,7 +6,7 @@ use ropewalk_protocol::path::VirtualPath;
 use rustix::fs::Gid;
 use rustix::io::Errno;
 
-use super::acting::{self, Acting};
+use super::impersonation::{self, Impersonation};
 use crate::Result;
 use crate::error::Context;
 
@@ -48,12 +48,12 @@ impl User {
     }
 
     /// Lets the calling thread impersonate the user.
-    pub(super) fn act(&self) -> std::result::Result<Acting, Errno> {
-        acting::act(self.acts.then_some(&self.rights))
+    pub(super) fn act(&self) -> std::result::Result<Impersonation, Errno> {
+        impersonation::act(self.acts.then_some(&self.rights))
     }
 
     /// Like [`Self::act`]; the error names the operation.
-    pub(super) fn act_on(&self, action: &'static str, path: &VirtualPath) -> Result<Acting> {
+    pub(super) fn act_on(&self, action: &'static str, path: &VirtualPath) -> Result<Impersonation> {
         self.act().context(action, path.as_bytes()).map_err(|error| {
             error.with_detail(format!("this process cannot act for the user {}", self.rights.uid))
         })
@@ -95,7 +95,7 @@ impl Identity {
 
     /// Whether this process can impersonate users ([`PosixOptions::act`]).
     pub fn can_act() -> bool {
-        acting::is_possible()
+        impersonation::is_possible()
     }
 
     /// The rights that the bits of a mode grant: read, write, and execute or search.

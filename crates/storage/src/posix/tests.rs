@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod acting;
-mod guarded;
+mod impersonation;
 mod races;
 mod replacing;
+mod restricted;
 mod special;
 
 use std::fs;

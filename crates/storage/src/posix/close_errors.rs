@@ -21,7 +21,7 @@ const MOST: usize = 1024;
 
 /// Whether the file system with this device number may report errors when the file is closed. The
 /// file system is queried rarely, not for each file.
-pub(super) fn tells_late(file: BorrowedFd<'_>, device: u64) -> bool {
+pub(super) fn may_report(file: BorrowedFd<'_>, device: u64) -> bool {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let known = || KNOWN.lock();
     let now = Instant::now();

@@ -67,7 +67,7 @@ impl Who {
 /// the wrong user. Guards must be dropped in reverse order of creation.
 #[must_use = "the thread acts for the user only while this lives"]
 #[derive(Default)]
-pub struct Acting {
+pub struct Impersonation {
     before: Option<Who>,
     /// The number of live guards including this one; 0 if nothing was changed.
     depth: u32,
@@ -75,7 +75,7 @@ pub struct Acting {
     _thread: PhantomData<*const ()>,
 }
 
-impl Drop for Acting {
+impl Drop for Impersonation {
     fn drop(&mut self) {
         if self.depth == 0 {
             return;
@@ -101,9 +101,9 @@ impl Drop for Acting {
 /// # Errors
 /// The process may not impersonate that user (it needs CAP_SETUID and CAP_SETGID), or would keep
 /// access to files of other users. The thread then keeps its identity.
-pub(super) fn act(identity: Option<&Arc<Identity>>) -> Result<Acting, Errno> {
+pub(super) fn act(identity: Option<&Arc<Identity>>) -> Result<Impersonation, Errno> {
     let wanted = match identity {
-        None if !IN_USE.load(Ordering::Acquire) => return Ok(Acting::default()),
+        None if !IN_USE.load(Ordering::Acquire) => return Ok(Impersonation::default()),
         None => Who::Process,
         Some(identity) => {
             // The identity of the process must be read before anything is changed.
@@ -127,7 +127,7 @@ pub(super) fn act(identity: Option<&Arc<Identity>>) -> Result<Acting, Errno> {
             before = Some(here);
         }
         now.depth += 1;
-        Ok(Acting { before, depth: now.depth, _thread: PhantomData })
+        Ok(Impersonation { before, depth: now.depth, _thread: PhantomData })
     })
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::super::acting::act;
+use super::super::impersonation::act;
 use super::*;
 use crate::{JournalKey, PartFile, UploadOptions, part_name};
 
@@ -126,7 +126,7 @@ fn guards_that_go_in_the_wrong_order_end_the_process() {
         drop(inner);
         return;
     }
-    let name = "posix::tests::acting::guards_that_go_in_the_wrong_order_end_the_process";
+    let name = "posix::tests::impersonation::guards_that_go_in_the_wrong_order_end_the_process";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(ASKED, "1")
