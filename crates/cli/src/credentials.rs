@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_goes_to_one_server_for_one_user() {
+    fn password_is_sent_to_one_user_at_one_server() {
         let common = [Some("secret"), None, None];
         for (source, destination) in [
             ("ftp://ada@a/f", "ftp://bob@b/f"),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_without_its_end() {
+    fn password_is_the_first_line_without_its_end() {
         assert_eq!(first_line(&b"secret \r\nmore"[..]).ok().as_deref(), Some("secret "));
         assert!(first_line(&b"\nsecret"[..]).is_err());
         assert!(first_line(&[b'x'; 5000][..]).is_err());

@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_that_agree_keep_their_code() {
+    fn failures_of_one_kind_keep_its_code() {
         assert_eq!(Exit::of_kinds([]), Exit::Done);
         assert_eq!(Exit::of_kinds([Exit::NotFound, Exit::NotFound]), Exit::NotFound);
         assert_eq!(Exit::of_kinds([Exit::NotFound, Exit::Permission]), Exit::Failed);
     }
 
     #[test]
-    fn causes_decide() {
+    fn exit_code_follows_the_cause() {
         assert_eq!(Exit::of_error(&usage("x").context("outer")), Exit::Usage);
         let full = Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull)).context("writing").err();
         assert_eq!(full.map(|error| Exit::of_error(&error)), Some(Exit::NoSpace));

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_call_it_is_known() {
+    fn options_of_other_programs_are_recognised() {
         for (given, right) in [
             ("sftp://h/x", "sshftp://h/x"),
             ("SCP://ada@h/x", "sshftp://ada@h/x"),

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_read_for_one_reason_is_of_its_kind() {
+    fn unreadable_entries_of_one_kind_return_its_error() {
         let kind = |kinds: &[FailureKind]| unread_for(kinds.iter().copied(), String::new()).kind();
         assert_eq!(kind(&[FailureKind::Permission]), FailureKind::Permission);
         assert_eq!(kind(&[FailureKind::Permission, FailureKind::Other]), FailureKind::Other);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn locations() {
+    fn child_location_is_joined() {
         let base = |given: &str| match Target::parse(given.as_ref()).unwrap().place().unwrap() {
             Place::Local(path) => Base::Local(path.as_os_str().as_bytes().into()),
             Place::Remote(url) => Base::Remote(url.clone()),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn pattern_base_is_found() {
         let of = |given: &str| {
             Base::of_pattern(Target::parse(given.as_ref()).unwrap().place().unwrap()).locate(b"x")
         };

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_files() {
+    fn copy_of_a_range_writes_its_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         fs::write(&path, "0123456789").unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sum_of_what_a_file_does_not_have() {
+    fn checksum_of_a_range_beyond_the_end_fails() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         fs::write(&path, "0123456789").unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_told_as_links() {
+    fn stat_of_a_link_describes_the_link() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink("nowhere", &link).unwrap();

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_level_is_told() {
+    fn init_with_an_unknown_level_fails() {
         for right in ["info", "WARN", "off", "ropewalk_server=debug", "info,audit=off", ""] {
             assert!(right.split(',').all(is_directive), "{right}");
         }

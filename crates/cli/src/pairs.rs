@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_of_gct() {
+    fn lines_in_the_format_of_gct_are_parsed() {
         let text = "# comment\n\nftp://h/a file:///b\r\n\"ftp://h/a b\"\t\"file:///c d\" 0,-1 size=3;mode=0644;\na b 5\na b 5,\na b 0,2\na b size=3;\n";
         let lines = parse(text.as_bytes(), "x").unwrap();
         assert_eq!(lines.iter().map(|line| line.at.number).collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_line() {
+    fn invalid_line_is_named() {
         for text in ["a\n", "\"a b\n", "a b x\n", "a b 1,y\n", "a b ,2\n", "\"\" b\n"] {
             let error = parse(text.as_bytes(), "list").unwrap_err().to_string();
             assert!(error.starts_with("list, line 1:"), "{error}");

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_edited() {
+    fn typed_line_is_edited() {
         let keys = Keys { erase: 0x7f, kill: 0x15, end: 4, interrupt: 3, quit: 0 };
         let type_in = |text: &[u8]| {
             let mut line = Vec::new();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_keep_their_order_with_those_of_files() {
+    fn patterns_and_pattern_files_keep_their_order() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("patterns");
         fs::write(&file, "# ours\n\n*.tmp\n /odd \n-dash\n").unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_of_paths_beneath_the_source() {
+    fn list_has_paths_beneath_the_source_only() {
         let lines = b"a\r\n./b//c/\n\n/d\n#e\n f\n";
         let found = paths(lines, false).unwrap();
         assert_eq!(found, ["a", "b/c", "d", "#e", " f"]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_ages() {
+    fn size_and_age_limits_are_parsed() {
         let options =
             applied(&["--max-size", "1GiB", "--min-size", "10K", "--max-age", "7d", "--min-age", "12h"]);
         let hours = |hours: u64| Some(Duration::from_secs(3600 * hours));

@@ -221,7 +221,7 @@ mod tests {
                        data-protection = \"private\"\n[a]\nurl = \"ftp://h\"\ncredential = \"/b\"\nstreams = 4\n";
 
     #[test]
-    fn names_stand_for_urls() {
+    fn site_name_with_path_is_parsed_as_url() {
         let sites = sites(TWO).unwrap();
         let place = |given: &str| match sites.parse(given.as_ref()).unwrap().0 {
             Location::Remote(url) => url.to_string(),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configured_name_is_as_it_was() {
+    fn other_names_are_parsed_as_locations() {
         let sites = sites(TWO).unwrap();
         for local in ["./cern:x", "Cern:x", "12:30.txt", "d/cern:x", "cern", "b:x"] {
             assert_eq!(sites.parse(local.as_ref()).unwrap().0, Location::Local(local.into()), "{local}");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_sites_belong_to_their_ends() {
+    fn settings_of_sites_apply_to_their_ends() {
         let sites = sites(TWO).unwrap();
         let used = |names: &[(Side, &str)]| {
             Used(names.iter().map(|(side, name)| (*side, sites.0[*name].clone())).collect())
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_site() {
+    fn invalid_site_is_named() {
         for (text, expected) in [
             ("cern = \"gsiftp://h/\"", "/c.toml: sites.cern: expected a table"),
             ("[cern]\nuser = \"a\"", "sites.cern: expected url ="),

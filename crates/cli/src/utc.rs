@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn formatted_time_is_parsed_back() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00:00"),
             (-1, "1969-12-31 23:59:59"),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn time_in_each_form_is_parsed() {
         assert_eq!(parse("2000-01-01"), Ok(946_684_800));
         assert_eq!(parse("2000-01-01T00:01Z"), Ok(946_684_860));
         assert!(parse("2d").is_ok_and(|then| (now() - then - 2 * 86400).abs() < 5));

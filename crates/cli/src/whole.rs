@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_and_modes_stay() {
+    fn write_keeps_links_and_modes() {
         let scratch = tempfile::tempdir().unwrap();
         let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
         fs::write(&file, b"a longer old text").unwrap();
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_the_old_one() {
+    fn failed_write_keeps_the_old_file() {
         let error = write(Path::new("/dev/full"), b"new").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);
     }
 
     #[test]
-    fn one_file_has_many_names() {
+    fn same_file_is_recognised_by_other_names() {
         let scratch = tempfile::tempdir().unwrap();
         let file = |name: &str| scratch.path().join(name);
         fs::write(file("a"), b"").unwrap();

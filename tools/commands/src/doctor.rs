@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first_and_cannot_harm_the_terminal() {
+    fn text_has_failed_checks_first_without_control_characters() {
         let found = [check("net.good", CheckState::Good), check("net.bad", CheckState::Bad)];
         let goal = Goal { rate: 1.25e9, rtt: 0.08 };
         let text = text(&Facts::default(), &goal, &found, false);
@@ -394,13 +394,13 @@ mod tests {
     }
 
     #[test]
-    fn links_make_sense() {
+    fn rate_and_round_trip_of_zero_are_refused() {
         assert!(rate("10Gbit/s").is_ok() && rate("0").is_err());
         assert!(round_trip("80ms").is_ok() && round_trip("0").is_err() && round_trip("2h").is_err());
     }
 
     #[test]
-    fn what_restoring_did_is_told() {
+    fn text_of_a_restore_lists_each_setting() {
         assert_eq!(restored_text(&Restored::default()), "nothing to restore\n");
         let restored = Restored { foreign: vec![("net.a".into(), "7".into())], ..Restored::default() };
         assert!(restored_text(&restored).contains("left alone"));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_names_and_values() {
+    fn set_option_is_parsed() {
         assert_eq!(setting("streams=4").unwrap(), ("streams".into(), Value::Integer(4)));
         assert_eq!(setting("links[0].path.both.loss=0.1%").unwrap().1, Value::Text("0.1%".into()));
         for wrong in ["streams", "=4", "streams=1,2"] {
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_scenarios() {
+    fn scenario_name_has_no_directory_and_suffix() {
         let name = |scenario: &str| ScenarioFlags { scenario: scenario.into(), set: vec![] }.name();
         assert_eq!(name("metro"), "metro");
         assert_eq!(name("/x/my.path.toml"), "my.path");
     }
 
     #[test]
-    fn wrong_requests_are_wrong_use() {
+    fn invalid_requests_are_usage_errors() {
         for words in [
             "lab run moon",
             "lab run metro --program rsync",

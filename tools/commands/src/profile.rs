@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_have_no_effect_is_refused() {
+    fn flags_without_effect_are_refused() {
         let takes = |words: &str| {
             Command::try_parse_from(["x"].into_iter().chain(words.split_whitespace())).map(drop).is_ok()
         };

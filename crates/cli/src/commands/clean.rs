@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_left_and_is_old() {
+    fn clean_removes_old_partial_files_only() {
         let clean = Command::try_parse_from(["clean", "/x"]).unwrap().clean;
         let entry = |name: &str, modified| Entry { modified, ..Entry::new(name, Kind::File) };
         assert!(clean.matches(&entry("d/.a.ropewalk-part", Some(946_684_800))));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_a_configuration_file() {
+    fn shown_settings_are_a_configuration_file() {
         let text = show(&Layers::default(), true).unwrap();
         assert!(text.contains("streams = \"auto\""), "{text}");
         assert!(text.lines().all(|line| line.ends_with(" # default")), "{text}");

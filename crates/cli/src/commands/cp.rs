@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_needs_a_number_of_streams_that_can_change() {
+    fn fairness_with_fixed_streams_is_refused() {
         for words in [
             "--polite --share 50%",
             "--polite --streams 4",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn several_sources_need_a_directory() {
+    fn several_sources_go_to_a_directory() {
         let pairs = cp(&["a", "b", "c"]).pairs(&mut Used::default()).unwrap();
         assert_eq!(pairs.len(), 2);
         let Location::Local(path) = &pairs[1].destination else { panic!("{pairs:?}") };
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn windows() {
+    fn offset_and_length_are_for_one_file() {
         let pairs = cp(&["--offset", "1K", "a", "b"]).pairs(&mut Used::default()).unwrap();
         assert_eq!(pairs[0].window, Some(Window { offset: 1024, length: None }));
         assert_eq!(cp(&["a", "b"]).pairs(&mut Used::default()).unwrap()[0].window, None);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_become_options() {
+    fn flags_are_applied_to_options() {
         let options = cp(&["-a", "-n", "--sync=checksum", "--no-resume", "--delete", "-p", "4", "a", "b"])
             .settings(&Used::default());
         let options = options.unwrap().options;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_use_of_each_standard_stream() {
+    fn standard_streams_are_used_once() {
         let checked = |words: &[&str]| {
             let cp = cp(words);
             cp.check(&cp.pairs(&mut Used::default()).unwrap(), 0)

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions() {
+    fn conditions_select_entries() {
         for flags in [
             "",
             "--name *.h5",

@@ -102,7 +102,7 @@ mod tests {
     use super::is_whole;
 
     #[test]
-    fn nobody_means_everything() {
+    fn rm_refuses_the_root_and_dot_directories() {
         for path in ["/", "//", "", ".", "..", "./", "/..", "a/.", "a/../", "/home/.//"] {
             assert!(is_whole(path.as_bytes()), "{path}");
         }

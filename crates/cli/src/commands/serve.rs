@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_start() {
+    fn root_and_anonymous_are_sufficient_to_serve() {
         let config = config(
             "--listen 127.0.0.1:0 --listen [::1]:2811 --anonymous --root /srv --data-ports 50000-50100",
         );
@@ -260,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn writing_must_be_said() {
+    fn anonymous_writing_requires_rw() {
         assert!(config("--anonymous=rw --root /srv").anonymous.unwrap().write);
         assert_eq!(config("--root /srv").anonymous, None, "nothing is open by default");
         assert_eq!(config("--root /srv --anonymous-third-party").anonymous, None);
     }
 
     #[test]
-    fn who_names_the_directory_means_it_as_it_is() {
+    fn named_root_is_served_as_the_server_user() {
         let as_whom = |flags: &str, config: Config| {
             let words = ["serve"].into_iter().chain(flags.split_whitespace());
             let access = Command::try_parse_from(words).unwrap().serve.over(config).anonymous.unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tls_what_is_required_holds() {
+    fn no_tls_keeps_requirements_of_the_configuration() {
         let without = |config: Config| {
             let serve = Command::try_parse_from(["serve", "--no-tls"]).unwrap().serve;
             serve.over(config).tls
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn listen_addresses_are_parsed() {
         assert_eq!(address("2811"), Ok(Addresses(vec!["[::]:2811".parse().unwrap()])));
         assert_eq!(address(":0"), Ok(Addresses(vec!["[::]:0".parse().unwrap()])));
         assert!(address("localhost").is_err());

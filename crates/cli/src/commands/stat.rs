@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known() {
+    fn stat_shows_known_attributes_only() {
         let entry = Entry { size: Some(2048), modified: Some(0), ..Entry::new("a", Kind::File) };
         assert_eq!(
             describe("ftp://h/a", &entry, true),

@@ -88,7 +88,7 @@ mod tests {
     use super::line;
 
     #[test]
-    fn lines_are_those_of_sha256sum() {
+    fn lines_match_sha256sum() {
         assert_eq!(line("ab", b"\xff x", false), b"ab  \xff x\n");
         assert_eq!(line("ab", b"a\n\\b\r", false), b"\\ab  a\\n\\\\b\\r\n");
         assert_eq!(line("ab", b"\x1b[31m", true).iter().filter(|byte| **byte == 0x1b).count(), 0);

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_patterns() {
+    fn expand_lists_directories_and_patterns() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().to_str().unwrap();
         fs::create_dir(directory.path().join("sub")).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_is_a_name() {
+    fn escaped_pattern_characters_belong_to_the_name() {
         let of = |given: &str| pattern(given.into()).map(|pattern| pattern.to_string());
         assert_eq!(of("ftp://h/d*/f"), None);
         assert_eq!(of("ftp://h/d/a%3Fb"), None);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_stay_patterns() {
+    fn unexpanded_pattern_is_written_as_a_pattern() {
         for source in ["ftp://h/d%2A/a%3F*", "/d*/{a}%2A[12]"] {
             let given = Given::new(source.into(), "/x/".into(), None).unwrap();
             let again = Given::new(given.source().as_str().into(), "/x/".into(), None).unwrap();
@@ -348,13 +348,13 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_names() {
+    fn expanded_name_is_written_as_a_name() {
         let location = parse_location("ftp://[::1]:2100/d/s%2Ar%5B%3F").unwrap();
         assert_eq!(show_with_password(&location), "ftp://[::1]:2100/d/s%2Ar%5B%3F");
     }
 
     #[test]
-    fn parts() {
+    fn url_is_split_into_directory_and_pattern() {
         let location = Location::Remote(ropewalk_protocol::url::Url::parse("ftp://h/d[1]/f*").unwrap());
         let parent = parent(&location);
         assert!(parent.ends_with_slash());

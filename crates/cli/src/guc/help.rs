@@ -35,7 +35,7 @@ pub(super) fn text() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_alias_is_told() {
+    fn help_lists_each_alias() {
         let text = super::text();
         assert!(text.contains("  -stall-timeout <seconds> | -st <seconds>\n"), "{text}");
         assert!(text.contains("(not supported)"));

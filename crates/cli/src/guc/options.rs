@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_gcts() {
+    fn defaults_match_gct() {
         let options = parsed("ftp://a/b file:///c").unwrap().options();
         assert_eq!(options.mode, DataMode::Stream);
         assert_eq!(options.checksum, ChecksumPolicy::None);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_aliases() {
+    fn options_and_aliases_are_parsed() {
         let guc = parsed(
             "-vb -parallel 4 -cd -rst -rst-retries 0 -st 0 -pp -cc 3 -bs 2M -tcp-bs 8388608 -sync-level 3 -sync -c a b",
         );
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_each_end() {
+    fn credentials_apply_to_their_ends() {
         let options = |line| parsed(line).unwrap().options();
         let both = options("-cred p -dc q -ss /CN=a -ds /CN=b a b");
         assert_eq!(both.source.credential.as_deref(), Some("p".as_ref()));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_when_asked() {
+    fn checksums_are_compared_on_request_only() {
         let with = |line| parsed(line).unwrap().options().checksum;
         assert_eq!(with("-verify-checksum a b"), ChecksumPolicy::Require(Algorithm::Md5));
         assert_eq!(with("-checksum -algo ADLER32 a b"), ChecksumPolicy::Require(Algorithm::Adler32));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn windows() {
+    fn offset_and_length_become_a_window() {
         assert_eq!(
             parsed("-off 3 -len 4 a b").unwrap().window(),
             Some(Window { offset: 3, length: Some(4) })
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_and_stacks() {
+    fn stripe_and_stack_options_are_parsed() {
         let options = parsed("-stripe -sbs 65536 a b").unwrap().options();
         assert_eq!((options.striped, options.stripe_block), (true, Some(65536)));
         assert_eq!((options.mode, options.streams), (DataMode::Extended, Auto::Set(1)));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn invalid_arguments_are_reported() {
         let usage = |line, problem: &str| match parsed(line) {
             Err(Wrong::Usage(text)) => assert!(text.ends_with(problem), "{text}"),
             other => panic!("{other:?}"),

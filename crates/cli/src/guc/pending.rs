@@ -107,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_can_log_in() {
+    fn pending_pairs_keep_their_passwords() {
         let place = |url: &str| parse_location(url).unwrap();
         let pair = Pair { source: place("ftp://u:p%40@h/a"), destination: place("file:///b"), window: None };
         assert_eq!(given(&pair), "\"ftp://u:p%40@h/a\" \"file:///b\"\n");
     }
 
     #[test]
-    fn what_is_left() {
+    fn pending_file_lists_the_remaining_pairs() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("left");
         let pair = |name: &str, window| Pair {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_dry_run() {
+    fn pending_lines_match_gct() {
         // As written by globus-url-copy 10.12.
         let facts = Facts { size: Some(2), modified: Some(1_795_310_484), mode: Some(0o644) };
         assert_eq!(

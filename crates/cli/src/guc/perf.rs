@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_as_gct_prints_them() {
+    fn performance_lines_match_gct() {
         let start = Instant::now();
         let mut perf = Perf::new(start, 1000);
         assert_eq!(perf.progress(start + Duration::from_secs(1), 5000), None);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_no_time() {
+    fn performance_of_an_instant_file_is_zero() {
         let start = Instant::now();
         let line = Perf::new(start, 0).done(start, 0, 0.0);
         assert_eq!(line, "            0 bytes         0.00 MB/sec avg         0.00 MB/sec inst\r");

@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn announcements_as_gct_makes_them() {
+    fn announcements_match_gct() {
         assert_eq!(
             announcement("ftp://h:1/tmp/d/big", "file:///dev/null", true),
             "Source: ftp://h:1/tmp/d/\nDest:   file:///dev/\n  big  ->  null\n\n"
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn names_in_urls_are_escaped() {
+    fn urls_have_escaped_names() {
         assert_eq!(as_url("/d/a b%\u{1b}"), "file:///d/a%20b%25%1B");
         assert_eq!(as_url("ftp://[::1]:21/d/a b"), "ftp://[::1]:21/d/a%20b");
         assert_eq!(as_url("/d/x://y/z"), "file:///d/x://y/z");
     }
 
     #[test]
-    fn a_run() {
+    fn report_of_a_run_finds_the_pending_pairs() {
         let cancel = Cancel::new();
         let report = Report::new(
             &Guc { continue_on_error: true, dump_file: Some("left".into()), ..Guc::default() },

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_with_a_window_of_their_own_keep_it() {
+    fn window_of_a_line_overrides_the_common_one() {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("list");
         std::fs::write(&list, "/a /b\n/a /b 0,-1\n/a foo://b\n/a /b 5,1\n").unwrap();

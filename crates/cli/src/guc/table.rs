@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique() {
+    fn option_names_are_unique() {
         let mut names: Vec<_> = OPTIONS.iter().flat_map(|option| option.names).collect();
         let all = names.len();
         names.sort_unstable();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_has_its_line() {
+    fn line_fits_each_width() {
         let start = Instant::now();
         let (meter, now) = (moving(start), start + Duration::from_secs(3));
         for (columns, expected) in [
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_full_bar() {
+    fn bar_of_unknown_size_is_omitted() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut meter = Meter::new(start);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_shortened_in_the_middle() {
+    fn long_name_is_shortened_in_the_middle() {
         for (name, columns, short) in [
             ("abcdefgh", 5, "ab…gh"),
             ("abc", 3, "abc"),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines() {
+    fn long_format_lists_attributes() {
         let line = |human, terminal| {
             let mut out = Vec::new();
             long_line(&mut out, &entry(), human, terminal).unwrap();
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn modes() {
+    fn modes_are_shown_as_letters() {
         assert_eq!(mode_text(Kind::Directory, Some(0o1777)), "drwxrwxrwt");
         assert_eq!(mode_text(Kind::File, Some(0o2640)), "-rw-r-S---");
         assert_eq!(mode_text(Kind::File, None), "-?????????");
     }
 
     #[test]
-    fn unknown_facts_are_left_out_of_json() {
+    fn json_omits_unknown_facts() {
         let entry = Entry { owner: None, target: None, mode: None, ..entry() };
         let value = serde_json::to_value(EntryLine::new(&entry, "/x/a".into())).unwrap();
         assert_eq!(value["type"], "symlink");

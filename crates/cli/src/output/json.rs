@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_say_does_nothing_to_a_terminal_and_stays_the_same_value() {
+    fn json_escapes_control_characters_and_keeps_the_value() {
         let said = "a\x1b]0;t\x07\u{7f}\u{9b}2J\u{85}\u{202e}exe\u{2066}\n\tÄ \u{1f41f} \\u0041 \"";
         let mut line = Vec::new();
         json_line(&mut line, &serde_json::json!({ "said": said })).unwrap();
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn events_are_flat_objects() {
+    fn events_are_flat_json_objects() {
         let event = Event::Planned { files: 1, bytes: 2, complete: true };
         let line = serde_json::to_string(&Line { schema: EVENT_SCHEMA, content: &event }).unwrap();
         assert_eq!(line, r#"{"schema":1,"event":"planned","files":1,"bytes":2,"complete":true}"#);
     }
 
     #[test]
-    fn the_summary_is_an_event_as_well() {
+    fn summary_is_written_as_an_event() {
         let summary = Summary {
             files_done: 3,
             files_skipped: 0,

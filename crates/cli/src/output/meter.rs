@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_progress() {
+    fn meter_of_steady_progress_estimates_the_end() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
         meter.planned(1, 10_000, true);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_shows() {
+    fn meter_of_a_stall_shows_a_falling_rate() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
         meter.planned(1, 10_000, true);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn resumed_bytes_are_no_speed() {
+    fn meter_excludes_resumed_bytes_from_the_rate() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
         meter.planned(1, 1_000_000, true);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn small_files_take_time_of_their_own() {
+    fn estimate_includes_the_cost_of_small_files() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
         // A large file takes 5 seconds; then ten tiny files follow each second, and hundreds
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_waiting_files_do_not_weigh_what_a_large_one_took() {
+    fn estimate_for_few_small_files_ignores_the_time_of_a_large_one() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
         meter.planned(52, 2_000_000, true);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn no_estimate_at_the_beginning() {
+    fn estimate_at_the_start_is_none() {
         let start = Instant::now();
         let mut meter = Meter::new(start);
         meter.planned(1, 1000, true);

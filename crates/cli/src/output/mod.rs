@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_say_does_nothing_to_a_terminal() {
+    fn harmless_replaces_control_characters() {
         let said = "500 a\x1b]0;title\x07\u{9b}2J\r\u{202e}exe\u{2066}\n\tÄ \u{1f41f}";
         let shown = "500 a\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}\u{fffd}exe\u{fffd}";
         assert_eq!(harmless(said), format!("{shown}\u{fffd}\u{fffd}Ä \u{1f41f}"));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_without_end_are_cut() {
+    fn endless_line_is_cut() {
         assert_eq!(bounded("a\nÄ\n"), "a\nÄ\n");
         let long = "Ä".repeat(LONGEST_LINE);
         assert_eq!(bounded(&format!("{long}\n{long}Äb")), format!("{long}\n{long}... (3 bytes more)"));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_is_about_is_named_once() {
+    fn message_names_its_object_once() {
         for (name, error, told) in [
             ("a", "/x/a: no such file or directory", "a: no such file or directory"),
             ("d/", "/x/d: is a directory", "d/: is a directory"),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_an_error_is_left_out() {
+    fn message_omits_the_error_number() {
         assert_eq!(plain("Connection refused (os error 111); x (os error 2)"), "Connection refused; x");
         assert_eq!(plain("a (os error x) b"), "a (os error x) b");
     }

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_keep_the_line_of_progress_away() {
+    fn question_hides_the_progress_line() {
         let mut screen = Screen { shown: false, held: 0 };
         screen.draw("progress");
         assert!(screen.shown);

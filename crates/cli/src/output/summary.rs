@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn tuned_streams_are_those_that_moved_the_data() {
+    fn summary_shows_the_streams_that_moved_the_data() {
         let tuned = |streams, usual, most, reason: &str| {
             let path = TunedPath {
                 path: "here -> h".into(),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_replies_is_a_share_of_the_sessions_time() {
+    fn summary_shows_waiting_as_share_of_session_time() {
         let summary = Summary { slowest: SlowestPart::RoundTrips { share: 0.8 }, ..summary() };
         let last = lines(&summary, false, false).pop();
         assert_eq!(
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_end() {
+    fn summary_of_a_successful_copy() {
         assert_eq!(
             lines(&summary(), false, false),
             [
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_twice_is_compared_once() {
+    fn summary_counts_retransmitted_bytes_once() {
         let summary = Summary { bytes: (1 << 30) + 5, retries: 1, ..summary() };
         assert_eq!(lines(&summary, false, false)[2], "Checksums of all bytes agree at both ends");
         let summary = Summary { bytes_verified: 1 << 29, ..summary };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nothing_went_through() {
+    fn summary_of_a_failed_copy_has_no_rates() {
         let summary = Summary { files_failed: 1, files_done: 0, bytes: 0, bytes_done: 0, ..summary() };
         assert_eq!(lines(&summary, false, false), ["1 file failed"]);
         let summary = Summary { interrupted: true, ..summary };
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_end() {
+    fn summary_repeats_failures() {
         let summary = Summary {
             files_failed: 12,
             files_skipped: 1,

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_credentials() {
+    fn data_credential_values_are_parsed() {
         let mut settings = Settings::default();
         for text in ["login", "auto", "/some/file"] {
             assert_eq!(set_data_credential(&mut settings, text), Ok(()));

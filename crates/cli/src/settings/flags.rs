@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shape() {
+    fn flags_of_each_shape_are_parsed() {
         assert_eq!(given(""), []);
         assert_eq!(given("-p 4"), [("streams", "4".into())]);
         assert_eq!(given("--sync"), [("sync", "time".into())]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn help_tells_defaults() {
+    fn help_shows_defaults() {
         let help = <Program as clap::CommandFactory>::command().render_long_help().to_string();
         assert!(help.contains("[default: 1M]") && !help.contains("--no-recursive"), "{help}");
     }

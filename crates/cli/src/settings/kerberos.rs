@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn kerberos_names_are_parsed() {
         let mut settings = Settings::default();
         for text in ["gsi", "kerberos", "auto"] {
             assert_eq!(set(&mut settings, text), Ok(()));

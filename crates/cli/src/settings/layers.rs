@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stronger_sources_win() {
+    fn stronger_source_overrides_weaker_ones() {
         let mut layers = Layers::default();
         layers
             .add_toml(
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stronger_of_polite_and_share_counts() {
+    fn stronger_of_polite_and_share_is_effective() {
         let share = Fairness::Share(0.5);
         for (system, user, variable, flag, expected, strongest) in [
             ("", "share = 50", None, Some(("polite", "true")), Fairness::Polite, Some("flag")),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn gcts_range_of_ports() {
+    fn port_range_variable_of_gct_is_read() {
         for range in ["50000,50010", "50000 50010"] {
             let mut layers = Layers::default();
             layers.add_environment(|name| (name == "GLOBUS_TCP_PORT_RANGE").then(|| range.into())).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_file_and_the_key() {
+    fn invalid_value_is_reported_with_file_and_key() {
         let error = |text| Layers::default().add_toml(Path::new("/u.toml"), text).unwrap_err().to_string();
         assert!(error("stream = 2").contains("/u.toml: unknown setting \"stream\""));
         assert!(error("streams = 0").contains("/u.toml: streams:"));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_file() {
+    fn user_file_follows_the_xdg_directories() {
         let with = |pairs: &'static [(&str, &str)]| {
             user_file(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
         };

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_kept_apart() {
+    fn program_is_split_into_words() {
         let mut settings = Settings::default();
         program(&mut settings, "ssh -F 'a b' -o X=Y").unwrap();
         assert_eq!(settings.options.ssh.program, ["ssh", "-F", "a b", "-o", "X=Y"]);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
+    fn token_places_are_accepted_and_tokens_refused() {
         let mut settings = Settings::default();
         for text in ["", "auto", "/run/token", "eyJ.txt"] {
             assert_eq!(set(&mut settings, text), Ok(()));

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_sets_nothing_gives_nothing_back() {
+    fn service_without_settings_releases_nothing() {
         let mut peer = Peer::start();
         let state = tempfile::tempdir().unwrap();
         let real = service(&peer, " --apply");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_fails_gives_back_what_it_has_set() {
+    fn failed_service_releases_its_buffers() {
         let mut peer = Peer::start();
         let program = service(&peer, " --apply");
         let state = tempfile::tempdir().unwrap();

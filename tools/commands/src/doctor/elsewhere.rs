@@ -105,7 +105,7 @@ mod tests {
     const GOAL: Goal = Goal { rate: 125e6, rtt: 0.03 };
 
     #[test]
-    fn the_other_end_is_told_what_to_run() {
+    fn other_end_gets_a_command_to_run() {
         let there = Elsewhere::of(&profile(), Some(1), &GOAL).unwrap();
         assert_eq!((there.host.as_str(), there.settings.len()), ("right", 1));
         assert!(there.evidence.as_ref().unwrap().contains("tcp_wmem"), "{there:?}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_are_not_known() {
+    fn unknown_end_gives_no_advice() {
         let mut alone = profile();
         alone.hosts.remove(0);
         assert_eq!(Elsewhere::of(&alone, Some(0), &GOAL), None);

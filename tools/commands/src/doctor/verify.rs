@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_trial() {
+    fn text_of_a_trial_has_gain_and_decision() {
         let helped = Judgement::of(&[1e6, 1.1e6, 1.05e6], &[5e6, 5.1e6, 5.2e6]);
         assert!(
             said(&helped).contains("4.9 times as fast") && said(&helped).contains("kept"),

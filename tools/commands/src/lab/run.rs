@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_directory_of_results_stays() {
+    fn empty_directory_of_results_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a").join("b");
         drop(Directory::make(Some(&path), "s").unwrap());

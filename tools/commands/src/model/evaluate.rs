@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_suffixes() {
+    fn candidate_suffixes_are_parsed() {
         for name in ["fixed-16", "apt", "pilot+kept", "pilot-window+kept", "track+hint", "pilot+memory"] {
             assert_eq!(candidate(name).map(|candidate| candidate.name), Ok(name.to_owned()));
         }

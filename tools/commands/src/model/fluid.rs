@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_of_red_has_to_be_one() {
+    fn red_with_an_invalid_number_fails() {
         let red = |text: &str| text.parse::<RedSpec>().map(|RedSpec(red)| red);
         let good = Red { min: 0.0, max: 800.0, max_loss: 0.05, weight: 0.002 };
         assert_eq!(red("0, 800,0.05,0.002"), Ok(good));

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities() {
+    fn quantities_with_units_are_parsed() {
         assert_eq!(bits_per_second("10Gbit/s"), Ok(1e10));
         for (text, bits) in [("9bit/s", 9.0), ("1bit/s", 1.0), ("1.1Mbit/s", 1.1e6), ("0.3kbit/s", 300.0)] {
             assert_eq!(bits_per_second(text), Ok(bits), "{text}");

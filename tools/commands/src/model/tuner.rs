@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_chunks() {
+    fn lines_are_parsed_to_chunks() {
         let line = read(br#"{"streams":4,"bytes":1000000,"seconds":2.5,"rtt_ms":80,"loss":0.001}"#).unwrap();
         let chunk = chunk(&line).unwrap();
         assert_eq!((chunk.streams, chunk.bytes, chunk.seconds), (4, 1_000_000, 2.5));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_bytes_than_none_are_nonsense_and_no_dead_path() {
+    fn negative_bytes_are_refused() {
         let told = |streams: &str, bytes: &str| {
             let line = format!(r#"{{"streams":{streams},"bytes":{bytes},"seconds":2}}"#);
             chunk(&read(line.as_bytes()).unwrap()).map(|chunk| chunk.bytes)
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_need_not_be_there_and_is_no_number_is_not_known() {
+    fn invalid_optional_value_is_unknown() {
         let line =
             br#"{"streams":4,"bytes":1,"seconds":2.5,"rtt_ms":"x","min_rtt_ms":[],"loss":null,"disk":0.5}"#;
         let chunk = chunk(&read(line).unwrap()).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tuner_has_its_name() {
+    fn each_tuner_is_found_by_name() {
         for given in Kind::ALL {
             assert_eq!(kind(given.name()), Ok(given));
         }

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_both_counts_what_came_and_what_went() {
+    fn seen_counts_both_directions_and_local_connections_once() {
         let connection = |local: &str, remote: &str, sent: u64, came: u64| {
             let sample = |part: u64| ConnectionSample {
                 time: part as f64,

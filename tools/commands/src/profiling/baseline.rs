@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_part_that_took_part_counts() {
+    fn share_is_relative_to_the_slowest_part_used() {
         let baselines = Baselines {
             path: Some(100.0),
             source_disk: Some(50.0),

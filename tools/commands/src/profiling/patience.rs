@@ -85,7 +85,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(1000);
 
     #[test]
-    fn it_ends_by_itself_and_sooner_when_somebody_wants_to_stop() {
+    fn limit_is_shortened_by_a_request_to_stop() {
         let stop = Cancel::new();
         assert!(!Patience::new(LONG, &stop, Duration::ZERO).begin().is_over());
         assert!(Patience::new(Duration::ZERO, &stop, LONG).begin().is_over());
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_in_time_is_not_broken_off() {
+    fn work_within_the_limit_is_not_cancelled() {
         let (own, stop) = (Cancel::new(), Cancel::new());
         assert_eq!(Patience::new(LONG, &stop, LONG).within(&own, || 7), 7);
         assert!(!own.is_cancelled());

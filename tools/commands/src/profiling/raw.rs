@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_looked_at_before() {
+    fn unwritable_outputs_are_refused_in_advance() {
         let directory = tempfile::tempdir().unwrap();
         let (file, missing) = (directory.path().join("file"), directory.path().join("no/file"));
         can_write(Some(&directory.path().join("raw")), Some(&file)).unwrap();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_nowhere_else() {
+    fn names_outside_of_the_directory_are_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let below = directory.path().join("raw");
         let file = |name: &str| RawFile { name: name.to_owned(), bytes: b"x".to_vec() };

@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_heard_is_bounded() {
+    fn output_of_the_collector_is_limited() {
         let mut said = &b"clock 12.5\nraw sar 2\nxyprofile 3\nabcdef"[..];
         assert!(matches!(heard(&mut said), Said::Line(line) if line == "clock 12.5"));
         assert!(matches!(heard(&mut said), Said::Raw(file) if file.name == "sar" && file.bytes == b"xy"));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_the_program_and_with_another_one() {
+    fn host_without_the_program_is_reported() {
         let error = start("no-such-program-here --collect").err().unwrap().to_string();
         assert!(
             error.contains("there is no ropewalk on host") && error.contains("--collect-command"),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_get_in_is_not_waited_for_after_ctrl_c() {
+    fn pending_log_in_ends_at_ctrl_c() {
         let cancel = Cancel::new();
         cancel.cancel();
         let error = SshEnd::start("host", "exec sleep 100", Role::Source, &shell(), &cancel);
@@ -395,7 +395,7 @@ mod tests {
 
     /// Like Ctrl-C at a terminal, which goes to all processes there.
     #[test]
-    fn the_signal_of_ctrl_c_leaves_it_alone() {
+    fn collector_ignores_ctrl_c() {
         let script = "kill -INT $$; echo ropewalk-profile 1 5.0; cat > /dev/null";
         start(script).unwrap();
     }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_spoils_nothing() {
+    fn late_clock_answer_is_discarded() {
         let profile = r#"{"schema":1,"role":"source","started":5.0}"#;
         let end = |script: &str| {
             let begin = "echo ropewalk-profile 1 5.0";
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_any_more_is_not_waited_for_after_ctrl_c() {
+    fn silent_collector_is_abandoned_after_ctrl_c() {
         let cancel = Cancel::new();
         let script = "echo ropewalk-profile 1 5.0; exec sleep 1000";
         let end = SshEnd::start("host", script, Role::Source, &shell(), &cancel).unwrap();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_measured_is_checked() {
+    fn profile_of_the_collector_is_checked() {
         let says = |profile: &str| {
             let script = format!(
                 "echo ropewalk-profile 1 5.0; read line; echo clock 7.5; cat > /dev/null; printf 'profile {}\\n%s' '{profile}'",

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_told_and_bounded() {
+    fn rates_are_recorded_and_limited() {
         let mut seen = Seen::default();
         for n in 1..=400_000_u32 {
             seen.add(f64::from(n) * 0.1, u64::from(n) * 100);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_try_moved_counts() {
+    fn bytes_of_a_failed_try_are_counted() {
         let sink = |_: Event| ();
         let watched = Watched::new(&sink);
         let begun = |id, size, resumed_from| Event::FileStarted {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn from_what_to_what() {
+    fn workload_names_its_ends() {
         let place = |text: &str| parse_location(text).unwrap();
         for (source, destination, is) in [
             ("zero:1G", "null:", WorkloadKind::MemoryToMemory),

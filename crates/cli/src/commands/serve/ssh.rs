@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts() {
+    fn install_writes_the_script() {
         let text = script(Path::new("/opt/it's/ropewalk"), Some(Path::new("/etc/a b.toml"))).unwrap();
         assert!(
             text.ends_with("exec '/opt/it'\\''s/ropewalk' serve --ssh --config '/etc/a b.toml'\n"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_socket_or_two() {
+    fn control_connection_uses_a_socket_or_two_pipes() {
         let (one, other) = UnixStream::pair().unwrap();
         assert!(is_one_socket(one.as_fd(), one.try_clone().unwrap().as_fd()));
         assert!(!is_one_socket(one.as_fd(), other.as_fd()));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_end() {
+    fn control_connection_ends_in_both_directions() {
         let (control, far) = UnixStream::pair().unwrap();
         let from = far.try_clone().unwrap();
         let (input, mut client_writes) = io::pipe().unwrap();

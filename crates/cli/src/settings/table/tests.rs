@@ -2,7 +2,7 @@
 use super::*;
 
 #[test]
-fn what_is_shown_can_be_read_again() {
+fn shown_values_are_parsed_back() {
     for setting in SETTINGS {
         let shown = (setting.show)(&Settings::default());
         let mut settings = Settings::default();
@@ -12,7 +12,7 @@ fn what_is_shown_can_be_read_again() {
 }
 
 #[test]
-fn values() {
+fn valid_values_are_applied() {
     for (key, text, shown) in [
         ("streams", "4", "4"),
         ("block-size", "256K", "256K"),
@@ -40,7 +40,7 @@ fn values() {
 }
 
 #[test]
-fn a_polite_transfer_shows_a_share_that_can_be_read() {
+fn share_of_a_polite_transfer_is_parsed_back() {
     let (polite, share) = (Setting::find("polite").unwrap(), Setting::find("share").unwrap());
     let mut settings = Settings::default();
     (polite.apply)(&mut settings, "true").unwrap();
@@ -50,7 +50,7 @@ fn a_polite_transfer_shows_a_share_that_can_be_read() {
 }
 
 #[test]
-fn wrong_values_are_named() {
+fn invalid_values_are_reported() {
     for (key, text) in [
         ("streams", "0"),
         ("streams", "many"),
@@ -79,7 +79,7 @@ fn wrong_values_are_named() {
 }
 
 #[test]
-fn keys_and_shorts_are_unique() {
+fn keys_and_short_flags_are_unique() {
     for (index, setting) in SETTINGS.iter().enumerate() {
         for other in &SETTINGS[index + 1..] {
             assert_ne!(setting.key, other.key);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_program_or_several() {
+    fn section_names_one_program_or_several() {
         let line = |part: &str, program: &str, done: i64| {
             format!("{{\"part\":\"{part}\",\"program\":\"{program}\",\"done\":{done}}}\n")
         };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_read_again() {
+    fn notes_are_read_back() {
         let directory = tempfile::tempdir().unwrap();
         let results = Results { directory: directory.path() };
         assert!(section(&results).unwrap().is_none());

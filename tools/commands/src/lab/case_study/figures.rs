@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_points_and_curves() {
+    fn sentences_of_points_and_curves_follow_the_noise() {
         let point = |name: &str, rates: &[f64]| {
             let run = |&bytes_per_second| CurveRun { bytes_per_second, ..CurveRun::default() };
             let runs = rates.iter().map(run).collect();

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_is_a_scenario() {
+    fn each_part_is_a_valid_scenario() {
         let parts = all();
         for part in &parts {
             let scenario = part.scenario(Path::new("/tmp/results"));

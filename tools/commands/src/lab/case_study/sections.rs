@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_has_its_section_once_it_was_measured() {
+    fn measured_part_has_a_section() {
         let directory = tempfile::tempdir().unwrap();
         let results = Results { directory: directory.path() };
         assert!(all(&results).unwrap().is_empty());

@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_is_a_scenario() {
+    fn each_case_is_a_valid_scenario() {
         let all = cases::all();
         for case in &all {
             for scene in [Some(&case.scene), case.control.as_ref()].into_iter().flatten() {

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_behind() {
+    fn write_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new");
         assert!(write(&path).unwrap() > 1e4);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_no_disk() {
+    fn read_of_a_special_file_fails() {
         use rustix::fs::{FileType, Mode};
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");

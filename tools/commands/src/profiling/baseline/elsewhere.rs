@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_no_rate() {
+    fn implausible_rate_is_refused() {
         for rate in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
             assert!(plausible(rate).is_err(), "{rate:?}");
         }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_a_problem() {
+    fn find_without_the_file_fails() {
         let (mut told, mut server) = (Told::default(), None);
         let path = [PathBuf::from("/no/such/file")];
         assert!(find(&[Part::Disk], Role::Source, &path, &mut told, &mut server).is_err());

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_beginnings_do_not_count() {
+    fn rate_excludes_slow_start() {
         let zero = Instant::now();
         let at = |tenths: u64, bytes| (zero + Duration::from_millis(100 * tenths), bytes);
         // Only its first bytes for a second, then 1000 bytes in each tenth.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_come_and_go_count() {
+    fn acknowledged_rate_includes_changing_connections() {
         let connection = |from: u32, to: u32, each: u64| Connection {
             samples: (from..=to)
                 .map(|tenth| ConnectionSample {

@@ -48,7 +48,7 @@ const WANTED: Wanted = Wanted { role: Role::Source, seconds: None, raw: false };
 const LONG: Duration = Duration::from_secs(300);
 
 #[test]
-fn a_server_that_falls_silent_is_given_up() {
+fn silent_server_is_abandoned() {
     let (url, _asked) = falls_silent();
     let stop = Cancel::new();
     let events: Arc<dyn EventSink> = Arc::new(Human::new(Loudness::Quiet, &stop));
@@ -80,7 +80,7 @@ fn ctrl_c_ends_the_wait_for_a_silent_server() {
 }
 
 #[test]
-fn the_end_of_the_work_ends_the_wait_for_signs_of_life() {
+fn end_of_the_work_ends_the_wait_for_a_clock() {
     let (url, asked) = falls_silent();
     let stop = Cancel::new();
     let events: Arc<dyn EventSink> = Arc::new(Human::new(Loudness::Quiet, &stop));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_the_flags() {
+    fn values_use_the_syntax_of_flags() {
         assert_eq!(
             numbers("buffer=auto,bdp,64K,1MiB"),
             [What::Auto, What::Bdp, What::Number(65536), What::Number(1 << 20)]
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_sweeps_are_reported() {
         for (text, expected) in [
             ("zero:1G", "cannot be swept"),
             ("=4", "cannot be swept"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_swept_twice() {
+    fn setting_named_twice_is_refused() {
         let vary = |text: &str| text.parse::<Vary>().unwrap();
         let all = Vary::expand(&[vary("")]).unwrap();
         let knobs: Vec<Knob> = all.iter().map(|one| one.0).collect();

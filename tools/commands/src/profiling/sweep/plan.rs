@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn one_setting_is_changed_and_the_others_stay() {
+    fn plan_changes_one_setting_at_a_time() {
         let knobs = knobs(&["streams=1,auto,8", "buffer=auto,bdp,64K,1M", "block=64K"]);
         let (pair, options) = (pair("zero:1M", "null:"), Options::default());
         let first = Profile {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_the_source_is_written_over() {
+    fn plan_refuses_to_overwrite_the_source() {
         let options = Options::default();
         let streams = knobs(&["streams"]);
         let (files, zeros) = (pair("/etc/hosts", "ftp://h/f"), pair("zero:1M", "ftp://h/f"));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn plan_refuses_contradictory_options() {
         let pair = pair("zero:1M", "null:");
         let options = Options { dry_run: true, ..Options::default() };
         let streams = knobs(&["streams"]);

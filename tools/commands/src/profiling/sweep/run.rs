@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_has_every_point_once_in_an_order_of_its_own() {
+    fn rounds_have_each_point_once_in_random_order() {
         let order = RefCell::new(Vec::new());
         let transfer = |_: &Pair, options: &Options| {
             order.borrow_mut().push(streams(options) as u32);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_twice_is_left_out() {
+    fn point_that_fails_twice_is_skipped() {
         let transfer = |_: &Pair, options: &Options| {
             if streams(options) > 1.5 { Err(anyhow!("too many")) } else { Ok(moved(1.0)) }
         };
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_that_is_broken_off_tells_what_there_is() {
+    fn interrupted_sweep_reports_its_results() {
         let transfer = |_: &Pair, _: &Options| Err(anyhow!("gone"));
         let gone = run(plan("streams=1,2,4,8,16", 9), 0.0, &transfer, &Cancel::new(), &|_| ());
         assert_eq!(gone.runs_made(), 4);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_and_round_trip_make_it() {
+    fn bdp_is_rate_times_round_trip() {
         let workload = Workload {
             bytes: 1_000_000,
             seconds: 1.0,
