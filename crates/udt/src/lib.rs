@@ -8,16 +8,47 @@
 
 mod acceptor;
 mod config;
+pub mod congestion;
+mod connection;
 mod connector;
+mod estimate;
 mod handshake;
+mod intervals;
 mod loss_list;
 mod packet;
+mod receive_buffer;
+mod rtt;
+mod send_buffer;
 mod seq;
+mod stats;
 
 pub use acceptor::{Acceptor, Answer};
 pub use config::{Config, Parameters};
+pub use connection::{Connection, Error};
 pub use connector::{ConnectError, Connector};
 pub use handshake::{CONFIRM, Handshake, REFUSED, REQUEST_COOKIE, STREAM, VERSION, address_bytes};
 pub use loss_list::LossList;
 pub use packet::{Ack, Body, Control, Data, HEADER, OVERHEAD, Packet, Rates, ReceiverState};
 pub use seq::Seq;
+pub use stats::Stats;
+
+/// A time in microseconds, since the start of a connection or as a duration.
+pub type Micros = u64;
+
+/// Datagrams to send: parts of `bytes`, each of `segment` bytes; the last may be shorter.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub bytes: Vec<u8>,
+    pub segment: usize,
+}
+
+impl Batch {
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks(self.segment.max(1))
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.segment = 0;
+    }
+}
