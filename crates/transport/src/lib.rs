@@ -11,6 +11,7 @@ mod driver;
 mod endpoint;
 mod listener;
 mod options;
+mod signal;
 mod stats;
 mod tcp;
 #[allow(unsafe_code)]
@@ -24,6 +25,7 @@ pub use driver::Driver;
 pub use endpoint::Endpoint;
 pub use listener::{Listener, TurnedDown};
 pub use options::{Options, Tuning};
+pub use signal::Signal;
 pub use stats::{Limits, PathStats};
 pub use tcp::{LOCAL_BUFFER, Tcp, local_address};
 pub use tcp_info::TcpInfo;

@@ -11,6 +11,8 @@ pub struct Stats {
     pub controller: &'static str,
     pub congestion_window: f64,
     pub pacing_interval: f64,
+    /// The most bytes of the stream in a packet.
+    pub payload: usize,
     /// Data packets that were sent, and how many of them not for the first time.
     pub sent: u64,
     pub retransmitted: u64,

@@ -8,17 +8,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use crate::{
     Breaker, Connection, ConnectionHandle, Driver, Endpoint, Interest, Listener, Options, PathStats,
-    Readiness, Tuning, Wait,
+    Readiness, Signal, Tuning, Wait,
 };
 
 /// The part of a pipe's capacity in bytes that each end adds to it, if it names no buffer size.
@@ -438,33 +435,4 @@ impl ConnectionHandle for MemoryHandle {
 
     /// The capacity is fixed, and there is no congestion.
     fn tune(&self, _: &Tuning) {}
-}
-
-/// A flag that `poll` can wait for. It is changed under the lock of the state that it shows.
-struct Signal {
-    set: AtomicBool,
-    fd: OwnedFd,
-}
-
-impl Signal {
-    fn new() -> io::Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { set: AtomicBool::new(false), fd })
-    }
-
-    /// An eventfd whose counter is 0 or 1 takes a write, and gives a read, without waiting.
-    fn set(&self, on: bool) {
-        if self.set.swap(on, Ordering::SeqCst) == on {
-            return;
-        }
-        let _ = if on {
-            rustix::io::write(&self.fd, &1_u64.to_ne_bytes())
-        } else {
-            rustix::io::read(&self.fd, &mut [0_u8; 8])
-        };
-    }
-
-    fn readiness(&self) -> (BorrowedFd<'_>, PollFlags) {
-        (self.fd.as_fd(), PollFlags::IN)
-    }
 }

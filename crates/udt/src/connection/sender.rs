@@ -464,6 +464,7 @@ impl Sender {
         stats.controller = self.controller.name();
         stats.congestion_window = self.controller.window();
         stats.pacing_interval = self.controller.interval();
+        stats.payload = self.payload;
         stats.sent = self.sent;
         stats.retransmitted = self.retransmitted;
         stats.acknowledged_bytes = self.acked_bytes;

@@ -1,0 +1,156 @@
+//! The driver: it makes connections and listeners.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
+use ropewalk_udt::congestion::Daimd;
+use ropewalk_udt::{Acceptor, Batch, Config, ConnectError, Connector, Parameters};
+use rustix::event::PollFlags;
+
+use crate::connection::UdtConnection;
+use crate::link::{Link, Waker};
+use crate::listener::{Queue, UdtListener};
+use crate::socket::{Inbox, Route, UdpSocket};
+use crate::worker::Worker;
+
+/// The MSS that fills an Ethernet frame. UDT counts 20 bytes for the header of IP, IPv6 has 40.
+const MSS_IPV4: u32 = 1500;
+const MSS_IPV6: u32 = 1480;
+
+/// The driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Udt;
+
+impl Driver for Udt {
+    fn name(&self) -> &'static str {
+        "udt"
+    }
+
+    fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
+        let address = address.socket()?;
+        let socket = first_free(ports(address.port(), options.ports), |port| {
+            UdpSocket::bind(SocketAddr::new(address.ip(), port))
+        })?;
+        let address = socket.local_addr()?;
+        let config = config(address, options);
+        let (queue, waker) = (Queue::new()?, Waker::new()?);
+        let mut worker = Worker::new(socket, waker.clone());
+        let acceptor = Acceptor::new(config.clone(), random_key()?, Instant::now());
+        worker.listen(acceptor, config, queue.clone());
+        worker.start()?;
+        Ok(Box::new(UdtListener { queue, waker, address }))
+    }
+
+    fn connect_waiting(
+        &self,
+        address: Endpoint,
+        options: &Options,
+        timeout: Duration,
+        wait: &mut dyn Wait,
+    ) -> io::Result<Box<dyn Connection>> {
+        let peer = address.socket()?;
+        let socket =
+            first_free(ports(0, options.ports), |port| UdpSocket::connect(peer, options.bind, port))?;
+        let config = Config { connect_timeout: timeout, ..config(peer, options) };
+        let connector = Connector::new(config.clone(), random_key()?, peer.ip(), Instant::now());
+        let route = Route { peer, local: None };
+        let (parameters, early) = handshake(connector, &socket, &route, wait)?;
+        let controller = Box::new(Daimd::new(parameters.mss, parameters.peer_window, parameters.id.into()));
+        let now = Instant::now();
+        let mut connection = ropewalk_udt::Connection::connected(parameters, &config, controller, now);
+        for datagram in early {
+            connection.handle(now, &datagram);
+        }
+        let waker = Waker::new()?;
+        let link = Link::new(connection, waker.clone(), route, socket.local_addr()?)?;
+        let mut worker = Worker::new(socket, waker);
+        worker.add(parameters.id, link.clone());
+        worker.start()?;
+        Ok(Box::new(UdtConnection::new(link)))
+    }
+}
+
+/// Returns the agreed parameters, and the datagrams that came before them.
+fn handshake(
+    mut connector: Connector,
+    socket: &UdpSocket,
+    route: &Route,
+    wait: &mut dyn Wait,
+) -> io::Result<(Parameters, Vec<Vec<u8>>)> {
+    let mut inbox = Inbox::new();
+    let mut batch = Batch::default();
+    loop {
+        while let Some(bytes) = connector.poll_transmit(Instant::now()) {
+            batch.segment = bytes.len();
+            batch.bytes = bytes;
+            socket.send(&batch, route)?;
+        }
+        match connector.outcome() {
+            Some(Ok(parameters)) => return Ok((parameters, connector.into_early())),
+            Some(Err(error)) => {
+                let kind = match error {
+                    ConnectError::Refused => io::ErrorKind::ConnectionRefused,
+                    ConnectError::TimedOut => io::ErrorKind::TimedOut,
+                };
+                return Err(io::Error::new(kind, error.to_string()));
+            }
+            None => {}
+        }
+        let deadline = connector.timeout().unwrap_or_else(Instant::now);
+        if wait.wait(socket.as_fd(), PollFlags::IN, deadline)? {
+            let now = Instant::now();
+            while inbox.receive(socket, |_, datagram| connector.handle(now, datagram))? {}
+        }
+    }
+}
+
+fn config(address: SocketAddr, options: &Options) -> Config {
+    let default = Config::default();
+    let is_ipv4 = address.ip().to_canonical().is_ipv4();
+    Config {
+        mss: if is_ipv4 { MSS_IPV4 } else { MSS_IPV6 },
+        send_buffer: options.tuning.send_buffer.unwrap_or(default.send_buffer),
+        receive_buffer: options.tuning.receive_buffer.unwrap_or(default.receive_buffer),
+        ..default
+    }
+}
+
+fn random_key() -> io::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(io::Error::other)?;
+    Ok(key)
+}
+
+/// The ports to try in turn: the wanted one, any port, or each port of a range once. In a range,
+/// each call begins with another port, so that concurrent transfers do not all try the same port
+/// first.
+fn ports(wanted: u16, range: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (low, high) = match range {
+        Some((low, high)) if wanted == 0 && low <= high => (low, high),
+        _ => (wanted, wanted),
+    };
+    let count = u32::from(high - low) + 1;
+    let start = if count > 1 { u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) } else { 0 };
+    (0..count).map(move |i| low + ((start + i) % count) as u16)
+}
+
+fn first_free(
+    ports: impl Iterator<Item = u16>,
+    mut make: impl FnMut(u16) -> io::Result<UdpSocket>,
+) -> io::Result<UdpSocket> {
+    let mut failure = io::ErrorKind::AddrInUse.into();
+    for port in ports {
+        match make(port) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
+                failure = e;
+            }
+            result => return result,
+        }
+    }
+    Err(failure)
+}
