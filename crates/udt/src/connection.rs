@@ -274,22 +274,23 @@ impl Connection {
             self.end(now, End::Silent, 1);
             return;
         }
-        if self.is_ready_to_shut_down() || self.closed.is_some_and(|at| now >= at + self.linger) {
+        if self.is_ready_to_shut_down(now) || self.closed.is_some_and(|at| now >= at + self.linger) {
             self.end(now, End::Local, 3);
         }
     }
 
     /// Whether nothing is left to deliver of a closed connection. A peer with libudt knows no end
     /// of a stream but the end of the connection.
-    fn is_ready_to_shut_down(&self) -> bool {
+    fn is_ready_to_shut_down(&self, now: Micros) -> bool {
         let finished = self.sender.is_finished() && !self.parameters.ropewalk;
-        (self.closed.is_some() || finished) && self.sender.is_flushed()
+        (self.closed.is_some() || finished) && self.sender.is_flushed() && now >= self.data_from
     }
 
     fn end(&mut self, now: Micros, end: End, shutdowns: usize) {
         self.end = Some(end);
         let gone = if end == End::Local { now + GONE } else { now };
-        self.shutdown = Some(Shutdown { sent: 0, wanted: shutdowns, next: now, gone });
+        let next = now.max(self.data_from);
+        self.shutdown = Some(Shutdown { sent: 0, wanted: shutdowns, next, gone });
     }
 
     /// When to call [`Connection::poll_transmit`] again, if no datagram comes before.
@@ -301,7 +302,7 @@ impl Connection {
             let answer = self.handshaking.as_ref().and_then(|handshaking| ANSWERS.get(handshaking.sent));
             let dead = self.last_heard + self.silence;
             let linger = self.closed.map(|at| at + self.linger);
-            let closes = self.is_ready_to_shut_down().then_some(now);
+            let closes = self.is_ready_to_shut_down(now).then_some(now);
             let traffic = if now < self.data_from {
                 Some(self.data_from)
             } else {
