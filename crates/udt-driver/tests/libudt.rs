@@ -146,7 +146,7 @@ fn connect(to: SocketAddr) -> Box<dyn Connection> {
     Udt.connect(to.into(), &Options::default(), PATIENCE).unwrap()
 }
 
-/// Exchanges bytes with a listener that has libudt. Without `finishes` that one ends the connection.
+/// Exchanges bytes with a listener that has libudt, which ends the connection unless `finishes`.
 fn with_listener(work: Work, send: usize, finishes: bool) {
     let mut peer = work.start("listen", 0);
     let port = peer.line().parse().unwrap();

@@ -291,6 +291,34 @@ fn slow_reader_stops_the_sender_without_losing_data() {
     }
 }
 
+/// libudt acknowledges full packets only after 100 ms, or when another packet arrives after 10 ms.
+#[test]
+fn sender_to_libudt_with_a_full_window_sends_a_keep_alive() {
+    let config = Config::default();
+    let mut network = Network::new(Path::clean(Duration::ZERO), 1, &config);
+    as_strangers(&mut network, &config);
+    let (began, connection) = (network.now, &mut network.ends[0]);
+    let mut batch = Batch::default();
+    let mut now = began;
+    connection.write(now, &data(1_000_000, 1)).unwrap();
+    loop {
+        while connection.poll_transmit(now, &mut batch) {
+            let datagrams = batch.datagrams().map(|datagram| Packet::parse(datagram).unwrap());
+            let bodies = datagrams.filter_map(|packet| match packet {
+                Packet::Control(control) => Some(control.body),
+                Packet::Data(_) => None,
+            });
+            if let Some(body) = bodies.last() {
+                assert_eq!((body, connection.stats().sent), (Body::KeepAlive, 16));
+                assert!((10..13).contains(&(now - began).as_millis()), "{:?}", now - began);
+                return;
+            }
+            batch.clear();
+        }
+        now = connection.timeout(now).unwrap();
+    }
+}
+
 #[test]
 fn forged_packets_change_nothing() {
     let mut network = Network::new(Path::clean(Duration::from_millis(5)), 1, &small());

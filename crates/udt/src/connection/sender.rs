@@ -24,7 +24,9 @@ const LARGEST_BATCH: usize = 65_000;
 const BATCH_TIME: f64 = 1000.0;
 /// How long a packet that is not full waits for more data while others are in flight.
 const COALESCE: Micros = 1000;
-/// libudt checks its timers when a packet arrives 10 ms after its last ACK.
+/// The congestion control learns of a timeout after this silence, as by UDT's EXP timer.
+const EXP: Micros = 300_000;
+/// libudt checks its timers when a packet arrives 10 ms after its last ACK, else after 100 ms.
 const TAIL_KEEP_ALIVE: Micros = 11_000;
 /// An ACK may be late by the timer of its sender.
 const ACK_DELAY: Micros = 15_000;
@@ -60,6 +62,7 @@ pub(crate) struct Sender {
     /// When something was sent or answered last, and how often a probe found no answer since.
     last_event: Micros,
     probes: u32,
+    last_answer: Micros,
     last_data: Micros,
     tail_keep_alive: bool,
     /// When the latest delivery was reported, and when that packet had been sent.
@@ -93,6 +96,7 @@ impl Sender {
             credit_at: 0,
             last_event: 0,
             probes: 0,
+            last_answer: 0,
             last_data: 0,
             tail_keep_alive: true,
             delivered_at: 0,
@@ -183,7 +187,7 @@ impl Sender {
         self.acked_bytes += self.buffer.release(position);
         self.lost.remove_below(position);
         if acked > 0 {
-            self.last_event = now;
+            (self.last_event, self.last_answer) = (now, now);
             self.probes = 0;
         }
         let delivered = self.delivered_packets();
@@ -233,7 +237,7 @@ impl Sender {
             self.known = self.known.max((to + 2).min(next));
         }
         if let Some(first) = event {
-            self.last_event = now;
+            (self.last_event, self.last_answer) = (now, now);
             let rtt = rtt.smoothed();
             self.controller.on_loss(&LossEvent { now, first, highest: next - 1, lost, rtt });
         }
@@ -285,15 +289,14 @@ impl Sender {
         })
     }
 
+    /// When a keep-alive makes libudt acknowledge the last packets before the sender pauses: at the
+    /// end of the data, or because a window is full.
     fn tail_keep_alive_at(&self) -> Option<Micros> {
-        let waits = !self.tail_keep_alive
-            && !self.ropewalk
-            && self.buffer.next() == self.buffer.end()
-            && self.buffer.first() < self.buffer.next();
+        let waits = !self.tail_keep_alive && !self.ropewalk && self.buffer.first() < self.buffer.next();
         waits.then_some(self.last_data + TAIL_KEEP_ALIVE)
     }
 
-    /// Whether a keep-alive is due that makes libudt acknowledge the last packets.
+    /// Whether such a keep-alive is due.
     pub(crate) fn take_tail_keep_alive(&mut self, now: Micros) -> bool {
         let due = self.tail_keep_alive_at().is_some_and(|at| at <= now);
         self.tail_keep_alive |= due;
@@ -319,7 +322,10 @@ impl Sender {
             let last = self.buffer.next() - 1;
             self.last_event = now;
             self.probes += 1;
-            self.controller.on_timeout(last);
+            if now >= self.last_answer + EXP {
+                self.last_answer = now;
+                self.controller.on_timeout(last);
+            }
             self.mark_lost(now, self.buffer.first(), 0);
             self.mark_lost(now, last, 0);
         }
@@ -410,7 +416,7 @@ impl Sender {
             if self.buffer.first() == position {
                 // Nothing was in flight: the rate is measured from here on.
                 (self.delivered_at, self.delivered_sent) = (now, now);
-                self.last_event = now;
+                (self.last_event, self.last_answer) = (now, now);
             }
             self.buffer.advance();
             self.last_data = now;
