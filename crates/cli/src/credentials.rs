@@ -112,16 +112,16 @@ pub fn complete<'a>(
     let mut kept = Kept::all(files)?;
     let locations: Vec<(Side, &mut Location)> = locations.into_iter().collect();
     let grid = |(_, location): &(Side, &mut Location)| matches!(location, Location::Remote(url) if url.scheme == Scheme::Gsiftp);
-    if !options.insecure && locations.iter().any(grid) {
-        options.passphrases = passphrases(options)?;
+    if !options.login.insecure && locations.iter().any(grid) {
+        options.login.passphrases = passphrases(options)?;
     }
     options.ssh.interactive = ssh_may_ask();
-    options.terminal = Some(screen::terminal());
+    options.prompts.terminal = Some(screen::terminal());
     if io::stdin().is_terminal() && io::stderr().is_terminal() {
-        options.confirm = Some(Confirm::new(confirm));
+        options.prompts.confirm = Some(Confirm::new(confirm));
     }
     if io::stdin().is_terminal() {
-        options.ask_password = Some(password_prompt());
+        options.prompts.password = Some(password_prompt());
     }
     let mut warned = false;
     for (side, location) in locations {
@@ -137,14 +137,14 @@ pub fn complete<'a>(
         if url.scheme == Scheme::Sshftp {
             continue;
         }
-        let user = url.user.clone().or_else(|| options.user.as_deref().map(BString::from));
+        let user = url.user.clone().or_else(|| options.login.user.as_deref().map(BString::from));
         let Some(user) = user.filter(|user| !is_anonymous(user.as_bstr())) else {
             kept.iter_mut().filter(|kept| kept.is_for(side)).for_each(|kept| kept.nobody = true);
             continue;
         };
         if let Some(kept) = kept.iter_mut().find(|kept| kept.is_for(side)) {
             // A token takes precedence.
-            if url.user.is_some() || options.token == TokenSource::None {
+            if url.user.is_some() || options.login.token == TokenSource::None {
                 url.password = Some(kept.give(url, &user)?);
                 url.user = Some(user);
             }
@@ -211,7 +211,7 @@ fn confirm(question: &str) -> bool {
 /// Other errors of a credential are reported when it is used.
 fn passphrases(options: &Options) -> anyhow::Result<Passphrases> {
     let mut sources = options.credential_sources();
-    if let DataCredential::File(path) = &options.data_credential {
+    if let DataCredential::File(path) = &options.data_security.credential {
         sources.push(Source::Proxy(path.clone()));
     }
     let mut known = Vec::new();

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bstr::{BStr, BString, ByteSlice};
-use ropewalk_client::{Entry, FailureKind, Options, Remote, RemoteError, list, walk};
+use ropewalk_client::{Entry, FailureKind, Remote, RemoteError, list, walk};
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Place, Sessions, Target};
@@ -69,7 +69,7 @@ pub(crate) fn each_entry(
     match (found, place) {
         (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr()).map_err(RemoteError::Output)?,
         (_, _) if recursive => {
-            let mut options = Options { recursive: true, ..client.options.clone() };
+            let mut options = client.options.clone().with(|o| o.selection.recursive = true);
             options.preserve.links = true;
             let mut result = Ok(());
             walk(&target.location, &options, &client.events, &client.cancel, &mut |entry| {

@@ -54,21 +54,21 @@ impl Selection {
     /// # Errors
     /// A file cannot be read, or lists a path that is not beneath the source.
     pub(crate) fn apply(&self, options: &mut Options) -> anyhow::Result<()> {
-        options.filters = self.patterns.rules()?;
-        options.limits = Limits {
+        options.selection.filters = self.patterns.rules()?;
+        options.selection.limits = Limits {
             min_size: self.min_size,
             max_size: self.max_size,
             min_age: self.min_age,
             max_age: self.max_age,
         };
         let Some(path) = &self.files_from else { return Ok(()) };
-        if options.delete {
+        if options.selection.delete {
             return Err(usage("--delete and --files-from cannot be used together"));
         }
         let name = if self.reads_stdin() { "standard input".to_owned() } else { path.display().to_string() };
         let text = read(path).map_err(|error| usage(format!("cannot read {name}: {error}")))?;
-        options.listed = Some(paths(&text, self.null).map_err(|e| usage(format!("{name}: {e}")))?);
-        options.recursive = true;
+        options.selection.listed = Some(paths(&text, self.null).map_err(|e| usage(format!("{name}: {e}")))?);
+        options.selection.recursive = true;
         Ok(())
     }
 }
@@ -210,7 +210,10 @@ mod tests {
             (true, "*.h5"),
             (false, "-tmp*"),
         ];
-        assert_eq!(options.unwrap().filters, expected.map(|(include, glob)| (include, glob.to_owned())));
+        assert_eq!(
+            options.unwrap().selection.filters,
+            expected.map(|(include, glob)| (include, glob.to_owned()))
+        );
         assert!(applied(&["--exclude-from", "/nonexistent/file"]).is_err());
     }
 
@@ -237,7 +240,7 @@ mod tests {
             min_age: hours(12),
             max_age: hours(7 * 24),
         };
-        assert_eq!(options.unwrap().limits, expected);
+        assert_eq!(options.unwrap().selection.limits, expected);
         assert!(applied(&["--max-size", "7d"]).is_err() && applied(&["-0"]).is_err());
     }
 }

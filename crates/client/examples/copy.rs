@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let pair =
         Pair { source: parse_location(source)?, destination: parse_location(destination)?, window: None };
-    let options = Options { recursive: true, ..Options::default() };
+    let options = Options::default().with(|o| o.selection.recursive = true);
     let tell = |event: Event| match event {
         Event::FileDone { bytes, checksum, .. } => {
             println!("{bytes} bytes, {}", checksum.unwrap_or_default());

@@ -58,7 +58,7 @@ impl Ahead {
     /// `left`: `None` where nobody knows.
     pub(crate) fn new(path: Path, options: &Options, left: Option<Left>, tuned: Option<Tuned>) -> Self {
         let rule = path.pipeline(options);
-        let (Some(left), crate::Auto::Auto) = (left, options.pipeline) else {
+        let (Some(left), crate::Auto::Auto) = (left, options.tuning.pipeline) else {
             return Self { files: rule, bytes: MOST_BYTES, second: false, depth: rule };
         };
         let decided = tuned.and_then(|tuned| tuned.pipeline).map(|commands| commands as usize);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_set_or_not_known_stays() {
-        let set = Options { pipeline: Auto::Set(1), ..Options::default() };
+        let set = Options::default().with(|o| o.tuning.pipeline = Auto::Set(1));
         let path = Path::new(Duration::from_millis(100));
         let one = Ahead::new(path, &set, left(1000, 4096), tuned(1e9, Some(50)));
         assert_eq!((one.files, one.depth), (1, 1));

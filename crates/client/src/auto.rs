@@ -81,7 +81,7 @@ impl Path {
 
     /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
     pub(crate) fn streams(self, options: &Options, size: Option<u64>, kept: bool) -> u32 {
-        if let Auto::Set(n) = options.streams {
+        if let Auto::Set(n) = options.tuning.streams {
             return n.max(1);
         }
         if size.is_some_and(|size| size <= SMALL) {
@@ -94,12 +94,12 @@ impl Path {
             11..=100 => 8,
             _ => 16,
         };
-        streams.min(options.max_streams.max(1))
+        streams.min(options.tuning.max_streams.max(1))
     }
 
     /// Control sessions (or pairs) that work at the same time.
     pub(crate) fn files(self, options: &Options) -> u32 {
-        match options.files {
+        match options.tuning.files {
             Auto::Set(n) => n.max(1),
             Auto::Auto => {
                 let files = match self.rtt.as_millis() {
@@ -108,8 +108,8 @@ impl Path {
                     _ => 8,
                 };
                 // Where the path is tuned each has one stream at least.
-                let capped = self.rtt >= NEAR && options.streams == Auto::Auto;
-                if capped { files.min(options.max_streams.max(1)) } else { files }
+                let capped = self.rtt >= NEAR && options.tuning.streams == Auto::Auto;
+                if capped { files.min(options.tuning.max_streams.max(1)) } else { files }
             }
         }
     }
@@ -117,7 +117,7 @@ impl Path {
     /// Of the sessions that may work, how many are worth their log-in for what was found so far.
     pub(crate) fn worth(self, options: &Options, files: u64, bytes: u64) -> u32 {
         let ranges = bytes / RANGE;
-        let units = match options.files {
+        let units = match options.tuning.files {
             Auto::Set(_) => files.max(1) + ranges,
             // A session moves many small files as fast as several do.
             Auto::Auto => 1 + files / 16 + ranges,
@@ -141,12 +141,12 @@ impl Path {
         let sessions = self.at_once(options, files, bytes);
         let all = self.streams(options, Some(size), false).saturating_mul(sessions);
         // Twice as many can still be tried.
-        all.min(options.max_streams / 2).max(one)
+        all.min(options.tuning.max_streams / 2).max(one)
     }
 
     /// Transfers whose commands may be outstanding on one control connection.
     pub(crate) fn pipeline(self, options: &Options) -> usize {
-        match options.pipeline {
+        match options.tuning.pipeline {
             Auto::Set(n) => n.max(1) as usize,
             Auto::Auto => (32 + 2 * self.rtt.as_millis() as usize).min(DEEPEST),
         }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn no_more_streams_than_allowed() {
-        let options = Options { max_streams: 1, ..Options::default() };
+        let options = Options::default().with(|o| o.tuning.max_streams = 1);
         for rtt in [0, 5, 50, 150] {
             assert_eq!(path(rtt, 2).streams(&options, Some(1 << 30), true), 1);
             let files = if rtt == 0 { 2 } else { 1 };
@@ -230,7 +230,7 @@ mod tests {
     fn files_of_some_size_have_streams_each() {
         let path = path(100, 2);
         let together = |most, files, size| {
-            path.together(&Options { max_streams: most, ..Options::default() }, files, files * size)
+            path.together(&Options::default().with(|o| o.tuning.max_streams = most), files, files * size)
         };
         assert_eq!(together(128, 32, 16 << 20), 64);
         assert_eq!((together(20, 32, 16 << 20), together(4, 32, 16 << 20)), (10, 4));
@@ -246,12 +246,11 @@ mod tests {
 
     #[test]
     fn what_is_set_stays() {
-        let options = Options {
-            streams: Auto::Set(3),
-            files: Auto::Set(1),
-            pipeline: Auto::Set(7),
-            ..Options::default()
-        };
+        let options = Options::default().with(|o| {
+            o.tuning.streams = Auto::Set(3);
+            o.tuning.files = Auto::Set(1);
+            o.tuning.pipeline = Auto::Set(7);
+        });
         assert_eq!(path(50, 2).streams(&options, Some(1), true), 3);
         assert_eq!(path(50, 2).files(&options), 1);
         assert_eq!(path(50, 2).pipeline(&options), 7);

@@ -81,21 +81,24 @@ impl Context {
     /// The pause before another try after `error`, where the first one failed at `first`; `None` where there is none.
     pub(crate) fn retry(&self, error: &RemoteError, failed_tries: u32, first: Instant) -> Option<Duration> {
         // A session of ours that broke may still hold a file at the server, until the server sees that it is gone.
-        let tries =
-            if error.is_busy() { self.options().retries.max(BUSY_TRIES) } else { self.options().retries };
+        let tries = if error.is_busy() {
+            self.options().recovery.retries.max(BUSY_TRIES)
+        } else {
+            self.options().recovery.retries
+        };
         let again = error.is_transient()
             && failed_tries <= tries
             && !self.queue.is_stopped()
             && !self.cancel.is_cancelled();
-        let pause = again.then(|| pause(self.options().retry_pause, failed_tries));
-        let limit = self.options().retry_limit;
+        let pause = again.then(|| pause(self.options().recovery.retry_pause, failed_tries));
+        let limit = self.options().recovery.retry_limit;
         pause.filter(|pause| limit.is_none_or(|limit| first.elapsed().saturating_add(*pause) <= limit))
     }
 
     /// Streams of a transfer of a file of `size` bytes, or of a range of it: several sessions may work on a big file, and
     /// they share its streams out.
     pub(crate) fn share(&self, streams: u32, size: Option<u64>) -> u32 {
-        let set = matches!(self.options().streams, crate::Auto::Set(_));
+        let set = matches!(self.options().tuning.streams, crate::Auto::Set(_));
         let sessions = self.sessions.load(Ordering::Relaxed).max(1);
         if set || size.is_none_or(|size| size < 2 * RANGE) { streams } else { streams.div_ceil(sessions) }
     }
@@ -104,7 +107,7 @@ impl Context {
     /// meanwhile, and with nobody else.
     pub(crate) fn share_whole(&self, streams: u32) -> u32 {
         let files = self.report.left().map_or(1, |(files, _)| u32::try_from(files).unwrap_or(u32::MAX));
-        let set = matches!(self.options().streams, crate::Auto::Set(_));
+        let set = matches!(self.options().tuning.streams, crate::Auto::Set(_));
         if set { streams } else { whole_share(streams, self.sessions.load(Ordering::Relaxed), files) }
     }
 
@@ -112,7 +115,7 @@ impl Context {
     /// thread for each stream, and several sessions would only be in each other's way.
     pub(crate) fn cuts(&self, session: &Session) -> bool {
         !session.quirks.has_thread_per_stream
-            || !session.is_alone() && matches!(self.options().files, crate::Auto::Set(_))
+            || !session.is_alone() && matches!(self.options().tuning.files, crate::Auto::Set(_))
     }
 
     /// Workers that will share the path, of those that there are, when a file of this size is moved.
@@ -124,7 +127,7 @@ impl Context {
     pub(crate) fn range_size(&self, left: u64, seat: Option<&Seat>, streams: u32) -> Option<u64> {
         let sessions = self.sessions.load(Ordering::Relaxed);
         // Others may join later where the path is tuned.
-        let several = sessions > 1 || seat.is_some() && self.options().files == crate::Auto::Auto;
+        let several = sessions > 1 || seat.is_some() && self.options().tuning.files == crate::Auto::Auto;
         several.then(|| range_size(left, sessions, seat.map(|seat| seat.pace(streams))))
     }
 
@@ -138,17 +141,17 @@ impl Context {
     /// How a file from or to this server is proved to be right.
     pub(crate) fn check(&self, session: &Session) -> Result<Check, RemoteError> {
         let (options, can) = (self.options(), &session.can);
-        if options.ascii {
+        if options.data.ascii {
             // Line ends are translated: the two sides have different bytes.
-            if let ChecksumPolicy::Require(_) = options.checksum {
+            if let ChecksumPolicy::Require(_) = options.integrity.checksum {
                 let what = "have the sum of text whose line ends are translated (--ascii)".to_owned();
                 return Err(RemoteError::Unsupported { peer: session.control.peer().to_owned(), what });
             }
             return Ok(Check::Size);
         }
         let peer = session.control.peer();
-        let check = choose(options.checksum, &|a| can.knows(a), can.inline_checksum, peer)?;
-        if check == Check::Size && options.checksum != ChecksumPolicy::None {
+        let check = choose(options.integrity.checksum, &|a| can.knows(a), can.inline_checksum, peer)?;
+        if check == Check::Size && options.integrity.checksum != ChecksumPolicy::None {
             let name = &session.endpoint.name;
             self.report.warn_once(format!("{name} computes no checksums: only sizes are compared"));
         }
@@ -174,7 +177,7 @@ impl Context {
     /// The algorithm by which `sync` compares files: one that all of these servers know.
     pub(crate) fn comparison(&self, servers: &[&Features]) -> Option<Algorithm> {
         let known = |a: Algorithm| servers.iter().all(|can| can.knows(a));
-        let policy = match self.options().checksum {
+        let policy = match self.options().integrity.checksum {
             ChecksumPolicy::Require(algorithm) => ChecksumPolicy::Require(algorithm),
             _ => ChecksumPolicy::Default,
         };

@@ -98,7 +98,7 @@ impl Control {
         cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let (stream, took) = dial(host, port, options.connect_timeout, cancel)?;
+        let (stream, took) = dial(host, port, options.timeouts.connect, cancel)?;
         let broken = |source| RemoteError::Control { peer: peer.clone(), source };
         let prepare = || -> io::Result<(SocketAddr, SocketAddr)> {
             stream.set_nonblocking(true)?;
@@ -107,7 +107,7 @@ impl Control {
             sockopt::set_socket_keepalive(&stream, true)?;
             sockopt::set_tcp_keepidle(
                 &stream,
-                options.keepalive.clamp(Duration::from_secs(1), LONGEST_IDLE),
+                options.timeouts.keepalive.clamp(Duration::from_secs(1), LONGEST_IDLE),
             )?;
             sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(15))?;
             Ok((stream.peer_addr()?, stream.local_addr()?))
@@ -145,7 +145,7 @@ impl Control {
             sole: false,
             rtt: None,
             samples: 0,
-            reply_timeout: options.reply_timeout,
+            reply_timeout: options.timeouts.reply,
             life: Life::new(now),
             events: options.trace_control.then(|| events.clone()),
             cancel: cancel.clone(),

@@ -103,10 +103,10 @@ pub(crate) fn run(
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
     let filter = Filter::new(options)?;
-    if options.delete && options.sync.is_some() {
+    if options.selection.delete && options.selection.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
     }
-    if shared.bandwidth.is_some() && !options.through_here && !options.dry_run {
+    if shared.bandwidth.is_some() && !options.data.through_here && !options.dry_run {
         limit_here(&pairs)?;
     }
     let held = || shared.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());

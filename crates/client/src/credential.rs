@@ -42,7 +42,7 @@ pub(crate) struct OwnData {
 }
 
 impl Ours {
-    /// `path` as in [`Options::credential`].
+    /// `path` as in [`crate::LoginOptions::credential`].
     pub(crate) fn get(&self, options: &Options, path: Option<&Path>) -> Found<Own> {
         let mut logins = self.logins.lock();
         let key = path.map(Path::to_owned);
@@ -80,7 +80,7 @@ impl Own {
 fn load(options: &Options, path: Option<&Path>) -> Result<Own, String> {
     let places = Places::of_process();
     let source = source(path)?;
-    let credential = source.load(&mut |place| options.passphrases.of(place)).map_err(|error| {
+    let credential = source.load(&mut |place| options.login.passphrases.of(place)).map_err(|error| {
         format!(
             "gsiftp:// needs a credential: {error}; `ropewalk proxy init` or grid-proxy-init makes a proxy"
         )
@@ -93,7 +93,7 @@ fn load(options: &Options, path: Option<&Path>) -> Result<Own, String> {
     }
     let conf =
         GsiConf::load(&places.gsi_conf(), |name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
-    let directory = options.authorities.clone().unwrap_or_else(|| places.authorities());
+    let directory = options.trust.authorities.clone().unwrap_or_else(|| places.authorities());
     if !directory.is_dir() {
         return Err(format!(
             "gsiftp:// needs trusted authorities, and there is no directory {}; X509_CERT_DIR or --authorities names \
@@ -130,15 +130,15 @@ impl Options {
     /// What holds at one end of a copy; without an end: what holds for both.
     pub(crate) fn end(&self, end: Option<End>) -> EndOptions {
         let own = match end {
-            Some(End::Source) => Some(&self.source),
-            Some(End::Destination) => Some(&self.destination),
+            Some(End::Source) => Some(&self.login.source),
+            Some(End::Destination) => Some(&self.login.destination),
             None => None,
         };
         EndOptions {
-            credential: own.and_then(|own| own.credential.clone()).or_else(|| self.credential.clone()),
+            credential: own.and_then(|own| own.credential.clone()).or_else(|| self.login.credential.clone()),
             server_subject: own
                 .and_then(|own| own.server_subject.clone())
-                .or_else(|| self.server_subject.clone()),
+                .or_else(|| self.trust.server_subject.clone()),
         }
     }
 
@@ -146,13 +146,16 @@ impl Options {
     #[must_use]
     pub fn of_source(&self) -> Self {
         let EndOptions { credential, server_subject } = self.end(Some(End::Source));
-        Self { credential, server_subject, ..self.clone() }
+        self.clone().with(|own| {
+            own.login.credential = credential;
+            own.trust.server_subject = server_subject;
+        })
     }
 
     /// Where the credentials are that log-ins will need.
     pub fn credential_sources(&self) -> Vec<Source> {
         let mut sources: Vec<Source> = Vec::new();
-        if self.authentication == Authentication::Kerberos {
+        if self.login.authentication == Authentication::Kerberos {
             return sources;
         }
         for end in [End::Source, End::Destination] {

@@ -9,7 +9,7 @@ pub(crate) fn carry_out(worker: &Worker<'_>, job: Job) {
     match job.route() {
         Route::Get(endpoint) => get::run(worker, &endpoint, job),
         Route::Put(endpoint) => put::run(worker, &endpoint, job),
-        Route::Third(source, destination) if worker.ctx.options().through_here => {
+        Route::Third(source, destination) if worker.ctx.options().data.through_here => {
             through::run(worker, &source, &destination, job);
         }
         Route::Third(source, destination) => third_party::run(worker, &source, &destination, job),

@@ -121,16 +121,16 @@ impl Download {
                     let upload_options = UploadOptions {
                         // Until it is whole we have to be able to write to it, also in another run.
                         mode: mode | 0o600,
-                        resume: resume && !options.ascii,
+                        resume: resume && !options.data.ascii,
                         journal: Journaling::Above(SMALL),
-                        sync: options.fsync != FsyncPolicy::None,
-                        direct: options.direct_io,
+                        sync: options.integrity.fsync != FsyncPolicy::None,
+                        direct: options.storage.direct_io,
                         reserve: true,
                     };
                     let spec = UploadSpec { key, options: upload_options };
                     let begun = store.begin_upload(target, spec).map_err(local)?;
                     let handle = begun.writer();
-                    sparse = options.sparse && begun.is_blank();
+                    sparse = options.storage.sparse && begun.is_blank();
                     part = Some(begun);
                     handle
                 }
@@ -441,7 +441,7 @@ impl Download {
         self.state.lock().ended = true;
         match part {
             Some(part) => part.commit(end, modified, mode).map_err(local)?,
-            None if self.target.is_some() && options.fsync != FsyncPolicy::None => {
+            None if self.target.is_some() && options.integrity.fsync != FsyncPolicy::None => {
                 self.handle.sync().map_err(local)?;
             }
             None => {}

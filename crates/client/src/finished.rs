@@ -56,11 +56,11 @@ struct State {
 impl Finished {
     /// The record of this command; `directory`: where it is kept.
     pub(crate) fn open(directory: Option<PathBuf>, pairs: &[Pair], options: &Options) -> Self {
-        let Some(directory) = directory.filter(|_| options.recursive && !options.dry_run) else {
+        let Some(directory) = directory.filter(|_| options.selection.recursive && !options.dry_run) else {
             return Self::default();
         };
         let path = directory.join(name(pairs, options)).with_extension(ENDING);
-        if !options.resume {
+        if !options.recovery.resume {
             // What an earlier run has finished is sent again.
             let _ = fs::remove_file(&path);
         }
@@ -216,7 +216,7 @@ fn digest(bytes: &[u8]) -> String {
 
 /// What tells the record of one command from another's.
 fn name(pairs: &[Pair], options: &Options) -> String {
-    let mut text = format!("{:?} {} {:?} ", options.preserve, options.ascii, options.checksum);
+    let mut text = format!("{:?} {} {:?} ", options.preserve, options.data.ascii, options.integrity.checksum);
     let mut local = false;
     for pair in pairs {
         text.push_str(&format!(
@@ -230,7 +230,7 @@ fn name(pairs: &[Pair], options: &Options) -> String {
     if let Ok(directory) = std::env::current_dir() {
         text.push_str(&directory.to_string_lossy());
     }
-    if local && options.fsync == FsyncPolicy::None {
+    if local && options.integrity.fsync == FsyncPolicy::None {
         // What was in the page cache only may be gone after a reboot.
         text.push_str(&fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default());
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_later_run_of_the_same_command_knows_what_was_finished() {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options { recursive: true, ..Options::default() };
+        let options = Options::default().with(|o| o.selection.recursive = true);
         let again =
             |to, options: &Options| Finished::open(Some(directory.path().into()), &pairs(to), options);
         let first = again("/to", &options);
@@ -283,7 +283,7 @@ mod tests {
         drop(second);
         // Other commands.
         let preserve = crate::Preserve { times: true, ..crate::Preserve::default() };
-        assert!(!again("/to", &Options { preserve, ..options.clone() }).has_any());
+        assert!(!again("/to", &options.clone().with(|o| o.preserve = preserve)).has_any());
         assert!(!again("/other", &options).has_any());
         let third = again("/to", &options);
         assert!(third.when(&task("c", 3)).is_some());
@@ -294,7 +294,7 @@ mod tests {
         assert!(last.add(&task("a", 1)));
         last.end(false);
         drop(last);
-        assert!(!again("/to", &Options { resume: false, ..options }).has_any());
+        assert!(!again("/to", &options.with(|o| o.recovery.resume = false)).has_any());
     }
 
     #[test]

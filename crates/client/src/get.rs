@@ -134,7 +134,7 @@ impl Steps for Flow<'_> {
                 // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the
                 // source, or of none: listings may not tell the time.
                 let resumable =
-                    self.worker.ctx.options().resume && task.size.is_some_and(|size| size > SMALL);
+                    self.worker.ctx.options().recovery.resume && task.size.is_some_and(|size| size > SMALL);
                 let unknown = task.size.is_none() || task.modified.is_none() && resumable;
                 let ask = unknown || task.tries.total > 0;
                 if (ask || task.compares()) && !self.pipeline.is_empty() {

@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use crate::copy::run;
+use crate::model::job_spec::JobSpec;
 use crate::setup::Shared;
-use crate::{Cancel, CopyError, Event, EventSink, Options, Pair, RemoteError, Summary};
+use crate::{Cancel, CopyError, Event, EventSink, Options, RemoteError, Summary};
 
 /// Limits that all jobs of a client share.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub struct ClientLimits {
 impl Default for ClientLimits {
     fn default() -> Self {
         let options = Options::default();
-        Self { buffer_memory: options.buffer_memory, bandwidth: None }
+        Self { buffer_memory: options.tuning.buffer_memory, bandwidth: None }
     }
 }
 
@@ -37,29 +38,6 @@ impl Default for ClientLimits {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-}
-
-/// The pairs that a job copies, and its options.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct JobSpec {
-    pub pairs: Vec<Pair>,
-    /// Without a `bandwidth` of their own: the limit on the rate and the memory for buffers are the
-    /// client's, see [`ClientLimits`].
-    pub options: Options,
-}
-
-impl JobSpec {
-    /// A job with the defaults of `ropewalk cp`.
-    pub fn new(pairs: Vec<Pair>) -> Self {
-        Self { pairs, options: Options::default() }
-    }
-
-    /// The same with other options.
-    #[must_use]
-    pub fn with_options(self, options: Options) -> Self {
-        Self { options, ..self }
-    }
 }
 
 impl Client {
@@ -84,7 +62,7 @@ impl Client {
     /// # Errors
     /// As [`Client::submit`].
     pub fn submit_to(&self, job: JobSpec, sink: Arc<dyn EventSink>) -> Result<JobHandle, CopyError> {
-        if job.options.bandwidth.is_some() {
+        if job.options.tuning.bandwidth.is_some() {
             let text = "the limit on the rate belongs to the client, not to one of its jobs";
             return Err(RemoteError::Usage(text.to_owned()).into());
         }

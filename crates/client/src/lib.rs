@@ -32,7 +32,10 @@
 //! ```no_run
 //! use ropewalk_client::{Cancel, Event, Options, Pair, SyncLevel, copy, parse_location};
 //!
-//! let options = Options { recursive: true, sync: Some(SyncLevel::Time), ..Options::default() };
+//! let options = Options::default().with(|o| {
+//!     o.selection.recursive = true;
+//!     o.selection.sync = Some(SyncLevel::Time);
+//! });
 //! let source = parse_location("gsiftp://a.example.org/data/")?;
 //! let destination = parse_location("gsiftp://b.example.org/mirror/")?;
 //! let pair = Pair { source, destination, window: None };
@@ -74,6 +77,16 @@
 //!     control.resume();
 //! });
 //! let summary = job.join()?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Write a job as JSON (docs/reference/jobs.md), and run what was read:
+//!
+//! ```no_run
+//! # use ropewalk_client::{Client, ClientLimits, JobSpec};
+//! let text = serde_json::to_string(&JobSpec::new(Vec::new()))?;
+//! let job: JobSpec = serde_json::from_str(&text)?;
+//! let summary = Client::new(&ClientLimits::default()).submit(job)?.join()?;
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -149,18 +162,21 @@ mod work;
 mod worker;
 
 pub use copy::{CopyError, copy, copy_with};
-pub use job::{Client, ClientLimits, JobControl, JobHandle, JobSpec};
+pub use job::{Client, ClientLimits, JobControl, JobHandle};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use model::cancel::Cancel;
 pub use model::entry::{DANGLING, Entry};
 pub use model::error::RemoteError;
 pub use model::event::{EVENT_SCHEMA, Event, EventSink, FileId, no_events};
 pub use model::filter::PatternError;
+pub use model::job_spec::{JOB_SCHEMA, JobSpec};
 pub use model::location::{Location, LocationError, parse_location};
 pub use model::options::{
-    Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataProtection,
-    EndOptions, FsyncPolicy, Limits, Options, Pair, Passphrases, PasswordPrompt, Preserve, SshOptions,
-    StallLimit, SyncLevel, Terminal, TokenSource, Window,
+    Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataOptions,
+    DataProtection, DataSecurityOptions, EndOptions, FsyncPolicy, IntegrityOptions, Limits, LoginOptions,
+    Options, Pair, Passphrases, PasswordPrompt, Preserve, Prompts, RecoveryOptions, SelectionOptions,
+    SshOptions, StallLimit, StorageOptions, SyncLevel, Terminal, TimeoutOptions, TokenSource, TrustOptions,
+    TuningOptions, Window,
 };
 pub use model::summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
 pub use profile::{ClockReading, PathProbe};

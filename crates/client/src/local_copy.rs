@@ -94,11 +94,11 @@ fn copy(
     let ctx = worker.ctx;
     let mut meter = Meter::new(&ctx.report, task);
     // Nothing is lost on the way from here to here: only who asks for it has it read back.
-    let check = match options.checksum {
+    let check = match options.integrity.checksum {
         ChecksumPolicy::Require(algorithm) => Check::Asked(algorithm),
         ChecksumPolicy::Default | ChecksumPolicy::None => Check::Size,
     };
-    let grows = task.grows && options.checksum == ChecksumPolicy::Default;
+    let grows = task.grows && options.integrity.checksum == ChecksumPolicy::Default;
     let summed = check.algorithm().or(grows.then_some(Algorithm::Crc32c));
     let mut hasher = summed.map(Hasher::new);
     let mut pass = |piece: Piece<'_>, write: &mut Taker<'_>| {

@@ -3,6 +3,7 @@
 //! They import nothing of the layers above, and open no connection.
 
 pub(crate) mod account;
+pub(crate) mod as_text;
 pub(crate) mod backoff;
 pub(crate) mod cancel;
 pub(crate) mod entry;
@@ -10,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod filter;
 pub(crate) mod glob;
+pub(crate) mod job_spec;
 pub(crate) mod location;
 pub(crate) mod options;
 pub(crate) mod quirks;

@@ -100,7 +100,7 @@ fn open_unless(
         // Other sessions with the server go through the same.
         let key = format!("{error} {tries}");
         let next = tries + 1;
-        let all = ctx.options().retries.checked_add(1).map(|all| format!(" of {}", all.max(next)));
+        let all = ctx.options().recovery.retries.checked_add(1).map(|all| format!(" of {}", all.max(next)));
         let all = all.unwrap_or_default();
         let message = format!("{error}; try {next}{all} in {:.1} s", pause.as_secs_f64());
         ctx.report.warn_once_of(key, message);

@@ -191,7 +191,7 @@ impl Place {
         endpoints: &Endpoints,
         options: &Options,
     ) -> Result<Self, RemoteError> {
-        let end = Some(end).filter(|_| options.source != options.destination);
+        let end = Some(end).filter(|_| options.login.source != options.login.destination);
         Ok(match location {
             Location::Local(path) => Self::Local(local_path(path)?),
             Location::Remote(url) => Self::Remote(endpoints.get(url, end), remote_path(url, options)),
@@ -376,7 +376,7 @@ mod tests {
             ("ftp://h/~/~", true, "./~"),
             ("ftp://h/%2F~", true, "/~"),
         ] {
-            let options = Options { relative_paths, ..Options::default() };
+            let options = Options::default().with(|o| o.relative_paths = relative_paths);
             assert_eq!(remote_path(&Url::parse(url).unwrap(), &options), path, "{url} {relative_paths}");
         }
     }

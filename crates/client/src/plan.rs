@@ -253,7 +253,7 @@ impl<'p> Plan<'p> {
     /// Plans one source that exists.
     fn entry(&mut self, ends: &Ends, entry: &Entry, there: Option<&Entry>) -> Result<(), RemoteError> {
         let directory = there.is_some_and(Entry::is_directory);
-        let into = ends.into || (directory && self.ctx.options().into_directories);
+        let into = ends.into || (directory && self.ctx.options().storage.into_directories);
         if !self.filter.fits(entry) {
             self.ctx.report.left_out(ends.source.display(), LEFT_OUT);
             return Ok(());
@@ -283,7 +283,7 @@ impl<'p> Plan<'p> {
             if ends.window.is_none() && !self.is_first(source, &destination)? {
                 return Ok(());
             }
-            let there = if self.ctx.options().sync.is_some() {
+            let there = if self.ctx.options().selection.sync.is_some() {
                 self.stat(&destination, true, &mut Known::new())?
             } else {
                 None
@@ -327,7 +327,7 @@ impl<'p> Plan<'p> {
         if options.dry_run && there.is_none() {
             task.there = There::Nothing;
         }
-        if options.create_directories && !options.dry_run && there.is_none() {
+        if options.storage.create_directories && !options.dry_run && there.is_none() {
             self.make_parent(&task.destination)?;
         }
         self.push(task);
@@ -380,9 +380,9 @@ impl<'p> Plan<'p> {
             self.remove(&task.destination.clone(), false)?;
             return Ok(Some(task));
         }
-        let mut verdict = compare(options.sync, &task, there);
+        let mut verdict = compare(options.selection.sync, &task, there);
         if verdict == Verdict::Copy
-            && options.sync == Some(SyncLevel::Time)
+            && options.selection.sync == Some(SyncLevel::Time)
             && task.size.is_some()
             && task.size == there.size
         {
@@ -390,7 +390,7 @@ impl<'p> Plan<'p> {
                 task.modified = self.exact(&task.source, false)?.and_then(|exact| exact.modified);
             }
             let exact = self.exact(&task.destination, true)?;
-            verdict = compare(options.sync, &task, exact.as_ref().unwrap_or(there));
+            verdict = compare(options.selection.sync, &task, exact.as_ref().unwrap_or(there));
         }
         match verdict {
             Verdict::Copy => {}
@@ -413,7 +413,7 @@ impl<'p> Plan<'p> {
         let options = self.ctx.options();
         // A link replaces a link; a file does not replace a link to a directory.
         if there.is_directory() && !(is_link && task.link.is_some()) {
-            if !options.delete || options.sync.is_none() {
+            if !options.selection.delete || options.selection.sync.is_none() {
                 let what = format!("{}: is a directory at the destination", task.destination.display());
                 return Err(RemoteError::Usage(what));
             }
@@ -502,7 +502,7 @@ impl<'p> Plan<'p> {
         if self.ctx.options().dry_run {
             let (source, destination) = (task.source.display(), task.destination.display());
             let (size, modified, mode) = (task.length(), task.modified, task.mode);
-            let replaces = self.ctx.options().sync.is_some() && task.there != There::Nothing;
+            let replaces = self.ctx.options().selection.sync.is_some() && task.there != There::Nothing;
             let would = Event::WouldCopy { source, destination, size, modified, mode, replaces };
             return self.ctx.report.event(would);
         }
@@ -539,7 +539,7 @@ impl<'p> Plan<'p> {
         let id = self.ctx.report.next_id();
         self.ctx.report.failed_early(id, failure(source, destination, error.kind(), error.to_string()));
         // Files that were found before are still copied.
-        self.stopped |= self.ctx.options().stop_on_failure;
+        self.stopped |= self.ctx.options().recovery.stop_on_failure;
     }
 }
 

@@ -136,7 +136,7 @@ impl Steps for Flow<'_> {
             UploadSource::Stream(_) => Mode::Stream,
         };
         // A window is written into what is there: its holes have to become zeros.
-        let sparse = self.worker.ctx.options().sparse
+        let sparse = self.worker.ctx.options().storage.sparse
             && mode == Mode::ExtendedBlock
             && upload.task.window.is_none()
             && !upload.device();

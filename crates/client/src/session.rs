@@ -169,18 +169,18 @@ impl Session {
         }
         let options = &self.setup.options;
         let url = &self.endpoint.url;
-        let user: BString = match (&url.user, &options.user) {
+        let user: BString = match (&url.user, &options.login.user) {
             _ if url.scheme == Scheme::Sshftp => crate::ssh::ftp_user(url, options),
             (Some(user), _) => user.clone(),
             (None, Some(user)) => user.as_str().into(),
             (None, None) if self.security.is_some() || self.kerberos.is_some() => MAPPED.into(),
             (None, None) => "anonymous".into(),
         };
-        let nameless = url.user.is_none() && user == "anonymous" && options.user.is_none();
+        let nameless = url.user.is_none() && user == "anonymous" && options.login.user.is_none();
         let anonymous = user == "anonymous" || user == "ftp";
-        let named = !anonymous && (url.user.is_some() || options.user.is_some());
+        let named = !anonymous && (url.user.is_some() || options.login.user.is_some());
         let proved = self.security.is_some() || self.kerberos.is_some();
-        let known = match (&url.password, &options.password) {
+        let known = match (&url.password, &options.login.password) {
             _ if url.scheme == Scheme::Sshftp => Some(Password::new("dummy")),
             (Some(password), _) => Some(password.clone()),
             // The password is for a named user.
@@ -188,10 +188,10 @@ impl Session {
             _ if proved => Some(Password::new("dummy")),
             _ => None,
         };
-        let prompt = options.ask_password.clone().filter(|_| named && known.is_none());
+        let prompt = options.prompts.password.clone().filter(|_| named && known.is_none());
         let unsaid = named && known.is_none() && prompt.is_none();
         let anonymous =
-            anonymous || (url.password.is_none() && options.password.is_none() && prompt.is_none());
+            anonymous || (url.password.is_none() && options.login.password.is_none() && prompt.is_none());
         let mut reply = self.control.call(&Command::User(user.clone()))?;
         let asked = reply.code() == 331;
         if asked {
@@ -228,7 +228,7 @@ impl Session {
     /// FEAT, and the options that apply to the whole session.
     fn introduce(&mut self) -> Result<(), RemoteError> {
         let representation =
-            if self.setup.options.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
+            if self.setup.options.data.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
         let representation = Command::Type(representation);
         let features = match self.endpoint.features() {
             Some(known) => {
@@ -262,10 +262,10 @@ impl Session {
             // Servers that do not know these commands may refuse them.
             self.control.suggest(&Command::Site(SiteCommand::ClientInfo(who.into())))?;
             self.control.suggest(&Command::Opts(Opts::Checksum { markers: CHECKSUM_MARKERS }))?;
-            if self.can.replace && !self.setup.options.in_place {
+            if self.can.replace && !self.setup.options.storage.in_place {
                 self.control.suggest(&Command::Opts(Opts::Store { replaces: true }))?;
             }
-            if let Some(size) = self.setup.options.tcp_buffer {
+            if let Some(size) = self.setup.options.tuning.tcp_buffer {
                 self.control.suggest(&Command::Sbuf(size))?;
             } else if self.quirks.obeys_abuf && self.control.rtt() >= NEAR {
                 self.control.suggest(&Command::Abuf(MOST_BUFFER))?;
@@ -379,7 +379,7 @@ impl Session {
     /// How long this session may stay idle before [`Session::keep_alive`] is due.
     pub(crate) fn keepalive_due(&self) -> Duration {
         // Not directly after a reply, whatever the option says.
-        self.setup.options.keepalive.max(Duration::from_secs(1)).saturating_sub(self.control.quiet())
+        self.setup.options.timeouts.keepalive.max(Duration::from_secs(1)).saturating_sub(self.control.quiet())
     }
 
     /// Makes the server end its work for this session, and waits for that, at most for `limit` (see

@@ -40,7 +40,7 @@ impl Shared {
 
     /// For a single job, as its options have it.
     pub(crate) fn of(options: &Options) -> Arc<Self> {
-        Self::new(options.buffer_memory, options.bandwidth)
+        Self::new(options.tuning.buffer_memory, options.tuning.bandwidth)
     }
 }
 
@@ -80,10 +80,10 @@ impl Setup {
     }
 
     pub(crate) fn driver_options(&self) -> DriverOptions {
-        let buffer = self.options.tcp_buffer.and_then(|n| usize::try_from(n).ok());
+        let buffer = self.options.tuning.tcp_buffer.and_then(|n| usize::try_from(n).ok());
         DriverOptions {
             tuning: Tuning { send_buffer: buffer, receive_buffer: buffer, ..Tuning::default() },
-            ports: self.options.data_ports,
+            ports: self.options.data.ports,
             ..DriverOptions::default()
         }
     }
@@ -98,16 +98,16 @@ impl Setup {
     ) -> ChannelSettings {
         ChannelSettings {
             mode,
-            representation: if self.options.ascii {
+            representation: if self.options.data.ascii {
                 RepresentationType::Ascii
             } else {
                 RepresentationType::Image
             },
             parallelism: streams.max(1),
-            block_size: self.options.block_size,
+            block_size: self.options.data.block_size,
             options,
-            connect_timeout: self.options.connect_timeout,
-            stall_timeout: self.options.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
+            connect_timeout: self.options.timeouts.connect,
+            stall_timeout: self.options.timeouts.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),
             only_from,
             bandwidth: self.shared.bandwidth.clone(),

@@ -82,7 +82,7 @@ impl AsFd for Tunnel {
 
 /// The name for USER, as in GCT's client: ssh has already authenticated the user.
 pub(crate) fn ftp_user(url: &Url, options: &Options) -> BString {
-    let named = url.user.clone().or_else(|| options.user.as_deref().map(BString::from));
+    let named = url.user.clone().or_else(|| options.login.user.as_deref().map(BString::from));
     let ours = || ["LOGNAME", "USER"].iter().find_map(std::env::var_os).filter(|name| !name.is_empty());
     named.or_else(|| ours().map(|name| name.as_bytes().into())).unwrap_or_else(|| "anonymous".into())
 }

@@ -96,7 +96,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         seat,
         wanted: None,
         path: Path::new(rtt),
-        stall: Stall::new(worker.ctx.options().stall),
+        stall: Stall::new(worker.ctx.options().timeouts.stall),
         looked: Instant::now(),
         source,
         destination,
@@ -112,7 +112,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     let route = Route::Third(from.clone(), to.clone());
     let Some(mut flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.source);
-    if worker.ctx.options().delayed_passive {
+    if worker.ctx.options().data.delayed_passive {
         // It would answer every PASV with a delay.
         let _ = flow.destination.control.hear_out();
         flow.destination.quit();
@@ -139,7 +139,7 @@ impl Steps for Flow<'_> {
             && self.worker.careful.get() == 0
             // In place: if another file were refused, this one would get its data.
             && !self.pipeline.slots().any(|slot| slot.file.direct)
-            && !self.worker.ctx.options().delayed_passive;
+            && !self.worker.ctx.options().data.delayed_passive;
         if self.takes_parts() {
             return true;
         }
@@ -190,7 +190,7 @@ impl Steps for Flow<'_> {
                     || task.tries.total > 0
                     || task.compares()
                     || task.confirm
-                    || self.worker.ctx.options().in_place
+                    || self.worker.ctx.options().storage.in_place
                     || known.is_some()
                     || self.worker.careful.get() > 0
                     || task.size.is_some_and(|size| size >= 2 * RANGE);
@@ -234,10 +234,10 @@ impl Steps for Flow<'_> {
 impl<'w> Flow<'w> {
     fn mode(&self) -> Mode {
         let both = self.source.can.extended && self.destination.can.extended;
-        match self.worker.ctx.options().mode {
+        match self.worker.ctx.options().data.mode {
             DataMode::Stream => Mode::Stream,
             DataMode::Extended => Mode::ExtendedBlock,
-            DataMode::Auto if both && !self.worker.ctx.options().ascii => Mode::ExtendedBlock,
+            DataMode::Auto if both && !self.worker.ctx.options().data.ascii => Mode::ExtendedBlock,
             DataMode::Auto => Mode::Stream,
         }
     }
@@ -286,7 +286,7 @@ impl<'w> Flow<'w> {
         };
         let fits = mode == Mode::ExtendedBlock
             && self.channel.is_some_and(|(m, n)| m == mode && (n >= streams || self.seat.is_some() && n > 1))
-            && !self.worker.ctx.options().delayed_passive;
+            && !self.worker.ctx.options().data.delayed_passive;
         if !fits {
             if !self.pipeline.is_empty() {
                 return Ok(Some(Job::Third(relay, range)));
@@ -352,7 +352,7 @@ impl<'w> Flow<'w> {
             return Err(RemoteError::OutOfStep);
         }
         self.tell_streams()?;
-        let limit = self.worker.ctx.options().reply_timeout;
+        let limit = self.worker.ctx.options().timeouts.reply;
         for (session, side) in [(&self.source, Side::Source), (&self.destination, Side::Destination)] {
             let oldest = self.pipeline.oldest(side);
             let limit = match oldest {
@@ -391,7 +391,7 @@ impl<'w> Flow<'w> {
         }
         let known = receiving && (!stream || !self.stall.is_due(now) || self.stream_stands(sending));
         if !known {
-            self.stall = Stall::new(self.worker.ctx.options().stall);
+            self.stall = Stall::new(self.worker.ctx.options().timeouts.stall);
             return Ok(());
         }
         if let Some(limit) = self.stall.check(now, self.moved) {

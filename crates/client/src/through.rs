@@ -30,7 +30,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         Ok(sessions) => sessions,
         Err(e) => return worker.fail(Job::File(task), e),
     };
-    if task.tries.total > 0 && !worker.ctx.options().ascii {
+    if task.tries.total > 0 && !worker.ctx.options().data.ascii {
         // It may have changed since the copy was planned.
         match sessions.0.stat(&task.source.path()) {
             Ok(entry) => (task.size, task.modified) = (entry.size, entry.modified.or(task.modified)),
@@ -56,7 +56,8 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     worker.ctx.states.claim(&mut task, false, sessions.1.quirks.separates_uploads);
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
-    let landing = Landing::new(task.clone(), false, worker.ctx.options().in_place, Default::default());
+    let landing =
+        Landing::new(task.clone(), false, worker.ctx.options().storage.in_place, Default::default());
     let settled = bring(worker, &mut sessions, &landing).and_then(|bytes| {
         let proved = settle(worker, &mut sessions, &landing, bytes)?;
         Ok((bytes, proved))
@@ -93,7 +94,7 @@ fn judge(
     task: &Task,
 ) -> Result<Option<String>, RemoteError> {
     destination.spare_beginning(task)?;
-    source.is_another_file(task, destination, worker.ctx.options().in_place)?;
+    source.is_another_file(task, destination, worker.ctx.options().storage.in_place)?;
     if !task.compares() {
         return Ok(None);
     }
@@ -181,7 +182,7 @@ fn give(
     let progress = Progress::new();
     let mut meter = Meter::new(&ctx.report, &landing.task);
     let path = landing.task.source.path();
-    let stall = ctx.options().stall;
+    let stall = ctx.options().timeouts.stall;
     let mut watch =
         Watch::new(&mut session.control, &mut judge, Some(&mut meter), stall, &ctx.cancel, path.clone());
     let sent = channel.data.send_reader(&mut data, &mut watch, &progress);
@@ -224,10 +225,14 @@ fn settle(
     bytes: u64,
 ) -> Result<Option<String>, RemoteError> {
     let (options, task) = (worker.ctx.options(), &landing.task);
-    if task.length().is_some_and(|length| length != bytes) && !options.ascii {
+    if task.length().is_some_and(|length| length != bytes) && !options.data.ascii {
         return Err(RemoteError::SourceChanged { path: task.source.path() });
     }
-    let policy = if options.ascii || landing.device() { ChecksumPolicy::None } else { options.checksum };
+    let policy = if options.data.ascii || landing.device() {
+        ChecksumPolicy::None
+    } else {
+        options.integrity.checksum
+    };
     let (a, b) = (&source.can, &destination.can);
     let both = format!("{} and {}", source.endpoint.name, destination.endpoint.name);
     let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
@@ -245,14 +250,14 @@ fn settle(
             });
         }
         proved = Some(proof(algorithm, &ours));
-    } else if task.window.is_none() && task.modified.is_some() && !options.ascii {
+    } else if task.window.is_none() && task.modified.is_some() && !options.data.ascii {
         // Somebody may have written to it, and left its size as it was.
         source.unchanged(task)?;
     }
     if check == Check::Size
         && destination.can.size
         && !landing.device()
-        && !options.ascii
+        && !options.data.ascii
         && task.window.is_none()
     {
         match destination.size(&landing.path) {

@@ -34,7 +34,7 @@ pub(crate) fn begin(scheme: Scheme, options: &Options) -> Option<Begin> {
     match scheme {
         Scheme::Ftps => Some(Begin::AtOnce),
         Scheme::Ftpes => Some(Begin::Asked),
-        Scheme::Ftp if options.tls => Some(Begin::Asked),
+        Scheme::Ftp if options.login.tls => Some(Begin::Asked),
         _ => None,
     }
 }
@@ -44,8 +44,8 @@ impl Shared {
         let credential = options.end(end).credential;
         let make = || {
             let settings = ClientSettings {
-                authorities: options.authorities.clone(),
-                revocations: options.revocations.clone(),
+                authorities: options.trust.authorities.clone(),
+                revocations: options.trust.revocations.clone(),
                 credential: credential.clone(),
                 ..ClientSettings::default()
             };
@@ -65,7 +65,7 @@ impl Shared {
     ) -> Result<X509, String> {
         let certificate = established.certificate().ok_or_else(|| Distrust::None.to_string())?;
         let shown = Fingerprint::of(&certificate).map_err(|e| e.to_string())?;
-        if let Some(wanted) = options.fingerprint {
+        if let Some(wanted) = options.trust.fingerprint {
             return match wanted == shown {
                 true => Ok(certificate),
                 false => Err(format!(
@@ -171,8 +171,8 @@ fn verdict(
             "{distrust}. If the server's operator says that its fingerprint is {shown}, go on with --fingerprint {shown}"
         ));
     }
-    let accepted = options.accept_new
-        || options.confirm.as_ref().is_some_and(|confirm| {
+    let accepted = options.trust.accept_new
+        || options.prompts.confirm.as_ref().is_some_and(|confirm| {
             confirm.ask(&format!(
                 "{name} is not known, and no trusted authority vouches for it: {distrust}.\nIts fingerprint is {shown}.\nIs \
                  this what its operator says?"
@@ -184,7 +184,7 @@ fn verdict(
              it with --fingerprint {shown}, or with --accept-new once, after which it is remembered"
         ));
     }
-    if options.accept_new {
+    if options.trust.accept_new {
         tracing::warn!(server = name, fingerprint = %shown, "accepted a server that was not known");
     }
     Ok(Some(Known::Fingerprint(shown)))
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn options(state: &tempfile::TempDir) -> Options {
-        Options { state_directory: Some(state.path().to_owned()), ..Options::default() }
+        Options::default().with(|o| o.state_directory = Some(state.path().to_owned()))
     }
 
     /// Somebody else writes between our look and our word.
@@ -217,7 +217,7 @@ mod tests {
                 assert!(hosts.remember(NAME, None, Known::Fingerprint(fingerprint(theirs))).unwrap());
                 true
             });
-            let options = Options { confirm: Some(meanwhile), ..options(&state) };
+            let options = options(&state).with(|o| o.prompts.confirm = Some(meanwhile));
             let judged = judge(Some(&Distrust::SelfSigned), fingerprint(2), NAME, &options);
             assert_eq!(judged.is_ok(), believed, "{judged:?}");
             assert_eq!(hosts().find(NAME).unwrap(), Some((1, Known::Fingerprint(fingerprint(theirs)))));
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn an_authority_does_not_speak_for_another_than_was_accepted() {
         let state = tempfile::tempdir().unwrap();
-        let accepting = Options { accept_new: true, ..options(&state) };
+        let accepting = options(&state).with(|o| o.trust.accept_new = true);
         let known = || KnownHosts::of(Some(state.path())).unwrap().find(NAME).unwrap().unwrap().1;
         judge(Some(&Distrust::SelfSigned), fingerprint(1), NAME, &accepting).unwrap();
         for options in [options(&state), accepting] {

@@ -78,7 +78,7 @@ impl Tune {
 
     /// Neither polite nor with a stated share.
     fn is_usual(&self) -> bool {
-        self.options.fairness != Fairness::Polite && self.options.fairness.stated().is_none()
+        self.options.tuning.fairness != Fairness::Polite && self.options.tuning.fairness.stated().is_none()
     }
 
     /// A seat for a worker on the path between these ends; `None` if the path is not tuned. `left`:
@@ -94,14 +94,14 @@ impl Tune {
         let learnt = self.memory.recall(&ends.name());
         let prior = learnt.map(|learnt| learnt.prior).filter(|_| self.is_usual());
         let options = self.tuner_options(&ends, rtt, left, prior);
-        let tuner = match self.options.tuner.build(&options) {
+        let tuner = match self.options.tuning.tuner.build(&options) {
             Ok(tuner) => tuner,
             Err(error) => {
                 tracing::warn!(%error, "the streams are not tuned");
                 return None;
             }
         };
-        let hires = self.options.files == Auto::Auto;
+        let hires = self.options.tuning.files == Auto::Auto;
         let known = buffers::Known::new(learnt, options.capacity);
         let usual = Path::new(rtt).files(&self.options);
         let lane = Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
@@ -125,12 +125,12 @@ impl Tune {
         left: Option<(u64, u64)>,
         prior: Option<Prior>,
     ) -> TunerOptions {
-        let most = self.options.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
+        let most = self.options.tuning.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
         let path = Path::new(rtt);
         let one = path.streams(&self.options, None, false);
         let usual = self.is_usual();
         let (files, bytes) = left.filter(|_| usual).unwrap_or_default();
-        let congestion = &self.options.congestion;
+        let congestion = &self.options.tuning.congestion;
         TunerOptions {
             // The untuned number: to climb there would take longer than many runs of a few dozen
             // files.
@@ -138,16 +138,16 @@ impl Tune {
             least_streams: if usual { one } else { 1 },
             max_streams: most,
             chunk_seconds: CHUNK_SECONDS,
-            capacity: self.options.capacity.map(|bits| bits as f64 / 8.0),
+            capacity: self.options.tuning.capacity.map(|bits| bits as f64 / 8.0),
             rtt: Some(rtt.as_secs_f64().clamp(1e-6, 60.0)),
             connections: Connections::Kept,
-            fairness: self.options.fairness,
+            fairness: self.options.tuning.fairness,
             prior,
             congestion: congestion.iter().filter_map(|name| CongestionControl::from_name(name)).collect(),
             max_files: most.min(32),
             max_pipeline: DEEPEST as u32,
             // The kernel's limit of bytes in flight at our end; that of the other end may be lower.
-            window: self.options.capacity.and_then(|_| self.window(ends)),
+            window: self.options.tuning.capacity.and_then(|_| self.window(ends)),
             ..TunerOptions::default()
         }
     }
@@ -162,7 +162,7 @@ impl Tune {
             _ => return None,
         };
         // About half of a buffer is overhead of the kernel.
-        Some(self.options.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
+        Some(self.options.tuning.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
     }
 
     pub(crate) fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
@@ -206,11 +206,11 @@ impl Tune {
         // A transfer that yields to others measures the remaining capacity, and one with a limit on
         // its rate measures that.
         if self.is_usual() && self.limit.is_none() {
-            let usual = Options::default().max_streams;
+            let usual = Options::default().tuning.max_streams;
             let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
             self.memory.keep(&priors.collect::<Vec<_>>());
         }
-        let set = self.options.tcp_buffer.is_some();
+        let set = self.options.tuning.tcp_buffer.is_some();
         lanes.iter().filter_map(|lane| lane.tuned(set)).collect()
     }
 }

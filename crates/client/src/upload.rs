@@ -65,7 +65,7 @@ pub(crate) struct Manner {
     /// The server can be told what sum to expect.
     pub expect: bool,
     pub present: RangeSet,
-    /// [`crate::Options::in_place`]
+    /// [`crate::StorageOptions::in_place`]
     pub in_place: bool,
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, StallLimit,
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Pair, StallLimit,
 };
 use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -40,7 +40,10 @@ fn a_cut_connection_is_made_again_and_goes_on() -> Result<()> {
                 (bench.here("f"), through("up"), bench.remote.join("up"))
             };
             let state = bench.local.directory("state")?;
-            let options = Options { state_directory: Some(state), streams: Auto::Set(2), ..options() };
+            let options = options().with(|o| {
+                o.state_directory = Some(state);
+                o.tuning.streams = Auto::Set(2);
+            });
             let told = run(from, to, &options)?.succeeded()?;
             ensure!(told.summary.retries >= 1, "{:?}", told.summary);
             ensure_same(&bench.local.join("f"), &copied)?;
@@ -67,12 +70,13 @@ fn what_a_cut_leaves_at_the_beginning_is_sent_again() -> Result<()> {
                 let proxy = Proxy::start(bench.server.address())?;
                 proxy.set_rate(Some(40 * MIB));
                 proxy.cut_after((6 + 5 * (round as u64 % 2)) * MIB + 100_001);
-                let options = Options {
-                    state_directory: Some(bench.local.directory("state")?),
-                    checksum: ChecksumPolicy::None,
-                    files: Auto::Set(files),
-                    streams: Auto::Set(1),
-                    ..options()
+                let options = {
+                    let mut o = options();
+                    o.state_directory = Some(bench.local.directory("state")?);
+                    o.integrity.checksum = ChecksumPolicy::None;
+                    o.tuning.files = Auto::Set(files);
+                    o.tuning.streams = Auto::Set(1);
+                    o
                 };
                 let told =
                     run(from, place(&bench.server.url_at(proxy.address(), "up")), &options)?.succeeded()?;
@@ -93,7 +97,11 @@ fn a_cut_between_servers_is_survived() -> Result<()> {
         proxy.set_rate(Some(20 * MIB));
         proxy.cut_after(12 * MIB);
         let to = place(&bench.server.url_at(proxy.address(), "third"));
-        let options = Options { state_directory: Some(bench.local.directory("state")?), ..options() };
+        let options = {
+            let mut o = options();
+            o.state_directory = Some(bench.local.directory("state")?);
+            o
+        };
         let told = run(bench.url("f"), to, &options)?.succeeded()?;
         ensure!(told.summary.retries >= 1, "{:?}", told.summary);
         ensure_same(&bench.remote.join("f"), &bench.remote.join("third"))?;
@@ -119,7 +127,10 @@ fn changing(here: bool) -> Result<()> {
         proxy.cut_after(20 * MIB);
         let proxied = |path| place(&bench.server.url_at(proxy.address(), path));
         let state_directory = Some(bench.local.directory("state")?);
-        let options = Options { state_directory, checksum: ChecksumPolicy::None, ..options() };
+        let options = options().with(|o| {
+            o.state_directory = state_directory;
+            o.integrity.checksum = ChecksumPolicy::None;
+        });
         let changed = AtomicBool::new(false);
         let (pair, arrived) = match here {
             true => ((proxied("f"), bench.here("third")), bench.local.join("third")),
@@ -161,7 +172,7 @@ fn a_stopped_run_is_taken_up() -> Result<()> {
             proxy.set_rate(Some(5 * MIB));
             let pairs = vec![Pair { source, destination, window: None }];
             let state = bench.local.directory("state")?;
-            let options = Options { state_directory: Some(state.clone()), ..options() };
+            let options = options().with(|o| o.state_directory = Some(state.clone()));
             let cancel = Cancel::new();
             let began = Instant::now();
             let here = matches!(&pairs[0].destination, Location::Local(_));
@@ -210,7 +221,11 @@ fn what_is_still_held_is_not_begun_anew() -> Result<()> {
         write_random(&bench.remote.join("f"), size, 6)?;
         let proxy = Proxy::start(bench.server.address())?;
         let state = bench.local.directory("state")?;
-        let options = Options { state_directory: Some(state), trace_control: true, retries: 0, ..options() };
+        let options = options().with(|o| {
+            o.state_directory = Some(state);
+            o.trace_control = true;
+            o.recovery.retries = 0;
+        });
         for (source, name) in [(bench.here("f"), "up"), (bench.url("f"), "third")] {
             let destination = place(&bench.server.url_at(proxy.address(), name));
             let pairs = vec![Pair { source, destination, window: None }];
@@ -250,7 +265,10 @@ fn a_stall_is_noticed() -> Result<()> {
         let proxy = Proxy::start(bench.server.address())?;
         proxy.stall(true);
         let limit = StallLimit { bytes_per_second: 1, time: Duration::from_secs(1) };
-        let options = Options { stall: Some(limit), mode: DataMode::Stream, ..options() };
+        let options = options().with(|o| {
+            o.timeouts.stall = Some(limit);
+            o.data.mode = DataMode::Stream;
+        });
         let pair = Pair {
             source: place(&bench.server.url_at(proxy.address(), "f")),
             destination: bench.here("f"),
@@ -275,7 +293,7 @@ fn a_server_that_is_gone_is_given_up() -> Result<()> {
         tree::make_many(&bench.local.join("s"), 30, 500)?;
         let url = bench.url("up/");
         bench.server.kill();
-        let told = run(bench.here("s/"), url, &Options { retries: 2, ..options() })?;
+        let told = run(bench.here("s/"), url, &options().with(|o| o.recovery.retries = 2))?;
         ensure!(told.summary.files_done == 0 && told.summary.files_failed > 0, "{:?}", told.summary);
         ensure!(told.summary.failures[0].kind == FailureKind::Unreachable, "{:?}", told.summary);
         Ok(())
@@ -326,7 +344,7 @@ fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
             Ok(())
         }),
     )?;
-    let options = Options { connect_timeout: Duration::from_millis(200), ..options() };
+    let options = options().with(|o| o.timeouts.connect = Duration::from_millis(200));
     let from = place(&format!("ftp://{}/f", server.address()));
     let to = Location::Local(here.join("f"));
     let told = run(from, to, &options)?.succeeded()?;
@@ -338,10 +356,11 @@ fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
 /// Servers end sessions when they like, those that a copy looks about with among them.
 #[test]
 fn the_sessions_that_find_and_make_things_may_break() -> Result<()> {
-    let archive = || Options {
-        preserve: ropewalk_client::Preserve { times: true, modes: true, links: true },
-        retries: 5,
-        ..options()
+    let archive = || {
+        options().with(|o| {
+            o.preserve = ropewalk_client::Preserve { times: true, modes: true, links: true };
+            o.recovery.retries = 5;
+        })
     };
     each(&gridftp(), |bench| {
         for n in 0..30 {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Location, Options, Preserve, Summary};
+use ropewalk_client::{Auto, Location, Preserve, Summary};
 use ropewalk_tests::scratch::Scratch;
 
 /// What a directory of the server has, as MLSD tells it.
@@ -82,7 +82,12 @@ fn serve(client: TcpStream, listings: Listings, ends: &dyn Fn(&str) -> bool) -> 
 
 fn archive(source: Location, destination: Location) -> Result<Summary> {
     let preserve = Preserve { times: true, modes: true, links: true };
-    let options = Options { preserve, retries: 0, files: Auto::Set(1), into_directories: false, ..options() };
+    let options = options().with(|o| {
+        o.preserve = preserve;
+        o.recovery.retries = 0;
+        o.tuning.files = Auto::Set(1);
+        o.storage.into_directories = false;
+    });
     Ok(run(source, destination, &options)?.summary)
 }
 
@@ -118,7 +123,7 @@ fn nothing_is_written_through_a_link_that_the_server_made_up() -> Result<()> {
     let told = run(
         Location::Local(named),
         Location::Local(here.join("u/")),
-        &Options { preserve: Preserve { times: false, modes: false, links: true }, ..options() },
+        &options().with(|o| o.preserve = Preserve { times: false, modes: false, links: true }),
     )?
     .summary;
     ensure!((told.files_done, told.files_failed) == (0, 1), "{told:?}");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use common::{ensure_clean, options, write};
 use ropewalk_client::{
-    Auto, Client, ClientLimits, Event, EventSink, JobSpec, Location, Options, Pair, parse_location,
+    Auto, Client, ClientLimits, Event, EventSink, JobSpec, Location, Pair, parse_location,
 };
 use ropewalk_tests::files::ensure_same;
 use ropewalk_tests::scratch::Scratch;
@@ -23,7 +23,10 @@ fn tree(here: &Scratch) -> Result<JobSpec> {
     let at = |name: &str| Location::Local(here.join(name));
     let pair = Pair { source: at("s/"), destination: at("t/"), window: None };
     let state_directory = Some(here.directory("state")?);
-    let options = Options { files: Auto::Set(1), state_directory, ..options() };
+    let options = options().with(|o| {
+        o.tuning.files = Auto::Set(1);
+        o.state_directory = state_directory;
+    });
     Ok(JobSpec::new(vec![pair]).with_options(options))
 }
 
@@ -140,7 +143,7 @@ fn limit_on_the_rate_is_that_of_the_client() -> Result<()> {
     let client = Client::new(&limits);
     let here = Scratch::new()?;
     let JobSpec { pairs, options, .. } = tree(&here)?;
-    let own = Options { bandwidth: Some(1), ..options.clone() };
+    let own = options.clone().with(|o| o.tuning.bandwidth = Some(1));
     ensure!(client.submit(JobSpec::new(pairs).with_options(own)).is_err());
     // Nothing of such a copy passes this host, so that it cannot keep the client's limit.
     let server = |name: &str| parse_location(format!("ftp://{name}.invalid/f"));

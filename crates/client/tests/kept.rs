@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Options, Preserve};
+use ropewalk_client::Preserve;
 use ropewalk_tests::files::{ensure_same, write_sparse};
 use ropewalk_tests::server::Kind;
 
@@ -22,7 +22,7 @@ fn attributes_are_kept_when_asked() -> Result<()> {
             .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000));
         fs::File::options().write(true).open(&file)?.set_times(old)?;
         fs::File::open(bench.local.join("s/d"))?.set_times(old)?;
-        let options = Options { preserve: Preserve { times: true, modes: true, links: true }, ..options() };
+        let options = options().with(|o| o.preserve = Preserve { times: true, modes: true, links: true });
         run(bench.here("s/"), bench.url("up/"), &options)?.succeeded()?;
         // GCT's server makes links absolute, and tells them so.
         let target = if bench.server.kind() == Kind::Gct { bench.remote.join("up/d/f") } else { "f".into() };
@@ -54,7 +54,7 @@ fn links_that_lead_nowhere_are_kept() -> Result<()> {
         for (target, name) in [("gone", "a"), ("../../f", "b"), ("f", "c")] {
             symlink(target, bench.local.join("s").join(name))?;
         }
-        let options = Options { preserve: Preserve { times: false, modes: false, links: true }, ..options() };
+        let options = options().with(|o| o.preserve = Preserve { times: false, modes: false, links: true });
         run(bench.here("s/"), bench.url("t/"), &options)?.succeeded()?;
         run(bench.url("t/"), bench.url("u/"), &options)?.succeeded()?;
         for (target, name) in [("gone", "a"), ("../../f", "b"), ("f", "c")] {

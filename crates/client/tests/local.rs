@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, SyncLevel, copy,
-    list, no_events, walk,
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Pair, Preserve, SyncLevel, copy, list,
+    no_events, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -45,7 +45,7 @@ fn what_is_made_while_it_is_read_is_copied() -> Result<()> {
     run(from("/proc/version"), at("v"), &options())?.succeeded()?;
     ensure!(fs::read(here.join("v"))? == version);
     // It has no size either, and cannot be read from its beginning.
-    let told = run(from("/proc/self/mem"), at("m"), &Options { retries: 0, ..options() })?.summary;
+    let told = run(from("/proc/self/mem"), at("m"), &options().with(|o| o.recovery.retries = 0))?.summary;
     ensure!(told.files_failed == 1 && !here.join("m").exists(), "{told:?}");
     let _socket = std::os::unix::net::UnixListener::bind(here.join("s"))?;
     let told = run(at("s"), at("n"), &options())?.summary;
@@ -80,7 +80,7 @@ fn a_link_that_is_named_is_written_through() -> Result<()> {
     for archive in [false, true] {
         write(&here.join("d/old"), b"older")?;
         let preserve = Preserve { times: archive, modes: archive, links: archive };
-        run(at("s"), at("l"), &Options { preserve, ..options() })?.succeeded()?;
+        run(at("s"), at("l"), &options().with(|o| o.preserve = preserve))?.succeeded()?;
         ensure!(here.join("l").is_symlink() && fs::read(here.join("d/old"))? == b"new");
     }
     run(at("s"), at("n"), &options())?.succeeded()?;
@@ -100,7 +100,10 @@ fn a_stopped_copy_leaves_directories_as_they_were() -> Result<()> {
         fs::set_permissions(here.join(directory), fs::Permissions::from_mode(0o555))?;
     }
     let preserve = Preserve { modes: true, ..Preserve::default() };
-    let options = Options { preserve, recursive: true, ..options() };
+    let options = options().with(|o| {
+        o.preserve = preserve;
+        o.selection.recursive = true;
+    });
     let pair = Pair {
         source: Location::Local(here.join("s/")),
         destination: Location::Local(here.join("t/")),
@@ -147,7 +150,7 @@ fn holes_stay_holes() -> Result<()> {
     file.set_len(40 << 20)?;
     file.write_all_at(b"data", 20 << 20)?;
     for checksum in [ChecksumPolicy::Default, ChecksumPolicy::Require(Algorithm::Crc32c)] {
-        let options = Options { checksum, ..options() };
+        let options = options().with(|o| o.integrity.checksum = checksum);
         run(Location::Local(here.join("f")), Location::Local(here.join("t")), &options)?.succeeded()?;
         ensure_same(&here.join("f"), &here.join("t"))?;
         let blocks = fs::metadata(here.join("t"))?.blocks();
@@ -164,7 +167,10 @@ fn with_delete_links_to_directories_are_no_directories() -> Result<()> {
     write(&here.join("s/l"), b"file")?;
     write(&here.join("d/t/f"), b"x")?;
     std::os::unix::fs::symlink("t", here.join("d/l"))?;
-    let options = Options { sync: Some(SyncLevel::Time), delete: true, ..options() };
+    let options = options().with(|o| {
+        o.selection.sync = Some(SyncLevel::Time);
+        o.selection.delete = true;
+    });
     run(at("s/"), at("d/"), &options)?.succeeded()?;
     tree::ensure_same(&here.join("s"), &here.join("d"))
 }
@@ -175,7 +181,7 @@ fn a_checksum_that_is_required_is_compared_here_too() -> Result<()> {
     let here = Scratch::new()?;
     write_random(&here.join("s/f"), 3_000_001, 1)?;
     let at = |name: &str| Location::Local(here.join(name));
-    let options = Options { checksum: ChecksumPolicy::Require(Algorithm::Md5), ..options() };
+    let options = options().with(|o| o.integrity.checksum = ChecksumPolicy::Require(Algorithm::Md5));
     let told = run(at("s/f"), at("t"), &options)?.succeeded()?;
     let proved = told
         .events
@@ -203,7 +209,7 @@ fn a_list_is_worked_off_up_to_what_fails() -> Result<()> {
         window: None,
     };
     let pairs = ["a", "b", "c"].map(pair).to_vec();
-    let options = Options { stop_on_failure: true, ..options() };
+    let options = options().with(|o| o.recovery.stop_on_failure = true);
     let summary = copy(pairs, &options, &|_: Event| {}, &Cancel::new())?;
     ensure!((summary.files_done, summary.files_failed) == (1, 1), "{summary:?}");
     ensure!(fs::read(here.join("t/a"))? == b"a" && !here.join("t/c").exists());
@@ -278,7 +284,7 @@ fn a_sink_that_panics_ends_the_run() -> Result<()> {
         write(&here.join("s").join(name), b"x")?;
     }
     let at = |name: &str| Location::Local(here.join(name));
-    let options = Options { files: Auto::Set(2), ..options() };
+    let options = options().with(|o| o.tuning.files = Auto::Set(2));
     // Whichever worker has the last file: the other one has nothing to do then.
     for _ in 0..10 {
         let done = AtomicU32::new(0);
@@ -308,7 +314,7 @@ fn failures_that_are_not_listed_count_for_the_reason() -> Result<()> {
     write(&here.join("f"), b"x")?;
     pairs.push(Pair { source: at("f"), destination: at("f/g"), window: None });
     pairs.push(Pair { source: at("directory"), destination: at("d"), window: None });
-    let told = run_pairs(pairs, &Options { recursive: false, ..options() })?;
+    let told = run_pairs(pairs, &options().with(|o| o.selection.recursive = false))?;
     ensure!(
         told.summary.files_failed > 150 && told.summary.failed_for.is_none(),
         "{:?}",
@@ -350,7 +356,10 @@ fn what_could_not_be_made_is_made_for_the_next() -> Result<()> {
             let _ = fs::remove_file(here.join("n"));
         }
     };
-    let options = Options { create_directories: true, retries: 0, ..options() };
+    let options = options().with(|o| {
+        o.storage.create_directories = true;
+        o.recovery.retries = 0;
+    });
     let pairs = ["n/a", "n/b"].map(|name| Pair { source: at("s"), destination: at(name), window: None });
     let summary = copy(pairs.to_vec(), &options, &sink, &Cancel::new())?;
     ensure!((summary.files_failed, removed.into_inner()) == (1, 1), "{summary:?}");
@@ -364,7 +373,7 @@ fn the_contents_of_a_link_are_those_of_its_directory() -> Result<()> {
     let here = Scratch::new()?;
     write(&here.join("real/d/f"), b"x")?;
     symlink("real", here.join("link"))?;
-    let links = Options { preserve: Preserve { links: true, ..Preserve::default() }, ..options() };
+    let links = options().with(|o| o.preserve = Preserve { links: true, ..Preserve::default() });
     run(
         Location::Local(format!("{}/", here.join("link").display()).into()),
         Location::Local(here.join("to")),

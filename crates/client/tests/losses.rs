@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, DataMode, Event, Location, Options, Pair, Preserve, Remote, SyncLevel,
-    Window,
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, Location, Pair, Preserve, Remote, SyncLevel, Window,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -33,12 +32,13 @@ fn a_download_that_got_no_name_is_not_done() -> Result<()> {
         for retries in [0, 2] {
             let removed = AtomicBool::new(false);
             let pairs = vec![Pair { source: bench.url("f"), destination: bench.here("back"), window: None }];
-            let told = run_until(pairs, &Options { retries, ..options() }, &Cancel::new(), &|_| {
-                if !removed.load(Ordering::Relaxed) && fs::remove_file(&part).is_ok() {
-                    removed.store(true, Ordering::Relaxed);
-                }
-            })?
-            .succeeded()?;
+            let told =
+                run_until(pairs, &options().with(|o| o.recovery.retries = retries), &Cancel::new(), &|_| {
+                    if !removed.load(Ordering::Relaxed) && fs::remove_file(&part).is_ok() {
+                        removed.store(true, Ordering::Relaxed);
+                    }
+                })?
+                .succeeded()?;
             ensure!(removed.load(Ordering::Relaxed) && told.summary.retries >= 1, "{:?}", told.summary);
             ensure_same(&bench.remote.join("f"), &bench.local.join("back"))?;
             write(&bench.local.join("back"), b"old")?;
@@ -59,7 +59,10 @@ fn what_cannot_be_read_at_the_source_is_not_removed() -> Result<()> {
             if !alone {
                 write(&from.join("other"), b"y")?;
             }
-            let sync = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+            let sync = options().with(|o| {
+                o.selection.sync = Some(SyncLevel::Size);
+                o.selection.delete = true;
+            });
             let told = run(bench.here("s/"), bench.url("d/"), &sync)?;
             ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
             ensure!(to.join("data/f").is_file(), "alone: {alone}: {:?}", told.summary);
@@ -79,7 +82,10 @@ fn a_directory_takes_the_place_of_a_file_that_is_removed() -> Result<()> {
         }
         // Another transfer is under way.
         write(&bench.remote.join("d/.big.ropewalk-part"), b"part")?;
-        let sync = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+        let sync = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+        });
         run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
         ensure!(fs::read(bench.remote.join("d/x/f"))? == b"within");
         ensure!(bench.remote.join("d/empty").is_dir());
@@ -103,7 +109,10 @@ fn a_pipe_gets_bytes_in_order() -> Result<()> {
             let mut got = vec![0; length];
             reader.read_exact(&mut got).map(|()| got)
         });
-        let options = Options { streams: Auto::Set(4), files: Auto::Set(3), ..options() };
+        let options = options().with(|o| {
+            o.tuning.streams = Auto::Set(4);
+            o.tuning.files = Auto::Set(3);
+        });
         run(bench.url("f"), bench.here("pipe"), &options)?.succeeded()?;
         let got = got.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
         ensure!(got == expected, "the bytes are not in order");
@@ -137,7 +146,7 @@ fn nothing_is_read_back_from_a_pipe() -> Result<()> {
         let pipe = bench.local.join("pipe");
         make_pipe(&pipe)?;
         let _reader = fs::File::options().read(true).write(true).open(&pipe)?;
-        let options = Options { checksum: ChecksumPolicy::Require(Algorithm::Md5), ..options() };
+        let options = options().with(|o| o.integrity.checksum = ChecksumPolicy::Require(Algorithm::Md5));
         let told = run(bench.url("f"), bench.here("pipe"), &options)?;
         ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
         Ok(())
@@ -153,7 +162,7 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
         write_random(&bench.remote.join("f"), size, 3)?;
         let proxy = Proxy::start(bench.server.address())?;
         let state = bench.local.directory("state")?;
-        let options = Options { state_directory: Some(state.clone()), ..options() };
+        let options = options().with(|o| o.state_directory = Some(state.clone()));
         for (source, name) in [(bench.here("f"), "up"), (bench.url("f"), "third")] {
             proxy.set_rate(Some(5 * MIB));
             let destination = place(&bench.server.url_at(proxy.address(), name));
@@ -188,7 +197,10 @@ fn the_beginning_at_gcts_server_is_not_believed() -> Result<()> {
     proxy.set_rate(Some(5 * MIB));
     let state = bench.local.directory("state")?;
     let checksum = ChecksumPolicy::None;
-    let options = Options { state_directory: Some(state.clone()), checksum, ..options() };
+    let options = options().with(|o| {
+        o.state_directory = Some(state.clone());
+        o.integrity.checksum = checksum;
+    });
     let destination = place(&bench.server.url_at(proxy.address(), "up"));
     let pairs = vec![Pair { source: bench.here("f"), destination, window: None }];
     let cancel = Cancel::new();
@@ -293,7 +305,7 @@ fn windows_are_put_in_the_place_of_what_is_there() -> Result<()> {
             write(&bench.remote.join("d"), &vec![b'o'; 4 * MIB as usize])?;
             let window = Some(Window { offset: 0, length: Some(3 * MIB) });
             let pair = Pair { source: bench.here("s"), destination: bench.url("d"), window };
-            let told = run_pairs(vec![pair], &Options { mode, ..options() })?;
+            let told = run_pairs(vec![pair], &options().with(|o| o.data.mode = mode))?;
             let there = fs::read(bench.remote.join("d"))?;
             if bench.server.kind() == Kind::Vsftpd {
                 // It can only replace the whole.
@@ -308,7 +320,7 @@ fn windows_are_put_in_the_place_of_what_is_there() -> Result<()> {
             write(&bench.remote.join("s"), &fs::read(&source)?)?;
             let window = Some(Window { offset: 0, length: Some(3 * MIB) });
             let pair = Pair { source: bench.url("s"), destination: bench.url("third"), window };
-            run_pairs(vec![pair], &Options { through_here: true, ..options() })?.succeeded()?;
+            run_pairs(vec![pair], &options().with(|o| o.data.through_here = true))?.succeeded()?;
             ensure!(fs::read(bench.remote.join("third"))? == expected);
         }
         Ok(())
@@ -322,7 +334,7 @@ fn a_link_that_cannot_be_made_destroys_nothing() -> Result<()> {
         symlink("f", bench.local.join("s/link"))?;
         write(&bench.remote.join("d/link"), b"a file")?;
         let links = Preserve { links: true, ..Preserve::default() };
-        let told = run(bench.here("s/"), bench.url("d/"), &Options { preserve: links, ..options() })?;
+        let told = run(bench.here("s/"), bench.url("d/"), &options().with(|o| o.preserve = links))?;
         let there = bench.remote.join("d/link");
         if bench.server.kind() == Kind::Vsftpd {
             ensure!(told.summary.files_failed == 1 && fs::read(there)? == b"a file", "{:?}", told.summary);
@@ -359,7 +371,10 @@ fn a_link_to_a_directory_is_the_same_the_second_time() -> Result<()> {
         let target = if bench.server.kind() == Kind::Gct { bench.remote.join("d/d") } else { "d".into() };
         symlink(&target, bench.local.join("s/link"))?;
         let preserve = Preserve { links: true, ..Preserve::default() };
-        let sync = Options { sync: Some(SyncLevel::Size), preserve, ..options() };
+        let sync = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.preserve = preserve;
+        });
         run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
         let told = run(bench.here("s/"), bench.url("d/"), &sync)?.succeeded()?;
         ensure!(told.summary.files_done == 0, "{:?}", told.summary);
@@ -378,7 +393,11 @@ fn sources_are_not_mixed() -> Result<()> {
         let proxy = Proxy::start(bench.server.address())?;
         let state = bench.local.directory("state")?;
         let checksum = ChecksumPolicy::None;
-        let options = Options { state_directory: Some(state), checksum, mode: DataMode::Stream, ..options() };
+        let options = options().with(|o| {
+            o.state_directory = Some(state);
+            o.integrity.checksum = checksum;
+            o.data.mode = DataMode::Stream;
+        });
         let pairs = |name: &str| {
             let destination = place(&bench.server.url_at(proxy.address(), "up"));
             vec![Pair { source: bench.here(name), destination, window: None }]
@@ -504,7 +523,7 @@ fn control_characters_do_not_make_one_file_of_two() -> Result<()> {
         (bench.url("s/"), bench.here("down/"), bench.local.join("down")),
         (bench.here("s/"), bench.url("up/"), bench.remote.join("up")),
     ] {
-        let told = run(from, to, &Options { retries: 0, ..options() })?.summary;
+        let told = run(from, to, &options().with(|o| o.recovery.retries = 0))?.summary;
         ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
         ensure!(fs::read(copied.join("az"))? == b"first" && !copied.join("a\u{1}z").exists());
     }

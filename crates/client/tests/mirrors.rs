@@ -14,7 +14,11 @@ use ropewalk_tests::server::Kind;
 use ropewalk_tests::tree;
 
 fn mirror() -> Options {
-    Options { sync: Some(SyncLevel::Size), delete: true, into_directories: false, ..options() }
+    options().with(|o| {
+        o.selection.sync = Some(SyncLevel::Size);
+        o.selection.delete = true;
+        o.storage.into_directories = false;
+    })
 }
 
 #[test]
@@ -28,7 +32,7 @@ fn a_mirror_does_not_remove_its_own_source() -> Result<()> {
         }
         ensure!(base.join("d/sub/x").exists() && base.join("d/f").exists());
         // Where it is not touched it may be there.
-        let without = Options { filters: vec![(false, "/sub".to_owned())], ..mirror() };
+        let without = mirror().with(|o| o.selection.filters = vec![(false, "/sub".to_owned())]);
         run(at("d/sub/"), at("d/"), &without)?.succeeded()?;
         ensure!(base.join("d/sub/x").exists() && base.join("d/x").exists() && !base.join("d/f").exists());
         Ok(())
@@ -78,7 +82,7 @@ fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {
         for name in ["old/notes.txt", "old/b.root", "old/sub/c.root", "gone/d.root", "top.txt"] {
             write(&to.join(name), b"there")?;
         }
-        let mirror = Options { filters: vec![(true, "*.root".to_owned())], ..mirror() };
+        let mirror = mirror().with(|o| o.selection.filters = vec![(true, "*.root".to_owned())]);
         let told = run(source, destination, &mirror)?.succeeded()?.summary;
         for name in ["old/notes.txt", "top.txt", "new.root"] {
             ensure!(to.join(name).exists(), "{name}");
@@ -102,7 +106,7 @@ fn filters_keep_nothing_that_they_do_not_name() -> Result<()> {
             write(&to.join(name), b"there")?;
         }
         symlink("nowhere", to.join("gone/dang"))?;
-        let mirror = Options { filters: vec![(false, "*.keep".to_owned())], ..mirror() };
+        let mirror = mirror().with(|o| o.selection.filters = vec![(false, "*.keep".to_owned())]);
         let told = run(source, destination, &mirror)?.summary;
         ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
         ensure!(!to.join("gone").exists() && fs::read(to.join("x"))? == b"a file");
@@ -118,7 +122,10 @@ fn sources_that_share_a_destination_may_be_mirrored() -> Result<()> {
     for name in ["a/x1", "a/x2", "b/x3", "a/d/f"] {
         write(&here.join(name), b"x")?;
     }
-    let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+    let mirror = options().with(|o| {
+        o.selection.sync = Some(SyncLevel::Size);
+        o.selection.delete = true;
+    });
     for (number, sources) in
         [["a/*", "b/*"], ["a/x1", "a/x1"], ["a/d", "a/d"], ["a/d", "a/*"]].iter().enumerate()
     {
@@ -148,7 +155,10 @@ fn directories_of_one_name_do_not_remove_each_other() -> Result<()> {
         // Of the two files of one name the first is kept, and the other is told.
         ensure!((told.files_done, told.files_failed) == (3, 1), "{told:?}");
         ensure!(fs::read(bench.remote.join("t/a/f"))? == b"x/a/f");
-        let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+        let mirror = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+        });
         let refused = run_pairs(pairs(["x/a", "y/a"]).to_vec(), &mirror);
         ensure!(refused.is_err_and(|e| format!("{e:#}").contains("--delete")), "it was not refused");
         let told = run(bench.here("*/a"), bench.url("t/"), &mirror)?.summary;
@@ -176,7 +186,10 @@ fn one_place_has_one_name() -> Result<()> {
                 let pair = |source, to: &Location| Pair { source, destination: to.clone(), window: None };
                 vec![pair(bench.here("x/"), &to), pair(bench.here("y/"), &other)]
             };
-            let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+            let mirror = options().with(|o| {
+                o.selection.sync = Some(SyncLevel::Size);
+                o.selection.delete = true;
+            });
             let refused = run_pairs(pairs(), &mirror);
             ensure!(
                 refused.is_err_and(|e| format!("{e:#}").contains("--delete")),
@@ -206,8 +219,12 @@ fn a_mirror_goes_through_no_link() -> Result<()> {
                 write(&bench.remote.join("outside"), b"victim")?;
                 symlink("../outside", t.join("m"))?;
             }
-            let options =
-                Options { sync: Some(SyncLevel::Time), delete: true, preserve, retries: 0, ..options() };
+            let options = options().with(|o| {
+                o.selection.sync = Some(SyncLevel::Time);
+                o.selection.delete = true;
+                o.preserve = preserve;
+                o.recovery.retries = 0;
+            });
             for _ in 0..2 {
                 run(bench.here(&format!("{from}/")), bench.url(&format!("{to}/")), &options)?.succeeded()?;
                 tree::ensure_same(&s, &t)?;
@@ -231,7 +248,12 @@ fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
         fs::create_dir_all(bench.remote.join("s/no"))?;
         symlink("nowhere", bench.remote.join("s/no/lost"))?;
         let filters = vec![(false, "no/".to_owned())];
-        let options = Options { sync: Some(SyncLevel::Time), delete: true, preserve, filters, ..options() };
+        let options = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Time);
+            o.selection.delete = true;
+            o.preserve = preserve;
+            o.selection.filters = filters;
+        });
         for _ in 0..2 {
             write(&bench.local.join("t/d/extra"), b"x")?;
             run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?;
@@ -240,7 +262,11 @@ fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
         }
         // What is left out is not looked for.
         let filters = vec![(false, "lo*".to_owned())];
-        let told = run(bench.url("s/"), bench.here("u/"), &Options { filters, ..crate::options() })?;
+        let told = run(
+            bench.url("s/"),
+            bench.here("u/"),
+            &crate::options().with(|o| o.selection.filters = filters),
+        )?;
         ensure!(told.succeeded()?.summary.files_done == 2 && !bench.local.join("t/no").exists());
         Ok(())
     })
@@ -257,7 +283,11 @@ fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
         for name in ["a\rb", "gone", "d/c\nd", "d/gone", "e/gone"] {
             write(&bench.local.join("t").join(name), b"here")?;
         }
-        let mirror = Options { sync: Some(SyncLevel::Size), delete: true, retries: 0, ..options() };
+        let mirror = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+            o.recovery.retries = 0;
+        });
         let told = run(bench.url("s/"), bench.here("t/"), &mirror)?.summary;
         ensure!((told.files_done, told.files_failed) == (2, 2), "{told:?}");
         ensure!(fs::read(bench.local.join("t/a?b"))? == b"a?b");
@@ -266,9 +296,10 @@ fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
             ensure!(fs::read(bench.local.join("t").join(name))? == b"here", "{name:?}");
         }
         // Neither plainly nor by a pattern.
-        let told = run(bench.url("s"), bench.here("u"), &Options { retries: 0, ..options() })?.summary;
+        let told = run(bench.url("s"), bench.here("u"), &options().with(|o| o.recovery.retries = 0))?.summary;
         ensure!((told.files_done, told.files_failed) == (2, 2), "{told:?}");
-        let told = run(bench.url("s/a*"), bench.here("v/"), &Options { retries: 0, ..options() })?.summary;
+        let told =
+            run(bench.url("s/a*"), bench.here("v/"), &options().with(|o| o.recovery.retries = 0))?.summary;
         ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
         // At the other end nothing is removed for the name that is shown.
         write(&bench.local.join("w/x"), b"x")?;

@@ -112,7 +112,10 @@ fn pour(path: &Path, content: &'static [u8]) {
 const CONTENT: &[u8] = b"what a program says once";
 
 fn patient() -> Options {
-    Options { retries: 3, files: Auto::Set(1), ..options() }
+    options().with(|o| {
+        o.recovery.retries = 3;
+        o.tuning.files = Auto::Set(1);
+    })
 }
 
 #[test]

@@ -24,7 +24,11 @@ const FILES: [&str; 6] = ["/f0", "/f1", "/f2", "/f3", "/f4", "/f5"];
 
 /// No tries after the first: who is blamed for another file's failure, fails.
 fn once() -> Options {
-    Options { checksum: ChecksumPolicy::None, files: Auto::Set(1), retries: 0, ..options() }
+    options().with(|o| {
+        o.integrity.checksum = ChecksumPolicy::None;
+        o.tuning.files = Auto::Set(1);
+        o.recovery.retries = 0;
+    })
 }
 
 fn content(name: &str) -> Vec<u8> {
@@ -155,7 +159,7 @@ fn a_session_that_does_not_end_cannot_take_the_part_of_the_next() -> Result<()> 
 
 #[test]
 fn a_session_that_breaks_costs_only_the_file_at_which_it_breaks() -> Result<()> {
-    let options = Options { retries: 2, ..once() };
+    let options = once().with(|o| o.recovery.retries = 2);
     let (_here, server, pairs) = uploads(|_, verb, path| match verb {
         "RNFR" if is_part(path, "f3") => What::Close,
         _ => What::Do,
@@ -179,7 +183,7 @@ fn a_session_that_breaks_costs_only_the_file_at_which_it_breaks() -> Result<()> 
 
 #[test]
 fn a_part_that_got_its_name_from_somebody_else_is_recognised() -> Result<()> {
-    let options = Options { retries: 1, ..once() };
+    let options = once().with(|o| o.recovery.retries = 1);
     static MEDDLED: AtomicBool = AtomicBool::new(false);
     let (_here, server, pairs) = uploads(|watch, verb, path| {
         if (verb, path) == ("RNTO", "/f1") && !MEDDLED.swap(true, Ordering::SeqCst) {
@@ -213,7 +217,7 @@ fn a_name_that_cannot_travel_leaves_nothing_behind_for_the_next_file() -> Result
         write(&here.join(name), &content(name))?;
     }
     let server = QueueServer::start(true, Arc::new(|_, _| What::Do))?;
-    let options = Options { checksum: ChecksumPolicy::Default, ..once() };
+    let options = once().with(|o| o.integrity.checksum = ChecksumPolicy::Default);
     let told = run(Location::Local(here.join("s/")), place(&server.url("/t/")), &options)?;
     ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
     let read = server.read();
@@ -227,7 +231,7 @@ fn a_session_that_breaks_before_the_data_costs_its_file() -> Result<()> {
     let (here, server, _) = uploads(|_, verb, _| if verb == "DELE" { What::Close } else { What::Do })?;
     // Large enough to be cut up.
     std::fs::File::create(here.join("big"))?.set_len(140 << 20)?;
-    let options = Options { files: Auto::Set(2), ..once() };
+    let options = once().with(|o| o.tuning.files = Auto::Set(2));
     let told = run(Location::Local(here.join("big")), place(&server.url("/big")), &options)?;
     ensure!((told.summary.files_done, told.summary.files_failed) == (0, 1), "{:?}", told.summary);
     ensure!(server.read().iter().any(|line| line.starts_with("DELE")), "{:?}", server.read());
@@ -246,7 +250,11 @@ fn time_for_tries_that_is_over_costs_its_file() -> Result<()> {
         What::Do
     })?;
     let pause = Duration::from_millis(10);
-    let options = Options { retries: u32::MAX, retry_pause: pause, retry_limit: Some(20 * pause), ..once() };
+    let options = once().with(|o| {
+        o.recovery.retries = u32::MAX;
+        o.recovery.retry_pause = pause;
+        o.recovery.retry_limit = Some(20 * pause);
+    });
     let told = run_pairs(pairs, &options)?;
     ensure!((told.summary.files_done, told.summary.files_failed) == (5, 1), "{:?}", told.summary);
     ensure!(REFUSED.load(Ordering::SeqCst) > 1 && server.files().len() == 5, "{:?}", server.files().keys());
@@ -289,7 +297,10 @@ fn what_came_before_a_refused_file_is_done() -> Result<()> {
         let here = |name: &str| bench.here(name);
         let there = |name: &str| bench.url(&format!("from/{name}"));
         run_pairs(pairs(&here, "from/"), &options())?.succeeded()?;
-        let options = Options { retries: 0, files: Auto::Set(1), ..options() };
+        let options = options().with(|o| {
+            o.recovery.retries = 0;
+            o.tuning.files = Auto::Set(1);
+        });
         for (from, to) in [(&here as &dyn Fn(&str) -> Location, "up/"), (&there, "third/")] {
             // There are directories of these names: one is refused before its data, or in the midst of it, the other after.
             fs::create_dir_all(bench.remote.join(to).join("small/x"))?;
@@ -321,7 +332,10 @@ fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
             fs::set_permissions(path, Permissions::from_mode(0o444))?;
         }
         let preserve = Preserve { times: true, modes: true, ..Preserve::default() };
-        let options = Options { retries: 0, preserve, ..options() };
+        let options = options().with(|o| {
+            o.recovery.retries = 0;
+            o.preserve = preserve;
+        });
         run(bench.here("s/"), bench.url("from/"), &options)?.succeeded()?;
         for (from, to, in_place) in [
             (bench.here("s/"), "up", false),
@@ -333,7 +347,7 @@ fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
             for n in [20, 41] {
                 fs::create_dir_all(bench.remote.join(format!("{to}/f{n}/x")))?;
             }
-            let options = Options { in_place, ..options.clone() };
+            let options = options.clone().with(|o| o.storage.in_place = in_place);
             let told = run(from, bench.url(&format!("{to}/")), &options)?.summary;
             ensure!((told.files_done, told.files_failed) == (58, 2), "{kind:?}, {to}: {:?}", told.failures);
             for n in (0..60).filter(|n| ![20, 41].contains(n)) {
@@ -363,8 +377,12 @@ fn sums_before_a_refused_file_are_heard() -> Result<()> {
         let md5 = ChecksumPolicy::Require(Algorithm::Md5);
         for _ in 0..3 {
             // Each run sends all files, also those that the failed run before it had finished.
-            let options =
-                Options { checksum: md5, retries: 0, files: Auto::Set(1), resume: false, ..options() };
+            let options = options().with(|o| {
+                o.integrity.checksum = md5;
+                o.recovery.retries = 0;
+                o.tuning.files = Auto::Set(1);
+                o.recovery.resume = false;
+            });
             let told = run(bench.here("s/"), bench.url("t/"), &options)?.summary;
             ensure!((told.files_done, told.files_failed) == (40, 8), "{kind:?}: {:?}", told.failures);
         }
@@ -383,7 +401,7 @@ fn nothing_stays_of_what_a_source_refuses() -> Result<()> {
         for n in [1, 3] {
             fs::set_permissions(bench.remote.join(format!("s/f{n}")), Permissions::from_mode(0o0))?;
         }
-        let options = Options { retries: 0, ..options() };
+        let options = options().with(|o| o.recovery.retries = 0);
         let told = run(bench.url("s/"), bench.url("t/"), &options)?.summary;
         ensure!((told.files_done, told.files_failed) == (4, 2), "{kind:?}: {:?}", told.failures);
         let mut names: Vec<_> =
@@ -408,7 +426,11 @@ fn data_behind_a_refused_file_is_not_waited_for() -> Result<()> {
     let pair = |name| Pair { source: bench.here(name), destination: to.clone(), window: None };
     let stall = Some(StallLimit { bytes_per_second: 1, time: Duration::from_secs(20) });
     let state_directory = bench.known()?.state_directory;
-    let options = Options { streams: Auto::Set(1), stall, state_directory, ..once() };
+    let options = once().with(|o| {
+        o.tuning.streams = Auto::Set(1);
+        o.timeouts.stall = stall;
+        o.state_directory = state_directory;
+    });
     let told = run_pairs(["a", "b", "z"].map(pair).to_vec(), &options)?;
     let summary = &told.summary;
     ensure!((summary.files_done, summary.files_failed) == (2, 1), "{:?}", told.events);

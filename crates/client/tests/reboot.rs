@@ -70,7 +70,7 @@ fn blocks_of_a_download_are_proved_after_a_reboot() -> Result<()> {
             Kind::Ropewalk => ChecksumPolicy::Default,
             _ => return Ok(()),
         };
-        let options = Options { checksum, ..options() };
+        let options = options().with(|o| o.integrity.checksum = checksum);
         let source = place(&bench.server.url_at(proxy.address(), "f"));
         let pair = Pair { source, destination: bench.here("back"), window: None };
         stopped(&pair, &options, &|| true)?;
@@ -88,7 +88,11 @@ fn blocks_of_an_upload_are_proved_after_a_reboot_of_the_server() -> Result<()> {
         write_random(&bench.local.join("f"), SIZE, 1)?;
         let proxy = Proxy::start(bench.server.address())?;
         proxy.set_rate(Some(10 * MIB));
-        let options = Options { state_directory: Some(bench.local.directory("state")?), ..options() };
+        let options = {
+            let mut o = options();
+            o.state_directory = Some(bench.local.directory("state")?);
+            o
+        };
         let destination = place(&bench.server.url_at(proxy.address(), "up"));
         let pair = Pair { source: bench.here("f"), destination, window: None };
         // What the client has sent may not be there yet.
@@ -111,7 +115,10 @@ fn without_sums_only_what_was_forced_to_the_disk_is_believed() -> Result<()> {
         };
         for (fsync, some) in [(FsyncPolicy::AtEnd, false), (FsyncPolicy::EachMarker, true)] {
             proxy.set_rate(Some(8 * MIB));
-            let options = Options { checksum: ChecksumPolicy::None, fsync, ..options() };
+            let options = options().with(|o| {
+                o.integrity.checksum = ChecksumPolicy::None;
+                o.integrity.fsync = fsync;
+            });
             let begun = std::time::Instant::now();
             // Longer than from one checkpoint to the next.
             stopped(&pair, &options, &|| begun.elapsed().as_millis() > 1300)?;

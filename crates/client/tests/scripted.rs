@@ -83,7 +83,7 @@ fn logs_in_and_keeps_the_password_secret() -> Result<()> {
     let events = Arc::new(Mutex::new(Vec::new()));
     let log = events.clone();
     let tell: Arc<dyn EventSink> = Arc::new(move |event: Event| log.lock().push(format!("{event:?}")));
-    let options = Options { trace_control: true, ..options() };
+    let options = options().with(|o| o.trace_control = true);
     let mut remote = Remote::connect_with(&script.url, &options, &tell, &Cancel::new())?;
     ensure!(remote.banner() == "Welcome\nready", "{:?}", remote.banner());
     ensure!(remote.features() == ["SIZE", "MLST Type*;"], "{:?}", remote.features());
@@ -141,7 +141,12 @@ const ENDLESS: &str = "150 here it comes\r\n";
 fn servers_that_talk_without_end_are_broken_off() -> Result<()> {
     let second = Duration::from_secs(1);
     let stall = Some(StallLimit { bytes_per_second: 1, time: second });
-    let options = Options { stall, reply_timeout: second, retries: 0, mode: DataMode::Stream, ..options() };
+    let options = options().with(|o| {
+        o.timeouts.stall = stall;
+        o.timeouts.reply = second;
+        o.recovery.retries = 0;
+        o.data.mode = DataMode::Stream;
+    });
     let source = stuck(&["213 1000\r\n"], ENDLESS)?;
     let destination = stuck(&["550 none\r\n", "213 10\r\n", "213 20\r\n", "213 30\r\n"], ENDLESS)?;
     let told = run(source, destination, &options)?;
@@ -153,7 +158,7 @@ fn servers_that_talk_without_end_are_broken_off() -> Result<()> {
     let Err(error) = remote.size(b"/f") else { anyhow::bail!("it has a size") };
     ensure!(matches!(error, RemoteError::Silent { .. }), "{error}");
 
-    let patient = Options { reply_timeout: Duration::from_secs(600), ..options };
+    let patient = options.with(|o| o.timeouts.reply = Duration::from_secs(600));
     let cancel = Cancel::new();
     let mut remote = Remote::connect_with(&url, &patient, &no_events(), &cancel)?;
     cancel.cancel();
@@ -169,7 +174,12 @@ fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
     let all = "150 here it comes\r\n226 all of it\r\n";
     let second = Duration::from_secs(1);
     let stall = Some(StallLimit { bytes_per_second: 1, time: second });
-    let options = Options { stall, reply_timeout: second, retries: 0, mode: DataMode::Stream, ..options() };
+    let options = options().with(|o| {
+        o.timeouts.stall = stall;
+        o.timeouts.reply = second;
+        o.recovery.retries = 0;
+        o.data.mode = DataMode::Stream;
+    });
     for (source, destination, reason) in [
         (
             stuck(&["213 1000\r\n"], moving)?,
@@ -207,7 +217,10 @@ fn markers_of_more_than_there_is_are_not_believed() -> Result<()> {
     let source = stuck(&["213 100\r\n"], "150 go\r\n226 done\r\n")?;
     let lies = concat!("150 go\r\n", lie!(0), lie!(1), lie!(1), "226 done\r\n");
     let destination = stuck(&["550 no\r\n", "213 100\r\n"], lies)?;
-    let options = Options { checksum: ChecksumPolicy::None, mode: DataMode::Stream, ..options() };
+    let options = options().with(|o| {
+        o.integrity.checksum = ChecksumPolicy::None;
+        o.data.mode = DataMode::Stream;
+    });
     let told = run(source, destination, &options)?;
     ensure!((told.summary.files_done, told.summary.bytes) == (1, 100), "{:?}", told.summary);
     let most = told.events.iter().filter_map(|event| match event {
@@ -298,7 +311,7 @@ fn servers_that_break_off_or_talk_nonsense() -> Result<()> {
 
     let script = Script::start("220 ready\r\n", &[("USER", None)])?;
     // Long enough for the greeting on a machine that has other things to do.
-    let error = failure(&script, &Options { reply_timeout: Duration::from_secs(2), ..options() });
+    let error = failure(&script, &options().with(|o| o.timeouts.reply = Duration::from_secs(2)));
     ensure!(matches!(&error, RemoteError::Silent { command, .. } if command == "USER"), "{error}");
 
     let flood = Box::leak("SSH-2.0-OpenSSH_9.2\r\n".repeat(10_000).into_boxed_str());
@@ -354,7 +367,10 @@ fn stopping_ends_a_wait() -> Result<()> {
             stop.cancel();
         }
     });
-    let options = Options { reply_timeout: Duration::from_secs(60), trace_control: true, ..options() };
+    let options = options().with(|o| {
+        o.timeouts.reply = Duration::from_secs(60);
+        o.trace_control = true;
+    });
     let connected = Remote::connect_with(&script.url, &options, &tell, &cancel);
     let Err(error) = connected else { anyhow::bail!("it connected") };
     ensure!(matches!(error, RemoteError::Cancelled), "{error}");

@@ -13,7 +13,11 @@ use ropewalk_client::{Limits, Location, Options, SyncLevel};
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn mirror() -> Options {
-    Options { sync: Some(SyncLevel::Size), delete: true, into_directories: false, ..options() }
+    options().with(|o| {
+        o.selection.sync = Some(SyncLevel::Size);
+        o.selection.delete = true;
+        o.storage.into_directories = false;
+    })
 }
 
 fn aged(path: &Path, age: Duration) -> Result<()> {
@@ -41,10 +45,11 @@ fn list_copies_its_files_and_tells_what_is_not_there() -> Result<()> {
         for name in ["a/b/f", "a/b/g", "a/d/x/y", "top", "*", "other/z", "e n"] {
             write(&from.join(name), name.as_bytes())?;
         }
-        let listed = |names: &[&str]| Options {
-            listed: Some(names.iter().map(|name| (*name).into()).collect()),
-            into_directories: false,
-            ..options()
+        let listed = |names: &[&str]| {
+            options().with(|o| {
+                o.selection.listed = Some(names.iter().map(|name| (*name).into()).collect());
+                o.storage.into_directories = false;
+            })
         };
         let (source, destination) = (with_slash(source), with_slash(destination));
         let some = listed(&["a/b/f", "a/d", "*", "e n"]);
@@ -67,8 +72,14 @@ fn list_copies_its_files_and_tells_what_is_not_there() -> Result<()> {
         // A file that a filter leaves out is not missing. The run before has failed in part: without `resume: false` this one
         // would skip what that one had finished.
         let filters = vec![(false, "/a".to_owned())];
-        let told =
-            run(source, destination, &Options { filters, resume: false, ..listed(&["a/b/g", "top"]) })?;
+        let told = run(
+            source,
+            destination,
+            &listed(&["a/b/g", "top"]).with(|o| {
+                o.selection.filters = filters;
+                o.recovery.resume = false;
+            }),
+        )?;
         ensure!(told.succeeded()?.summary.files_done == 1 && !to.join("a/b/g").exists());
         Ok(())
     })
@@ -89,7 +100,7 @@ fn limits_leave_out_at_the_source_and_keep_at_the_destination() -> Result<()> {
             aged(&to.join(name), age * DAY)?;
         }
         let limits = Limits { max_size: Some(1000), max_age: Some(7 * DAY), ..Limits::default() };
-        let told = run(source.clone(), destination.clone(), &Options { limits, ..mirror() })?;
+        let told = run(source.clone(), destination.clone(), &mirror().with(|o| o.selection.limits = limits))?;
         let told = told.succeeded()?.summary;
         ensure!((told.files_done, told.removed) == (2, 1), "{told:?}");
         for (name, size) in
@@ -100,7 +111,8 @@ fn limits_leave_out_at_the_source_and_keep_at_the_destination() -> Result<()> {
         ensure!(!to.join("gone").exists() && !to.join("d/old").exists());
         // The other ends of the ranges.
         let limits = Limits { min_size: Some(5000), min_age: Some(DAY), ..Limits::default() };
-        let told = run(source, destination, &Options { limits, ..options() })?.succeeded()?.summary;
+        let told =
+            run(source, destination, &options().with(|o| o.selection.limits = limits))?.succeeded()?.summary;
         ensure!(told.files_done == 1, "{told:?}");
         Ok(())
     })
@@ -111,8 +123,9 @@ fn limits_are_for_files_that_are_named_too() -> Result<()> {
     each(&gridftp(), |bench| {
         write(&bench.local.join("f"), &[0; 100])?;
         let limits = Limits { min_size: Some(101), ..Limits::default() };
-        let told =
-            run(bench.here("f"), bench.url("f"), &Options { limits, ..options() })?.succeeded()?.summary;
+        let told = run(bench.here("f"), bench.url("f"), &options().with(|o| o.selection.limits = limits))?
+            .succeeded()?
+            .summary;
         ensure!((told.files_done, told.files_skipped) == (0, 1), "{told:?}");
         ensure!(!bench.remote.join("f").exists());
         Ok(())

@@ -8,8 +8,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Options, Pair, Remote, SyncLevel,
-    Window, du, list, no_events, walk,
+    Auto, Cancel, ChecksumPolicy, DataMode, Event, FailureKind, Location, Pair, Remote, SyncLevel, Window,
+    du, list, no_events, walk,
 };
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tests::files::{ensure_same, ensure_same_range, write_random, write_sparse};
@@ -48,7 +48,10 @@ fn every_mode_and_number_of_streams() -> Result<()> {
             (DataMode::Extended, Auto::Set(5)),
             (DataMode::Auto, Auto::Auto),
         ] {
-            let options = Options { mode, streams, ..options() };
+            let options = options().with(|o| {
+                o.data.mode = mode;
+                o.tuning.streams = streams;
+            });
             for (from, to) in [
                 (bench.here("f"), bench.url("up")),
                 (bench.url("up"), bench.here("back")),
@@ -72,7 +75,7 @@ fn a_limit_on_the_rate_holds_both_ways() -> Result<()> {
     each(&servers(), |bench| {
         write_random(&bench.local.join("f"), 3_000_001, 4)?;
         write(&bench.local.join("small"), b"small")?;
-        let options = Options { bandwidth: Some(RATE), ..options() };
+        let options = options().with(|o| o.tuning.bandwidth = Some(RATE));
         for (from, to) in [(bench.here("f"), bench.url("up")), (bench.url("up"), bench.here("back"))] {
             let told = run(from, to, &options)?.succeeded()?;
             // No machine is fast enough for more. A tenth of a second may be saved up.
@@ -84,7 +87,7 @@ fn a_limit_on_the_rate_holds_both_ways() -> Result<()> {
         // Between two servers it could not hold.
         let refused = run(bench.url("up"), bench.url("third"), &options);
         ensure!(refused.is_err_and(|error| error.to_string().contains("--through-here")));
-        let through = Options { through_here: true, ..options };
+        let through = options.with(|o| o.data.through_here = true);
         run(bench.url("up"), bench.url("third"), &through)?.succeeded()?;
         ensure_same(&bench.local.join("f"), &bench.remote.join("third"))
     })
@@ -95,7 +98,10 @@ fn big_files_in_ranges_over_several_sessions() -> Result<()> {
     each(&gridftp(), |bench| {
         let file = bench.local.join("f");
         write_random(&file, (140 << 20) + 12_345, 2)?;
-        let options = Options { files: Auto::Set(3), streams: Auto::Set(2), ..options() };
+        let options = options().with(|o| {
+            o.tuning.files = Auto::Set(3);
+            o.tuning.streams = Auto::Set(2);
+        });
         let told = run(bench.here("f"), bench.url("up"), &options)?.succeeded()?;
         ensure_same(&file, &bench.remote.join("up"))?;
         ensure!(told.summary.files_in_flight == 3, "{:?}", told.summary);
@@ -115,7 +121,7 @@ fn big_files_are_cut_only_where_that_helps() -> Result<()> {
         for directory in [&bench.local, &bench.remote] {
             write_sparse(&directory.join("f"), 140 << 20, &[(100 << 20, 1000)], 5)?;
         }
-        let options = Options { trace_control: true, ..options() };
+        let options = options().with(|o| o.trace_control = true);
         for (from, to) in [
             (bench.here("f"), bench.url("up")),
             (bench.url("f"), bench.here("back")),
@@ -211,7 +217,7 @@ fn refused_files_do_not_harm_others() -> Result<()> {
             fs::create_dir_all(bench.remote.join(format!("up/{part}/x")))?;
             fs::create_dir_all(bench.remote.join(format!("third/{part}/x")))?;
         }
-        let options = Options { retries: 1, ..bench.known()? };
+        let options = bench.known()?.with(|o| o.recovery.retries = 1);
         let told = run(bench.here("s/"), bench.url("up/"), &options)?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (57, 3), "{:?}", told.summary);
         let told = run(bench.here("s/"), bench.url("all/"), &options)?;
@@ -232,7 +238,7 @@ fn refused_files_do_not_harm_others() -> Result<()> {
 fn directories_are_made_only_when_asked() -> Result<()> {
     each(&gridftp(), |bench| {
         write(&bench.local.join("s/sub/f"), b"x")?;
-        let options = Options { create_directories: false, ..options() };
+        let options = options().with(|o| o.storage.create_directories = false);
         for to in [bench.url("none/"), bench.here("none/"), bench.url("no/where/f")] {
             let from = if to == bench.url("no/where/f") { "s/sub/f" } else { "s/" };
             let told = run(bench.here(from), to, &options)?;
@@ -279,8 +285,11 @@ fn sync_levels_and_delete() -> Result<()> {
         fs::create_dir_all(bench.remote.join("d/extradir/deep"))?;
         fs::create_dir_all(bench.local.join("s/emptied"))?;
         write(&bench.remote.join("d/emptied/old"), b"old")?;
-        let sync = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
-        let dry = run(bench.here("s/"), bench.url("d/"), &Options { dry_run: true, ..sync.clone() })?;
+        let sync = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+        });
+        let dry = run(bench.here("s/"), bench.url("d/"), &sync.clone().with(|o| o.dry_run = true))?;
         ensure!(dry.count(|e| matches!(e, Event::WouldCopy { .. })) == 1);
         ensure!(dry.count(|e| matches!(e, Event::WouldRemove { .. })) == 3);
         ensure!(bench.remote.join("d/extra").exists());
@@ -288,7 +297,7 @@ fn sync_levels_and_delete() -> Result<()> {
         ensure!(told.count(|e| matches!(e, Event::Removed { .. })) == 3);
         ensure!((told.summary.files_done, told.summary.files_skipped) == (1, 2), "{:?}", told.summary);
         tree::ensure_same(&bench.local.join("s"), &bench.remote.join("d"))?;
-        let again = Options { sync: Some(SyncLevel::Time), ..options() };
+        let again = options().with(|o| o.selection.sync = Some(SyncLevel::Time));
         let told = run(bench.here("s/"), bench.url("d/"), &again)?.succeeded()?;
         ensure!(told.summary.files_done == 0, "{:?}", told.summary);
         run(bench.url("d/"), bench.here("b/"), &again)?.succeeded()?;
@@ -297,8 +306,9 @@ fn sync_levels_and_delete() -> Result<()> {
         // The other way, by checksum where there is one.
         write(&bench.remote.join("d/sub/changed"), b"sub/CHANGED")?;
         let level = if kind == Kind::Vsftpd { SyncLevel::Exists } else { SyncLevel::Checksum };
-        let told = run(bench.url("d/"), bench.here("s/"), &Options { sync: Some(level), ..options() })?
-            .succeeded()?;
+        let told =
+            run(bench.url("d/"), bench.here("s/"), &options().with(|o| o.selection.sync = Some(level)))?
+                .succeeded()?;
         let copied = u64::from(kind != Kind::Vsftpd);
         ensure!(told.summary.files_done == copied, "{:?}", told.summary);
         Ok(())
@@ -321,13 +331,15 @@ fn filters_and_globs() -> Result<()> {
             .collect();
         ensure!(names == ["a.dat", "c.txt"], "{names:?}");
         let filters = vec![(false, "skip/".to_owned()), (false, "*.txt".to_owned())];
-        run(bench.url("s/"), bench.here("three/"), &Options { filters, ..options() })?.succeeded()?;
+        run(bench.url("s/"), bench.here("three/"), &options().with(|o| o.selection.filters = filters))?
+            .succeeded()?;
         let usage = du(&bench.here("three"), &options(), &no_events(), &Cancel::new())?;
         ensure!((usage.files, usage.directories) == (3, 1), "{usage:?}");
         // What is reached through a link has its name in the whole tree.
         symlink("sub", bench.remote.join("s/way"))?;
         let filters = vec![(false, "/way/d.dat".to_owned()), (false, "/d.dat".to_owned())];
-        run(bench.url("s/"), bench.here("four/"), &Options { filters, ..options() })?.succeeded()?;
+        run(bench.url("s/"), bench.here("four/"), &options().with(|o| o.selection.filters = filters))?
+            .succeeded()?;
         ensure!(bench.local.join("four/sub/d.dat").exists() && !bench.local.join("four/way/d.dat").exists());
         std::fs::remove_file(bench.remote.join("s/way"))?;
         let mut seen = Vec::new();
@@ -347,7 +359,7 @@ fn other_checksums_and_none() -> Result<()> {
         for (policy, proof) in
             [(ChecksumPolicy::Require(Algorithm::Md5), Some("md5:")), (ChecksumPolicy::None, None)]
         {
-            let options = Options { checksum: policy, ..options() };
+            let options = options().with(|o| o.integrity.checksum = policy);
             for (from, to) in [
                 (bench.here("f"), bench.url("up")),
                 (bench.url("up"), bench.here("back")),
@@ -363,7 +375,8 @@ fn other_checksums_and_none() -> Result<()> {
             ensure_same(&bench.local.join("f"), &bench.local.join("back"))?;
         }
         if bench.server.kind() == Kind::Gct {
-            let options = Options { checksum: ChecksumPolicy::Require(Algorithm::Blake3), ..options() };
+            let options =
+                options().with(|o| o.integrity.checksum = ChecksumPolicy::Require(Algorithm::Blake3));
             let told = run(bench.here("f"), bench.url("no"), &options)?;
             ensure!(told.summary.files_failed == 1 && !bench.remote.join("no").exists());
         }
@@ -419,7 +432,10 @@ fn between_servers_by_way_of_here() -> Result<()> {
         tree::make_many(&bench.remote.join("s"), 5, 3000)?;
         write_random(&bench.remote.join("s/big"), 9_000_001, 1)?;
         write(&bench.remote.join("s/empty"), b"")?;
-        let options = Options { through_here: true, retries: 0, ..options() };
+        let options = options().with(|o| {
+            o.data.through_here = true;
+            o.recovery.retries = 0;
+        });
         run(bench.url("s/"), bench.url("third/"), &options)?.succeeded()?;
         tree::ensure_same(&bench.remote.join("s"), &bench.remote.join("third"))?;
         if bench.server.kind() != Kind::Vsftpd {
@@ -437,7 +453,11 @@ fn between_servers_by_way_of_here() -> Result<()> {
         ensure!(told.summary.files_failed == 1 && !bench.remote.join("cut").exists(), "{:?}", told.summary);
         ensure!(told.summary.failures[0].kind == FailureKind::Unreachable, "{:?}", told.summary.failures);
         // One that is refused, and one that is not there.
-        let options = Options { state_directory: bench.known()?.state_directory, ..options };
+        let options = {
+            let mut o = options;
+            o.state_directory = bench.known()?.state_directory;
+            o
+        };
         fs::create_dir_all(bench.remote.join("in").join(bench.part("f")).join("x"))?;
         for (from, to) in [("s/big", "in/f"), ("s/none", "none")] {
             let told = run(bench.url(from), bench.url(to), &options)?;
@@ -451,7 +471,7 @@ fn between_servers_by_way_of_here() -> Result<()> {
 fn delayed_passive_between_servers() -> Result<()> {
     each(&gridftp(), |bench| {
         tree::make_many(&bench.remote.join("s"), 5, 3000)?;
-        let options = Options { delayed_passive: true, ..options() };
+        let options = options().with(|o| o.data.delayed_passive = true);
         run(bench.url("s/"), bench.url("third/"), &options)?.succeeded()?;
         tree::ensure_same(&bench.remote.join("s"), &bench.remote.join("third"))
     })
@@ -466,7 +486,7 @@ fn text_is_translated() -> Result<()> {
         }
         let text = "one\ntwo\n\nlast".repeat(1000);
         write(&bench.local.join("t"), text.as_bytes())?;
-        let options = Options { ascii: true, ..options() };
+        let options = options().with(|o| o.data.ascii = true);
         run(bench.here("t"), bench.url("up"), &options)?.succeeded()?;
         ensure!(fs::read_to_string(bench.remote.join("up"))? == text);
         run(bench.url("up"), bench.here("back"), &options)?.succeeded()?;
@@ -551,13 +571,13 @@ fn drop_boxes() -> Result<()> {
     fs::create_dir(here.join("empty"))?;
     let told = run(Location::Local(here.join("empty")), to("nowhere/"), &options())?.summary;
     ensure!(told.files_failed == 1, "{told:?}");
-    let in_place = Options { in_place: true, ..options() };
+    let in_place = options().with(|o| o.storage.in_place = true);
     let told = run(Location::Local(here.join("s/f")), to("f"), &in_place)?;
     ensure!(told.summary.files_failed == 0, "{:?}", told.events);
     ensure!(told.count(|event| matches!(event, Event::Warning { .. })) > 0, "{:?}", told.events);
     // Between servers, too.
     let ours = Setup::new(Kind::Ropewalk, here.path()).start()?;
-    let through = Options { through_here: true, ..in_place.clone() };
+    let through = in_place.clone().with(|o| o.data.through_here = true);
     let told = run(place(&ours.url("s/f")), to("h"), &through)?.succeeded()?;
     ensure!(told.count(|event| matches!(event, Event::Warning { .. })) > 0, "{:?}", told.events);
     run(Location::Local(here.join("s/g")), to("in/"), &in_place).map(|told| {
@@ -584,7 +604,7 @@ fn files_with_names_of_devices_are_files() -> Result<()> {
     run(bench.url("dev/"), bench.here("dev/"), &options())?.succeeded()?;
     ensure!(fs::read(bench.local.join("dev/empty"))?.is_empty());
     ensure!(fs::read(bench.local.join("dev/some"))? == b"some");
-    let sums = Options { checksum: ChecksumPolicy::Require(Algorithm::Md5), ..options() };
+    let sums = options().with(|o| o.integrity.checksum = ChecksumPolicy::Require(Algorithm::Md5));
     for _ in 0..2 {
         let told = run(bench.here("dev/some"), bench.url("dev/new"), &sums)?.succeeded()?;
         let proved = |event: &Event| matches!(event, Event::FileDone { checksum: Some(_), .. });

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Options, Pair, Preserve, Remote, SyncLevel,
+    Auto, Cancel, ChecksumPolicy, Event, FailureKind, Location, Pair, Preserve, Remote, SyncLevel,
 };
 use ropewalk_protocol::command::Password;
 use ropewalk_tests::files::{ensure_same, write_random};
@@ -51,8 +51,11 @@ fn downloads_that_are_compared_do_not_take_the_answers_of_others() -> Result<()>
             }
             changed.insert(name);
         }
-        let options =
-            Options { sync: Some(SyncLevel::Checksum), files: Auto::Set(1), retries: 0, ..options() };
+        let options = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Checksum);
+            o.tuning.files = Auto::Set(1);
+            o.recovery.retries = 0;
+        });
         let told = run(bench.url("t/"), bench.here("t/"), &options)?.succeeded()?.summary;
         ensure!((told.files_done, told.files_skipped) == (45, 15), "{told:?}");
         for n in 0..60 {
@@ -107,7 +110,7 @@ fn a_session_that_ends_over_a_comparison_loses_no_file() -> Result<()> {
     let (url, came) = scripted(0, false)?;
     let here = Scratch::new()?;
     write(&here.join("f"), b"x")?;
-    let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
+    let options = options().with(|o| o.selection.sync = Some(SyncLevel::Checksum));
     let told = run(place(&format!("{url}/f")), Location::Local(here.join("f")), &options)?.succeeded()?;
     ensure!(told.summary.files_skipped == 1 && told.summary.retries >= 1, "{:?}", told.summary);
     ensure!(came.load(Ordering::Relaxed) >= 2);
@@ -119,7 +122,7 @@ fn a_server_that_is_full_for_a_moment_is_asked_again() -> Result<()> {
     let (url, came) = scripted(2, true)?;
     let here = Scratch::new()?;
     write(&here.join("f"), b"x")?;
-    let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
+    let options = options().with(|o| o.selection.sync = Some(SyncLevel::Checksum));
     run(place(&format!("{url}/f")), Location::Local(here.join("f")), &options)?.succeeded()?;
     ensure!(came.load(Ordering::Relaxed) >= 3);
     Ok(())
@@ -136,7 +139,11 @@ fn a_server_that_takes_two_sessions_gives_all_files() -> Result<()> {
     for n in 0..60 {
         write(&there.join("s").join(n.to_string()), format!("file {n}").as_bytes())?;
     }
-    let options = Options { files: Auto::Set(4), retries: 1, pipeline: Auto::Set(1), ..options() };
+    let options = options().with(|o| {
+        o.tuning.files = Auto::Set(4);
+        o.recovery.retries = 1;
+        o.tuning.pipeline = Auto::Set(1);
+    });
     let source = place(&server.url("s"));
     let told = run(source, Location::Local(here.join("t")), &options)?.succeeded()?.summary;
     ensure!((told.files_done, told.files_failed) == (60, 0), "{told:?}");
@@ -154,7 +161,7 @@ fn a_server_that_takes_one_session_gives_and_takes_all_files() -> Result<()> {
     for n in 0..5000 {
         write(&there.join("s").join(n.to_string()), b"x")?;
     }
-    let options = Options { retries: 1, ..options() };
+    let options = options().with(|o| o.recovery.retries = 1);
     for (from, to, arrived) in [
         (place(&server.url("s")), Location::Local(here.join("t")), here.join("t")),
         (Location::Local(here.join("t")), place(&server.url("u")), there.join("u")),
@@ -183,7 +190,11 @@ fn servers_that_take_one_session_each_have_a_tree_copied_between_them() -> Resul
     std::os::unix::fs::symlink("0/0", here.join("s/link"))?;
     let preserve = Preserve { times: true, modes: false, links: true };
     for files in [Auto::Set(4), Auto::Auto] {
-        let options = Options { retries: 0, files, preserve, ..options() };
+        let options = options().with(|o| {
+            o.recovery.retries = 0;
+            o.tuning.files = files;
+            o.preserve = preserve;
+        });
         let to = there.join("t");
         let told = run(place(&source.url("s/")), place(&destination.url("t/")), &options)?;
         ensure!(told.summary.files_failed == 0, "{:?}", told.summary);
@@ -210,7 +221,7 @@ fn a_server_that_takes_too_few_sessions_is_given_up() -> Result<()> {
     for (most, copied) in [("1", false), ("2", true), ("3", true)] {
         let server =
             Setup::new(Kind::Gct, there.path()).argument("-connections-max").argument(most).start()?;
-        let options = Options { retries: 1, ..options() };
+        let options = options().with(|o| o.recovery.retries = 1);
         let to = format!("t{most}");
         let told = run(place(&server.url("s")), place(&server.url(&to)), &options)?.summary;
         if copied {
@@ -242,7 +253,7 @@ fn a_password_goes_to_nobody_without_a_name() -> Result<()> {
             Ok(password)
         });
         let Location::Remote(url) = url else { anyhow::bail!("not a URL") };
-        let options = Options { password: Some(Password::new("secret")), ..options() };
+        let options = options().with(|o| o.login.password = Some(Password::new("secret")));
         ensure!(Remote::connect(&url, &options).is_err());
         let heard = heard.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
         ensure!(heard == expected, "{user}: {heard}");
@@ -278,7 +289,10 @@ fn sources_of_one_mirror_do_not_remove_each_other() -> Result<()> {
     let at = |name: &str| Location::Local(format!("{}/{name}", here.path().display()).into());
     write(&here.join("a/x"), b"x")?;
     write(&here.join("b/y"), b"y")?;
-    let mirror = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+    let mirror = options().with(|o| {
+        o.selection.sync = Some(SyncLevel::Size);
+        o.selection.delete = true;
+    });
     for (one, other) in [(at("t/"), at("t/")), (at("t"), at("t/sub/")), (at("t/sub/"), at("t/"))] {
         let pair = |source: &str, destination| Pair { source: at(source), destination, window: None };
         ensure!(run_pairs(vec![pair("a/", one), pair("b/", other)], &mirror).is_err());
@@ -308,7 +322,7 @@ fn a_directory_is_not_copied_into_itself() -> Result<()> {
         inside(here.path(), at("d"), at(within))?;
     }
     run(at("d"), at("dd"), &options())?.succeeded()?;
-    let without = Options { filters: vec![(false, "/backup".into())], ..options() };
+    let without = options().with(|o| o.selection.filters = vec![(false, "/backup".into())]);
     for _ in 0..2 {
         run(at("d/"), at("d/backup/"), &without)?.succeeded()?;
     }
@@ -322,13 +336,13 @@ fn what_a_pattern_matches_is_told_or_copied() -> Result<()> {
         for name in ["d/one/f", "d/two/f"] {
             write(&bench.remote.join(name), b"x")?;
         }
-        let flat = Options { recursive: false, ..options() };
+        let flat = options().with(|o| o.selection.recursive = false);
         let told = run(bench.url("d/*"), bench.here("t/"), &flat)?;
         ensure!(told.summary.files_failed == 1, "nothing but directories: {:?}", told.summary);
         for name in ["e/keep", "e/x.tmp"] {
             write(&bench.remote.join(name), b"x")?;
         }
-        let filtered = Options { filters: vec![(false, "*.tmp".into())], ..options() };
+        let filtered = options().with(|o| o.selection.filters = vec![(false, "*.tmp".into())]);
         run(bench.url("e/*"), bench.here("t/"), &filtered)?.succeeded()?;
         ensure!(bench.local.join("t/keep").is_file() && !bench.local.join("t/x.tmp").exists());
         // They would come in any order.
@@ -347,7 +361,7 @@ fn versions_of_a_source_are_not_mixed() -> Result<()> {
         let proxy = Proxy::start(bench.server.address())?;
         proxy.set_rate(Some(10 * MIB));
         let from = place(&bench.server.url_at(proxy.address(), "d/"));
-        let options = Options { checksum: ChecksumPolicy::None, ..options() };
+        let options = options().with(|o| o.integrity.checksum = ChecksumPolicy::None);
         let cancel = Cancel::new();
         let told = run_until(pairs([from.clone()], &bench.here("t/")), &options, &cancel, &|event| {
             if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB) {
@@ -381,7 +395,8 @@ fn long_pauses_between_signs_of_life_are_possible() -> Result<()> {
     each(&[Kind::Vsftpd], |bench| {
         write(&bench.remote.join("f"), b"x")?;
         for keepalive in [Duration::from_secs(12 * 3600), Duration::ZERO] {
-            run(bench.url("f"), bench.here("f"), &Options { keepalive, ..options() })?.succeeded()?;
+            run(bench.url("f"), bench.here("f"), &options().with(|o| o.timeouts.keepalive = keepalive))?
+                .succeeded()?;
         }
         Ok(())
     })
@@ -427,7 +442,10 @@ fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
                 (&local, bench.local.join("u"), bench.here("u")),
             ] {
                 write(&source.0, &vec![b'x'; size])?;
-                let options = Options { retries: 3, checksum, ..options() };
+                let options = options().with(|o| {
+                    o.recovery.retries = 3;
+                    o.integrity.checksum = checksum;
+                });
                 let told = appending(&source.0, || run(source.1.clone(), url, &options))?;
                 let failed = &told.summary.failures;
                 if !proves {
@@ -455,7 +473,10 @@ fn a_file_that_changes_between_servers_is_sent_again() -> Result<()> {
             let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
             fs::File::open(&source)?.set_modified(old)?;
             let begun = AtomicU32::new(0);
-            let options = Options { retries: 1, checksum, ..options() };
+            let options = options().with(|o| {
+                o.recovery.retries = 1;
+                o.integrity.checksum = checksum;
+            });
             let pairs = pairs([bench.url("f")], &bench.url("t"));
             let told = run_until(pairs, &options, &Cancel::new(), &|event| {
                 if matches!(event, Event::FileStarted { .. })
@@ -497,7 +518,11 @@ fn a_file_that_changes_on_its_way_is_fetched_again() -> Result<()> {
                     proxy.set_rate(None);
                     Ok(())
                 });
-                let options = Options { retries: 1, checksum, files: Auto::Set(1), ..options() };
+                let options = options().with(|o| {
+                    o.recovery.retries = 1;
+                    o.integrity.checksum = checksum;
+                    o.tuning.files = Auto::Set(1);
+                });
                 let told = run(url.clone(), bench.here("f"), &options);
                 change.join().map_err(|_| anyhow::anyhow!("a panic"))??;
                 told
@@ -517,7 +542,10 @@ fn sources_are_looked_at_in_the_pipeline() -> Result<()> {
     for n in 0..40 {
         write(&bench.remote.join("s").join(n.to_string()), b"x")?;
     }
-    let options = Options { files: Auto::Set(1), trace_control: true, ..options() };
+    let options = options().with(|o| {
+        o.tuning.files = Auto::Set(1);
+        o.trace_control = true;
+    });
     let told = run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?;
     let sent: Vec<&str> = told
         .events
@@ -544,7 +572,10 @@ fn what_links_lead_to_has_not_changed() -> Result<()> {
         std::os::unix::fs::symlink("../target", bench.remote.join("s/link"))?;
         for checksum in [ChecksumPolicy::Default, ChecksumPolicy::None] {
             for (from, to) in [("s/", "tree"), ("s/l*", "pattern"), ("s/link", "file/link")] {
-                let options = Options { retries: 0, checksum, ..options() };
+                let options = options().with(|o| {
+                    o.recovery.retries = 0;
+                    o.integrity.checksum = checksum;
+                });
                 run(bench.url(from), bench.here(&format!("{to}/")), &options)?.succeeded()?;
             }
             for copy in ["tree/link", "pattern/link"] {

@@ -24,7 +24,7 @@ fn age(path: &Path, mode: u32) -> Result<()> {
 }
 
 fn archive() -> Options {
-    Options { preserve: Preserve { times: true, modes: true, links: true }, ..options() }
+    options().with(|o| o.preserve = Preserve { times: true, modes: true, links: true })
 }
 
 fn ensure_aged(path: &Path, mode: u32) -> Result<()> {
@@ -67,7 +67,7 @@ fn a_dry_run_leaves_times_and_modes_alone() -> Result<()> {
                 _ => {}
             }
         }
-        let told = run(source, destination, &Options { dry_run: true, ..archive() })?.succeeded()?;
+        let told = run(source, destination, &archive().with(|o| o.dry_run = true))?.succeeded()?;
         ensure!(told.count(|event| matches!(event, Event::WouldCopy { .. })) == 1);
         let after = (fs::metadata(to.join("d"))?.mtime(), fs::metadata(to.join("d"))?.mode());
         ensure!(before == after, "{before:?} {after:?}");
@@ -103,7 +103,7 @@ fn a_part_of_a_directory_is_refused() -> Result<()> {
 /// What has other times and the same bytes stays, whatever the data would go through.
 #[test]
 fn the_same_sums_are_not_copied() -> Result<()> {
-    let options = Options { sync: Some(SyncLevel::Checksum), ..options() };
+    let options = options().with(|o| o.selection.sync = Some(SyncLevel::Checksum));
     let differ = |from: &Path, to: &Path| {
         write(&from.join("a"), b"different")?;
         write(&from.join("b"), b"the same")?;
@@ -125,7 +125,7 @@ fn the_same_sums_are_not_copied() -> Result<()> {
     })?;
     each(&gridftp(), |bench| {
         differ(&bench.remote.join("s"), &bench.remote.join("t"))?;
-        let through = Options { through_here: true, ..options.clone() };
+        let through = options.clone().with(|o| o.data.through_here = true);
         let told = run(bench.url("s"), bench.url("t"), &through)?.succeeded()?;
         ensure!(told.summary.files_done == 0, "{:?}", told.summary);
         write(&bench.remote.join("s/a"), b"Different")?;
@@ -144,7 +144,7 @@ fn the_beginning_of_a_longer_file_is_not_all_that_stays() -> Result<()> {
         write(&bench.remote.join("long"), b"abcdefghijklmnopqrstuvwxyz")?;
         let window = Some(Window { offset: 0, length: Some(4) });
         let pair = Pair { source: bench.url("f"), destination: bench.url("long"), window };
-        let told = run_pairs(vec![pair], &Options { through_here: true, ..options() })?;
+        let told = run_pairs(vec![pair], &options().with(|o| o.data.through_here = true))?;
         let there = fs::read(bench.remote.join("long"))?;
         if bench.server.kind() == Kind::Vsftpd {
             ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
@@ -236,7 +236,8 @@ fn names_that_a_server_would_cut_are_not_sent() -> Result<()> {
         write(&bench.local.join("s/a-\u{e8}"), b"22")?;
         write(&bench.local.join("s/\u{fc}/x"), b"333")?;
         write(&bench.remote.join("t/a-"), b"theirs")?;
-        let told = run(bench.here("s/"), bench.url("t/"), &Options { retries: 1, ..options() })?.summary;
+        let told =
+            run(bench.here("s/"), bench.url("t/"), &options().with(|o| o.recovery.retries = 1))?.summary;
         ensure!((told.files_failed, told.retries) == (4, 0), "{told:?}");
         let reason = format!("{:?}", told.failures);
         ensure!(reason.contains("non-ASCII"), "{reason}");
@@ -258,7 +259,11 @@ fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
         for name in ["0", "gone", "d/gone"] {
             write(&bench.local.join("t").join(name), b"here")?;
         }
-        let mirror = Options { sync: Some(SyncLevel::Size), delete: true, retries: 0, ..options() };
+        let mirror = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+            o.recovery.retries = 0;
+        });
         let told = run(bench.url("s/"), bench.here("t/"), &mirror)?.summary;
         ensure!(told.failures.len() == 2, "{told:?}");
         ensure!(told.failures.iter().any(|failure| failure.error.contains("cannot be parsed")), "{told:?}");
@@ -324,7 +329,11 @@ fn a_name_that_one_of_two_servers_would_cut_fails_alone() -> Result<()> {
         write(&ours.remote.join(format!("s/f{n}")), &content)?;
         write(&ours.remote.join(format!("s/g{n}-\u{e9}")), b"cut")?;
     }
-    let options = Options { retries: 0, files: Auto::Set(1), pipeline: Auto::Set(16), ..options() };
+    let options = options().with(|o| {
+        o.recovery.retries = 0;
+        o.tuning.files = Auto::Set(1);
+        o.tuning.pipeline = Auto::Set(16);
+    });
     let told = run(ours.url("s/"), gct.url("t/"), &options)?;
     ensure!((told.summary.files_done, told.summary.files_failed) == (40, 40), "{:?}", told.summary);
     // Each once.
@@ -362,7 +371,11 @@ fn a_file_is_not_copied_onto_itself() -> Result<()> {
             (&local, &here, true),
         ] {
             for through_here in [false, true] {
-                let options = Options { in_place, through_here, retries: 0, ..options() };
+                let options = options().with(|o| {
+                    o.storage.in_place = in_place;
+                    o.data.through_here = through_here;
+                    o.recovery.retries = 0;
+                });
                 let told = run(source.clone(), destination.clone(), &options)?.summary;
                 ensure!(told.files_failed == 1, "{source:?} {destination:?} {in_place} {through_here}");
                 ensure!(told.failures[0].error.contains("are the same file"), "{:?}", told.failures);
@@ -410,7 +423,10 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
         }
         fs::set_permissions(bench.remote.join("s/d"), Permissions::from_mode(0o750))?;
         let preserve = Preserve { modes: true, ..Preserve::default() };
-        let options = Options { retries: 0, preserve, ..options() };
+        let options = options().with(|o| {
+            o.recovery.retries = 0;
+            o.preserve = preserve;
+        });
         let told = run(bench.url("s/"), bench.here("t/"), &options)?.succeeded()?.summary;
         ensure!((told.files_done, told.directories) == (5, 3), "{told:?}");
         ensure!(fs::read(bench.local.join("t/d/-x/#a#"))? == b"d/-x/#a#");
@@ -424,7 +440,7 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
         fs::set_permissions(bench.remote.join("w/v"), Permissions::from_mode(0o750))?;
         fs::set_permissions(bench.remote.join("w/v/#d"), Permissions::from_mode(0o711))?;
         let preserve = Preserve { modes: true, links: true, ..Preserve::default() };
-        let told = run(bench.url("w/"), bench.here("w/"), &Options { preserve, ..options.clone() })?;
+        let told = run(bench.url("w/"), bench.here("w/"), &options.clone().with(|o| o.preserve = preserve))?;
         let told = told.succeeded()?.summary;
         ensure!((told.files_done, told.directories) == (6, 9), "{told:?}");
         for name in hidden {
@@ -437,12 +453,14 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
         }
         // What a filter leaves out stays out, with what is in it.
         let without = vec![(false, "#d/".to_owned())];
-        let told = run(bench.url("w/"), bench.here("x/"), &Options { filters: without, ..options.clone() })?;
+        let told =
+            run(bench.url("w/"), bench.here("x/"), &options.clone().with(|o| o.selection.filters = without))?;
         let told = told.succeeded()?.summary;
         ensure!(told.files_done == 3 && !bench.local.join("x/v/#d").exists(), "{told:?}");
         let filters = vec![(false, "-x/".to_owned())];
-        let told =
-            run(bench.url("s/"), bench.here("u/"), &Options { filters, ..options })?.succeeded()?.summary;
+        let told = run(bench.url("s/"), bench.here("u/"), &options.with(|o| o.selection.filters = filters))?
+            .succeeded()?
+            .summary;
         ensure!(told.files_done == 3 && !bench.local.join("u/d/-x").exists(), "{told:?}");
         Ok(())
     })
@@ -461,7 +479,10 @@ fn the_link_that_a_tree_is_asked_by_is_not_in_it() -> Result<()> {
             fs::remove_dir_all(there)?;
         }
         // And nothing is to be removed at the destination for it.
-        let options = Options { sync: Some(SyncLevel::Size), delete: true, ..options() };
+        let options = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+        });
         let told = run(bench.url("real/"), bench.url("link/"), &options)?;
         let summary = &told.summary;
         ensure!((summary.files_failed, summary.removed) == (0, 0), "{summary:?}");
@@ -490,7 +511,10 @@ fn links_that_lead_nowhere_are_the_same_the_second_time() -> Result<()> {
         for link in ["s/a", "s/d/b", "s/d/c"] {
             symlink("nowhere", bench.remote.join(link))?;
         }
-        let options = Options { sync: Some(SyncLevel::Size), delete: true, ..archive() };
+        let options = archive().with(|o| {
+            o.selection.sync = Some(SyncLevel::Size);
+            o.selection.delete = true;
+        });
         run(bench.url("s/"), bench.here("to"), &options)?.succeeded()?;
         write(&bench.local.join("to/d/f2"), b"gone")?;
         let told = run(bench.url("s/"), bench.here("to"), &options)?;
@@ -508,12 +532,11 @@ fn what_is_the_same_gets_its_permissions_all_the_same() -> Result<()> {
             write(&from.join(name), b"x")?;
             fs::set_permissions(from.join(name), Permissions::from_mode(0o644))?;
         }
-        let mirror = Options {
-            sync: Some(SyncLevel::Time),
-            preserve: Preserve { times: true, modes: true, links: false },
-            into_directories: false,
-            ..options()
-        };
+        let mirror = options().with(|o| {
+            o.selection.sync = Some(SyncLevel::Time);
+            o.preserve = Preserve { times: true, modes: true, links: false };
+            o.storage.into_directories = false;
+        });
         run(source.clone(), destination.clone(), &mirror)?.succeeded()?;
         fs::set_permissions(from.join("shut"), Permissions::from_mode(0o600))?;
         let told = run(source, destination, &mirror)?.succeeded()?.summary;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use common::*;
-use ropewalk_client::{Auto, Options};
+use ropewalk_client::Auto;
 use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::server::Kind;
@@ -28,7 +28,7 @@ fn ranges_of_two_files_do_not_become_one() -> Result<()> {
     let proxy = Proxy::start(bench.server.address())?;
     proxy.set_rate(Some(SIZE));
     let from = place(&format!("ftp://{}/f", proxy.address()));
-    let several = Options { files: Auto::Set(2), ..options() };
+    let several = options().with(|o| o.tuning.files = Auto::Set(2));
     std::thread::scope(|scope| {
         let copying = scope.spawn(|| run(from, bench.here("f"), &several));
         proxy.wait_for(SIZE / 8, Duration::from_secs(30))?;

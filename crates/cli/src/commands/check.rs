@@ -53,15 +53,16 @@ impl Check {
         let Settings { mut options, password_files, .. } =
             Layers::load_at(&self.connection.0, &sites)?.settings()?;
         // The differences are what a copy would change to bring the destination up to date.
-        (options.dry_run, options.recursive, options.into_directories) = (true, true, false);
-        options.sync = Some(match (self.checksum, self.size_only) {
+        (options.dry_run, options.selection.recursive, options.storage.into_directories) =
+            (true, true, false);
+        options.selection.sync = Some(match (self.checksum, self.size_only) {
             (true, _) => SyncLevel::Checksum,
             (_, true) => SyncLevel::Size,
             _ => SyncLevel::Time,
         });
-        options.delete = false;
+        options.selection.delete = false;
         self.selection.apply(&mut options)?;
-        options.delete = !self.selection.lists();
+        options.selection.delete = !self.selection.lists();
         let mut pairs = vec![Pair { source, destination, window: None }];
         let places = credentials::sides(&mut pairs);
         credentials::complete(&mut options, &password_files, true, places)?;

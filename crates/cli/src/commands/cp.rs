@@ -129,16 +129,16 @@ impl Cp {
         let mut settings = Layers::load_at(&self.flags.0, sites)?.settings()?;
         let options = &mut settings.options;
         if self.archive {
-            options.recursive = true;
+            options.selection.recursive = true;
             options.preserve = Preserve { times: true, modes: true, links: true };
         }
         if self.up_to_date {
-            (options.recursive, options.into_directories) = (true, false);
-            options.sync = options.sync.or(Some(SyncLevel::Time));
+            (options.selection.recursive, options.storage.into_directories) = (true, false);
+            options.selection.sync = options.selection.sync.or(Some(SyncLevel::Time));
         }
         options.dry_run = self.dry_run;
         self.selection.apply(options)?;
-        if options.delete && (options.sync.is_none() || !options.recursive) {
+        if options.selection.delete && (options.selection.sync.is_none() || !options.selection.recursive) {
             return Err(usage("--delete needs --sync and --recursive"));
         }
         self.check_fairness()?;
@@ -320,14 +320,14 @@ mod tests {
             .settings(&Used::default());
         let options = options.unwrap().options;
         assert!(
-            options.recursive
+            options.selection.recursive
                 && options.preserve.links
                 && options.dry_run
-                && options.delete
-                && !options.resume
+                && options.selection.delete
+                && !options.recovery.resume
         );
-        assert_eq!(options.sync, Some(ropewalk_client::SyncLevel::Checksum));
-        assert_eq!(options.streams, ropewalk_client::Auto::Set(4));
+        assert_eq!(options.selection.sync, Some(ropewalk_client::SyncLevel::Checksum));
+        assert_eq!(options.tuning.streams, ropewalk_client::Auto::Set(4));
         assert!(cp(&["--delete", "-r", "a", "b"]).settings(&Used::default()).is_err(), "without --sync");
     }
 

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write};
 
 use clap::Args;
-use ropewalk_client::{Options, Usage, du};
+use ropewalk_client::{Usage, du};
 use serde::Serialize;
 
 use crate::client::{Client, Target, parse_targets};
@@ -40,7 +40,7 @@ impl Du {
     pub fn run(self) -> anyhow::Result<Exit> {
         let mut targets = parse_targets(&self.locations)?;
         let client = Client::new(&self.connection.0, &mut targets)?;
-        let options = Options { recursive: true, ..client.options.clone() };
+        let options = client.options.clone().with(|o| o.selection.recursive = true);
         client.each(&targets, |target| {
             let usage = du(&target.location, &options, &client.events, &client.cancel)?;
             self.print(target, &usage)?;

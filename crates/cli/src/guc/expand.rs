@@ -121,7 +121,7 @@ impl Looker<'_> {
                 show(&pair.destination)
             )));
         }
-        if directory && self.options.recursive {
+        if directory && self.options.selection.recursive {
             return self.tree(pair.clone(), pair);
         }
         let base = parent(&pair.source);
@@ -140,7 +140,7 @@ impl Looker<'_> {
                 self.events.event(Event::FileSkipped { source, reason: DANGLING.to_owned() });
             } else if !entry.is_directory() {
                 found.pairs.push(beneath(""));
-            } else if self.options.recursive {
+            } else if self.options.selection.recursive {
                 // Without the trailing slash the directory itself is copied, with its name.
                 let whole = Pair { destination: pair.destination.clone(), ..beneath("") };
                 found.extend(self.tree(whole, &beneath("/"))?);
@@ -157,8 +157,11 @@ impl Looker<'_> {
         if options.dry_run || found.trees.is_empty() || preserve && !keeps {
             return;
         }
-        let mut options =
-            Options { filters: vec![(true, "*/".to_owned())], sync: None, retries: 0, ..options.clone() };
+        let mut options = options.clone().with(|o| {
+            o.selection.filters = vec![(true, "*/".to_owned())];
+            o.selection.sync = None;
+            o.recovery.retries = 0;
+        });
         if !preserve {
             options.preserve = Preserve { times: false, modes: false, ..options.preserve };
         }
@@ -287,7 +290,7 @@ mod tests {
         recursive: bool,
         whole_trees: bool,
     ) -> anyhow::Result<Vec<String>> {
-        let options = Options { recursive, ..Options::default() };
+        let options = Options::default().with(|o| o.selection.recursive = recursive);
         let events = ropewalk_client::no_events();
         let cancel = Cancel::new();
         let looker = Looker { options: &options, events: &events, cancel: &cancel, whole_trees };

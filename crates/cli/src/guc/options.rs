@@ -181,61 +181,56 @@ impl Guc {
     pub(super) fn options(&self) -> Options {
         let defaults = Options::default();
         let extended = self.parallel > 0 || self.fast || self.pipeline.is_some() || self.striped;
-        Options {
-            streams: Auto::Set(self.parallel.max(1)),
-            files: Auto::Set(self.concurrency),
-            pipeline: Auto::Set(self.pipeline.unwrap_or(1)),
-            mode: if extended { DataMode::Extended } else { DataMode::Stream },
-            ascii: self.ascii,
-            block_size: self
+        Options::default().with(|o| {
+            o.tuning.streams = Auto::Set(self.parallel.max(1));
+            o.tuning.files = Auto::Set(self.concurrency);
+            o.tuning.pipeline = Auto::Set(self.pipeline.unwrap_or(1));
+            o.data.mode = if extended { DataMode::Extended } else { DataMode::Stream };
+            o.data.ascii = self.ascii;
+            o.data.block_size = self
                 .block_size
                 .and_then(|size| usize::try_from(size).ok())
-                .map_or(defaults.block_size, |size| size.clamp(1024, 1 << 30)),
-            tcp_buffer: self.tcp_buffer.filter(|size| *size > 0),
-            recursive: self.recurse,
-            // GCT makes the directory that a tree is copied to, and its parents.
-            create_directories: self.create_destination || self.recurse,
-            into_directories: false,
-            sync: self.sync.then_some(self.sync_level),
-            dry_run: self.dump_only.is_some(),
-            preserve: self.preserve,
-            checksum: if self.verify {
-                ChecksumPolicy::Require(self.algorithm)
-            } else {
-                ChecksumPolicy::None
-            },
-            retries: match (self.restart, self.retries) {
+                .map_or(defaults.data.block_size, |size| size.clamp(1024, 1 << 30));
+            o.tuning.tcp_buffer = self.tcp_buffer.filter(|size| *size > 0);
+            o.selection.recursive = self.recurse;
+            o.storage.create_directories = self.create_destination || self.recurse;
+            o.storage.into_directories = false;
+            o.selection.sync = self.sync.then_some(self.sync_level);
+            o.dry_run = self.dump_only.is_some();
+            o.preserve = self.preserve;
+            o.integrity.checksum =
+                if self.verify { ChecksumPolicy::Require(self.algorithm) } else { ChecksumPolicy::None };
+            o.recovery.retries = match (self.restart, self.retries) {
                 (false, _) => 0,
                 (true, 0) => u32::MAX,
                 (true, retries) => retries,
-            },
-            retry_pause: if self.retry_interval.is_zero() {
-                defaults.retry_pause
+            };
+            o.recovery.retry_pause = if self.retry_interval.is_zero() {
+                defaults.recovery.retry_pause
             } else {
                 self.retry_interval
-            },
-            retry_limit: self.retry_limit,
-            stall: self.stall.map(|time| StallLimit { bytes_per_second: 1, time }),
-            stop_on_failure: !self.goes_on(),
-            skip_dangling: true,
-            delayed_passive: self.delayed_passive,
-            striped: self.striped,
-            stripe_block: self.stripe_block,
-            through_here: self.no_third_party,
-            data_authentication: !self.no_authentication,
-            data_protection: self.protection,
-            server_subject: self.subject.clone(),
-            source: self.source.clone(),
-            destination: self.destination.clone(),
-            data_credential: self.data_credential.clone(),
-            data_ports: std::env::var("GLOBUS_TCP_PORT_RANGE").ok().and_then(|range| {
+            };
+            o.recovery.retry_limit = self.retry_limit;
+            o.timeouts.stall = self.stall.map(|time| StallLimit { bytes_per_second: 1, time });
+            o.recovery.stop_on_failure = !self.goes_on();
+            o.selection.skip_dangling = true;
+            o.data.delayed_passive = self.delayed_passive;
+            o.data.striped = self.striped;
+            o.data.stripe_block = self.stripe_block;
+            o.data.through_here = self.no_third_party;
+            o.data_security.authentication = !self.no_authentication;
+            o.data_security.protection = self.protection;
+            o.trust.server_subject = self.subject.clone();
+            o.login.source = self.source.clone();
+            o.login.destination = self.destination.clone();
+            o.data_security.credential = self.data_credential.clone();
+            o.data.ports = std::env::var("GLOBUS_TCP_PORT_RANGE").ok().and_then(|range| {
                 let range: Vec<_> = range.split_whitespace().collect();
                 port_range(&range.join(",")).ok()
-            }),
-            relative_paths: self.relative_paths,
-            trace_control: self.debug,
-            ..defaults
-        }
+            });
+            o.relative_paths = self.relative_paths;
+            o.trace_control = self.debug;
+        })
     }
 }
 
@@ -251,11 +246,11 @@ mod tests {
     #[test]
     fn defaults_match_gct() {
         let options = parsed("ftp://a/b file:///c").unwrap().options();
-        assert_eq!(options.mode, DataMode::Stream);
-        assert_eq!(options.checksum, ChecksumPolicy::None);
-        assert_eq!((options.retries, options.files), (0, Auto::Set(1)));
-        assert!(!options.create_directories && options.stop_on_failure);
-        assert_eq!(options.stall.unwrap().time, Duration::from_secs(600));
+        assert_eq!(options.data.mode, DataMode::Stream);
+        assert_eq!(options.integrity.checksum, ChecksumPolicy::None);
+        assert_eq!((options.recovery.retries, options.tuning.files), (0, Auto::Set(1)));
+        assert!(!options.storage.create_directories && options.recovery.stop_on_failure);
+        assert_eq!(options.timeouts.stall.unwrap().time, Duration::from_secs(600));
     }
 
     #[test]
@@ -267,32 +262,32 @@ mod tests {
         assert_eq!(guc.urls, ["a", "b"]);
         assert!(guc.performance && guc.verbose);
         let options = guc.options();
-        assert_eq!(options.streams, Auto::Set(4));
-        assert_eq!(options.mode, DataMode::Extended);
-        assert_eq!((options.retries, options.stall), (u32::MAX, None));
-        assert_eq!((options.pipeline, options.files), (Auto::Set(10), Auto::Set(3)));
-        assert_eq!((options.block_size, options.tcp_buffer), (2 << 20, Some(8 << 20)));
-        assert_eq!(options.sync, Some(SyncLevel::Checksum));
-        assert!(!options.stop_on_failure);
+        assert_eq!(options.tuning.streams, Auto::Set(4));
+        assert_eq!(options.data.mode, DataMode::Extended);
+        assert_eq!((options.recovery.retries, options.timeouts.stall), (u32::MAX, None));
+        assert_eq!((options.tuning.pipeline, options.tuning.files), (Auto::Set(10), Auto::Set(3)));
+        assert_eq!((options.data.block_size, options.tuning.tcp_buffer), (2 << 20, Some(8 << 20)));
+        assert_eq!(options.selection.sync, Some(SyncLevel::Checksum));
+        assert!(!options.recovery.stop_on_failure);
     }
 
     #[test]
     fn credentials_apply_to_their_ends() {
         let options = |line| parsed(line).unwrap().options();
         let both = options("-cred p -dc q -ss /CN=a -ds /CN=b a b");
-        assert_eq!(both.source.credential.as_deref(), Some("p".as_ref()));
-        assert_eq!(both.destination.credential.as_deref(), Some("q".as_ref()));
-        assert_eq!(both.source.server_subject.as_deref(), Some("/CN=a"));
-        assert_eq!(both.destination.server_subject.as_deref(), Some("/CN=b"));
-        assert_eq!(options("-sc p a b").source, options("-src-cred p a b").source);
-        assert_eq!(options("-data-cred auto a b").data_credential, DataCredential::Fresh);
-        assert_eq!(options("-data-cred f a b").data_credential, DataCredential::File("f".into()));
-        assert_eq!(options("a b").data_credential, DataCredential::Usual);
+        assert_eq!(both.login.source.credential.as_deref(), Some("p".as_ref()));
+        assert_eq!(both.login.destination.credential.as_deref(), Some("q".as_ref()));
+        assert_eq!(both.login.source.server_subject.as_deref(), Some("/CN=a"));
+        assert_eq!(both.login.destination.server_subject.as_deref(), Some("/CN=b"));
+        assert_eq!(options("-sc p a b").login.source, options("-src-cred p a b").login.source);
+        assert_eq!(options("-data-cred auto a b").data_security.credential, DataCredential::Fresh);
+        assert_eq!(options("-data-cred f a b").data_security.credential, DataCredential::File("f".into()));
+        assert_eq!(options("a b").data_security.credential, DataCredential::Usual);
     }
 
     #[test]
     fn checksums_are_compared_on_request_only() {
-        let with = |line| parsed(line).unwrap().options().checksum;
+        let with = |line| parsed(line).unwrap().options().integrity.checksum;
         assert_eq!(with("-verify-checksum a b"), ChecksumPolicy::Require(Algorithm::Md5));
         assert_eq!(with("-checksum -algo ADLER32 a b"), ChecksumPolicy::Require(Algorithm::Adler32));
         assert_eq!(with("-checksum-alg ADLER32 a b"), ChecksumPolicy::None);
@@ -311,9 +306,9 @@ mod tests {
     #[test]
     fn stripe_and_stack_options_are_parsed() {
         let options = parsed("-stripe -sbs 65536 a b").unwrap().options();
-        assert_eq!((options.striped, options.stripe_block), (true, Some(65536)));
-        assert_eq!((options.mode, options.streams), (DataMode::Extended, Auto::Set(1)));
-        assert!(!parsed("-p 4 a b").unwrap().options().striped);
+        assert_eq!((options.data.striped, options.data.stripe_block), (true, Some(65536)));
+        assert_eq!((options.data.mode, options.tuning.streams), (DataMode::Extended, Auto::Set(1)));
+        assert!(!parsed("-p 4 a b").unwrap().options().data.striped);
         for stack in ["tcp", "tcp,gsi", "gsi,tcp", "gsi", "default"] {
             parsed(&format!("-fsstack file -dcstack {stack} -dst-dcstack {stack} a b")).unwrap();
         }

@@ -37,22 +37,22 @@ pub(super) fn destination_password_file(settings: &mut Settings, text: &str) -> 
 }
 
 pub(super) fn source_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.source.credential = path(text);
+    settings.options.login.source.credential = path(text);
     Ok(())
 }
 
 pub(super) fn destination_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.destination.credential = path(text);
+    settings.options.login.destination.credential = path(text);
     Ok(())
 }
 
 pub(super) fn source_subject(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.source.server_subject = subject(text)?;
+    settings.options.login.source.server_subject = subject(text)?;
     Ok(())
 }
 
 pub(super) fn destination_subject(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.destination.server_subject = subject(text)?;
+    settings.options.login.destination.server_subject = subject(text)?;
     Ok(())
 }
 
@@ -74,12 +74,12 @@ pub(crate) fn data_credential(text: &str) -> DataCredential {
 }
 
 pub(super) fn set_data_credential(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.data_credential = data_credential(text);
+    settings.options.data_security.credential = data_credential(text);
     Ok(())
 }
 
 pub(super) fn show_data_credential(settings: &Settings) -> String {
-    match &settings.options.data_credential {
+    match &settings.options.data_security.credential {
         DataCredential::Usual => "login".into(),
         DataCredential::Fresh => "auto".into(),
         DataCredential::File(path) => path.display().to_string(),

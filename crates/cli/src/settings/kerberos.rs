@@ -5,7 +5,7 @@ use ropewalk_client::Authentication;
 use super::Settings;
 
 pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.authentication = match text {
+    settings.options.login.authentication = match text {
         "auto" => Authentication::Auto,
         "gsi" => Authentication::Gsi,
         "kerberos" => Authentication::Kerberos,
@@ -15,7 +15,7 @@ pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 pub(super) fn show(settings: &Settings) -> String {
-    match settings.options.authentication {
+    match settings.options.login.authentication {
         Authentication::Auto => "auto",
         Authentication::Gsi => "gsi",
         Authentication::Kerberos => "kerberos",
@@ -28,12 +28,12 @@ pub(super) fn set_services(settings: &mut Settings, text: &str) -> Result<(), St
     if let Some(bad) = names.iter().find(|name| name.contains(['/', '@', '\\'])) {
         return Err(format!("{bad:?}: expected the name of a service alone, as host"));
     }
-    settings.options.kerberos_services = names;
+    settings.options.login.kerberos_services = names;
     Ok(())
 }
 
 pub(super) fn show_services(settings: &Settings) -> String {
-    settings.options.kerberos_services.join(",")
+    settings.options.login.kerberos_services.join(",")
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl Layers {
             };
             taken.map_err(|problem| usage(format!("{origin}: {}: {problem}", setting.key)))?;
         }
-        if settings.options.insecure && settings.options.authentication != Authentication::Auto {
+        if settings.options.login.insecure && settings.options.login.authentication != Authentication::Auto {
             return Err(usage(
                 "--auth requires a protected log-in, and --insecure an unprotected one: omit one of \
                  them (`--auth auto`)",
@@ -124,7 +124,7 @@ impl Layers {
         let (polite, share) = (self.values.get(POLITE)?, self.values.get(SHARE)?);
         let mut asked = Settings::default();
         (Setting::find(POLITE)?.apply)(&mut asked, &polite.text).ok()?;
-        if asked.options.fairness != Fairness::Polite {
+        if asked.options.tuning.fairness != Fairness::Polite {
             return None;
         }
         Some(if share.source > polite.source { POLITE } else { SHARE })
@@ -241,11 +241,14 @@ mod tests {
         layers.add_toml(Path::new("/u.toml"), "streams = \"auto\"\npipeline = 7").unwrap();
         layers.add_environment(|name| (name == "ROPEWALK_PIPELINE").then(|| "9".into())).unwrap();
         let options = layers.settings().unwrap().options;
-        assert_eq!(options.streams, Auto::Auto);
-        assert_eq!(options.files, Auto::Set(3));
-        assert_eq!(options.pipeline, Auto::Set(9));
+        assert_eq!(options.tuning.streams, Auto::Auto);
+        assert_eq!(options.tuning.files, Auto::Set(3));
+        assert_eq!(options.tuning.pipeline, Auto::Set(9));
         assert!(
-            options.preserve.times && options.preserve.links && !options.preserve.modes && !options.resume
+            options.preserve.times
+                && options.preserve.links
+                && !options.preserve.modes
+                && !options.recovery.resume
         );
         let origin = |key| layers.origin(Setting::find(key).unwrap()).to_string();
         assert_eq!(origin("streams"), "/u.toml");
@@ -276,7 +279,7 @@ mod tests {
                 .unwrap();
             layers.add_flags(&Flags(flag.map(|(key, value)| (key, value.into())).into_iter().collect()));
             let settings = layers.settings().unwrap();
-            assert_eq!(settings.options.fairness, expected, "{system} {user} {variable:?} {flag:?}");
+            assert_eq!(settings.options.tuning.fairness, expected, "{system} {user} {variable:?} {flag:?}");
             // The output of `config show` is a file with the same meaning.
             let mut shown = String::new();
             for key in [POLITE, SHARE] {
@@ -285,7 +288,7 @@ mod tests {
             }
             let mut again = Layers::default();
             again.add_toml(Path::new("/u.toml"), &shown).unwrap();
-            assert_eq!(again.settings().unwrap().options.fairness, expected, "{shown}");
+            assert_eq!(again.settings().unwrap().options.tuning.fairness, expected, "{shown}");
             // The other setting is treated as unset.
             if let Some(strongest) = strongest {
                 let (counts, other) = if expected == share { (SHARE, POLITE) } else { (POLITE, SHARE) };
@@ -305,7 +308,7 @@ mod tests {
         for range in ["50000,50010", "50000 50010"] {
             let mut layers = Layers::default();
             layers.add_environment(|name| (name == "GLOBUS_TCP_PORT_RANGE").then(|| range.into())).unwrap();
-            assert_eq!(layers.settings().unwrap().options.data_ports, Some((50_000, 50_010)));
+            assert_eq!(layers.settings().unwrap().options.data.ports, Some((50_000, 50_010)));
         }
     }
 

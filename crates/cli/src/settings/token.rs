@@ -6,7 +6,7 @@ use super::Settings;
 
 /// The setting names the place of the token, never the token itself: other users can see arguments.
 pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.token = match text {
+    settings.options.login.token = match text {
         "" => TokenSource::None,
         "auto" => TokenSource::Discover,
         // The beginning of a JSON object in base64: the text is a token. The error does not repeat
@@ -24,7 +24,7 @@ pub(super) fn set(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 pub(super) fn show(settings: &Settings) -> String {
-    match &settings.options.token {
+    match &settings.options.login.token {
         TokenSource::None => String::new(),
         TokenSource::Discover => "auto".into(),
         TokenSource::File(path) => path.display().to_string(),

@@ -24,7 +24,7 @@ pub(super) fn show_path(path: Option<&PathBuf>) -> String {
 }
 
 pub(super) fn credential(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.credential = ends::path(text);
+    settings.options.login.credential = ends::path(text);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ pub(super) fn show_duration(time: Duration) -> String {
 
 pub(super) fn tuner(settings: &mut Settings, text: &str) -> Result<(), String> {
     let names = || TunerKind::ALL.map(TunerKind::name).join(", ");
-    settings.options.tuner =
+    settings.options.tuning.tuner =
         TunerKind::from_name(text).ok_or_else(|| format!("{text:?}: expected one of {}", names()))?;
     Ok(())
 }
@@ -80,7 +80,7 @@ pub(super) fn streams(settings: &mut Settings, text: &str) -> Result<(), String>
     if matches!(streams, Auto::Set(n) if n > MAX_STREAMS) {
         return Err(format!("{text:?}: expected a whole number from 1 to 1024, or auto"));
     }
-    settings.options.streams = streams;
+    settings.options.tuning.streams = streams;
     Ok(())
 }
 
@@ -89,13 +89,13 @@ pub(super) fn max_streams(settings: &mut Settings, text: &str) -> Result<(), Str
     if !(1..=MAX_STREAMS).contains(&number) {
         return Err(format!("{text:?}: expected a whole number from 1 to 1024"));
     }
-    settings.options.max_streams = number;
+    settings.options.tuning.max_streams = number;
     Ok(())
 }
 
 pub(super) fn polite(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.fairness =
-        if boolean(text)? { Fairness::Polite } else { ropewalk_client::Options::default().fairness };
+    settings.options.tuning.fairness =
+        if boolean(text)? { Fairness::Polite } else { ropewalk_client::Options::default().tuning.fairness };
     Ok(())
 }
 
@@ -106,14 +106,14 @@ pub(super) fn share(settings: &mut Settings, text: &str) -> Result<(), String> {
     if !(1.0..=100.0).contains(&share) {
         return Err(wrong());
     }
-    settings.options.fairness = Fairness::Share(share / 100.0);
+    settings.options.tuning.fairness = Fairness::Share(share / 100.0);
     Ok(())
 }
 
 /// The value that applies to `share` while `polite` is in effect.
 pub(super) fn show_share(settings: &Settings) -> String {
-    let default = ropewalk_client::Options::default().fairness;
-    match [settings.options.fairness, default] {
+    let default = ropewalk_client::Options::default().tuning.fairness;
+    match [settings.options.tuning.fairness, default] {
         // Removes rounding errors of the multiplication.
         [Fairness::Share(share), _] | [_, Fairness::Share(share)] => {
             format!("{}%", (1e8 * share).round() / 1e6)
@@ -123,19 +123,24 @@ pub(super) fn show_share(settings: &Settings) -> String {
 }
 
 pub(super) fn capacity(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.capacity = if text == "auto" { None } else { Some(parse_rate(text)?.saturating_mul(8)) };
-    if settings.options.capacity.is_some_and(|bits| !(8..=80_000_000_000_000).contains(&bits)) {
+    settings.options.tuning.capacity =
+        if text == "auto" { None } else { Some(parse_rate(text)?.saturating_mul(8)) };
+    if settings.options.tuning.capacity.is_some_and(|bits| !(8..=80_000_000_000_000).contains(&bits)) {
         return Err(format!("{text:?}: expected a rate from 1 byte/s to 80 Tbit/s"));
     }
     Ok(())
 }
 
 pub(super) fn show_capacity(settings: &Settings) -> String {
-    settings.options.capacity.map_or_else(|| "auto".into(), |bits| crate::units::link_rate(bits as f64 / 8.0))
+    settings
+        .options
+        .tuning
+        .capacity
+        .map_or_else(|| "auto".into(), |bits| crate::units::link_rate(bits as f64 / 8.0))
 }
 
 pub(super) fn bandwidth(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.bandwidth = match text {
+    settings.options.tuning.bandwidth = match text {
         "none" => None,
         text => match parse_rate(text).map_err(|error| format!("{error}, or none"))? {
             0 => return Err(format!("{text:?}: expected at least 1 byte/s, or none")),
@@ -146,7 +151,11 @@ pub(super) fn bandwidth(settings: &mut Settings, text: &str) -> Result<(), Strin
 }
 
 pub(super) fn show_bandwidth(settings: &Settings) -> String {
-    settings.options.bandwidth.map_or_else(|| "none".into(), |bytes| format!("{}B/s", show_size(bytes)))
+    settings
+        .options
+        .tuning
+        .bandwidth
+        .map_or_else(|| "none".into(), |bytes| format!("{}B/s", show_size(bytes)))
 }
 
 pub(super) fn congestion(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -154,19 +163,24 @@ pub(super) fn congestion(settings: &mut Settings, text: &str) -> Result<(), Stri
     if names().next().is_none() && !text.is_empty() {
         return Err(format!("{text:?}: expected names out of reno, cubic, bbr; or none"));
     }
-    settings.options.congestion = names().filter(|name| *name != "none").map(str::to_owned).collect();
-    match settings.options.congestion.iter().find(|name| !matches!(&***name, "reno" | "cubic" | "bbr")) {
+    settings.options.tuning.congestion = names().filter(|name| *name != "none").map(str::to_owned).collect();
+    match settings.options.tuning.congestion.iter().find(|name| !matches!(&***name, "reno" | "cubic" | "bbr"))
+    {
         Some(name) => Err(format!("{name:?}: expected names out of reno, cubic, bbr")),
         None => Ok(()),
     }
 }
 
 pub(super) fn show_congestion(settings: &Settings) -> String {
-    if settings.options.congestion.is_empty() { "none".into() } else { settings.options.congestion.join(",") }
+    if settings.options.tuning.congestion.is_empty() {
+        "none".into()
+    } else {
+        settings.options.tuning.congestion.join(",")
+    }
 }
 
 pub(super) fn mode(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.mode = match text {
+    settings.options.data.mode = match text {
         "auto" => DataMode::Auto,
         "stream" | "s" | "S" => DataMode::Stream,
         "extended" | "e" | "E" => DataMode::Extended,
@@ -176,7 +190,7 @@ pub(super) fn mode(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 pub(super) fn show_mode(settings: &Settings) -> String {
-    match settings.options.mode {
+    match settings.options.data.mode {
         DataMode::Auto => "auto",
         DataMode::Stream => "stream",
         DataMode::Extended => "extended",
@@ -189,25 +203,25 @@ pub(super) fn block_size(settings: &mut Settings, text: &str) -> Result<(), Stri
     if !(1024..=1 << 30).contains(&size) {
         return Err(format!("{text:?}: expected a size from 1KiB to 1GiB"));
     }
-    settings.options.block_size = size as usize;
+    settings.options.data.block_size = size as usize;
     Ok(())
 }
 
 pub(super) fn tcp_buffer(settings: &mut Settings, text: &str) -> Result<(), String> {
     if text == "auto" {
-        settings.options.tcp_buffer = None;
+        settings.options.tuning.tcp_buffer = None;
         return Ok(());
     }
     let size = parse_size(text).map_err(|error| format!("{error}, or auto"))?;
     if !(4096..=1 << 30).contains(&size) {
         return Err(format!("{text:?}: expected a size from 4KiB to 1GiB, or auto"));
     }
-    settings.options.tcp_buffer = Some(size);
+    settings.options.tuning.tcp_buffer = Some(size);
     Ok(())
 }
 
 pub(super) fn show_tcp_buffer(settings: &Settings) -> String {
-    settings.options.tcp_buffer.map_or_else(|| "auto".into(), show_size)
+    settings.options.tuning.tcp_buffer.map_or_else(|| "auto".into(), show_size)
 }
 
 pub(super) fn buffer_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -215,13 +229,13 @@ pub(super) fn buffer_memory(settings: &mut Settings, text: &str) -> Result<(), S
     if size < 1 << 20 {
         return Err(format!("{text:?}: expected at least 1MiB"));
     }
-    settings.options.buffer_memory =
+    settings.options.tuning.buffer_memory =
         usize::try_from(size).map_err(|_| format!("{text:?} is more than this machine can address"))?;
     Ok(())
 }
 
 pub(super) fn sync(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.sync = match text {
+    settings.options.selection.sync = match text {
         "off" | "false" => None,
         "exists" => Some(SyncLevel::Exists),
         "size" => Some(SyncLevel::Size),
@@ -233,7 +247,7 @@ pub(super) fn sync(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 pub(super) fn show_sync(settings: &Settings) -> String {
-    match settings.options.sync {
+    match settings.options.selection.sync {
         None => "off",
         Some(SyncLevel::Exists) => "exists",
         Some(SyncLevel::Size) => "size",
@@ -267,7 +281,7 @@ pub(super) fn show_preserve(settings: &Settings) -> String {
 }
 
 pub(super) fn checksum(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.checksum = match text {
+    settings.options.integrity.checksum = match text {
         "auto" => ChecksumPolicy::Default,
         "none" => ChecksumPolicy::None,
         name => ChecksumPolicy::Require(name.parse().map_err(|error: UnknownAlgorithm| error.to_string())?),
@@ -276,7 +290,7 @@ pub(super) fn checksum(settings: &mut Settings, text: &str) -> Result<(), String
 }
 
 pub(super) fn show_checksum(settings: &Settings) -> String {
-    match settings.options.checksum {
+    match settings.options.integrity.checksum {
         ChecksumPolicy::Default => "auto".into(),
         ChecksumPolicy::None => "none".into(),
         ChecksumPolicy::Require(algorithm) => algorithm.name().to_ascii_lowercase(),
@@ -284,7 +298,7 @@ pub(super) fn show_checksum(settings: &Settings) -> String {
 }
 
 pub(super) fn fsync(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.fsync = match text {
+    settings.options.integrity.fsync = match text {
         "none" | "false" => FsyncPolicy::None,
         "end" | "true" => FsyncPolicy::AtEnd,
         "marker" => FsyncPolicy::EachMarker,
@@ -294,7 +308,7 @@ pub(super) fn fsync(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 pub(super) fn direct_io(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.direct_io = match text {
+    settings.options.storage.direct_io = match text {
         "auto" => DirectIo::Auto,
         "always" => DirectIo::Always,
         "never" => DirectIo::Never,
@@ -304,7 +318,7 @@ pub(super) fn direct_io(settings: &mut Settings, text: &str) -> Result<(), Strin
 }
 
 pub(super) fn show_direct_io(settings: &Settings) -> String {
-    match settings.options.direct_io {
+    match settings.options.storage.direct_io {
         DirectIo::Auto => "auto",
         DirectIo::Always => "always",
         DirectIo::Never => "never",
@@ -313,7 +327,7 @@ pub(super) fn show_direct_io(settings: &Settings) -> String {
 }
 
 pub(super) fn show_fsync(settings: &Settings) -> String {
-    match settings.options.fsync {
+    match settings.options.integrity.fsync {
         FsyncPolicy::None => "none",
         FsyncPolicy::AtEnd => "end",
         FsyncPolicy::EachMarker => "marker",
@@ -327,12 +341,12 @@ pub(super) fn log_file(settings: &mut Settings, text: &str) -> Result<(), String
 }
 
 pub(super) fn retries(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.retries = number(text, "a whole number")?;
+    settings.options.recovery.retries = number(text, "a whole number")?;
     Ok(())
 }
 
 pub(super) fn stall(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.stall = if text == "off" {
+    settings.options.timeouts.stall = if text == "off" {
         None
     } else {
         // The rate itself may end with "/s", so the time follows the last slash.
@@ -349,7 +363,7 @@ pub(super) fn stall(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 pub(super) fn retry_limit(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.retry_limit = match text {
+    settings.options.recovery.retry_limit = match text {
         "off" => None,
         time => Some(parse_duration(time).map_err(|error| format!("{error}, or off"))?),
     };
@@ -357,11 +371,11 @@ pub(super) fn retry_limit(settings: &mut Settings, text: &str) -> Result<(), Str
 }
 
 pub(super) fn show_retry_limit(settings: &Settings) -> String {
-    settings.options.retry_limit.map_or_else(|| "off".into(), show_duration)
+    settings.options.recovery.retry_limit.map_or_else(|| "off".into(), show_duration)
 }
 
 pub(super) fn show_stall(settings: &Settings) -> String {
-    match settings.options.stall {
+    match settings.options.timeouts.stall {
         None => "off".into(),
         Some(limit) => format!("{}/{}", show_size(limit.bytes_per_second), show_duration(limit.time)),
     }
@@ -371,17 +385,17 @@ pub(super) fn user(settings: &mut Settings, text: &str) -> Result<(), String> {
     if text.contains(['\r', '\n', '\0']) {
         return Err("a user name has no line ends".into());
     }
-    settings.options.user = (!text.is_empty()).then(|| text.to_owned());
+    settings.options.login.user = (!text.is_empty()).then(|| text.to_owned());
     Ok(())
 }
 
 pub(super) fn data_ports(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.data_ports = if text == "any" { None } else { Some(port_range(text)?) };
+    settings.options.data.ports = if text == "any" { None } else { Some(port_range(text)?) };
     Ok(())
 }
 
 pub(super) fn show_data_ports(settings: &Settings) -> String {
-    settings.options.data_ports.map_or_else(|| "any".into(), |(first, last)| format!("{first}-{last}"))
+    settings.options.data.ports.map_or_else(|| "any".into(), |(first, last)| format!("{first}-{last}"))
 }
 
 /// `50000-51000`; a comma is accepted as well, as in GCT's GLOBUS_TCP_PORT_RANGE.

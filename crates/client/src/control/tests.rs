@@ -90,7 +90,7 @@ fn a_server_that_closes_with_commands_unread_has_ended_too() {
 #[test]
 fn what_nobody_waits_for_lends_nobody_its_patience() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = Options { reply_timeout: Duration::from_millis(50), ..Options::default() };
+    let options = Options::default().with(|o| o.timeouts.reply = Duration::from_millis(50));
     let mut control = connect_with(listener.local_addr().unwrap().port(), &options);
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"220 ready\r\n").unwrap();
@@ -104,7 +104,7 @@ fn what_nobody_waits_for_lends_nobody_its_patience() {
 #[test]
 fn a_server_that_computes_a_sum_may_be_silent_as_long_as_the_file_takes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = Options { reply_timeout: Duration::from_millis(50), ..Options::default() };
+    let options = Options::default().with(|o| o.timeouts.reply = Duration::from_millis(50));
     let mut control = connect_with(listener.local_addr().unwrap().port(), &options);
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"220 ready\r\n").unwrap();

@@ -8,7 +8,7 @@ impl Flow<'_> {
     pub(super) fn begin(&mut self, mut task: Task, ask: bool) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;
         let options = ctx.options();
-        if ask && !options.ascii {
+        if ask && !options.data.ascii {
             match self.session.stat(&task.source.path()) {
                 Ok(entry) => {
                     task.size = entry.size;
@@ -27,7 +27,7 @@ impl Flow<'_> {
         if task.size == Some(0) && is_made_up(&task.source.path()) {
             task.size = None;
         }
-        if options.ascii {
+        if options.data.ascii {
             // Line ends are translated: nobody knows how long it will be.
             task.size = None;
         }
@@ -47,8 +47,8 @@ impl Flow<'_> {
             return self.worker.failed(Job::File(task), error).map(|()| None);
         }
         // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
-        let measured =
-            matches!(task.destination, Place::Measure(_)) && options.checksum == ChecksumPolicy::Default;
+        let measured = matches!(task.destination, Place::Measure(_))
+            && options.integrity.checksum == ChecksumPolicy::Default;
         let check = match self.worker.ctx.check(&self.session) {
             Ok(_) if measured => Check::Size,
             Ok(check) => check,
@@ -60,7 +60,7 @@ impl Flow<'_> {
         let whole = task.offset()..task.length().map_or(u64::MAX, |length| task.offset() + length);
         ctx.report.anew(&mut task);
         // What nobody can prove to be of one version with the rest is not gone on with.
-        let resume = options.resume && (task.modified.is_some() || !matches!(check, Check::Size));
+        let resume = options.recovery.resume && (task.modified.is_some() || !matches!(check, Check::Size));
         let download = match Download::begin(task.clone(), check, &ctx.store, options, resume) {
             Ok(download) => download,
             Err(e) => {

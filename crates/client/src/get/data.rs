@@ -5,7 +5,7 @@ use super::*;
 impl Flow<'_> {
     /// We listen: the peer's connections come before its preliminary reply.
     pub(super) fn await_begin(&mut self) -> Result<(), RemoteError> {
-        let limit = self.worker.ctx.options().connect_timeout;
+        let limit = self.worker.ctx.options().timeouts.connect;
         let fresh = self.session.channel().is_some_and(|c| c.data.cached() == 0);
         if !fresh {
             let answer = self.session.control.answer()?;
@@ -83,7 +83,7 @@ impl Flow<'_> {
             &mut self.session.control,
             &mut judge,
             Some(&mut meter),
-            ctx.options().stall,
+            ctx.options().timeouts.stall,
             &ctx.cancel,
             path.clone(),
         );
@@ -96,7 +96,7 @@ impl Flow<'_> {
         };
         watch = watch.yielding(straggler, &idle);
         let secure = || download.checkpoint();
-        if ctx.options().fsync == FsyncPolicy::EachMarker {
+        if ctx.options().integrity.fsync == FsyncPolicy::EachMarker {
             watch = watch.secured(&secure);
         }
         let result = channel.data.receive(&job, &mut watch, &progress);

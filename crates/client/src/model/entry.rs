@@ -12,7 +12,7 @@ use ropewalk_storage::{Kind, Metadata};
 pub(crate) const LEADS_BACK: &str = "a symbolic link leads back to a directory above it";
 
 /// The error of entries for which [`Entry::leads_nowhere`] is true, and the reason if
-/// [`crate::Options::skip_dangling`] skips them.
+/// [`crate::SelectionOptions::skip_dangling`] skips them.
 pub const DANGLING: &str = "a dangling symbolic link";
 
 /// Permissions of symbolic links on Linux.

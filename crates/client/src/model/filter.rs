@@ -46,12 +46,12 @@ struct Rule {
 
 impl Filter {
     pub(crate) fn new(options: &Options) -> Result<Self, PatternError> {
-        let rules = options.filters.iter().map(|(include, text)| Rule::new(*include, text));
+        let rules = options.selection.filters.iter().map(|(include, text)| Rule::new(*include, text));
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
             rules: rules.collect::<Result<_, _>>()?,
-            list: options.listed.as_deref().map(List::new),
-            limits: options.limits,
+            list: options.selection.listed.as_deref().map(List::new),
+            limits: options.selection.limits,
             now: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         })
     }
@@ -161,14 +161,18 @@ mod tests {
 
     fn filter(rules: &[(bool, &str)]) -> Filter {
         let filters = rules.iter().map(|(include, glob)| (*include, (*glob).to_owned())).collect();
-        Filter::new(&Options { filters, ..Options::default() }).unwrap()
+        Filter::new(&Options::default().with(|o| o.selection.filters = filters)).unwrap()
     }
 
     #[test]
     fn list_lets_in_its_names_and_the_way_to_them() {
         let listed = ["a/b/f", "a/d", "top"].map(BString::from).to_vec();
         let filters = vec![(false, "*.tmp".to_owned())];
-        let f = Filter::new(&Options { listed: Some(listed), filters, ..Options::default() }).unwrap();
+        let f = Filter::new(&Options::default().with(|o| {
+            o.selection.listed = Some(listed);
+            o.selection.filters = filters;
+        }))
+        .unwrap();
         for (path, directory) in
             [("a", true), ("a/b", true), ("a/b/f", false), ("a/d", true), ("a/d/x/y", false), ("top", false)]
         {
@@ -185,7 +189,8 @@ mod tests {
             assert!(!f.passes(path.into(), directory), "{path}");
         }
         assert!(!f.is_empty());
-        let all = Filter::new(&Options { listed: Some(vec!["".into()]), ..Options::default() }).unwrap();
+        let all =
+            Filter::new(&Options::default().with(|o| o.selection.listed = Some(vec!["".into()]))).unwrap();
         assert!(all.passes("any/thing".into(), false));
     }
 
@@ -193,7 +198,7 @@ mod tests {
     fn limits_are_for_files_and_for_what_is_known_of_them() {
         use std::time::Duration;
         const HOUR: Duration = Duration::from_secs(3600);
-        let limits = |limits| Filter::new(&Options { limits, ..Options::default() }).unwrap();
+        let limits = |limits| Filter::new(&Options::default().with(|o| o.selection.limits = limits)).unwrap();
         let entry = |kind, size, modified| Entry { size, modified, ..Entry::new("f", kind) };
         let f = limits(Limits { min_size: Some(10), max_size: Some(20), ..Limits::default() });
         let sized = |kind, size| f.fits(&entry(kind, size, None));

@@ -6,6 +6,10 @@ use std::path::PathBuf;
 
 use bstr::{BStr, ByteSlice};
 use ropewalk_protocol::url::{Target, Url};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::model::as_text::Name;
 
 /// Where data is or goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,30 @@ pub(crate) fn describe(location: &Location) -> String {
         Location::Standard => "-".to_owned(),
         Location::Measure { size: 0 } => "null:".to_owned(),
         Location::Measure { size } => format!("zero:{size}"),
+    }
+}
+
+/// The text that [`parse_location`] reads as the same location, without the password of a URL; of a
+/// local path without such a text the array of its bytes.
+impl Serialize for Location {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = match self {
+            Self::Local(path) if parse_location(path).as_ref() != Ok(self) => {
+                Name::Bytes(path.as_os_str().as_bytes().to_vec())
+            }
+            Self::Local(path) => Name::new(path.as_os_str().as_bytes()),
+            other => Name::Text(describe(other)),
+        };
+        name.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Location {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Name::deserialize(deserializer)? {
+            Name::Text(text) => parse_location(text).map_err(D::Error::custom),
+            Name::Bytes(path) => Ok(Self::Local(OsStr::from_bytes(&path).into())),
+        }
     }
 }
 

@@ -47,7 +47,8 @@ pub enum SlowestPart {
     Encryption {
         share: f64,
     },
-    /// Streams waited for the configured limit ([`Options::bandwidth`](crate::Options::bandwidth)).
+    /// Streams waited for the configured limit
+    /// ([`bandwidth`](crate::TuningOptions::bandwidth)).
     Bandwidth {
         share: f64,
     },

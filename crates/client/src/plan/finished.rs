@@ -15,7 +15,7 @@ impl Plan<'_> {
     ) -> Result<(), RemoteError> {
         let ctx = self.ctx;
         let options = ctx.options();
-        if options.sync.is_some() || !ctx.finished.has_any() {
+        if options.selection.sync.is_some() || !ctx.finished.has_any() {
             return Ok(());
         }
         let when = files.iter().map(|task| Some((task.destination.path(), ctx.finished.when(task)?)));

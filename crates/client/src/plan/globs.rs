@@ -10,7 +10,7 @@ impl Plan<'_> {
         let links = self.ctx.options().preserve.links;
         let (mut matches, mut directories) = (Vec::new(), 0u64);
         let reopened = reopen(self.ctx);
-        let (ctx, recursive) = (self.ctx, self.ctx.options().recursive);
+        let (ctx, recursive) = (self.ctx, self.ctx.options().selection.recursive);
         // Matches are handled after the listing, with the same session.
         self.side(&base, false)?.walk_on(&base.path(), links, &reopened, &mut |_, entry| {
             let verdict = glob.judge(entry.name.as_bstr());

@@ -115,7 +115,7 @@ impl Plan<'_> {
     ) -> Result<(), RemoteError> {
         let options = self.ctx.options();
         // Dangling links are kept, or reported.
-        if options.preserve.links || options.delete || !options.skip_dangling {
+        if options.preserve.links || options.selection.delete || !options.selection.skip_dangling {
             let found = from.ask(Some(&reopen(self.ctx)), &mut |side| hidden.add(side, source, directory))?;
             synced.links_unknown |= hidden.incomplete;
             synced.links.extend(found);
@@ -132,7 +132,7 @@ impl Plan<'_> {
         hidden: &mut Hidden,
     ) -> Result<(), RemoteError> {
         let options = self.ctx.options();
-        if options.preserve.links || options.delete {
+        if options.preserve.links || options.selection.delete {
             self.ask(destination, true, &mut |side| hidden.add(side, destination, directory))?;
         }
         Ok(())

@@ -92,7 +92,7 @@ impl Plan<'_> {
             (Ok(top), Ok(led)) => !led.starts_with(&top),
             _ => true,
         };
-        options.preserve.links || !options.keep_dirlinks && leads_out()
+        options.preserve.links || !options.storage.keep_dirlinks && leads_out()
     }
 
     /// Refuses the top of a tree, whose name comes from the source, if it is a link through which
@@ -205,7 +205,8 @@ impl Plan<'_> {
                     Err(e) => {
                         // A user who may write files there may be refused the information. The
                         // transfers will show whether the directory exists.
-                        let unseen = self.ctx.options().in_place && e.kind() == FailureKind::Permission;
+                        let unseen =
+                            self.ctx.options().storage.in_place && e.kind() == FailureKind::Permission;
                         if !unseen {
                             gathered.refused.insert(path.clone(), (e.kind(), NOT_MADE));
                         }
@@ -223,7 +224,7 @@ impl Plan<'_> {
         // of a link.
         let options = self.ctx.options();
         // A dry run leaves links in place that the copy would have removed.
-        let links = options.dry_run && options.delete;
+        let links = options.dry_run && options.selection.delete;
         let directories = std::mem::take(&mut gathered.directories);
         if !self.ctx.options().dry_run
             && let Err(e) = self.make(destination, gathered, &directories)

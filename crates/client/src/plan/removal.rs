@@ -12,7 +12,7 @@ impl Plan<'_> {
     ) -> Result<(), RemoteError> {
         let names = std::mem::take(&mut synced.names);
         if let (Some(directory), true, true, false) =
-            (&synced.directory, self.ctx.options().delete, synced.incomplete, names.is_empty())
+            (&synced.directory, self.ctx.options().selection.delete, synced.incomplete, names.is_empty())
         {
             let place =
                 if directory.is_empty() { destination.clone() } else { destination.join(directory)? };
@@ -22,7 +22,7 @@ impl Plan<'_> {
             ));
         }
         let (Some(directory), true, false) =
-            (&synced.directory, self.ctx.options().delete, synced.incomplete)
+            (&synced.directory, self.ctx.options().selection.delete, synced.incomplete)
         else {
             return Ok(());
         };

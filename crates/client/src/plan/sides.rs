@@ -193,7 +193,11 @@ impl Plan<'_> {
         let path = place.path();
         match self.ask(place, destination, &mut |side| side.stat(&path)) {
             // Some servers permit writing to a directory without permitting its inspection.
-            Err(e) if destination && self.ctx.options().sync.is_none() && e.reply_code() == Some(550) => {
+            Err(e)
+                if destination
+                    && self.ctx.options().selection.sync.is_none()
+                    && e.reply_code() == Some(550) =>
+            {
                 Ok(None)
             }
             result => result,

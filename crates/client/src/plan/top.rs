@@ -13,7 +13,7 @@ impl Plan<'_> {
     ) -> Result<(), RemoteError> {
         let source = &ends.source;
         let options = self.ctx.options();
-        if !options.recursive {
+        if !options.selection.recursive {
             let what = format!("{}: is a directory (copy it with -r)", source.display());
             return Err(RemoteError::Usage(what));
         }
@@ -63,7 +63,7 @@ impl Plan<'_> {
             return Err(RemoteError::Usage(what));
         }
         // The source would count as missing from the source, and be removed before it is copied.
-        let mirror = self.ctx.options().delete && self.ctx.options().sync.is_some();
+        let mirror = self.ctx.options().selection.delete && self.ctx.options().selection.sync.is_some();
         if mirror && within(destination, source).is_some_and(|name| !self.filter.hides(name.as_bstr())) {
             let (source, destination) = (source.display(), destination.display());
             let what = format!("{source}: is in {destination}, where it would be removed (--delete)");
@@ -104,8 +104,8 @@ impl Plan<'_> {
             self.refuse_top(destination)?;
         }
         if !options.dry_run && !discards {
-            if options.create_directories {
-                let unseen = options.in_place;
+            if options.storage.create_directories {
+                let unseen = options.storage.in_place;
                 self.ask(destination, true, &mut |side| side.make_path(&destination.path(), unseen))?;
             } else if !exists && !named {
                 return Err(crate::walk::missing(&destination.path()));

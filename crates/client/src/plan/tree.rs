@@ -28,7 +28,7 @@ impl Plan<'_> {
         let key = self.key(source);
         self.side(source, false)?;
         let Some(mut from) = self.sides.remove(&(key.clone(), false)) else { return Ok(()) };
-        let whole = options.sync.is_none()
+        let whole = options.selection.sync.is_none()
             && self.filter.listed().is_none()
             && matches!(&from, Side::Remote(session)
                 if session.can.recursive && session.can.facts && !(linked && session.quirks.tree_listing_stays_at_link));
@@ -38,7 +38,7 @@ impl Plan<'_> {
         }
         let at_server = matches!(source, Place::Remote(..)).then(|| source.clone());
         let mut synced = Synced { source: at_server, ..Synced::default() };
-        if exists && options.sync.is_some() {
+        if exists && options.selection.sync.is_some() {
             synced.waiting.insert(Vec::new());
             self.hidden_there(destination, b"".as_bstr(), &mut synced.hidden)?;
         }
@@ -97,7 +97,7 @@ impl Plan<'_> {
         if complete {
             self.tell_unseen(source, destination);
         }
-        if complete && options.delete && options.sync.is_some() {
+        if complete && options.selection.delete && options.selection.sync.is_some() {
             // Directories that are empty at the source were not visited.
             for directory in std::mem::take(&mut synced.waiting) {
                 synced.waiting.insert(directory.clone());
@@ -130,7 +130,7 @@ impl Plan<'_> {
         if let (true, Some(reason)) = (name.is_empty(), &entry.error) {
             // Some lines of the top's listing could not be parsed. So no entry at the destination
             // may count as missing from the source.
-            if self.ctx.options().sync.is_some() {
+            if self.ctx.options().selection.sync.is_some() {
                 self.visit(destination, b"".as_bstr(), synced)?;
             }
             synced.incomplete = true;
@@ -149,7 +149,7 @@ impl Plan<'_> {
         if entry.is_nameless() {
             // The real name is unknown. So no entry at the destination may count as missing from
             // the source.
-            if self.ctx.options().sync.is_some() {
+            if self.ctx.options().selection.sync.is_some() {
                 self.visit(destination, directory_of(name.as_bstr()), synced)?;
             }
             synced.incomplete = true;
@@ -176,7 +176,7 @@ impl Plan<'_> {
         // the source. (A directory whose listing failed is the one that the walk is in.)
         let within = synced.directory.as_ref() == Some(&name);
         let mut there = None;
-        if options.sync.is_some() && !within {
+        if options.selection.sync.is_some() && !within {
             if !self.visit(destination, directory_of(name.as_bstr()), synced)? {
                 return Ok(Step::Over);
             }
@@ -275,11 +275,11 @@ impl Plan<'_> {
         let stands_in_the_way = |there: &Entry| {
             // If two names lead to one directory, entries missing from one of them would be removed
             // from the other.
-            let link = there.target.is_some() && (options.delete || options.preserve.links);
+            let link = there.target.is_some() && (options.selection.delete || options.preserve.links);
             link || !there.is_directory()
         };
         if there.as_ref().is_some_and(stands_in_the_way) {
-            if !options.delete {
+            if !options.selection.delete {
                 let e = RemoteError::Usage(format!("{}: is not a directory", to.display()));
                 self.fail(from.display(), to.display(), &e);
                 return Ok(Step::Over);
@@ -300,7 +300,7 @@ impl Plan<'_> {
             }
         }
         // Without `sync` the destination has not been inspected.
-        let unseen = options.dry_run && options.sync.is_none() && !matches!(to, Place::Measure(_));
+        let unseen = options.dry_run && options.selection.sync.is_none() && !matches!(to, Place::Measure(_));
         if options.dry_run && there.is_none() && !(unseen && self.look(&to)?.is_some()) {
             let (source, destination) = (from.display(), to.display());
             let (modified, mode) = (entry.modified, entry.mode);
@@ -342,7 +342,7 @@ impl Plan<'_> {
         }
         let options = self.ctx.options();
         // A write in place would follow a link.
-        let unseen = options.in_place && options.preserve.links && options.sync.is_none();
+        let unseen = options.storage.in_place && options.preserve.links && options.selection.sync.is_none();
         let there = match &to {
             Place::Remote(..) if unseen => self.look(&to)?,
             _ => there,
@@ -355,7 +355,7 @@ impl Plan<'_> {
         {
             task.link = Some(within.into());
         }
-        if self.ctx.options().sync.is_some() && there.is_none() {
+        if self.ctx.options().selection.sync.is_some() && there.is_none() {
             task.there = There::Nothing;
         }
         let (source_name, destination_name) = (task.source.display(), task.destination.display());
@@ -371,7 +371,7 @@ impl Plan<'_> {
     /// Handles a link that is to be followed and is dangling. `true`: it is skipped, as the options
     /// ask.
     pub(super) fn dangling(&mut self, from: &Place, to: &Place) -> bool {
-        let skips = self.ctx.options().skip_dangling;
+        let skips = self.ctx.options().selection.skip_dangling;
         if skips {
             self.ctx.report.left_out(from.display(), DANGLING);
         } else {

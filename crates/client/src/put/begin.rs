@@ -16,7 +16,7 @@ impl Flow<'_> {
             Ok(source) => source,
             Err(e) => return settled(e, task),
         };
-        if options.in_place
+        if options.storage.in_place
             && self.session.is_here()
             && let Place::Local(path) = &task.source
             && let Ok(here) = ctx.store.stat(path, true)
@@ -29,9 +29,9 @@ impl Flow<'_> {
             }
         }
         ctx.tell_of_times(&self.session);
-        let resumable = options.resume
-            && !options.in_place
-            && !options.ascii
+        let resumable = options.recovery.resume
+            && !options.storage.in_place
+            && !options.data.ascii
             && task.window.is_none()
             && !task.apart
             && !task.is_to_device()
@@ -83,7 +83,7 @@ impl Flow<'_> {
                     atomic: can.replace,
                     expect,
                     present: present.clone(),
-                    in_place: options.in_place,
+                    in_place: options.storage.in_place,
                 }
             }
             Err(e) => return settled(e, task),
@@ -122,7 +122,7 @@ impl Flow<'_> {
     /// Whether one session carries whatever the path does. Between two ranges of a file streams wait for each other and for
     /// round trips; where these are short, the server's single thread is what binds.
     fn suffices(&self) -> bool {
-        let tuned = self.seat.is_some() && self.worker.ctx.options().files == crate::Auto::Auto;
+        let tuned = self.seat.is_some() && self.worker.ctx.options().tuning.files == crate::Auto::Auto;
         tuned && self.session.control.rtt() >= FAR
     }
 

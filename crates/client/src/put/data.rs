@@ -31,7 +31,7 @@ impl Flow<'_> {
             &mut self.session.control,
             &mut judge,
             Some(&mut meter),
-            ctx.options().stall,
+            ctx.options().timeouts.stall,
             &ctx.cancel,
             path.clone(),
         );

@@ -17,7 +17,7 @@ impl Site<Upload, Duration> for Ends<'_> {
         } else if upload.check == Check::Size
             && self.session.can.size
             && !upload.device()
-            && !self.ctx.options().ascii
+            && !self.ctx.options().data.ascii
         {
             checks.size = Some(Command::Size(upload.path.clone()));
         }

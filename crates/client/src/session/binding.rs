@@ -51,9 +51,10 @@ impl Session {
     /// servers either both authenticate them or neither does, so a check of each is a check of the
     /// pair.)
     pub(crate) fn require_data_authentication(&self) -> Result<(), RemoteError> {
-        let required = self.setup.options.require_data_authentication;
+        let required = self.setup.options.data_security.require_authentication;
         // Data that Kerberos' context only signs is readable for the host that connects first.
-        let readable = self.wraps_data() && self.setup.options.data_protection == DataProtection::Safe;
+        let readable =
+            self.wraps_data() && self.setup.options.data_security.protection == DataProtection::Safe;
         if !required || self.authenticates_data() && !readable || self.binds_data() {
             return Ok(());
         }

@@ -26,10 +26,10 @@ pub(crate) struct Channel {
 impl Session {
     /// The MODE of transfers of whole files.
     pub(crate) fn preferred_mode(&self) -> Mode {
-        match self.setup.options.mode {
+        match self.setup.options.data.mode {
             DataMode::Stream => Mode::Stream,
             DataMode::Extended => Mode::ExtendedBlock,
-            DataMode::Auto if self.can.extended && !self.setup.options.ascii => Mode::ExtendedBlock,
+            DataMode::Auto if self.can.extended && !self.setup.options.data.ascii => Mode::ExtendedBlock,
             DataMode::Auto => Mode::Stream,
         }
     }
@@ -56,7 +56,7 @@ impl Session {
         {
             options.parallelism = Some(n);
         }
-        if let Some(size) = self.setup.options.stripe_block
+        if let Some(size) = self.setup.options.data.stripe_block
             && parallelism.is_some()
             && !self.tells_layout
         {
@@ -216,7 +216,7 @@ impl Session {
     /// The user's options, or those derived from the path.
     fn driver_options(&self) -> DriverOptions {
         let mut options = self.setup.driver_options();
-        let known = self.lane.as_ref().filter(|_| self.setup.options.tcp_buffer.is_none());
+        let known = self.lane.as_ref().filter(|_| self.setup.options.tuning.tcp_buffer.is_none());
         if let Some(buffer) = known.and_then(|lane| lane.buffer()) {
             buffer.apply(&mut options.tuning);
         }

@@ -77,7 +77,7 @@ impl Session {
     pub(crate) fn give_data_credential(&mut self) -> Result<(), RemoteError> {
         let options = &self.setup.options;
         let Some(own) = self.own().filter(|_| self.authenticates_data()) else { return Ok(()) };
-        let given = match &options.data_credential {
+        let given = match &options.data_security.credential {
             DataCredential::Usual => return Ok(()),
             DataCredential::Fresh => self.setup.ours.fresh(&own),
             DataCredential::File(path) => {
@@ -102,7 +102,7 @@ pub(crate) fn agree(source: &mut Session, destination: &mut Session) -> Result<(
     let (Some(one), Some(other)) = (source.own(), destination.own()) else { return Ok(()) };
     let both = source.authenticates_data() && destination.authenticates_data();
     // A requested credential was given to both at log-in.
-    if !both || source.setup.options.data_credential != DataCredential::Usual {
+    if !both || source.setup.options.data_security.credential != DataCredential::Usual {
         return Ok(());
     }
     let names = [&one, &other].map(|own| own.identity.credential().identity().to_owned());

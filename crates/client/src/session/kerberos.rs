@@ -30,11 +30,11 @@ pub(crate) struct Secured {
 /// Whether sessions of this scheme log in with tickets. Without an explicit choice, a certificate
 /// takes precedence.
 pub(crate) fn wanted(options: &Options, scheme: Scheme, certificate: bool) -> bool {
-    match options.authentication {
+    match options.login.authentication {
         Authentication::Gsi => false,
-        Authentication::Kerberos => !options.insecure && matches!(scheme, Scheme::Gsiftp | Scheme::Ftp),
+        Authentication::Kerberos => !options.login.insecure && matches!(scheme, Scheme::Gsiftp | Scheme::Ftp),
         Authentication::Auto => {
-            !options.insecure
+            !options.login.insecure
                 && scheme == Scheme::Gsiftp
                 && !certificate
                 && !has_certificate()
@@ -68,8 +68,8 @@ impl Session {
         let failed = |reason: String| RemoteError::Security { peer: peer.clone(), reason };
         let credential = Credential::client(None).map_err(|e| failed(e.to_string()))?;
         let mut handshake = InitiatorOptions::new(self.endpoint.url.host.to_string());
-        if !options.kerberos_services.is_empty() {
-            handshake.services.clone_from(&options.kerberos_services);
+        if !options.login.kerberos_services.is_empty() {
+            handshake.services.clone_from(&options.login.kerberos_services);
         }
         handshake.principal = options.end(self.endpoint.end).server_subject;
         if let Some(subject) = handshake.principal.as_ref().filter(|name| name.starts_with('/')) {
@@ -124,7 +124,7 @@ impl Session {
     /// PBSZ and PROT. Without an explicit choice, data is protected if nothing else binds data
     /// connections to the session.
     pub(crate) fn protect_kerberos_data(&mut self) -> Result<(), RemoteError> {
-        let (level, protection) = match self.setup.options.data_protection {
+        let (level, protection) = match self.setup.options.data_security.protection {
             DataProtection::Auto if self.can.data_keys => return Ok(()),
             DataProtection::Clear => return Ok(()),
             DataProtection::Safe => (command::Protection::Safe, Protection::Integrity),
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn when_tickets_are_wanted() {
-        let with = |authentication| Options { authentication, ..Options::default() };
+        let with = |authentication| Options::default().with(|o| o.login.authentication = authentication);
         assert!(wanted(&with(Authentication::Kerberos), Scheme::Ftp, true));
         assert!(wanted(&with(Authentication::Kerberos), Scheme::Gsiftp, true));
         assert!(!wanted(&with(Authentication::Kerberos), Scheme::Sshftp, false));

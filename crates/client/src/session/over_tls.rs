@@ -59,7 +59,7 @@ impl Session {
 
     /// PBSZ and PROT (RFC 4217 section 9).
     pub(crate) fn protect_tls_data(&mut self) -> Result<(), RemoteError> {
-        let private = self.setup.options.data_protection != DataProtection::Clear;
+        let private = self.setup.options.data_security.protection != DataProtection::Clear;
         self.call(&Command::Pbsz(0))?;
         self.call(&Command::Prot(if private { Protection::Private } else { Protection::Clear }))?;
         let ticket = self.control.ticket().filter(|_| private);

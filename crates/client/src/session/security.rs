@@ -36,7 +36,7 @@ pub(crate) struct Secured {
 impl Session {
     /// Whether this session is to log in with a certificate.
     pub(crate) fn wants_security(&self) -> bool {
-        self.endpoint.url.scheme == Scheme::Gsiftp && !self.setup.options.insecure
+        self.endpoint.url.scheme == Scheme::Gsiftp && !self.setup.options.login.insecure
     }
 
     /// AUTH and ADAT: afterwards the control connection is protected. If an attacker removes AUTH,
@@ -65,7 +65,7 @@ impl Session {
         let terms = ProxyTerms { kind: ProxyKind::Rfc3820(Rights::Limited), ..ProxyTerms::default() };
         let handshake = InitiatorOptions {
             expected,
-            delegate: options.delegate.then_some(terms),
+            delegate: options.login.delegate.then_some(terms),
             server_name: Some(host),
             ..secured_options()
         };
@@ -82,8 +82,8 @@ impl Session {
                     return Err(RemoteError::Login { peer, reply });
                 }
                 self.control.protect(session)?;
-                let authenticates = options.data_authentication
-                    && (options.delegate || options.data_credential != DataCredential::Usual);
+                let authenticates = options.data_security.authentication
+                    && (options.login.delegate || options.data_security.credential != DataCredential::Usual);
                 self.security = Some(Secured { own, authenticates });
                 return Ok(());
             }
@@ -110,7 +110,7 @@ impl Session {
             self.call(&Command::Dcau(DataAuthentication::None))?;
             return Ok(());
         }
-        let level = match self.setup.options.data_protection {
+        let level = match self.setup.options.data_security.protection {
             DataProtection::Auto | DataProtection::Clear => Protection::Clear,
             DataProtection::Safe => Protection::Safe,
             DataProtection::Private => Protection::Private,
@@ -146,7 +146,7 @@ impl Session {
                     DataTrust::Login | DataTrust::Peer(_) => security.own.identity.clone(),
                 };
                 let expected = Expected::Subject(identity.credential().identity().to_owned());
-                let level = match self.setup.options.data_protection {
+                let level = match self.setup.options.data_security.protection {
                     DataProtection::Auto | DataProtection::Clear => Level::Clear,
                     DataProtection::Safe | DataProtection::Private => Level::Protected,
                 };
@@ -178,20 +178,20 @@ pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -
             .to_owned());
     }
     logs_in_as_asked(options, scheme)?;
-    let hindrance = match options.data_protection {
+    let hindrance = match options.data_security.protection {
         DataProtection::Auto | DataProtection::Clear => return Ok(()),
         _ if tls::begin(scheme, options).is_some() => return Ok(()),
-        _ if options.authentication == Authentication::Kerberos
+        _ if options.login.authentication == Authentication::Kerberos
             && kerberos::wanted(options, scheme, false) =>
         {
             return Ok(());
         }
         _ if scheme != Scheme::Gsiftp => "only gsiftp:// and TLS (ftps://, ftpes://, --tls) have it",
-        _ if options.insecure => "--insecure has none",
-        _ if !options.data_authentication => {
+        _ if options.login.insecure => "--insecure has none",
+        _ if !options.data_security.authentication => {
             "data connections that are not authenticated (--no-dcau) cannot have it"
         }
-        _ if !options.delegate && options.data_credential == DataCredential::Usual => {
+        _ if !options.login.delegate && options.data_security.credential == DataCredential::Usual => {
             "the server needs a delegated proxy for it (--no-delegate)"
         }
         _ => return Ok(()),
@@ -202,13 +202,13 @@ pub(crate) fn can_protect(options: &Options, end: Option<End>, scheme: Scheme) -
 /// A user who requests a log-in with a certificate or a ticket must not be logged in in another
 /// way.
 fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
-    if options.insecure && options.authentication != Authentication::Auto {
+    if options.login.insecure && options.login.authentication != Authentication::Auto {
         return Err("--auth requires a protected log-in, and --insecure an unprotected one: omit one \
                     of them"
             .to_owned());
     }
     let tls = tls::begin(scheme, options).is_some();
-    if options.authentication == Authentication::Kerberos
+    if options.login.authentication == Authentication::Kerberos
         && (tls || !kerberos::wanted(options, scheme, false))
     {
         return Err("a log-in with a ticket is required (--auth kerberos), and only gsiftp:// and \
@@ -216,7 +216,7 @@ fn logs_in_as_asked(options: &Options, scheme: Scheme) -> Result<(), String> {
             .to_owned());
     }
     let clear = scheme == Scheme::Ftp && !tls;
-    if options.authentication == Authentication::Gsi && clear {
+    if options.login.authentication == Authentication::Gsi && clear {
         return Err(
             "a log-in with a certificate is required (--auth gsi), and ftp:// has none: use gsiftp://"
                 .to_owned(),
@@ -230,7 +230,7 @@ fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String>
     if tls::begin(scheme, options).is_some() {
         return Ok(());
     }
-    if options.revocations.is_some() {
+    if options.trust.revocations.is_some() {
         let instead = match scheme {
             Scheme::Gsiftp => "; gsiftp:// reads those beside its authorities, HASH.r0",
             _ => "",
@@ -241,7 +241,7 @@ fn looks_at_certificate(options: &Options, scheme: Scheme) -> Result<(), String>
         ));
     }
     // The other schemes have other means to authenticate the server.
-    if options.fingerprint.is_some() && scheme == Scheme::Ftp {
+    if options.trust.fingerprint.is_some() && scheme == Scheme::Ftp {
         return Err("--fingerprint requires a certificate of the server, and only TLS (ftps://, \
                     ftpes://, --tls) asks for one"
             .to_owned());
@@ -270,15 +270,18 @@ mod tests {
 
     #[test]
     fn protection_that_was_asked_for_is_not_left_out() {
-        let private = || Options { data_protection: DataProtection::Private, ..Options::default() };
+        let private = || Options::default().with(|o| o.data_security.protection = DataProtection::Private);
         assert_eq!(can_protect_both(&private(), Scheme::Gsiftp), Ok(()));
         assert_eq!(can_protect_both(&Options::default(), Scheme::Ftp), Ok(()));
         assert!(can_protect_both(&private(), Scheme::Ftp).is_err());
         for hindered in [
-            Options { insecure: true, ..private() },
-            Options { data_authentication: false, ..private() },
-            Options { delegate: false, ..private() },
-            Options { delegate: false, data_protection: DataProtection::Safe, ..Options::default() },
+            private().with(|o| o.login.insecure = true),
+            private().with(|o| o.data_security.authentication = false),
+            private().with(|o| o.login.delegate = false),
+            Options::default().with(|o| {
+                o.login.delegate = false;
+                o.data_security.protection = DataProtection::Safe;
+            }),
         ] {
             assert!(can_protect_both(&hindered, Scheme::Gsiftp).is_err(), "{hindered:?}");
         }
@@ -286,25 +289,26 @@ mod tests {
 
     #[test]
     fn a_certificate_that_was_asked_for_is_not_left_out() {
-        let gsi = || Options { authentication: Authentication::Gsi, ..Options::default() };
+        let gsi = || Options::default().with(|o| o.login.authentication = Authentication::Gsi);
         let error = can_protect_both(&gsi(), Scheme::Ftp).err().unwrap_or_default();
         assert!(error.contains("--auth gsi"), "{error}");
         for scheme in [Scheme::Gsiftp, Scheme::Sshftp, Scheme::Ftps, Scheme::Ftpes] {
             assert_eq!(can_protect_both(&gsi(), scheme), Ok(()), "{scheme:?}");
         }
-        assert_eq!(can_protect_both(&Options { tls: true, ..gsi() }, Scheme::Ftp), Ok(()));
+        assert_eq!(can_protect_both(&gsi().with(|o| o.login.tls = true), Scheme::Ftp), Ok(()));
     }
 
     #[test]
     fn a_ticket_that_was_asked_for_is_not_left_out() {
-        let tickets = || Options { authentication: Authentication::Kerberos, ..Options::default() };
+        let tickets = || Options::default().with(|o| o.login.authentication = Authentication::Kerberos);
         for scheme in [Scheme::Gsiftp, Scheme::Ftp] {
             assert_eq!(can_protect_both(&tickets(), scheme), Ok(()), "{scheme:?}");
         }
         for (tls, scheme) in
             [(false, Scheme::Ftps), (false, Scheme::Ftpes), (false, Scheme::Sshftp), (true, Scheme::Ftp)]
         {
-            let error = can_protect_both(&Options { tls, ..tickets() }, scheme).err().unwrap_or_default();
+            let error =
+                can_protect_both(&tickets().with(|o| o.login.tls = tls), scheme).err().unwrap_or_default();
             assert!(error.contains("--auth kerberos"), "{scheme:?}: {error}");
         }
     }
@@ -312,7 +316,10 @@ mod tests {
     #[test]
     fn a_log_in_that_was_asked_for_is_not_made_insecure() {
         for authentication in [Authentication::Gsi, Authentication::Kerberos] {
-            let both = Options { authentication, insecure: true, ..Options::default() };
+            let both = Options::default().with(|o| {
+                o.login.authentication = authentication;
+                o.login.insecure = true;
+            });
             for scheme in [Scheme::Gsiftp, Scheme::Ftp] {
                 let error = can_protect_both(&both, scheme).err().unwrap_or_default();
                 assert!(error.contains("--auth") && error.contains("--insecure"), "{error}");
@@ -322,17 +329,17 @@ mod tests {
 
     #[test]
     fn certificates_that_were_to_be_looked_at_are_there() {
-        let lists = || Options { revocations: Some("lists.pem".into()), ..Options::default() };
+        let lists = || Options::default().with(|o| o.trust.revocations = Some("lists.pem".into()));
         for scheme in [Scheme::Ftp, Scheme::Gsiftp, Scheme::Sshftp] {
             let error = can_protect_both(&lists(), scheme).err().unwrap_or_default();
             assert!(error.contains("--revocations"), "{scheme:?}: {error}");
             assert_eq!(error.contains("HASH.r0"), scheme == Scheme::Gsiftp, "{error}");
         }
         for (tls, scheme) in [(true, Scheme::Ftp), (false, Scheme::Ftps), (false, Scheme::Ftpes)] {
-            assert_eq!(can_protect_both(&Options { tls, ..lists() }, scheme), Ok(()), "{scheme:?}");
+            assert_eq!(can_protect_both(&lists().with(|o| o.login.tls = tls), scheme), Ok(()), "{scheme:?}");
         }
         let subject = EndOptions { server_subject: Some("/CN=a".into()), ..EndOptions::default() };
-        let subject = Options { source: subject, ..Options::default() };
+        let subject = Options::default().with(|o| o.login.source = subject);
         for scheme in [Scheme::Ftps, Scheme::Ftpes] {
             assert!(can_protect(&subject, Some(End::Source), scheme).is_err(), "{scheme:?}");
             assert_eq!(can_protect(&subject, Some(End::Destination), scheme), Ok(()), "{scheme:?}");
@@ -340,7 +347,7 @@ mod tests {
         for scheme in [Scheme::Ftp, Scheme::Gsiftp] {
             assert_eq!(can_protect(&subject, Some(End::Source), scheme), Ok(()));
         }
-        let shown = Options { fingerprint: "0".repeat(64).parse().ok(), ..Options::default() };
+        let shown = Options::default().with(|o| o.trust.fingerprint = "0".repeat(64).parse().ok());
         assert!(can_protect_both(&shown, Scheme::Ftp).is_err());
         assert_eq!(can_protect_both(&shown, Scheme::Ftps), Ok(()));
     }

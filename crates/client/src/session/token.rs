@@ -31,7 +31,7 @@ impl Session {
     /// `false` without sending anything. A token is never sent over an unprotected connection: its
     /// holder has all the rights that it grants.
     pub(crate) fn log_in_by_token(&mut self) -> Result<bool, RemoteError> {
-        let (url, source) = (&self.endpoint.url, &self.setup.options.token);
+        let (url, source) = (&self.endpoint.url, &self.setup.options.login.token);
         if *source == TokenSource::None || url.user.is_some() || url.scheme == Scheme::Sshftp {
             return Ok(false);
         }

@@ -58,7 +58,7 @@ impl<'a> Words<'a> {
             return Err(format!("{:?} is not a host name: it begins with '-'", url.host));
         }
         let user = url.user.as_deref().map(|user| user.as_bstr());
-        let user = user.or_else(|| options.user.as_deref().map(|user| user.into()));
+        let user = user.or_else(|| options.login.user.as_deref().map(|user| user.into()));
         user.map_or(Ok(()), check_user)?;
         Ok(Self { url, options, user: user.map(|user| OsStr::from_bytes(user)) })
     }
@@ -74,7 +74,7 @@ impl<'a> Words<'a> {
 
     /// Reserves the terminal if the program may ask there.
     pub(super) fn may_ask(&self) -> Option<TerminalHold> {
-        let terminal = self.options.terminal.as_ref().filter(|_| self.options.ssh.interactive);
+        let terminal = self.options.prompts.terminal.as_ref().filter(|_| self.options.ssh.interactive);
         terminal.map(Terminal::hold)
     }
 
@@ -137,8 +137,8 @@ impl<'a> Words<'a> {
             if !self.options.ssh.interactive {
                 set("BatchMode", "yes".as_ref());
             }
-            set("ConnectTimeout", &seconds(self.options.connect_timeout));
-            set("ServerAliveInterval", &seconds(self.options.keepalive));
+            set("ConnectTimeout", &seconds(self.options.timeouts.connect));
+            set("ServerAliveInterval", &seconds(self.options.timeouts.keepalive));
             let (role, path) = match sharing {
                 Sharing::None => (None, None),
                 Sharing::Master(path) => (Some("yes"), Some(path)),

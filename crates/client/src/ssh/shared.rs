@@ -141,7 +141,7 @@ impl Holder {
         let (stream, process) = begun.map_err(|error| failed(format!("it cannot be started: {error}")))?;
         let holder = Self { stream, process, socket };
         // The user may be asked meanwhile.
-        let limit = options.reply_timeout.max(options.connect_timeout);
+        let limit = options.timeouts.reply.max(options.timeouts.connect);
         let heard = holder.says_something(limit, cancel);
         if cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
@@ -261,7 +261,7 @@ mod tests {
     fn held(script: &str, cancel: &Cancel) -> (Result<Option<Holder>, RemoteError>, bool) {
         let mut options = Options::default();
         options.ssh.program = ["sh", "-c", script].map(Into::into).to_vec();
-        (options.reply_timeout, options.connect_timeout) = (Duration::ZERO, Duration::from_millis(300));
+        (options.timeouts.reply, options.timeouts.connect) = (Duration::ZERO, Duration::from_millis(300));
         let url = Url::parse("sshftp://h/").unwrap();
         let words = Words::new(&url, &options).unwrap();
         let directory = socket_directory().unwrap();

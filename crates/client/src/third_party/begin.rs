@@ -5,9 +5,9 @@ use super::*;
 impl Flow<'_> {
     pub(super) fn resumable(&self, task: &Task) -> bool {
         let options = self.worker.ctx.options();
-        options.resume
-            && !options.in_place
-            && !options.ascii
+        options.recovery.resume
+            && !options.storage.in_place
+            && !options.data.ascii
             && self.source.can.restart
             && task.window.is_none()
             && !task.apart
@@ -63,7 +63,7 @@ impl Flow<'_> {
             if parallelism.is_some() {
                 self.destination.frequent_markers()?;
             }
-            let striped = self.worker.ctx.options().striped && self.destination.can.striped;
+            let striped = self.worker.ctx.options().data.striped && self.destination.can.striped;
             let addresses = if striped && mode == Mode::ExtendedBlock {
                 self.destination.striped_passive(mode, inline, binding)?
             } else {
@@ -77,7 +77,7 @@ impl Flow<'_> {
     }
 
     pub(super) fn delayed(&self) -> bool {
-        self.worker.ctx.options().delayed_passive && self.destination.can.delayed_passive
+        self.worker.ctx.options().data.delayed_passive && self.destination.can.delayed_passive
     }
 
     /// Tells the source where to connect to.
@@ -107,7 +107,7 @@ impl Flow<'_> {
         resumable: bool,
     ) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;
-        self.source.is_another_file(&task, &mut self.destination, ctx.options().in_place)?;
+        self.source.is_another_file(&task, &mut self.destination, ctx.options().storage.in_place)?;
         ctx.tell_of_times(&self.destination);
         if ask {
             let entry = self.source.stat(&task.source.path())?;
@@ -140,7 +140,7 @@ impl Flow<'_> {
             present = self.destination.received(&part, known, task.size)?;
         }
         ctx.report.anew(&mut task);
-        let relay = Relay::begin(task, check, ctx.options().in_place, present.clone());
+        let relay = Relay::begin(task, check, ctx.options().storage.in_place, present.clone());
         if resumable {
             ctx.states.save(&relay.task, &present);
         }
@@ -217,14 +217,14 @@ impl Flow<'_> {
     pub(super) fn check(&self) -> Result<Check, RemoteError> {
         let ctx = self.worker.ctx;
         let options = ctx.options();
-        if options.ascii {
+        if options.data.ascii {
             return Ok(Check::Size);
         }
         let (a, b) = (&self.source.can, &self.destination.can);
         let inline = a.inline_checksum && b.inline_checksum;
         let both = format!("{} and {}", self.source.endpoint.name, self.destination.endpoint.name);
-        let check = choose(options.checksum, &|x| a.knows(x) && b.knows(x), inline, &both)?;
-        if check == Check::Size && options.checksum != ChecksumPolicy::None {
+        let check = choose(options.integrity.checksum, &|x| a.knows(x) && b.knows(x), inline, &both)?;
+        if check == Check::Size && options.integrity.checksum != ChecksumPolicy::None {
             ctx.report.warn_once(format!("{both} have no checksum in common: only sizes are compared"));
         }
         Ok(check)

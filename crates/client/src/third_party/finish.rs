@@ -29,7 +29,7 @@ impl<'r> Site<Relay, Moving<'r>> for Ends<'_> {
             }
             return checks;
         }
-        let plain = !relay.device() && !self.ctx.options().ascii && task.window.is_none();
+        let plain = !relay.device() && !self.ctx.options().data.ascii && task.window.is_none();
         if relay.check == Check::Size && self.destination.can.size && plain && task.size.is_some() {
             checks.size = Some(Command::Size(relay.path.clone()));
         }

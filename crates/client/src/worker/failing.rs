@@ -30,7 +30,7 @@ impl Worker<'_> {
             error => error,
         };
         tracing::debug!(%error, file = %job.task().source.display(), "a try failed");
-        let pause = self.ctx.options().retry_pause;
+        let pause = self.ctx.options().recovery.retry_pause;
         match job {
             Job::File(mut task) => {
                 task.tries.count(Instant::now(), 0);
@@ -281,7 +281,7 @@ impl Worker<'_> {
         }
         let entry = failure(task.source.display(), task.destination.display(), error.kind(), told);
         self.ctx.report.failed(task.id, active, entry);
-        if self.ctx.options().stop_on_failure {
+        if self.ctx.options().recovery.stop_on_failure {
             self.ctx.queue.stop();
         }
     }

@@ -67,7 +67,7 @@ impl Bench {
     pub(crate) fn known(&self) -> Result<Options> {
         let state = self.local.directory("known")?;
         std::fs::write(state.join("run-0.lock"), SECRET)?;
-        Ok(Options { state_directory: Some(state), ..options() })
+        Ok(options().with(|o| o.state_directory = Some(state)))
     }
 
     /// The name of such a part: servers that are not ours do not keep two uploads to one name apart.
@@ -123,12 +123,11 @@ pub(crate) fn bytes(name: &[u8]) -> OsString {
 }
 
 pub(crate) fn options() -> Options {
-    Options {
-        retry_pause: Duration::from_millis(10),
-        recursive: true,
-        state_directory: Some(env!("CARGO_TARGET_TMPDIR").into()),
-        ..Options::default()
-    }
+    Options::default().with(|o| {
+        o.recovery.retry_pause = Duration::from_millis(10);
+        o.selection.recursive = true;
+        o.state_directory = Some(env!("CARGO_TARGET_TMPDIR").into());
+    })
 }
 
 /// What a copy told and how it ended.

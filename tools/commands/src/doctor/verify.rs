@@ -72,7 +72,7 @@ pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     let _keeper = settings.keep_socket_memory()?;
     let Settings { mut options, password_files, .. } = settings;
     // Each run moves all bytes.
-    options.resume = false;
+    options.recovery.resume = false;
     credentials::complete(&mut options, &password_files, true, credentials::sides([&mut pair]))?;
     let journal = command.journal()?;
     journal.is_idle()?;

@@ -81,9 +81,9 @@ impl Kind {
     /// Discarded data cannot be read again for its checksum, and needs no directories.
     pub(crate) fn options(self, options: &Options) -> Options {
         let mut options = options.clone();
-        options.create_directories &= self.writes_disk();
-        if !self.writes_disk() && options.checksum == ChecksumPolicy::Default {
-            options.checksum = ChecksumPolicy::None;
+        options.storage.create_directories &= self.writes_disk();
+        if !self.writes_disk() && options.integrity.checksum == ChecksumPolicy::Default {
+            options.integrity.checksum = ChecksumPolicy::None;
         }
         options
     }

@@ -152,8 +152,8 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
         seconds: watched.began.elapsed().as_secs_f64(),
         streams: 1,
         files_in_flight: 1,
-        block_size: Some(options.block_size as u64),
-        socket_buffer: options.tcp_buffer,
+        block_size: Some(options.data.block_size as u64),
+        socket_buffer: options.tuning.tcp_buffer,
         rates: watched.rates(),
         planned: watched.planned(),
         ..Workload::default()
@@ -176,7 +176,7 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
         workload.rates.push(RateSample { time: workload.seconds, bytes_per_second });
     }
     workload.files_in_flight = sessions;
-    workload.streams = match options.streams {
+    workload.streams = match options.tuning.streams {
         Auto::Set(streams) => streams.max(1),
         Auto::Auto => summary.streams.div_ceil(sessions).max(1),
     };

@@ -163,7 +163,7 @@ impl Session {
             ended = Some(reply);
             if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let (stall, cancel) = (self.setup.options.stall, self.setup.cancel.clone());
+        let (stall, cancel) = (self.setup.options.timeouts.stall, self.setup.cancel.clone());
         let mut watch = Watch::new(&mut self.control, &mut judge, None, stall, &cancel, last.verb().into());
         let result = channel.data.receive_writer(sink, &mut watch, &Progress::new());
         let failure = watch.failure.take();

@@ -48,7 +48,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, found: &mut Baselines) {
     }
     if let Some(there) = told("the path", ours::measure(wanted, wanted.pair)) {
         found.path = Some(there.bytes_per_second);
-        if let ropewalk_client::Auto::Set(streams) = wanted.options.streams {
+        if let ropewalk_client::Auto::Set(streams) = wanted.options.tuning.streams {
             (found.path_streams, found.path_retransmitted) = (Some(streams.max(1)), there.retransmitted);
         }
     }
@@ -77,7 +77,7 @@ fn iperf_here() -> bool {
 
 /// Runs iperf3 in the direction of the transfer, and back. Returns the number of streams, too.
 fn by_iperf(wanted: &Wanted<'_>, end: &Elsewhere<'_>) -> anyhow::Result<([Test; 2], u32)> {
-    let streams = match wanted.options.streams {
+    let streams = match wanted.options.tuning.streams {
         ropewalk_client::Auto::Set(streams) => streams.max(1),
         ropewalk_client::Auto::Auto => 1,
     };

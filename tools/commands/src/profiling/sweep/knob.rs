@@ -139,9 +139,9 @@ fn value(knob: Knob, text: &str) -> Result<Value, String> {
     let what = match (knob, text) {
         (Knob::Buffer | Knob::Streams | Knob::Files, "auto") => What::Auto,
         (Knob::Buffer, "bdp" | "BDP") => What::Bdp,
-        (Knob::Buffer, _) => size("tcp-buffer", |settings| settings.options.tcp_buffer)
+        (Knob::Buffer, _) => size("tcp-buffer", |settings| settings.options.tuning.tcp_buffer)
             .map_err(|error| format!("{error} or bdp"))?,
-        (Knob::Block, _) => size("block-size", |settings| Some(settings.options.block_size as u64))?,
+        (Knob::Block, _) => size("block-size", |settings| Some(settings.options.data.block_size as u64))?,
         (Knob::Streams, _) => count(STREAMS)?,
         (Knob::Files, _) => count(FILES)?,
         (Knob::Workload, _) => What::Kind(

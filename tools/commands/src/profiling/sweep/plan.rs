@@ -53,7 +53,7 @@ impl Design<'_> {
         if self.kind.is_some() && self.knobs.iter().any(|(knob, _)| *knob == Knob::Workload) {
             return Err(usage("--sweep workload and --workload exclude each other"));
         }
-        if self.options.dry_run || self.options.sync.is_some() {
+        if self.options.dry_run || self.options.selection.sync.is_some() {
             return Err(usage("--sweep repeats the same copy: not with --dry-run or --sync"));
         }
         let other = self.knobs.iter().any(|(knob, _)| *knob != Knob::Workload);
@@ -104,7 +104,7 @@ impl Plan {
     ) -> Self {
         let mut plan =
             Self { sweeps: Sweeps { rounds: design.rounds, ..Sweeps::default() }, trials: Vec::new() };
-        let bdp = bdp(profile, baselines, design.options.capacity);
+        let bdp = bdp(profile, baselines, design.options.tuning.capacity);
         let numbers = |values: &[Value]| -> Vec<u64> {
             let of = |value: &Value| match value.what {
                 What::Number(bytes) => Some(bytes),
@@ -203,25 +203,25 @@ impl Plan {
 
 /// Fixes what the program chose in the first run; no transfer resumes an earlier one.
 fn hold(options: &mut Options, first: &Workload) {
-    if options.streams == Auto::Auto {
-        options.streams = Auto::Set(first.streams.max(1));
+    if options.tuning.streams == Auto::Auto {
+        options.tuning.streams = Auto::Set(first.streams.max(1));
     }
-    if options.files == Auto::Auto {
-        options.files = Auto::Set(first.files_in_flight.max(1));
+    if options.tuning.files == Auto::Auto {
+        options.tuning.files = Auto::Set(first.files_in_flight.max(1));
     }
-    options.resume = false;
+    options.recovery.resume = false;
 }
 
 fn set(options: &mut Options, knob: Knob, point: &CurvePoint, what: What) {
     let number = |most: u32| u32::try_from(point.value.unwrap_or(1)).unwrap_or(most).max(1);
     let automatic = what == What::Auto;
     match knob {
-        Knob::Buffer => options.tcp_buffer = point.value,
-        Knob::Streams if automatic => options.streams = Auto::Auto,
-        Knob::Streams => options.streams = Auto::Set(number(u32::MAX)),
-        Knob::Files if automatic => options.files = Auto::Auto,
-        Knob::Files => options.files = Auto::Set(number(u32::MAX)),
-        Knob::Block => options.block_size = number(u32::MAX) as usize,
+        Knob::Buffer => options.tuning.tcp_buffer = point.value,
+        Knob::Streams if automatic => options.tuning.streams = Auto::Auto,
+        Knob::Streams => options.tuning.streams = Auto::Set(number(u32::MAX)),
+        Knob::Files if automatic => options.tuning.files = Auto::Auto,
+        Knob::Files => options.tuning.files = Auto::Set(number(u32::MAX)),
+        Knob::Block => options.data.block_size = number(u32::MAX) as usize,
         Knob::Workload => {}
     }
 }
@@ -303,9 +303,11 @@ mod tests {
         let set: Vec<_> = plan
             .trials
             .iter()
-            .map(|trial| (trial.options.streams, trial.options.tcp_buffer, trial.options.block_size))
+            .map(|trial| {
+                (trial.options.tuning.streams, trial.options.tuning.tcp_buffer, trial.options.data.block_size)
+            })
             .collect();
-        let (three, usual) = (Auto::Set(3), options.block_size);
+        let (three, usual) = (Auto::Set(3), options.data.block_size);
         assert_eq!(
             set,
             [
@@ -317,7 +319,11 @@ mod tests {
                 (three, None, 65536),
             ]
         );
-        assert!(plan.trials.iter().all(|trial| trial.options.files == Auto::Set(2) && !trial.options.resume));
+        assert!(
+            plan.trials
+                .iter()
+                .all(|trial| trial.options.tuning.files == Auto::Set(2) && !trial.options.recovery.resume)
+        );
         assert!(curves[0].held.starts_with("2 files at a time"), "{}", curves[0].held);
         assert!(!curves[0].held.contains("stream") && curves[1].held.starts_with("3 streams"));
     }
@@ -349,7 +355,7 @@ mod tests {
     #[test]
     fn plan_refuses_contradictory_options() {
         let pair = pair("zero:1M", "null:");
-        let options = Options { dry_run: true, ..Options::default() };
+        let options = Options::default().with(|o| o.dry_run = true);
         let streams = knobs(&["streams"]);
         assert!(design(&streams, &pair, &options, false).check().is_err());
         let options = Options::default();

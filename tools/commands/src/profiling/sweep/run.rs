@@ -119,7 +119,7 @@ pub(crate) fn refusals(
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> BTreeMap<u64, String> {
-    let options = Options { tcp_buffer: None, ..options.clone() };
+    let options = options.clone().with(|o| o.tuning.tcp_buffer = None);
     let mut refused = BTreeMap::new();
     for location in [&pair.source, &pair.destination] {
         let Location::Remote(url) = location else { continue };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn streams(options: &Options) -> f64 {
-        match options.streams {
+        match options.tuning.streams {
             ropewalk_client::Auto::Set(streams) => streams.into(),
             ropewalk_client::Auto::Auto => 0.0,
         }
