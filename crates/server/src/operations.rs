@@ -16,6 +16,7 @@ mod files;
 mod here;
 mod listing;
 mod observer;
+mod part_names;
 mod path_watch;
 mod plan;
 mod profile;

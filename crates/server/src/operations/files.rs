@@ -4,25 +4,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bstr::BString;
-use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Outcome};
 use ropewalk_security::{Access, Rules};
-use ropewalk_storage::{
-    Error as StoreError, ErrorKind, HeldPart, Kind, WriteOptions, hold_part, is_temporary_name,
-};
+use ropewalk_storage::Kind;
 use rustix::io::Errno;
 
-use super::destination::OWNERS;
 use super::observer::MOST_RANGES;
-use super::{Answer, entries};
+use super::part_names::{Refusal, RenamedPart};
+use super::{Answer, entries, part_names};
 use crate::accounts::login::Login;
-use crate::config::{Files, Fsync};
+use crate::config::Files;
 use crate::failure::failure;
 use crate::host::names;
 use crate::host::parts::CompletedParts;
-use crate::session::context::Retry;
 use crate::session::job::Job;
 
 /// An operation all of which acts for the session's user.
@@ -59,7 +55,8 @@ pub(super) fn make_directory(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
 
 pub(super) fn remove_directory(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let login = job.context.login()?;
-    settled(remove_with_leftovers(login, &login.removable(path)?), &mut job.context.retry)
+    part_names::remove_directory(login, &login.removable(path)?)
+        .or_else(|refusal| refusal.answer(&mut job.context.retry))
 }
 
 pub(super) fn delete(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
@@ -67,10 +64,7 @@ pub(super) fn delete(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     let place = login.entry(path, Access::Write)?;
     let store = login.store_for(&place);
     store.remove_file(&place).map_err(failure)?;
-    // A journal is useless without its part file.
-    if let Some(journal) = ropewalk_storage::journal_of_part(&place) {
-        let _ = store.remove_file(&journal);
-    }
+    part_names::remove_journal(&*store, &place);
     Ok(Outcome::Done)
 }
 
@@ -80,7 +74,7 @@ pub(super) fn rename(job: &mut Job<'_>, from: &VirtualPath, to: &VirtualPath) ->
     if renamed.is_ok() {
         job.context.completed_parts.remove(from);
     }
-    settled(renamed, &mut job.context.retry)
+    renamed.or_else(|refusal| refusal.answer(&mut job.context.retry))
 }
 
 pub(super) fn set_modified(job: &mut Job<'_>, path: &VirtualPath, modified: i64) -> Answer {
@@ -114,11 +108,11 @@ pub(super) fn truncate(job: &mut Job<'_>, path: &VirtualPath, length: u64) -> An
     let place = login.existing(path, Access::Write)?;
     let metadata = login.store.stat(&place, true).map_err(failure)?;
     // The length of a part file says how much of it has arrived.
-    if length > metadata.size && ropewalk_storage::journal_of_part(&place).is_some() {
+    if length > metadata.size && part_names::is_part(&place) {
         return Err(Failure::NotAllowed);
     }
     // An upload relies on what it has written.
-    let _part = held_part(login, &place).map_err(|(Refusal::Held(why) | Refusal::Final(why))| why)?;
+    let _part = part_names::hold(login, &place).map_err(Refusal::into_failure)?;
     job.host.checksums.forget(&metadata);
     let truncated = done(login.store.truncate(&place, length));
     // The client that truncates the file knows what is left.
@@ -195,49 +189,6 @@ fn resumes(login: &Login, place: &VirtualPath) -> bool {
     login.allows(place, Access::Create)
 }
 
-/// Removes a directory. If it only contains what interrupted uploads have left, that is removed
-/// too: clients do not see it and could not remove it.
-fn remove_with_leftovers(login: &Login, place: &VirtualPath) -> Result<Outcome, Refusal> {
-    let store = login.store_for(place);
-    let Err(error) = store.remove_directory(place) else { return Ok(Outcome::Done) };
-    if !matches!(error.errno().map(Errno::from_raw_os_error), Some(Errno::NOTEMPTY | Errno::EXIST)) {
-        return Err(failure(error).into());
-    }
-    let Some(leftovers) = leftovers(login, place) else { return Err(failure(error).into()) };
-    // All or none: if one of them is being written, the others may be needed too.
-    for leftover in &leftovers {
-        drop(held_part(login, leftover)?);
-    }
-    for leftover in &leftovers {
-        let held = held_part(login, leftover)?;
-        let gone = store.remove_file(leftover);
-        drop(held);
-        gone.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) }).map_err(failure)?;
-    }
-    Ok(done(store.remove_directory(place))?)
-}
-
-/// The files in a directory, journals first, if all of them were left by uploads and the session
-/// may remove them.
-fn leftovers(login: &Login, place: &VirtualPath) -> Option<Vec<VirtualPath>> {
-    let mut found = Vec::new();
-    let listed = login.store.list(place, &mut |name, metadata| {
-        let child = place.child(name).ok().filter(|child| {
-            metadata.kind == Kind::File && is_temporary_name(name) && login.allows(child, Access::Write)
-        });
-        match child {
-            Some(child) => {
-                found.push(child);
-                Ok(())
-            }
-            None => Err(StoreError::new(ErrorKind::Interrupted, "list", place.as_bytes())),
-        }
-    });
-    listed.ok()?;
-    found.sort_by_key(|child| ropewalk_storage::journal_of_part(child).is_some());
-    Some(found)
-}
-
 /// Removes a tree. ABOR or the end of the client can interrupt this, and leave a part of the tree.
 pub(super) fn remove_tree(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     /// Removals between two checks of the control connection, unless they take long.
@@ -281,7 +232,7 @@ pub(super) fn ranges(job: &mut Job<'_>, path: &VirtualPath) -> Answer {
     }
 }
 
-/// Renames a file. With `sync` the name of a complete upload survives a crash, as its data does.
+/// Renames a file.
 fn rename_to(
     login: &Login,
     from: &VirtualPath,
@@ -290,7 +241,6 @@ fn rename_to(
     completed: &CompletedParts,
 ) -> Result<Outcome, Refusal> {
     let own = completed.get(from);
-    let sync = files.fsync != Fsync::None;
     let (from, to) = (login.renamable(from)?, login.renamable(to)?);
     // An upload for a device or a pipe that was written beside it first must not take its place.
     if let Ok(there) = login.store_for(&to).stat(&to, true)
@@ -299,15 +249,7 @@ fn rename_to(
         let text = "Nothing takes the place of a device, pipe or socket.".to_owned();
         return Err(Failure::Refused { code: 553, text }.into());
     }
-    let part = held_part(login, &from)?;
-    let journal = journal_there(login, &from);
-    if let (Some(part), Some(own)) = (&part, own)
-        && !part.is_still(own, &*login.store_for(&from), &from).map_err(failure)?
-    {
-        // The part file of this session is gone, and another upload has left the one with its name.
-        let reason = "GridFTP-Reason: The unfinished upload is another one by now.".to_owned();
-        return Err(Failure::Class { class: ErrorClass::PathNotFound, lines: vec![reason] }.into());
-    }
+    let part = RenamedPart::hold(login, &from, own)?;
     match login.store_to_rename(&from, &to)? {
         (store, false) => store.rename(&from, &to).map_err(failure)?,
         (_, true) if login.store_for(&from).stat(&from, false).is_ok_and(|m| m.kind == Kind::Directory) => {
@@ -316,85 +258,8 @@ fn rename_to(
         // Another session may put a directory in its place now.
         (store, true) => store.rename_file(&from, &to).map_err(failure)?,
     }
-    if let Some(part) = part
-        && !is_temporary_name(to.file_name().unwrap_or_default())
-        && let Err(error) = part.unmark(OWNERS & !files.create_mode)
-    {
-        tracing::warn!(%error, "a file keeps the mark of an unfinished upload");
-    }
-    // The upload has its name now, and the journal is useless. But another upload may have started
-    // since.
-    if let Some((journal, inode)) = &journal
-        && journal_there(login, &from).is_some_and(|(_, there)| there == *inode)
-        && let Err(error) = login.store_for(&from).remove_file(journal)
-    {
-        tracing::warn!(%error, "a journal of an upload stays");
-    }
-    if sync && ropewalk_storage::journal_of_part(&from).is_some() {
-        let directory = to.parent().unwrap_or_else(VirtualPath::root);
-        let synced = match login.store.sync_directory(&directory) {
-            // The directory may be written, but not read.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                let write = WriteOptions { create: false, truncate: false, exclusive: false, mode: 0 };
-                login.store_for(&to).open_write(&to, write).and_then(|file| file.sync_system())
-            }
-            synced => synced,
-        };
-        synced.map_err(failure)?;
-    }
+    part.finish(login, &from, &to, files)?;
     Ok(Outcome::Done)
-}
-
-/// The journal of a part file, with its identity.
-fn journal_there(login: &Login, part: &VirtualPath) -> Option<(VirtualPath, (u64, u64))> {
-    let journal = ropewalk_storage::journal_of_part(part)?;
-    let there = login.store_for(part).stat(&journal, false).ok()?;
-    Some((journal, (there.device, there.inode)))
-}
-
-/// Locks a part file that is about to be renamed or removed. While an upload writes it, it is not
-/// complete, and later writes would change the file. `None` if it is not a part file.
-fn held_part(login: &Login, from: &VirtualPath) -> Result<Option<HeldPart>, Refusal> {
-    let store = login.store_for(from);
-    let is_part = ropewalk_storage::journal_of_part(from).is_some()
-        && store.stat(from, false).is_ok_and(|metadata| metadata.kind == Kind::File);
-    if !is_part {
-        return Ok(None);
-    }
-    match hold_part(&*store, from) {
-        Ok(Some(held)) => Ok(Some(held)),
-        Ok(None) => {
-            let busy = StoreError::new(ErrorKind::Busy, "rename", from.as_bytes());
-            Err(Refusal::Held(failure(busy.with_detail("another transfer writes it"))))
-        }
-        Err(error) => Err(Refusal::Final(failure(error))),
-    }
-}
-
-/// The reason why a part file can be neither renamed nor removed.
-enum Refusal {
-    /// Another session writes it, or is about to release it: the client may know that all data has
-    /// arrived before that session has released the file.
-    Held(Failure),
-    Final(Failure),
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self::Final(failure)
-    }
-}
-
-/// The answer of an operation that needs a part file for itself. It is retried for a moment
-/// ([`crate::session::context::Retry`]).
-fn settled(result: Result<Outcome, Refusal>, retry: &mut Retry) -> Answer {
-    result.map_err(|refusal| match refusal {
-        Refusal::Held(failure) => {
-            retry.ask();
-            failure
-        }
-        Refusal::Final(failure) => failure,
-    })
 }
 
 pub(super) fn symlink(job: &mut Job<'_>, target: &BString, link: &VirtualPath) -> Answer {
@@ -431,7 +296,7 @@ pub(super) fn restrict(job: &mut Job<'_>, list: &[u8]) -> Answer {
     Ok(Outcome::Done)
 }
 
-fn done(result: ropewalk_storage::Result<()>) -> Answer {
+pub(super) fn done(result: ropewalk_storage::Result<()>) -> Answer {
     result.map(|()| Outcome::Done).map_err(failure)
 }
 

@@ -3,7 +3,6 @@
 //! [`Plan`] belongs to the thread of the session. It refuses uploads that would mix two versions of
 //! a file, and opens the [`Destination`] of the others.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -13,10 +12,11 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, Mode, Transfer};
 use ropewalk_storage::{
     Error, ErrorKind, JournalKey, Journaling, Kind, Metadata, PartFile, Result, Store, Upload, UploadOptions,
-    UploadSpec, journal_of_part, target_of_part,
+    UploadSpec,
 };
 
 use super::destination::{Destination, OWNERS, write_zeros};
+use super::part_names;
 use crate::config::{Files, Fsync};
 use crate::failure::failure;
 use crate::host::parts::{Appending, Appends, SharedParts};
@@ -86,7 +86,7 @@ impl Plan {
             let (origin, present) = Self::offsets(transfer, 0)?;
             return Ok(in_place(false, origin, present));
         }
-        if journal_of_part(place).is_some() && transfer.adjust.is_some() {
+        if part_names::is_part(place) && transfer.adjust.is_some() {
             let (origin, present) = Self::offsets(transfer, 0)?;
             return Ok(Self { way: Way::Shared, origin, present, fresh: false, mode: None });
         }
@@ -107,7 +107,7 @@ impl Plan {
                 ),
             });
         }
-        if journal_of_part(place).is_some() && !transfer.append {
+        if part_names::is_part(place) && !transfer.append {
             let way = Way::AsPart { resume: transfer.restarted };
             return Ok(Self { way, origin, present, fresh: !transfer.restarted, mode: None });
         }
@@ -137,7 +137,7 @@ impl Plan {
         };
         let (origin, present) = Self::offsets(transfer, part.present.prefix())?;
         // The path of a part file names the upload itself, which replaces no file.
-        let replaced = existing.filter(|_| journal_of_part(place).is_none());
+        let replaced = existing.filter(|_| !part_names::is_part(place));
         let has_all = present.iter().all(|range| part.present.contains(range));
         let continues = match (existing, transfer.mode) {
             _ if !has_all => false,
@@ -234,11 +234,8 @@ impl Plan {
         parts: &SharedParts,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> std::result::Result<Destination, Failure> {
-        let progress = RefCell::new(progress);
         let key = JournalKey { source: String::new(), size: transfer.allocated, modified: transfer.modified };
-        // An upload under the name of a part file will replace another file.
-        let of_part = || store.stat(&target_of_part(place)?, true).ok().map(|there| there.mode & 0o777);
-        let replaced = self.mode.or_else(of_part);
+        let replaced = self.mode.or_else(|| part_names::replaced_mode(&**store, place));
         let options = UploadOptions {
             // A user who may not read the old file may not read the new one from the first byte on.
             // A client that resumes the upload needs the rights of the owner, whatever the mode
@@ -253,7 +250,7 @@ impl Plan {
             direct: files.direct_io.into(),
             reserve: true,
         };
-        let version = Cell::new(transfer.modified);
+        let mut version = None;
         let destination = match &self.way {
             Way::InPlace { truncate } => Destination::open_in_place(store, place, *truncate, files),
             Way::Part => match store.begin_upload(place, UploadSpec { key, options }) {
@@ -275,24 +272,20 @@ impl Plan {
             }
             // The upload is open already.
             Way::Ranges => Err(Error::new(ErrorKind::Invalid, "open", place.as_bytes())),
-            Way::Shared => parts
-                .open(store, place, &version, || {
-                    // Bytes that this has read need not be read again.
-                    let found =
-                        PartFile::interrupted(&**store, place, &mut |bytes| (progress.borrow_mut())(bytes));
-                    let old = found?.and_then(|part| part.key);
-                    version.set(old.as_ref().and_then(|key| key.modified).or(transfer.modified));
-                    let journal = Journaling::Above(files.journal_above);
-                    // No upload reserves space for holes between ranges.
-                    let options = UploadOptions { resume: true, journal, reserve: false, ..options };
-                    PartFile::begin(store, place, old.unwrap_or_else(|| key.clone()), options)
+            Way::Shared => {
+                let journal = Journaling::Above(files.journal_above);
+                let options = UploadOptions { journal, ..options };
+                let spec = UploadSpec { key, options };
+                part_names::open_shared(store, place, &spec, parts, progress).map(|(part, known)| {
+                    version = known;
+                    Destination::Shared(part)
                 })
-                .map(Destination::Shared),
+            }
         };
         let destination = destination.map_err(failure)?;
         if matches!(destination, Destination::Shared(_)) {
             // The version is not checked again before the file gets its name.
-            same_version(version.get(), transfer.modified)?;
+            same_version(version, transfer.modified)?;
         }
         if let Destination::Upload(part) = &destination {
             let there = part.present();

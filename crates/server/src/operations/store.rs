@@ -14,7 +14,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Direction, Failure, Mode, RepresentationType, Transfer};
 use ropewalk_security::Access;
-use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions, journal_of_part};
+use ropewalk_storage::{ErrorKind, Kind, Metadata, WriteOptions};
 use rustix::io::Errno;
 
 use super::buffers::Sight;
@@ -22,6 +22,7 @@ use super::channel;
 use super::destination::Destination;
 use super::files::system;
 use super::observer::{Markers, Observer};
+use super::part_names;
 use super::plan::Plan;
 use super::transfer::Checksum;
 use super::uploads;
@@ -363,15 +364,8 @@ fn finish(
     {
         job.host.checksums.remember(job.context.acting_uid(), place, &metadata, algorithm, value);
     }
-    if journal_of_part(place).is_some() {
-        // If a file is assembled from ranges (ESTO, APPE), only the client knows when it is
-        // complete.
-        match written.metadata() {
-            Ok(whole) if transfer.adjust.is_none() && !transfer.append => {
-                job.context.completed_parts.insert(transfer.path.clone(), whole);
-            }
-            _ => job.context.completed_parts.remove(&transfer.path),
-        }
+    if part_names::is_part(place) {
+        part_names::note_completed(&mut job.context.completed_parts, transfer, &*written);
     }
     let inline = transfer.inline_checksum.filter(|&wanted| sum == Some(wanted));
     Ok(inline.and_then(|wanted| Some((wanted, received.pieces.as_ref()?.total_of(&received.ranges)?))))
