@@ -15,7 +15,7 @@ use ropewalk_storage::{
     WriteOptions,
 };
 
-use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
+use ropewalk_transfer::{Arrival, File, Ledger, Purpose, Side, Sides};
 
 use crate::auto::SMALL;
 use crate::model::entry::from_status;
@@ -53,17 +53,10 @@ pub(crate) struct Download {
 }
 
 struct State {
-    /// Ranges handed out or waiting; the file is whole when the last one is done.
-    left: u32,
-    failed: bool,
-    /// Sums of what arrived in this run, where they could be computed.
-    pieces: Option<Pieces>,
+    /// What is present is in the part's journal.
+    ledger: Ledger,
     /// What an earlier transfer has left, and its sums then. Somebody may have written to it since: it is read once more.
     before: Vec<(Range<u64>, String)>,
-    /// Proved range by range.
-    proved: RangeSet,
-    /// The end of the data.
-    end: u64,
     /// The sum that both sides have.
     proof: Option<String>,
     /// The source's sum, where it was told ahead.
@@ -156,12 +149,8 @@ impl Download {
         let before =
             before.filter_map(|range| Some((range.clone(), pieces.as_ref()?.total(range)?))).collect();
         let state = State {
-            left: 1,
-            failed: false,
-            pieces,
+            ledger: Ledger::new(RangeSet::new(), pieces),
             before,
-            proved: RangeSet::new(),
-            end: 0,
             proof: None,
             theirs: None,
             written: false,
@@ -249,16 +238,16 @@ impl Download {
 
     /// There will be `more` ranges besides the ones that are known of.
     pub(crate) fn expect(&self, more: u32) {
-        self.state.lock().left += more;
+        self.state.lock().ledger.expect(more);
     }
 
     /// The file failed for good: whoever has a range of it need not begin. `true` for the first to say so.
     pub(crate) fn give_up(&self) -> bool {
-        !std::mem::replace(&mut self.state.lock().failed, true)
+        self.state.lock().ledger.fail()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().failed
+        self.state.lock().ledger.has_failed()
     }
 
     /// A try failed, since when nobody has looked whether the source is still what came so far.
@@ -285,28 +274,26 @@ impl Download {
         sums: Option<&Pieces>,
         theirs: Option<&str>,
     ) -> Result<bool, RemoteError> {
-        let mut state = self.state.lock();
+        let ledger = &mut self.state.lock().ledger;
         if let (Some(sums), Some(theirs)) = (sums, theirs)
             && let Some(ours) = sums.total_of(ranges)
         {
             if !same(&ours, theirs) {
                 return Err(self.mismatch(sums.algorithm(), ours, theirs.to_owned()));
             }
-            state.proved.union(ranges);
+            ledger.prove(ranges);
         }
-        if let (Some(pieces), Some(sums)) = (&mut state.pieces, sums) {
-            pieces.merge(sums);
+        if let Some(sums) = sums {
+            ledger.add_sums(sums);
         }
-        state.end = state.end.max(ranges.end());
-        state.left = state.left.saturating_sub(1);
-        Ok(state.left == 0)
+        Ok(ledger.range_done(ranges))
     }
 
     /// Where the data ends: the size announced, or what arrived.
     pub(crate) fn end(&self) -> u64 {
         match self.task.length() {
             Some(length) => self.task.offset() + length,
-            None => self.state.lock().end,
+            None => self.state.lock().ledger.end(),
         }
     }
 
@@ -318,7 +305,7 @@ impl Download {
             Check::Inline(_) => {
                 // Asks for the lock, too.
                 let whole = self.task.offset()..self.end();
-                !self.state.lock().proved.contains(whole)
+                !self.state.lock().ledger.proved().contains(whole)
             }
         }
     }
@@ -348,7 +335,7 @@ impl Download {
     pub(crate) fn compare_sum(&self, theirs: &str) -> Result<(), RemoteError> {
         let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
         let whole = self.task.offset()..self.end();
-        let known = self.state.lock().pieces.as_ref().and_then(|pieces| pieces.total(whole.clone()));
+        let known = self.state.lock().ledger.sums().and_then(|sums| sums.total(whole.clone()));
         let ours = match known {
             Some(sum) => {
                 self.reread(algorithm)?;
@@ -422,14 +409,14 @@ impl Download {
     /// what the task knows of it.
     pub(crate) fn commit(&self, options: &Options, nanoseconds: u32) -> Result<Option<String>, RemoteError> {
         let end = self.end();
-        let arrived = self.state.lock().end;
+        let arrived = self.state.lock().ledger.end();
         let nothing_wanted = end <= self.task.offset();
         if self.present().is_empty() && self.task.size.is_some() && arrived < end && !nothing_wanted {
             return Err(RemoteError::SourceChanged { path: self.task.source.path() });
         }
         let proof = self.check.algorithm().map(|algorithm| {
             let state = self.state.lock();
-            let known = || state.pieces.as_ref().and_then(|p| p.total(self.task.offset()..end));
+            let known = || state.ledger.sums()?.total(self.task.offset()..end);
             proof(algorithm, &state.proof.clone().or_else(known).unwrap_or_default())
         });
         let path = self.target.as_ref().map(VirtualPath::as_bytes).unwrap_or_default();

@@ -19,14 +19,14 @@ use crate::model::entry::from_status;
 use crate::model::tries::{Tried, Tries};
 use crate::part::{part_apart, part_of};
 use crate::piece::Piece;
-use crate::report::signed;
 use crate::session::Session;
 use crate::state::LetGo;
 use crate::task::{Task, There};
-use crate::verify::said_size;
+use crate::verify::{Check, said_size};
 use crate::{Preserve, RemoteError};
 use ropewalk_protocol::feature::Features;
-use ropewalk_transfer::{Purpose, Side};
+use ropewalk_storage::checksum::Pieces;
+use ropewalk_transfer::{Ledger, Purpose, Side};
 
 pub(crate) struct Landing {
     pub task: Task,
@@ -52,18 +52,12 @@ pub(crate) struct Landing {
 struct State {
     /// Its beginning waits to be sent once more (see [`STRAY`]).
     beginning: bool,
-    /// Ranges handed out or waiting; the file is whole when the last one is done.
-    left: u32,
-    failed: bool,
-    /// On the server already, and not to be sent; offsets of the source.
-    present: RangeSet,
-    /// Both sides said the same sum of it.
-    proved: RangeSet,
+    ledger: Ledger,
 }
 
 impl Landing {
     /// `direct` is the case for devices and windows whatever is said.
-    pub(crate) fn new(task: Task, direct: bool, in_place: bool, present: RangeSet) -> Self {
+    pub(crate) fn new(task: Task, direct: bool, in_place: bool, present: RangeSet, check: Check) -> Self {
         let target = task.destination.path();
         let direct = direct || task.is_to_device() || task.window.is_some();
         let in_place = in_place && !direct;
@@ -74,7 +68,8 @@ impl Landing {
             (false, true) => part_apart(&target),
         };
         let resumed = present.len();
-        let state = State { beginning: false, left: 1, failed: false, present, proved: RangeSet::new() };
+        let sums = check.in_passing().map(Pieces::new);
+        let state = State { beginning: false, ledger: Ledger::new(present, sums) };
         Self {
             tries: Tries::new(*task.tries, resumed),
             asked: AtomicU32::new(task.tries.total),
@@ -193,28 +188,24 @@ impl Landing {
     }
 
     pub(crate) fn present(&self) -> RangeSet {
-        self.state.lock().present.clone()
+        self.state.lock().ledger.present().clone()
     }
 
     /// The receiver says that it has this; all that it has now comes back.
     pub(crate) fn add_present(&self, more: &RangeSet) -> RangeSet {
-        let mut state = self.state.lock();
-        state.present.union(more);
-        state.present.clone()
+        let ledger = &mut self.state.lock().ledger;
+        ledger.add_present(more);
+        ledger.present().clone()
     }
 
     /// What the server has of `range`, asked again after a failure. Gives by how much that is more, or less, than was known.
     pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) -> i64 {
-        let mut state = self.state.lock();
-        let before = state.present.len();
-        state.present.remove(range.clone());
-        state.present.union(&found.intersection(range));
-        signed(state.present.len()) - signed(before)
+        self.state.lock().ledger.set_present(range, found)
     }
 
     /// What is there is not to be counted on: it is sent again. Gives how many bytes that were.
     pub(crate) fn forget_present(&self) -> u64 {
-        std::mem::take(&mut self.state.lock().present).len()
+        self.state.lock().ledger.forget_present()
     }
 
     /// Its beginning waits to be sent once more from now on; `true` where it did already.
@@ -231,7 +222,7 @@ impl Landing {
 
     /// There will be `more` ranges besides the ones that are known of.
     pub(crate) fn expect(&self, more: u32) {
-        self.state.lock().left += more;
+        self.state.lock().ledger.expect(more);
     }
 
     /// Whoever still has a range of it when it has failed for good keeps its journal, too.
@@ -243,35 +234,42 @@ impl Landing {
 
     /// The file failed for good, or begins anew: whoever has a range of it need not begin. `true` for the first to say so.
     pub(crate) fn give_up(&self) -> bool {
-        !std::mem::replace(&mut self.state.lock().failed, true)
+        self.state.lock().ledger.fail()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().failed
+        self.state.lock().ledger.has_failed()
     }
 
     /// `pause`: after the first try that fails.
     /// `no_use`: what arrived has to come again, so that it brought nothing on.
     pub(crate) fn count_try(&self, pause: Duration, no_use: bool) -> Tried {
-        let present = if no_use { 0 } else { self.state.lock().present.len() };
+        let present = if no_use { 0 } else { self.state.lock().ledger.present().len() };
         self.tries.count(pause, present)
+    }
+
+    /// The sums of what has arrived are known besides.
+    pub(crate) fn add_sums(&self, sums: &Pieces) {
+        self.state.lock().ledger.add_sums(sums);
+    }
+
+    /// The sums of what has arrived in this run, if they can be computed in passing.
+    pub(crate) fn sums(&self) -> Option<Pieces> {
+        self.state.lock().ledger.sums().cloned()
     }
 
     /// Both sides have the same sum of this.
     pub(crate) fn prove(&self, ranges: &RangeSet) {
-        self.state.lock().proved.union(ranges);
+        self.state.lock().ledger.prove(ranges);
     }
 
     pub(crate) fn proved(&self) -> RangeSet {
-        self.state.lock().proved.clone()
+        self.state.lock().ledger.proved().clone()
     }
 
     /// A range is done, and `arrived` is at the server. `true` when it was the last one.
     pub(crate) fn range_done(&self, arrived: &RangeSet) -> bool {
-        let mut state = self.state.lock();
-        state.present.union(arrived);
-        state.left = state.left.saturating_sub(1);
-        state.left == 0
+        self.state.lock().ledger.range_done(arrived)
     }
 
     pub(crate) fn began(&self) -> Instant {
@@ -291,7 +289,7 @@ mod tests {
     fn keeps_the_books_of_ranges() {
         let place = |p: &[u8]| Place::Local(VirtualPath::parse(p).unwrap());
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
-        let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10));
+        let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10), Check::Size);
         assert!(landing.is_resumable() && !landing.was_tried());
         assert_eq!((landing.count_try(Duration::ZERO, false).failed, landing.was_tried()), (1, true));
         landing.expect(1);
@@ -300,6 +298,9 @@ mod tests {
         assert!(landing.range_done(&RangeSet::from_range(5..30)));
         assert_eq!((landing.forget_present(), landing.forget_present()), (30, 0));
         assert!(landing.give_up() && !landing.give_up());
-        assert!(!Landing::new(Task { apart: true, ..task }, false, false, RangeSet::new()).is_resumable());
+        assert!(
+            !Landing::new(Task { apart: true, ..task }, false, false, RangeSet::new(), Check::Size)
+                .is_resumable()
+        );
     }
 }

@@ -1,9 +1,8 @@
 //! A file on its way from one server to another, perhaps over several pairs of sessions at once.
 
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
@@ -18,15 +17,8 @@ use crate::verify::{Check, proof, same};
 pub(crate) struct Relay {
     landing: Landing,
     pub check: Check,
-    proof: Mutex<Proof>,
-}
-
-/// The sum that both sides have.
-#[derive(Default)]
-struct Proof {
-    whole: Option<String>,
-    /// Of the ranges one by one.
-    pieces: Option<Pieces>,
+    /// The sum of the whole file that both servers have.
+    proof: OnceLock<String>,
 }
 
 impl Deref for Relay {
@@ -39,10 +31,9 @@ impl Deref for Relay {
 
 impl Relay {
     pub(crate) fn begin(task: Task, check: Check, in_place: bool, present: RangeSet) -> Arc<Self> {
-        let landing = Landing::new(task, false, in_place, present);
-        let check = if landing.device() { Check::Size } else { check };
-        let pieces = check.in_passing().map(Pieces::new);
-        Arc::new(Self { landing, check, proof: Mutex::new(Proof { whole: None, pieces }) })
+        let check = if task.is_to_device() { Check::Size } else { check };
+        let landing = Landing::new(task, false, in_place, present, check);
+        Arc::new(Self { landing, check, proof: OnceLock::new() })
     }
 
     /// The bytes of the source that are wanted; the end is open where the size is not known.
@@ -71,8 +62,10 @@ impl Relay {
             self.prove(moved);
             let sum = u32::from_str_radix(source.trim(), 16);
             // Of several ranges in one sum nobody knows the single ones.
-            if let (Some(pieces), Ok(sum), 1) = (&mut self.proof.lock().pieces, sum, moved.count()) {
-                moved.iter().for_each(|range| pieces.insert(range, sum));
+            if let (Some(algorithm), Ok(sum), 1) = (self.check.in_passing(), sum, moved.count()) {
+                let mut sums = Pieces::new(algorithm);
+                moved.iter().for_each(|range| sums.insert(range, sum));
+                self.add_sums(&sums);
             }
         }
         // Without a size the range has no end.
@@ -102,7 +95,7 @@ impl Relay {
         if !same(source, destination) {
             return Err(self.mismatch(source, destination));
         }
-        self.proof.lock().whole = Some(source.to_owned());
+        let _ = self.proof.set(source.to_owned());
         Ok(())
     }
 
@@ -117,9 +110,8 @@ impl Relay {
 
     pub(crate) fn proof(&self) -> Option<String> {
         let algorithm = self.check.algorithm()?;
-        let known = self.proof.lock();
-        let of_pieces = || known.pieces.as_ref()?.total(self.whole());
-        let sum = known.whole.clone().or_else(of_pieces).unwrap_or_default();
+        let of_ranges = || self.sums()?.total(self.whole());
+        let sum = self.proof.get().cloned().or_else(of_ranges).unwrap_or_default();
         Some(proof(algorithm, &sum))
     }
 }

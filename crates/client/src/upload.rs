@@ -50,7 +50,6 @@ pub(crate) enum UploadSource {
 }
 
 struct State {
-    pieces: Option<Pieces>,
     /// Bytes of a stream that went through, and their sum.
     streamed: u64,
     stream_sum: Option<String>,
@@ -106,10 +105,9 @@ impl Upload {
             }
         };
         let direct = manner.atomic && expected.is_some();
-        let state =
-            State { pieces: check.in_passing().map(Pieces::new), streamed: 0, stream_sum: None, proof: None };
+        let state = State { streamed: 0, stream_sum: None, proof: None };
         Ok(Arc::new(Self {
-            landing: Landing::new(task, direct, manner.in_place, manner.present),
+            landing: Landing::new(task, direct, manner.in_place, manner.present, check),
             check,
             source,
             opened,
@@ -162,7 +160,7 @@ impl Upload {
         sums: Option<&Pieces>,
         theirs: Option<&str>,
     ) -> Result<bool, RemoteError> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         let ours = match &self.source {
             UploadSource::Ranged(_) => sums.and_then(|sums| sums.total_of(sent)),
             UploadSource::Stream(_) => state.stream_sum.clone(),
@@ -173,8 +171,8 @@ impl Upload {
             }
             self.prove(sent);
         }
-        if let (Some(pieces), Some(sums)) = (&mut state.pieces, sums) {
-            pieces.merge(sums);
+        if let Some(sums) = sums {
+            self.add_sums(sums);
         }
         Ok(self.range_done(sent))
     }
@@ -232,7 +230,7 @@ impl Upload {
             return Ok(state.stream_sum.clone().unwrap_or_default());
         };
         let whole = self.wanted.clone();
-        if let Some(mut pieces) = state.pieces.clone() {
+        if let Some(mut pieces) = self.sums() {
             // Holes were not sent. What was there before is in no piece, and then a second read decides.
             let known = pieces.covered();
             if self.present() == known {
@@ -280,7 +278,7 @@ impl Upload {
         let algorithm = self.check.algorithm()?;
         let state = self.state.lock();
         let expected = self.expected.as_ref().map(|(_, sum)| sum.clone());
-        let known = || state.pieces.as_ref().and_then(|p| p.total(self.wanted.clone()));
+        let known = || self.sums()?.total(self.wanted.clone());
         let sum =
             expected.or_else(|| state.proof.clone()).or_else(|| state.stream_sum.clone()).or_else(known);
         let sum = sum.unwrap_or_default();
