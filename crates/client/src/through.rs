@@ -56,8 +56,13 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     worker.ctx.states.claim(&mut task, false, sessions.1.quirks.separates_uploads);
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
-    let landing =
-        Landing::new(task.clone(), false, worker.ctx.options().storage.in_place, Default::default(), Check::Size);
+    let landing = Landing::new(
+        task.clone(),
+        false,
+        worker.ctx.options().storage.in_place,
+        Default::default(),
+        Check::Size,
+    );
     let settled = bring(worker, &mut sessions, &landing).and_then(|bytes| {
         let proved = settle(worker, &mut sessions, &landing, bytes)?;
         Ok((bytes, proved))
