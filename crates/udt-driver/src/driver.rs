@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
-use ropewalk_udt::congestion::Daimd;
-use ropewalk_udt::{Acceptor, Batch, Config, ConnectError, Connector, Parameters};
+use ropewalk_udt::{Acceptor, Batch, Config, ConnectError, Connector, Parameters, congestion};
 use rustix::event::PollFlags;
 
 use crate::connection::UdtConnection;
@@ -59,7 +58,7 @@ impl Driver for Udt {
         let connector = Connector::new(config.clone(), random_key()?, peer.ip(), Instant::now());
         let route = Route { peer, local: None };
         let (parameters, early) = handshake(connector, &socket, &route, wait)?;
-        let controller = Box::new(Daimd::new(parameters.mss, parameters.peer_window, parameters.id.into()));
+        let controller = congestion::for_peer(&parameters, parameters.id.into());
         let now = Instant::now();
         let mut connection = ropewalk_udt::Connection::connected(parameters, &config, controller, now);
         for datagram in early {

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use ropewalk_transport::timespec;
-use ropewalk_udt::congestion::Daimd;
-use ropewalk_udt::{Acceptor, Answer, Batch, Config, Connection, Control, Packet, Parameters};
+use ropewalk_udt::{Acceptor, Answer, Batch, Config, Connection, Control, Packet, Parameters, congestion};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::link::{Link, Waker};
@@ -193,7 +192,7 @@ impl Listening {
         (waker, socket): (&Arc<Waker>, &UdpSocket),
         route: &Route,
     ) -> Option<Arc<Link>> {
-        let controller = Box::new(Daimd::new(parameters.mss, parameters.peer_window, parameters.id.into()));
+        let controller = congestion::for_peer(&parameters, parameters.id.into());
         let connection = Connection::accepted(parameters, &self.config, controller, answer, now);
         let made = socket.local_addr().and_then(|mut local| {
             if let Some(ip) = route.local {

@@ -31,9 +31,9 @@ pub struct Config {
     pub silence: Duration,
     /// How long a closed connection tries to deliver its data. libudt waits 180 seconds.
     pub linger: Duration,
-    /// The least values for the rates in an ACK, in packets per second. They steer the congestion
-    /// control of libudt: what it measures itself would starve a lossy path.
-    pub reported_rate: u32,
+    /// The rate that ACKs report before one was measured, in packets per second. A libudt sender
+    /// that loses a packet before it has a rate continues with 16 packets per second.
+    pub initial_rate: i32,
 }
 
 impl Default for Config {
@@ -45,7 +45,7 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(10),
             silence: Duration::from_secs(45),
             linger: Duration::from_secs(180),
-            reported_rate: 100_000,
+            initial_rate: 20_000,
         }
     }
 }

@@ -3,11 +3,13 @@
 //! A connection reports events to its controller and asks it for two limits. A controller has no
 //! clock: each event has its time.
 
+mod bbr;
 mod daimd;
 
+pub use bbr::Bbr;
 pub use daimd::Daimd;
 
-use crate::{Micros, Rates};
+use crate::{Micros, Parameters, Rates};
 
 /// A policy for one connection.
 pub trait Controller: Send {
@@ -23,6 +25,17 @@ pub trait Controller: Send {
     fn window(&self) -> f64;
     /// The time between two packets in microseconds.
     fn interval(&self) -> f64;
+}
+
+/// Returns the congestion control for a peer. A Ropewalk peer reports all packets that arrive,
+/// which [`Bbr`] needs; libudt reports none while it misses one, and expects [`Daimd`]. `seed` is
+/// random.
+pub fn for_peer(parameters: &Parameters, seed: u64) -> Box<dyn Controller> {
+    if parameters.ropewalk {
+        Box::new(Bbr::default())
+    } else {
+        Box::new(Daimd::new(parameters.mss, parameters.peer_window, seed))
+    }
 }
 
 /// An ACK that acknowledges packets for the first time.

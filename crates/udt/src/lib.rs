@@ -28,7 +28,7 @@ pub use connection::{Connection, Error};
 pub use connector::{ConnectError, Connector};
 pub use handshake::{CONFIRM, Handshake, REFUSED, REQUEST_COOKIE, STREAM, VERSION, address_bytes};
 pub use loss_list::LossList;
-pub use packet::{Ack, Body, Control, Data, HEADER, OVERHEAD, Packet, Rates, ReceiverState};
+pub use packet::{Ack, Arrivals, Body, Control, Data, HEADER, OVERHEAD, Packet, Rates, ReceiverState};
 pub use seq::Seq;
 pub use stats::Stats;
 

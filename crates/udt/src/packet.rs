@@ -212,9 +212,17 @@ pub struct ReceiverState {
 pub struct Rates {
     pub speed: i32,
     pub capacity: i32,
-    /// The packet after the highest one that was received. Only programs of Ropewalk send it to
-    /// each other; libudt ignores it.
-    pub highest: Option<Seq>,
+    pub arrivals: Option<Arrivals>,
+}
+
+/// The packets that have arrived, also those after a gap. Only programs of Ropewalk send this to
+/// each other; libudt ignores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrivals {
+    /// The packet after the highest one that has arrived.
+    pub highest: Seq,
+    /// How many packets have arrived, each counted once, modulo 2^32.
+    pub count: u32,
 }
 
 impl Ack {
@@ -229,8 +237,11 @@ impl Ack {
         let [rtt, rtt_variance, window] = words(state);
         let rates = rest.split_first_chunk::<8>().map(|(rates, rest)| {
             let [speed, capacity] = words(rates).map(u32::cast_signed);
-            let highest = rest.first_chunk::<4>().map(|word| Seq::new(u32::from_be_bytes(*word)));
-            Rates { speed, capacity, highest }
+            let arrivals = rest.first_chunk::<8>().map(|arrivals| {
+                let [highest, count] = words(arrivals);
+                Arrivals { highest: Seq::new(highest), count }
+            });
+            Rates { speed, capacity, arrivals }
         });
         Some(Self { next, receiver: Some(ReceiverState { rtt, rtt_variance, window, rates }) })
     }
@@ -245,8 +256,9 @@ impl Ack {
         let Some(rates) = state.rates else { return };
         word(rates.speed.cast_unsigned());
         word(rates.capacity.cast_unsigned());
-        if let Some(highest) = rates.highest {
-            word(highest.get());
+        if let Some(arrivals) = rates.arrivals {
+            word(arrivals.highest.get());
+            word(arrivals.count);
         }
     }
 }
@@ -290,8 +302,8 @@ mod tests {
         }
         assert_eq!(parse_ack(4).unwrap().receiver, None);
         assert_eq!(parse_ack(16).unwrap().receiver.unwrap().rates, None);
-        assert_eq!(parse_ack(24).unwrap().receiver.unwrap().rates.unwrap().highest, None);
-        assert!(parse_ack(40).unwrap().receiver.unwrap().rates.unwrap().highest.is_some());
+        assert_eq!(parse_ack(24).unwrap().receiver.unwrap().rates.unwrap().arrivals, None);
+        assert!(parse_ack(40).unwrap().receiver.unwrap().rates.unwrap().arrivals.is_some());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use ropewalk_udt::congestion::Daimd;
+use ropewalk_udt::congestion::{Bbr, Controller, Daimd};
 use ropewalk_udt::{
     Acceptor, Answer, Batch, Body, Config, Connection, Connector, Control, Error, Packet, Parameters,
 };
@@ -23,11 +23,13 @@ struct Path {
     jitter: Duration,
     loss: f64,
     duplication: f64,
+    /// Bytes per second and the length of the queue before it.
+    bottleneck: Option<(f64, Duration)>,
 }
 
 impl Path {
     fn clean(delay: Duration) -> Self {
-        Self { delay, jitter: Duration::ZERO, loss: 0.0, duplication: 0.0 }
+        Self { delay, jitter: Duration::ZERO, loss: 0.0, duplication: 0.0, bottleneck: None }
     }
 }
 
@@ -38,6 +40,8 @@ struct Network {
     /// Datagrams by their time of arrival; the bool is the direction.
     moving: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
+    /// When the bottleneck of each direction has sent its queue.
+    idle_at: [Instant; 2],
     ends: [Connection; 2],
 }
 
@@ -52,7 +56,7 @@ impl Network {
             Connection::accepted(far, config, daimd(&far), answer, now),
         ];
         let random = fastrand::Rng::with_seed(seed);
-        Self { now, path, random, moving: BTreeMap::new(), count: 0, ends }
+        Self { now, path, random, moving: BTreeMap::new(), count: 0, idle_at: [now; 2], ends }
     }
 
     fn send(&mut self, to: usize, datagram: &[u8]) {
@@ -61,9 +65,18 @@ impl Network {
             if self.random.f64() < self.path.loss {
                 continue;
             }
+            let mut leaves = self.now;
+            if let Some((rate, queue)) = self.path.bottleneck {
+                leaves = leaves.max(self.idle_at[to]);
+                if leaves > self.now + queue {
+                    continue;
+                }
+                leaves += Duration::from_secs_f64((datagram.len() + 28) as f64 / rate);
+                self.idle_at[to] = leaves;
+            }
             let delay = self.path.delay + self.path.jitter.mul_f64(self.random.f64());
             self.count += 1;
-            self.moving.insert((self.now + delay, self.count), (to, datagram.to_vec()));
+            self.moving.insert((leaves + delay, self.count), (to, datagram.to_vec()));
         }
     }
 
@@ -291,6 +304,48 @@ fn slow_reader_stops_the_sender_without_losing_data() {
     }
 }
 
+/// The share of a path of 100 Mbit/s that a transfer uses, its start included, and the share of
+/// packets that are sent again.
+fn utilisation(controller: fn(&Parameters) -> Box<dyn Controller>, loss: f64, queue: u64) -> (f64, f64) {
+    let rate = 12.5e6;
+    let queue = Duration::from_millis(queue);
+    let path = Path { loss, bottleneck: Some((rate, queue)), ..Path::clean(Duration::from_millis(30)) };
+    let config = Config::default();
+    let mut network = Network::new(path, 5, &config);
+    let (now, (parameters, answer)) = (network.now, agree(&config, network.now));
+    let [near, far] = parameters;
+    network.ends = [
+        Connection::connected(near, &config, controller(&near), now),
+        Connection::accepted(far, &config, controller(&far), answer, now),
+    ];
+    let data = data(60_000_000, 1);
+    let time = exchange(&mut network, [&data, b""], 1 << 20, Duration::from_secs(100));
+    let stats = network.ends[0].stats();
+    (data.len() as f64 / time.as_secs_f64() / rate, stats.retransmitted as f64 / stats.sent as f64)
+}
+
+fn bbr(_: &Parameters) -> Box<dyn Controller> {
+    Box::new(Bbr::default())
+}
+
+#[test]
+fn bbr_fills_a_lossy_path_without_many_retransmissions() {
+    // The start overflows the queue of each path.
+    let paths = [(0.0, 50, 0.85, 0.06), (0.0, 10, 0.75, 0.1), (0.001, 50, 0.85, 0.06), (0.01, 50, 0.8, 0.08)];
+    for (loss, queue, least, most) in paths {
+        let (used, again) = utilisation(bbr, loss, queue);
+        assert!(used > least && again < most, "loss {loss}: {used} of the path used, {again} sent again");
+    }
+}
+
+#[test]
+fn daimd_uses_a_path_that_loses_nothing() {
+    let daimd: fn(&Parameters) -> Box<dyn Controller> =
+        |parameters| Box::new(Daimd::new(parameters.mss, parameters.peer_window, 1));
+    let (used, again) = utilisation(daimd, 0.0, 50);
+    assert!(used > 0.7 && again < 0.15, "{used} of the path used, {again} sent again");
+}
+
 /// libudt acknowledges full packets only after 100 ms, or when another packet arrives after 10 ms.
 #[test]
 fn sender_to_libudt_with_a_full_window_sends_a_keep_alive() {
@@ -359,6 +414,7 @@ proptest! {
             jitter: Duration::from_millis(jitter),
             loss,
             duplication,
+            bottleneck: None,
         };
         let config = Config { mss, ..small() };
         let mut network = Network::new(path, seed, &config);

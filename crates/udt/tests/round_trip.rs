@@ -3,15 +3,18 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use ropewalk_udt::{Ack, Body, Control, Data, Handshake, LossList, Packet, Rates, ReceiverState, Seq};
+use ropewalk_udt::{
+    Ack, Arrivals, Body, Control, Data, Handshake, LossList, Packet, Rates, ReceiverState, Seq,
+};
 
 fn seq() -> impl Strategy<Value = Seq> {
     any::<u32>().prop_map(Seq::new)
 }
 
 fn ack() -> impl Strategy<Value = Body<'static>> {
-    let rates = (any::<i32>(), any::<i32>(), proptest::option::of(seq()))
-        .prop_map(|(speed, capacity, highest)| Rates { speed, capacity, highest });
+    let arrivals = (seq(), any::<u32>()).prop_map(|(highest, count)| Arrivals { highest, count });
+    let rates = (any::<i32>(), any::<i32>(), proptest::option::of(arrivals))
+        .prop_map(|(speed, capacity, arrivals)| Rates { speed, capacity, arrivals });
     let state = (any::<[u32; 3]>(), proptest::option::of(rates))
         .prop_map(|([rtt, rtt_variance, window], rates)| ReceiverState { rtt, rtt_variance, window, rates });
     (seq(), proptest::option::of(state)).prop_map(|(next, receiver)| Body::Ack(Ack { next, receiver }))

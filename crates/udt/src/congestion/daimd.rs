@@ -178,7 +178,7 @@ mod tests {
     use crate::Rates;
 
     fn ack(now: Micros) -> AckEvent {
-        let rates = Some(Rates { speed: 10_000, capacity: 80_000, highest: None });
+        let rates = Some(Rates { speed: 10_000, capacity: 80_000, arrivals: None });
         AckEvent {
             now,
             acked: 100,

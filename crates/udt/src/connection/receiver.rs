@@ -9,13 +9,16 @@ use std::collections::VecDeque;
 
 use crate::config::{Config, Parameters, slots};
 use crate::estimate::Estimate;
-use crate::packet::{Ack, Body, Control, Data, Rates, ReceiverState};
+use crate::packet::{Ack, Arrivals, Body, Control, Data, Rates, ReceiverState};
 use crate::receive_buffer::{Insertion, ReceiveBuffer};
 use crate::rtt::Rtt;
 use crate::{Batch, HEADER, LossList, Micros, Seq, Stats};
 
 /// The latest ACK after a packet.
 const ACK_DELAY: Micros = 10_000;
+/// The rates in an ACK steer the congestion control of libudt. Its window is the reported speed
+/// times the round-trip time, so the measured speed would keep it where it is.
+const RATE_FACTOR: f64 = 2.4;
 /// The least time between two ACKs.
 const ACK_INTERVAL: Micros = 1000;
 /// After so many packets an ACK does not wait for the timer: libudt begins with a window of 16.
@@ -48,7 +51,7 @@ pub(crate) struct Receiver {
     peer_id: u32,
     ropewalk: bool,
     payload: usize,
-    reported_rate: f64,
+    initial_rate: i32,
     buffer: ReceiveBuffer,
     /// The packet after the highest one that arrived.
     highest: u64,
@@ -84,7 +87,7 @@ impl Receiver {
             peer_id: parameters.peer_id,
             ropewalk: parameters.ropewalk,
             payload,
-            reported_rate: config.reported_rate.into(),
+            initial_rate: config.initial_rate,
             // Not more than the handshake has reported, which is computed with the larger MSS.
             buffer: ReceiveBuffer::new(config.window().min(slots(config.receive_buffer, payload)), payload),
             highest: 0,
@@ -272,7 +275,8 @@ impl Receiver {
         }
         self.acks.push_back((self.ack_number, position, now));
         #[expect(clippy::cast_possible_truncation, reason = "a conversion of f64 saturates")]
-        let rate = |measured: f64| measured.max(self.reported_rate) as i32;
+        let rate =
+            |measured: f64| if measured > 0.0 { (RATE_FACTOR * measured) as i32 } else { self.initial_rate };
         let word = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
         let state = ReceiverState {
             rtt: word(rtt.smoothed()),
@@ -280,8 +284,11 @@ impl Receiver {
             window: u32::try_from(self.reported_window).unwrap_or(u32::MAX),
             rates: Some(Rates {
                 speed: rate(self.estimate.speed()),
-                capacity: rate(self.estimate.capacity()),
-                highest: self.ropewalk.then(|| self.initial.add(self.highest)),
+                capacity: rate(self.estimate.capacity().max(self.estimate.speed())),
+                arrivals: self.ropewalk.then(|| Arrivals {
+                    highest: self.initial.add(self.highest),
+                    count: self.received as u32,
+                }),
             }),
         };
         let ack = Ack { next: self.initial.add(position), receiver: Some(state) };

@@ -52,6 +52,8 @@ pub(crate) struct Sender {
     last_ack_number: u32,
     /// The packet after the last one that is known to have arrived.
     known: u64,
+    /// How many packets have arrived, as a Ropewalk peer counts them.
+    arrivals: u64,
     lost: Intervals,
     /// Packets that were sent again, with the time.
     resent: VecDeque<(u64, Micros)>,
@@ -89,6 +91,7 @@ impl Sender {
             window_end: parameters.peer_window.into(),
             last_ack_number: 0,
             known: 0,
+            arrivals: 0,
             lost: Intervals::default(),
             resent: VecDeque::new(),
             resent_in_flight: 0,
@@ -142,7 +145,8 @@ impl Sender {
             return;
         };
         let rates = ack.receiver.and_then(|receiver| receiver.rates);
-        let highest = rates.and_then(|rates| rates.highest?.position(self.initial, first));
+        let arrivals = rates.and_then(|rates| rates.arrivals).filter(|_| self.ropewalk);
+        let highest = arrivals.and_then(|arrivals| arrivals.highest.position(self.initial, first));
         let known = highest.unwrap_or(position).min(self.buffer.next()).max(position);
         let Some(receiver) = ack.receiver else {
             // A light ACK opens no window and releases nothing.
@@ -154,7 +158,14 @@ impl Sender {
             self.window_end = position + u64::from(receiver.window.min(1 << 20));
         }
         let advanced = position.saturating_sub(first);
-        if advanced > 0 || known > self.known {
+        let count = arrivals.map_or(self.arrivals, |arrivals| {
+            // A reordered ACK has an older count.
+            let more = arrivals.count.wrapping_sub(self.arrivals as u32).cast_signed();
+            (self.arrivals + u64::try_from(more).unwrap_or(0)).min(self.buffer.next())
+        });
+        let news = advanced > 0 || known > self.known || count > self.arrivals;
+        self.arrivals = count;
+        if news && known.max(self.known) > first {
             self.delivered(now, advanced, position.max(first), known, receiver.rtt, rates, rtt);
         }
     }
@@ -259,10 +270,17 @@ impl Sender {
 
     /// Packets that were sent, have not arrived as far as is known, and are not known to be lost.
     fn in_flight(&self) -> u64 {
-        self.buffer.next().saturating_sub(self.known.max(self.buffer.first())) + self.resent_in_flight
+        let next = self.buffer.next();
+        if self.ropewalk {
+            return next.saturating_sub(self.arrivals + self.lost.count());
+        }
+        next.saturating_sub(self.known.max(self.buffer.first())) + self.resent_in_flight
     }
 
     fn delivered_packets(&self) -> u64 {
+        if self.ropewalk {
+            return self.arrivals;
+        }
         self.known.max(self.buffer.first()).saturating_sub(self.lost.count() + self.resent_in_flight)
     }
 

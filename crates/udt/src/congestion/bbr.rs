@@ -1,0 +1,197 @@
+//! A congestion control that measures the path: the rate at which packets are delivered, and the
+//! round-trip time without a queue (after BBR, draft-cardwell-iccrg-bbr-congestion-control).
+//!
+//! It sends at the measured rate, whatever single losses say, so it fills a path that loses packets
+//! at random. It tries a higher rate for one round trip in eight, and drains the queue of that in
+//! the next. Losses beyond [`LOSS_LIMIT`] mean that a queue overflows: the rate then stays below
+//! the measured one until the next trial.
+
+use crate::Micros;
+use crate::congestion::{AckEvent, Controller, LossEvent};
+
+/// The least factor that doubles the rate in each round trip (2 / ln 2).
+const STARTUP_GAIN: f64 = 2.885;
+/// The factors of the rate, each for one round trip.
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// How many round trips a rate counts.
+const RATE_ROUNDS: usize = 10;
+/// Startup ends after so many round trips without a quarter more.
+const FULL_ROUNDS: u32 = 3;
+const GROWTH: f64 = 1.25;
+/// The bandwidth-delay products in flight, so that late ACKs do not stop the sender.
+const WINDOW_GAIN: f64 = 2.0;
+/// An ACK waits for its sender's timer.
+const ACK_DELAY: Micros = 15_000;
+const LEAST_WINDOW: f64 = 16.0;
+/// The share of lost packets in a round trip above which a queue overflows.
+const LOSS_LIMIT: f64 = 0.05;
+/// The least number of losses that says something about the share.
+const LEAST_LOSSES: u64 = 8;
+const BACKOFF: f64 = 0.85;
+/// The least round-trip time is measured again after this time, with few packets in flight.
+const RTT_EXPIRES: Micros = 10_000_000;
+const RTT_PROBE: Micros = 200_000;
+/// The rate before the first ACK, in packets per second: 16 packets in 100 ms.
+const INITIAL_RATE: f64 = 160.0;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Startup,
+    Drain,
+    Cycle { index: usize, since: Micros },
+    ProbeRtt { until: Micros },
+}
+
+pub struct Bbr {
+    phase: Phase,
+    /// The largest rate of each of the latest round trips, in packets per second.
+    rates: [f64; RATE_ROUNDS],
+    round: usize,
+    /// The number of delivered packets at which the round trip ends.
+    round_end: u64,
+    least_rtt: Micros,
+    least_rtt_at: Micros,
+    /// The rate that startup has reached, and for how many round trips.
+    full_rate: f64,
+    full_rounds: u32,
+    /// Packets sent before this round trip, and losses in it.
+    round_sent: u64,
+    lost: u64,
+    /// A factor of the rate after an overflow.
+    bound: f64,
+}
+
+impl Default for Bbr {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Startup,
+            rates: [0.0; RATE_ROUNDS],
+            round: 0,
+            round_end: 0,
+            least_rtt: Micros::MAX,
+            least_rtt_at: 0,
+            full_rate: 0.0,
+            full_rounds: 0,
+            round_sent: 0,
+            lost: 0,
+            bound: 1.0,
+        }
+    }
+}
+
+impl Bbr {
+    fn rate(&self) -> f64 {
+        let rate = self.rates.iter().fold(0.0_f64, |most, rate| most.max(*rate));
+        if rate > 0.0 { rate } else { INITIAL_RATE }
+    }
+
+    fn gain(&self) -> f64 {
+        match self.phase {
+            Phase::Startup => STARTUP_GAIN,
+            Phase::Drain => 1.0 / STARTUP_GAIN,
+            Phase::Cycle { index, .. } => CYCLE[index],
+            Phase::ProbeRtt { .. } => 1.0,
+        }
+    }
+
+    /// The packets that fill the path without a queue.
+    fn path_packets(&self) -> f64 {
+        let rtt = if self.least_rtt == Micros::MAX { 0 } else { self.least_rtt };
+        self.rate() * rtt as f64 / 1e6
+    }
+
+    fn end_round(&mut self, ack: &AckEvent) {
+        self.round_end = ack.delivered + ack.in_flight;
+        let sent = ack.sent.saturating_sub(self.round_sent);
+        self.round_sent = ack.sent;
+        let lost = std::mem::take(&mut self.lost);
+        let overflows = lost >= LEAST_LOSSES && lost as f64 > LOSS_LIMIT * sent.max(1) as f64;
+        if overflows {
+            self.bound = (self.bound * BACKOFF).max(0.5);
+        }
+        if self.phase == Phase::Startup && !ack.app_limited {
+            if self.rate() >= self.full_rate * GROWTH {
+                (self.full_rate, self.full_rounds) = (self.rate(), 0);
+            } else {
+                self.full_rounds += 1;
+            }
+            if self.full_rounds >= FULL_ROUNDS || overflows {
+                self.phase = Phase::Drain;
+            }
+        }
+        self.round += 1;
+        self.rates[self.round % RATE_ROUNDS] = 0.0;
+    }
+
+    fn update_phase(&mut self, ack: &AckEvent) {
+        let now = ack.now;
+        match self.phase {
+            Phase::Drain if ack.in_flight as f64 <= self.path_packets().max(LEAST_WINDOW) => {
+                self.phase = Phase::Cycle { index: 2, since: now };
+            }
+            Phase::Cycle { index, since } if now >= since + self.least_rtt.max(1000) => {
+                let index = (index + 1) % CYCLE.len();
+                if index == 0 {
+                    // The trial tests the bound, too.
+                    self.bound = (self.bound / BACKOFF).min(1.0);
+                }
+                self.phase = Phase::Cycle { index, since: now };
+            }
+            Phase::ProbeRtt { until } if now >= until => {
+                self.least_rtt_at = now;
+                self.phase = Phase::Cycle { index: 2, since: now };
+            }
+            _ => {}
+        }
+        let expired = now >= self.least_rtt_at + RTT_EXPIRES;
+        if expired && matches!(self.phase, Phase::Cycle { .. }) {
+            self.least_rtt = ack.rtt_sample;
+            self.phase = Phase::ProbeRtt { until: now + RTT_PROBE + ack.rtt };
+        }
+    }
+}
+
+impl Controller for Bbr {
+    fn name(&self) -> &'static str {
+        "bbr"
+    }
+
+    fn on_ack(&mut self, ack: &AckEvent) {
+        if ack.rtt_sample <= self.least_rtt {
+            (self.least_rtt, self.least_rtt_at) = (ack.rtt_sample, ack.now);
+        }
+        // A rate that the application has limited says only that the path can do that much.
+        let place = &mut self.rates[self.round % RATE_ROUNDS];
+        *place = place.max(ack.rate);
+        if ack.delivered_before >= self.round_end {
+            let rate = self.rate();
+            self.end_round(ack);
+            if ack.app_limited {
+                // Nothing was measured; the old rate must not expire.
+                self.rates[self.round % RATE_ROUNDS] = rate;
+            }
+        }
+        self.update_phase(ack);
+    }
+
+    fn on_loss(&mut self, loss: &LossEvent) {
+        self.lost += loss.lost;
+    }
+
+    fn on_timeout(&mut self, _: u64) {
+        // Nothing arrives: the path may have changed.
+        self.bound = (self.bound * 0.5).max(0.1);
+    }
+
+    fn window(&self) -> f64 {
+        if let Phase::ProbeRtt { .. } = self.phase {
+            return LEAST_WINDOW.max(self.path_packets() / 2.0);
+        }
+        let gain = if self.phase == Phase::Startup { STARTUP_GAIN } else { WINDOW_GAIN };
+        gain * self.path_packets() + self.rate() * ACK_DELAY as f64 / 1e6 + LEAST_WINDOW
+    }
+
+    fn interval(&self) -> f64 {
+        1e6 / (self.rate() * self.gain() * self.bound)
+    }
+}
