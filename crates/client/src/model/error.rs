@@ -13,6 +13,7 @@ use ropewalk_storage::checksum::Algorithm;
 
 use crate::FailureKind;
 
+pub(crate) use recovery::Blame;
 pub(crate) use words::NO_GREETING;
 
 /// A failed operation, with the peer and the path.
@@ -266,58 +267,6 @@ impl RemoteError {
         }
     }
 
-    /// Whether a retry may succeed.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::ChecksumMismatch { .. }
-            | Self::Closed { .. }
-            | Self::Connect { .. }
-            | Self::Control { .. }
-            | Self::Data { .. }
-            | Self::Dismissed { .. }
-            | Self::Grew { .. }
-            | Self::NoDataConnection { .. }
-            | Self::Nonsense { .. }
-            | Self::OtherServer { .. }
-            | Self::OutOfStep
-            | Self::PartVanished { .. }
-            | Self::Silent { .. }
-            | Self::SizeMismatch { .. }
-            | Self::SourceChanged { .. }
-            | Self::Pipe(_)
-            | Self::Stalled { .. }
-            | Self::Threads(_)
-            | Self::Unresumable { .. } => true,
-            Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. } => {
-                reply.code() < 500
-            }
-            Self::Ssh { reason, .. } => words::ssh_is_transient(reason),
-            Self::Refused { reply, .. } => transient(reply),
-            Self::Local { source, .. } => {
-                // The part may be held by a process that was just killed and still waits for the
-                // disk. The next try of an incomplete part resumes it.
-                self.is_busy() || source.kind() == ropewalk_storage::ErrorKind::Incomplete
-            }
-            Self::Resolve { source, .. } => words::may_be_found_later(source),
-            Self::CannotTravel { .. }
-            | Self::Cancelled
-            | Self::Crowded { .. }
-            | Self::CutOff { .. }
-            | Self::Mistold { .. }
-            | Self::Incomplete { .. }
-            | Self::Listing { .. }
-            | Self::Lost { .. }
-            | Self::NotAscii { .. }
-            | Self::NoThirdParty { .. }
-            | Self::Output(_)
-            | Self::Security { .. }
-            | Self::Spent { .. }
-            | Self::Unlisted { .. }
-            | Self::Unsupported { .. }
-            | Self::Usage(_) => false,
-        }
-    }
-
     /// The server refused to report an arrived part, or to rename it.
     pub(crate) fn of_part(peer: String, command: &str, part: &BString, reply: Reply) -> Self {
         if reply_kind(&reply) == FailureKind::NotFound {
@@ -363,32 +312,6 @@ impl RemoteError {
             Self::Local { source, .. } => source.kind() == ropewalk_storage::ErrorKind::Busy,
             _ => false,
         }
-    }
-
-    /// Whether the control connection is unusable after this error.
-    pub(crate) fn breaks_session(&self) -> bool {
-        if let Self::Spent { source } = self {
-            return source.breaks_session();
-        }
-        // 421: the server closes the session.
-        let closing = matches!(self, Self::Refused { reply, .. } if reply.code() == 421);
-        closing
-            || matches!(
-                self,
-                Self::Cancelled
-                    | Self::Closed { .. }
-                    | Self::Control { .. }
-                    | Self::Data { .. }
-                    | Self::Dismissed { .. }
-                    | Self::Grew { .. }
-                    | Self::NoDataConnection { .. }
-                    | Self::Nonsense { .. }
-                    | Self::OtherServer { .. }
-                    | Self::OutOfStep
-                    | Self::Silent { .. }
-                    | Self::Ssh { .. }
-                    | Self::Stalled { .. }
-            )
     }
 
     /// Converts an error of the engine: local errors do not concern the connection.
@@ -443,29 +366,6 @@ pub(crate) fn reply_kind(reply: &Reply) -> FailureKind {
     }
 }
 
-/// A 4xx may succeed later (RFC 959 section 4.2.1). So may failures like 426 that GCT reports with
-/// code 500.
-fn transient(reply: &Reply) -> bool {
-    match reply.code() {
-        // Data from another server is refused, however long the wait.
-        425 if whole_text(reply).contains("third-party transfers are not permitted") => false,
-        0..500 => reply_kind(reply) != FailureKind::NoSpace,
-        500 => {
-            reply_kind(reply) == FailureKind::Other && !reply.is_unknown_command() && !is_of_the_name(reply)
-        }
-        550 => reply_kind(reply) == FailureKind::ChecksumMismatch,
-        _ => false,
-    }
-}
-
-/// No file can have this name, now or later.
-fn is_of_the_name(reply: &Reply) -> bool {
-    let said = whole_text(reply).to_ascii_lowercase();
-    ["is a directory", "is_a_directory", "not a directory", "name too long"]
-        .iter()
-        .any(|word| said.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -501,7 +401,12 @@ mod tests {
         // For any text (RFC 959 section 4.2.2).
         for code in [452, 552] {
             assert_eq!(reply_kind(&reply(code, &["no"])), FailureKind::NoSpace);
-            assert!(!transient(&reply(code, &["no"])));
+            let refused = RemoteError::Refused {
+                peer: "p".into(),
+                command: "STOR".into(),
+                reply: reply(code, &["no"]),
+            };
+            assert!(!refused.is_transient());
         }
         let refused = |reply| RemoteError::Refused { peer: "p".into(), command: "MLST /none".into(), reply };
         let error = refused(reply(550, &structured));

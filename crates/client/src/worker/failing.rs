@@ -6,6 +6,7 @@ use ropewalk_transfer::{Behind, File, Left, Lost};
 
 use super::*;
 use crate::cutting::Divisible;
+use crate::model::error::Blame;
 use crate::model::tries::Tried;
 use crate::place::Place;
 
@@ -13,12 +14,10 @@ impl Worker<'_> {
     /// A try of a job failed: it comes again, or its file has failed.
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
         if matches!(error, RemoteError::Cancelled) && self.ctx.cancel.is_cancelled() {
-            // Otherwise the job would be taken up again and again where nobody was woken to stop the queue.
+            // Otherwise the job would be taken from the queue and put back again and again.
             self.ctx.queue.stop();
         }
-        // Those are no fault of the job, and the last one does not come again: further sessions take nothing for granted.
-        if matches!(error, RemoteError::Cancelled | RemoteError::OutOfStep | RemoteError::OtherServer { .. })
-        {
+        if error.recovery().blame == Blame::None {
             return self.put_back(job);
         }
         let error = match error {

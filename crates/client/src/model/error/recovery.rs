@@ -1,8 +1,151 @@
-//! The meaning of an error for the transfer that met it.
+//! The recovery from each error: whether to retry, and the state that it leaves behind.
+//!
+//! [`RemoteError::recovery`] is the one table. A change of a row needs a change of its test.
 
+use ropewalk_protocol::reply::Reply;
+use ropewalk_storage::ErrorKind;
 use ropewalk_transfer::Failure;
 
+use super::{reply_kind, whole_text, words};
 use crate::{FailureKind, RemoteError};
+
+/// What a transfer does about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recovery {
+    /// A retry may succeed.
+    pub(crate) retry: bool,
+    pub(crate) session: After,
+    pub(crate) data: Data,
+    pub(crate) blame: Blame,
+}
+
+/// The control connection after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Usable,
+    Closed,
+}
+
+/// The data that arrived before an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// A retry resumes with it.
+    Kept,
+    /// It is wrong or missing: the whole file has to be sent again.
+    Invalid,
+    /// The destination does not resume with it: the file has to be sent again if there is any.
+    NotResumed,
+}
+
+/// The file that an error counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The one that met it.
+    File,
+    /// None: another file or the user caused it.
+    None,
+}
+
+impl RemoteError {
+    /// The recovery from this error.
+    pub(crate) fn recovery(&self) -> Recovery {
+        use After::{Closed, Usable};
+        let row = |retry, session, data| Recovery { retry, session, data, blame: Blame::File };
+        match self {
+            Self::Cancelled => Recovery { blame: Blame::None, ..row(false, Closed, Data::Kept) },
+            // Later sessions take nothing for granted.
+            Self::OutOfStep | Self::OtherServer { .. } => {
+                Recovery { blame: Blame::None, ..row(true, Closed, Data::Kept) }
+            }
+            Self::Closed { .. }
+            | Self::Control { .. }
+            | Self::Data { .. }
+            | Self::Dismissed { .. }
+            | Self::NoDataConnection { .. }
+            | Self::Nonsense { .. }
+            | Self::Silent { .. }
+            | Self::Stalled { .. } => row(true, Closed, Data::Kept),
+            Self::Grew { .. } => row(true, Closed, Data::Invalid),
+            Self::ChecksumMismatch { .. }
+            | Self::PartVanished { .. }
+            | Self::SizeMismatch { .. }
+            | Self::SourceChanged { .. }
+            | Self::Unresumable { .. } => row(true, Usable, Data::Invalid),
+            Self::Connect { .. } | Self::Pipe(_) | Self::Threads(_) => row(true, Usable, Data::Kept),
+            Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. } => {
+                row(reply.code() < 500, Usable, Data::Kept)
+            }
+            Self::Ssh { reason, .. } => row(words::ssh_is_transient(reason), Closed, Data::Kept),
+            Self::Refused { reply, .. } => {
+                // 421: the server closes the session (RFC 959 section 4.2.2).
+                let session = if reply.code() == 421 { Closed } else { Usable };
+                row(may_succeed_later(reply), session, self.data_after_refusal(reply))
+            }
+            // The part may be held by a process that was just killed and still waits for the disk. The
+            // next try of an incomplete part resumes it.
+            Self::Local { source, .. } => {
+                row(self.is_busy() || source.kind() == ErrorKind::Incomplete, Usable, Data::Kept)
+            }
+            Self::Resolve { source, .. } => row(words::may_be_found_later(source), Usable, Data::Kept),
+            Self::Spent { source } => row(false, source.recovery().session, Data::Kept),
+            Self::CannotTravel { .. }
+            | Self::Crowded { .. }
+            | Self::CutOff { .. }
+            | Self::Mistold { .. }
+            | Self::Incomplete { .. }
+            | Self::Listing { .. }
+            | Self::Lost { .. }
+            | Self::NotAscii { .. }
+            | Self::NoThirdParty { .. }
+            | Self::Output(_)
+            | Self::Security { .. }
+            | Self::Unlisted { .. }
+            | Self::Unsupported { .. }
+            | Self::Usage(_) => row(false, Usable, Data::Kept),
+        }
+    }
+
+    fn data_after_refusal(&self, reply: &Reply) -> Data {
+        match self.refused_command() {
+            // The server expected a certain sum, and has computed another one.
+            _ if reply_kind(reply) == FailureKind::ChecksumMismatch => Data::Invalid,
+            Some("REST") if self.refuses_restart() => Data::NotResumed,
+            // A refusal to rename a file that has arrived, or to report its size or sum, is repeated
+            // whatever is sent.
+            Some("REST" | "RNFR" | "RNTO" | "SIZE" | "CKSM") | None => Data::Kept,
+            Some(_) if may_succeed_later(reply) => Data::Kept,
+            Some(_) => Data::NotResumed,
+        }
+    }
+
+    /// Whether a retry may succeed.
+    pub fn is_transient(&self) -> bool {
+        self.recovery().retry
+    }
+
+    /// The destination does not resume with the data that it has, whatever the connection.
+    pub(crate) fn refuses_resumption(&self) -> bool {
+        self.recovery().data == Data::NotResumed
+    }
+
+    /// The server does not accept the restart that it was sent, and will not accept it later.
+    pub(crate) fn refuses_restart(&self) -> bool {
+        self.refused_command() == Some("REST") && !matches!(self.reply_code(), Some(400..500))
+    }
+
+    /// Another program writes to the source.
+    pub(crate) fn is_source_change(&self) -> bool {
+        matches!(self, Self::Grew { .. } | Self::SourceChanged { .. })
+    }
+
+    pub(crate) fn invalidates_data(&self) -> bool {
+        self.recovery().data == Data::Invalid
+    }
+
+    pub(crate) fn breaks_session(&self) -> bool {
+        self.recovery().session == After::Closed
+    }
+}
 
 impl Failure for RemoteError {
     fn invalidates_data(&self) -> bool {
@@ -14,40 +157,113 @@ impl Failure for RemoteError {
     }
 }
 
-impl RemoteError {
-    /// Another program writes to the source.
-    pub(crate) fn is_source_change(&self) -> bool {
-        matches!(self, Self::Grew { .. } | Self::SourceChanged { .. })
+/// A 4xx may succeed later (RFC 959 section 4.2.1). So may failures like 426 that GCT reports with
+/// code 500.
+fn may_succeed_later(reply: &Reply) -> bool {
+    match reply.code() {
+        // Data from another server is refused, however long the wait.
+        425 if whole_text(reply).contains("third-party transfers are not permitted") => false,
+        0..500 => reply_kind(reply) != FailureKind::NoSpace,
+        500 => {
+            reply_kind(reply) == FailureKind::Other && !reply.is_unknown_command() && !is_of_the_name(reply)
+        }
+        550 => reply_kind(reply) == FailureKind::ChecksumMismatch,
+        _ => false,
     }
+}
 
-    /// The data that arrived is wrong or missing: the whole file has to be sent again.
-    pub(crate) fn invalidates_data(&self) -> bool {
-        // The server expected a certain sum, and has computed another one.
-        let refused = matches!(self, Self::Refused { .. }) && self.kind() == FailureKind::ChecksumMismatch;
-        refused
-            || matches!(
-                self,
-                Self::ChecksumMismatch { .. }
-                    | Self::Grew { .. }
-                    | Self::PartVanished { .. }
-                    | Self::SizeMismatch { .. }
-                    | Self::SourceChanged { .. }
-                    | Self::Unresumable { .. }
-            )
-    }
+/// No file can have this name, now or later.
+fn is_of_the_name(reply: &Reply) -> bool {
+    let said = whole_text(reply).to_ascii_lowercase();
+    ["is a directory", "is_a_directory", "not a directory", "name too long"]
+        .iter()
+        .any(|word| said.contains(word))
+}
 
-    /// The server does not accept the restart that it was sent, and will not accept it later.
-    pub(crate) fn refuses_restart(&self) -> bool {
-        self.refused_command() == Some("REST") && !matches!(self.reply_code(), Some(400..500))
-    }
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
 
-    /// The server does not resume with the data that it has, whatever the connection. A refusal to
-    /// rename a file that has arrived, or to report its size or sum, is repeated whatever is sent.
-    pub(crate) fn refuses_resumption(&self) -> bool {
-        match self.refused_command() {
-            Some("REST") => self.refuses_restart(),
-            Some("RNFR" | "RNTO" | "SIZE" | "CKSM") | None => false,
-            Some(_) => !self.is_transient(),
+    use ropewalk_storage::checksum::Algorithm;
+
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_as_written_here() {
+        use After::{Closed, Usable};
+        use RemoteError as E;
+        let (peer, path) = (|| "p".to_owned(), || b"/f".as_slice().into());
+        let reply = |code: u16, text: &str| Reply::new(code, text);
+        let refused = |command: &str, code, text| E::Refused {
+            peer: peer(),
+            command: command.into(),
+            reply: reply(code, text),
+        };
+        let io = |kind: io::ErrorKind| io::Error::from(kind);
+        let limit = Duration::from_secs(1);
+        let (reason, ours) = (String::new, String::new);
+        let connect =
+            E::Connect { peer: peer(), source: io(io::ErrorKind::ConnectionRefused), hint: reason() };
+        let mismatch =
+            E::ChecksumMismatch { path: path(), algorithm: Algorithm::Md5, ours: ours(), theirs: ours() };
+        let rows = [
+            (E::Closed { peer: peer(), command: reason() }, true, Closed, Data::Kept),
+            (E::Control { peer: peer(), source: io(io::ErrorKind::BrokenPipe) }, true, Closed, Data::Kept),
+            (E::Dismissed { peer: peer(), reply: reply(421, "") }, true, Closed, Data::Kept),
+            (E::NoDataConnection { peer: peer(), limit }, true, Closed, Data::Kept),
+            (E::Nonsense { peer: peer(), reason: reason() }, true, Closed, Data::Kept),
+            (E::Silent { peer: peer(), command: reason(), limit }, true, Closed, Data::Kept),
+            (E::Stalled { path: path(), bytes_per_second: 1, time: limit }, true, Closed, Data::Kept),
+            (E::Grew { peer: peer(), path: path() }, true, Closed, Data::Invalid),
+            (mismatch, true, Usable, Data::Invalid),
+            (
+                E::PartVanished { peer: peer(), path: path(), reply: reply(550, "") },
+                true,
+                Usable,
+                Data::Invalid,
+            ),
+            (E::SizeMismatch { path: path(), expected: 1, there: 2 }, true, Usable, Data::Invalid),
+            (E::SourceChanged { path: path() }, true, Usable, Data::Invalid),
+            (E::Unresumable { reason: reason() }, true, Usable, Data::Invalid),
+            (connect, true, Usable, Data::Kept),
+            (E::Pipe(io(io::ErrorKind::Other)), true, Usable, Data::Kept),
+            (E::Threads(io(io::ErrorKind::Other)), true, Usable, Data::Kept),
+            (E::Login { peer: peer(), reply: reply(421, "") }, true, Usable, Data::Kept),
+            (E::Login { peer: peer(), reply: reply(530, "") }, false, Usable, Data::Kept),
+            (refused("STOR", 421, ""), true, Closed, Data::Kept),
+            (refused("STOR", 450, ""), true, Usable, Data::Kept),
+            (refused("STOR", 452, ""), false, Usable, Data::NotResumed),
+            (refused("STOR", 553, "Permission denied"), false, Usable, Data::NotResumed),
+            (refused("STOR", 550, "INCORRECT_CHECKSUM"), true, Usable, Data::Invalid),
+            (refused("REST", 450, ""), true, Usable, Data::Kept),
+            (refused("REST", 501, ""), false, Usable, Data::NotResumed),
+            (refused("RNTO", 553, ""), false, Usable, Data::Kept),
+            (refused("CKSM", 550, ""), false, Usable, Data::Kept),
+            (
+                E::Spent { source: Box::new(E::Silent { peer: peer(), command: reason(), limit }) },
+                false,
+                Closed,
+                Data::Kept,
+            ),
+            (E::Spent { source: Box::new(refused("STOR", 450, "")) }, false, Usable, Data::Kept),
+            (E::CutOff { peer: peer(), reason: reason() }, false, Usable, Data::Kept),
+            (E::Incomplete { path: path(), bytes: 1, expected: 2 }, false, Usable, Data::Kept),
+            (E::Security { peer: peer(), reason: reason() }, false, Usable, Data::Kept),
+            (E::Unsupported { peer: peer(), what: reason() }, false, Usable, Data::Kept),
+            (E::Usage(reason()), false, Usable, Data::Kept),
+        ];
+        for (error, retry, session, data) in rows {
+            let expected = Recovery { retry, session, data, blame: Blame::File };
+            assert_eq!(error.recovery(), expected, "{error:?}");
+        }
+        for (error, retry) in [
+            (E::Cancelled, false),
+            (E::OutOfStep, true),
+            (E::OtherServer { peer: peer(), reason: reason() }, true),
+        ] {
+            let expected = Recovery { retry, session: Closed, data: Data::Kept, blame: Blame::None };
+            assert_eq!(error.recovery(), expected, "{error:?}");
         }
     }
 }
