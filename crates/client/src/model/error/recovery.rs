@@ -9,7 +9,7 @@ use ropewalk_transfer::Failure;
 use super::{reply_kind, whole_text, words};
 use crate::{FailureKind, RemoteError};
 
-/// What a transfer does about an error.
+/// The reaction of a transfer to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recovery {
     /// A retry may succeed.
@@ -81,8 +81,8 @@ impl RemoteError {
                 let session = if reply.code() == 421 { Closed } else { Usable };
                 row(may_succeed_later(reply), session, self.data_after_refusal(reply))
             }
-            // The part may be held by a process that was just killed and still waits for the disk. The
-            // next try of an incomplete part resumes it.
+            // The part may be held by a process that was just killed and still waits for the disk.
+            // The next try of an incomplete part resumes it.
             Self::Local { source, .. } => {
                 row(self.is_busy() || source.kind() == ErrorKind::Incomplete, Usable, Data::Kept)
             }
@@ -110,8 +110,8 @@ impl RemoteError {
             // The server expected a certain sum, and has computed another one.
             _ if reply_kind(reply) == FailureKind::ChecksumMismatch => Data::Invalid,
             Some("REST") if self.refuses_restart() => Data::NotResumed,
-            // A refusal to rename a file that has arrived, or to report its size or sum, is repeated
-            // whatever is sent.
+            // A refusal to rename a file that has arrived, or to report its size or sum, is
+            // repeated whatever is sent.
             Some("REST" | "RNFR" | "RNTO" | "SIZE" | "CKSM") | None => Data::Kept,
             Some(_) if may_succeed_later(reply) => Data::Kept,
             Some(_) => Data::NotResumed,
