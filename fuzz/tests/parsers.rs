@@ -17,6 +17,7 @@ use ropewalk_protocol::mode_e::Header;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::{ParserLimits, Reply, ReplyParser};
+use ropewalk_protocol::stack::StackSpec;
 use ropewalk_protocol::url::{Target, Url};
 use ropewalk_protocol::{date, host_port, listing};
 
@@ -144,6 +145,32 @@ const REPLY_WORDS: &[&[u8]] = &[
 
 /// Replies are unchanged after printing and parsing, limits are respected, input may be split
 /// anywhere, and functions that read replies accept any.
+const STACK_WORDS: &[&[u8]] = &[
+    b"tcp",
+    b"gsi",
+    b"udt",
+    b"rate",
+    b"popen:argv=#",
+    b"sndbuf=",
+    b":",
+    b";",
+    b",",
+    b"=",
+    b"default",
+    b"\xff",
+];
+
+/// A parsed stack prints to something that parses to the same stack.
+#[test]
+fn stack() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        if let Ok(Some(stack)) = StackSpec::parse(&soup(input, STACK_WORDS)) {
+            assert!(!stack.drivers().is_empty());
+            assert_eq!(StackSpec::parse(&stack.to_bytes()), Ok(Some(stack)));
+        }
+    });
+}
+
 #[test]
 fn reply() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {

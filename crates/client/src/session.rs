@@ -8,6 +8,7 @@ mod kerberos;
 pub(crate) mod ops;
 mod over_tls;
 mod security;
+mod stack;
 mod token;
 
 use std::net::SocketAddr;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_engine::{Bandwidth, BufferBudget, ChannelSettings, Pool};
+use ropewalk_layers::Registry;
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_transport::{Driver, Options as DriverOptions, Tcp, Tuning};
+use ropewalk_transport::{Options as DriverOptions, Tuning};
 
 use crate::credential::Ours;
 use crate::{Cancel, EventSink, Options, RemoteError};
@@ -24,7 +25,8 @@ pub(crate) struct Shared {
     pub budget: Arc<BufferBudget>,
     /// The limit on the rate.
     pub bandwidth: Option<Arc<Bandwidth>>,
-    pub driver: Arc<dyn Driver>,
+    /// The drivers and layers of data connections.
+    pub registry: Registry,
 }
 
 impl Shared {
@@ -34,7 +36,7 @@ impl Shared {
             pool: Arc::new(Pool::new("data", DATA_THREADS)),
             budget: BufferBudget::new(buffer_memory),
             bandwidth: bandwidth.map(|rate| Arc::new(Bandwidth::new(rate))),
-            driver: Arc::new(Tcp),
+            registry: Registry::standard(),
         })
     }
 

@@ -1,5 +1,5 @@
-//! A driver that adds a security layer to the connections of another driver. `connect` returns a
-//! connection after its handshake; the caller's `Wait` does all waiting. A failed handshake closes
+//! A driver that adds a layer to the connections of another driver. `connect` returns a connection
+//! after the layer's handshake; the caller's `Wait` does all waiting. A failed handshake closes
 //! the connection.
 
 use std::io;
@@ -10,34 +10,34 @@ use std::time::{Duration, Instant};
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 
 use crate::listener::LIMIT;
-use crate::{Handshake, Layer, Progress, SecureListener};
+use crate::{Handshake, Layer, LayeredListener, Progress};
 
-/// Secures the connections that another driver makes.
-pub struct SecureDriver {
+/// Adds a layer to the connections that another driver makes.
+pub struct LayeredDriver {
     inner: Arc<dyn Driver>,
     layer: Arc<dyn Layer>,
     spared: Option<IpAddr>,
 }
 
-impl SecureDriver {
+impl LayeredDriver {
     pub fn new(inner: Arc<dyn Driver>, layer: Arc<dyn Layer>) -> Self {
         Self { inner, layer, spared: None }
     }
 
-    /// Sets the expected peer of its listeners, see [`SecureListener::sparing`].
+    /// Sets the expected peer of its listeners, see [`LayeredListener::sparing`].
     pub fn sparing(self, address: IpAddr) -> Self {
         Self { spared: Some(address), ..self }
     }
 }
 
-impl Driver for SecureDriver {
+impl Driver for LayeredDriver {
     fn name(&self) -> &'static str {
         self.layer.name()
     }
 
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let listener = self.inner.listen(address, options)?;
-        let listener = SecureListener::new(listener, Arc::clone(&self.layer))?;
+        let listener = LayeredListener::new(listener, Arc::clone(&self.layer))?;
         Ok(Box::new(match self.spared {
             Some(address) => listener.sparing(address),
             None => listener,

@@ -13,7 +13,7 @@ use ropewalk_transport::{Connection, Interest};
 use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
 use crate::reader::{RecordReader, over};
-use crate::{Handshake, Layer, Level, Progress};
+use crate::{Assurance, Handshake, Layer, Level, Progress};
 
 enum Machine {
     Initiator(Initiator),
@@ -43,6 +43,10 @@ pub struct GsiLayer {
 impl Layer for GsiLayer {
     fn name(&self) -> &'static str {
         "gsi"
+    }
+
+    fn assurance(&self) -> Assurance {
+        Assurance { bound: true, protected: self.level == Level::Protected }
     }
 
     fn begin(&self, connection: Box<dyn Connection>, initiates: bool) -> io::Result<Box<dyn Handshake>> {

@@ -15,7 +15,7 @@ use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readin
 
 use crate::outgoing::{Sealed, leave_to_inner};
 use crate::reader::over;
-use crate::{Handshake, Layer, Progress};
+use crate::{Assurance, Handshake, Layer, Progress};
 
 /// How many bytes are read from the network at once.
 const READ: usize = 128 << 10;
@@ -45,6 +45,11 @@ impl KerberosLayer {
 impl Layer for KerberosLayer {
     fn name(&self) -> &'static str {
         "kerberos"
+    }
+
+    /// With PROT S, a client that connects first has proved nothing, and can read the data.
+    fn assurance(&self) -> Assurance {
+        Assurance { bound: self.protection == Protection::Confidential, protected: true }
     }
 
     fn begin(&self, mut connection: Box<dyn Connection>, _initiates: bool) -> io::Result<Box<dyn Handshake>> {

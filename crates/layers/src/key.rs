@@ -26,7 +26,7 @@ use ropewalk_transport::{Connection, Interest};
 
 use crate::outgoing::Outgoing;
 use crate::reader::over;
-use crate::{Handshake, Layer, Progress};
+use crate::{Assurance, Handshake, Layer, Progress};
 
 const MAGIC: &[u8; 4] = b"RWDK";
 const VERSION: u8 = 1;
@@ -104,6 +104,10 @@ fn mac(key: &PKey<Private>, parts: &[&[u8]]) -> Result<[u8; PROOF], ErrorStack> 
 impl Layer for KeyLayer {
     fn name(&self) -> &'static str {
         "key"
+    }
+
+    fn assurance(&self) -> Assurance {
+        Assurance { bound: true, protected: false }
     }
 
     fn begin(&self, mut connection: Box<dyn Connection>, initiates: bool) -> io::Result<Box<dyn Handshake>> {

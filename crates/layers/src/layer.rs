@@ -1,6 +1,6 @@
-//! The traits that all kinds of security on data connections implement. A [`Layer`] starts a
-//! [`Handshake`] on a connection. The caller advances it whenever the connection is ready, and
-//! finally gets the connection for the data. A handshake never blocks.
+//! The traits of everything that stands between a driver and the data of a connection. A [`Layer`]
+//! starts a [`Handshake`] on a connection. The caller advances it whenever the connection is ready,
+//! and finally gets the connection for the data. A handshake never blocks.
 
 use std::io;
 
@@ -17,10 +17,23 @@ pub enum Level {
     Protected,
 }
 
-/// A kind of security for data connections.
+/// The properties that a layer gives to the data of its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Assurance {
+    /// Only the expected peer can take part: another one cannot read the data, and data that it
+    /// sends is refused.
+    pub bound: bool,
+    /// Data is sent in records that others on the path cannot change unnoticed (PROT S and P).
+    pub protected: bool,
+}
+
+/// A step that connections take after a driver has made them, and before they carry data.
 pub trait Layer: Send + Sync {
     /// The name in a stack string (`gsi`).
     fn name(&self) -> &'static str;
+    fn assurance(&self) -> Assurance {
+        Assurance::default()
+    }
     /// Starts the handshake of a connection that this side made (`initiates`) or accepted. The
     /// connection is non-blocking until it is handed over.
     ///

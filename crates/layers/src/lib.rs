@@ -1,12 +1,16 @@
-//! Security layers for data connections. A [`SecureDriver`] or [`SecureListener`] wraps another
-//! driver or listener and authenticates its connections and, if configured, protects their data.
+//! Stacks of drivers and layers for data connections.
 //!
-//! Each kind of security is a [`Layer`] in its own file. A connection that is only authenticated is
-//! handed over unwrapped, so that it keeps its plain descriptor. A protected connection has no
-//! plain descriptor.
+//! A [`Layer`] secures or shapes connections; each kind is in its own file. A [`LayeredDriver`] or
+//! [`LayeredListener`] puts one over another driver or listener. A [`StackBuilder`] puts a whole
+//! stack together, from the stack string that a user or a client has chosen, the security of the
+//! session, and the drivers and layers of a [`Registry`].
+//!
+//! A connection that is only authenticated is handed over unwrapped, so that it keeps its fast
+//! path. A protected connection has none.
 
 #![forbid(unsafe_code)]
 
+mod builder;
 mod driver;
 mod gsi;
 mod kerberos;
@@ -16,12 +20,15 @@ mod listener;
 mod outgoing;
 mod protected;
 mod reader;
+mod registry;
 mod tls;
 
-pub use driver::SecureDriver;
+pub use builder::{Policy, Refusal, SessionSecurity, Stack, StackBuilder, StackError};
+pub use driver::LayeredDriver;
 pub use gsi::GsiLayer;
 pub use kerberos::KerberosLayer;
 pub use key::{KeyLayer, fresh_key};
-pub use layer::{Handshake, Layer, Level, Progress};
-pub use listener::SecureListener;
+pub use layer::{Assurance, Handshake, Layer, Level, Progress};
+pub use listener::LayeredListener;
+pub use registry::{MakeLayer, Registry};
 pub use tls::{Peer, TlsLayer};

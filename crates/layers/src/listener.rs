@@ -1,7 +1,7 @@
-//! A listener that secures connections before it hands them over. Handshakes run concurrently in
-//! the thread that calls `accept`; none of them blocks it. The number of handshakes and the time of
-//! each are limited, so that unexpected peers cannot keep the expected one out. A failed handshake
-//! is logged as a warning, and the last failure can be queried.
+//! A listener that adds a layer to connections before it hands them over. Handshakes run
+//! concurrently in the thread that calls `accept`; none of them blocks it. The number of handshakes
+//! and the time of each are limited, so that unexpected peers cannot keep the expected one out. A
+//! failed handshake is logged as a warning, and the last failure can be queried.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -27,10 +27,10 @@ const MOST: usize = 256;
 /// keep the caller busy.
 const AT_ONCE: usize = 64;
 
-/// Secures the connections that another listener accepts. Handshakes run concurrently: a silent
-/// peer does not delay others, and a connection that fails the handshake is closed with a warning
-/// and affects no others.
-pub struct SecureListener {
+/// Adds a layer to the connections that another listener accepts. Handshakes run concurrently: a
+/// silent peer does not delay others, and a connection that fails the handshake is closed with a
+/// warning and affects no others.
+pub struct LayeredListener {
     inner: Box<dyn Listener>,
     layer: Arc<dyn Layer>,
     /// The epoll descriptor with the listener and the handshakes in progress.
@@ -47,8 +47,8 @@ struct Pending {
     waits: Interest,
 }
 
-impl SecureListener {
-    /// Secures with `layer` the connections that `inner` accepts.
+impl LayeredListener {
+    /// Adds `layer` to the connections that `inner` accepts.
     ///
     /// # Errors
     /// The system cannot make an epoll descriptor, or cannot watch that of `inner`.
@@ -144,7 +144,7 @@ impl SecureListener {
     }
 }
 
-impl SecureListener {
+impl LayeredListener {
     fn watch(&self, connection: &dyn Connection, interest: Interest) -> io::Result<()> {
         let (fd, events) = connection.readiness(interest);
         Ok(epoll::add(&self.events, fd, EventData::new_u64(1), epoll_flags(events))?)
@@ -205,7 +205,7 @@ enum Advanced {
     Gone,
 }
 
-impl Listener for SecureListener {
+impl Listener for LayeredListener {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }

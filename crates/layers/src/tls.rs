@@ -13,7 +13,7 @@ use ropewalk_transport::{Connection, Interest};
 use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
 use crate::reader::{RecordReader, over};
-use crate::{Handshake, Layer, Progress};
+use crate::{Assurance, Handshake, Layer, Progress};
 
 /// How a client proves that it is the client of the control connection.
 #[derive(Clone, Debug)]
@@ -51,6 +51,11 @@ pub enum TlsLayer {
 impl Layer for TlsLayer {
     fn name(&self) -> &'static str {
         "tls"
+    }
+
+    /// A server that accepts any client ([`Peer::Anybody`]) does so because its site wants it.
+    fn assurance(&self) -> Assurance {
+        Assurance { bound: true, protected: true }
     }
 
     fn begin(&self, mut connection: Box<dyn Connection>, _: bool) -> io::Result<Box<dyn Handshake>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use ropewalk_layers::{KeyLayer, Layer, Progress, SecureDriver, SecureListener};
+use ropewalk_layers::{KeyLayer, Layer, LayeredDriver, LayeredListener, Progress};
 use ropewalk_transport::{Connection, Driver, Listener, Options, Tcp};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -24,15 +24,15 @@ fn local() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-fn listen(layer: Arc<KeyLayer>) -> (SecureListener, SocketAddr) {
+fn listen(layer: Arc<KeyLayer>) -> (LayeredListener, SocketAddr) {
     let inner = Tcp.listen(local().into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
-    (SecureListener::new(inner, layer).unwrap(), address)
+    (LayeredListener::new(inner, layer).unwrap(), address)
 }
 
 fn connect(layer: Arc<KeyLayer>, address: SocketAddr) -> std::io::Result<Box<dyn Connection>> {
     let mut connection =
-        SecureDriver::new(Arc::new(Tcp), layer).connect(address.into(), &Options::default(), LIMIT)?;
+        LayeredDriver::new(Arc::new(Tcp), layer).connect(address.into(), &Options::default(), LIMIT)?;
     connection.set_time_limit(LIMIT)?;
     Ok(connection)
 }
@@ -46,7 +46,7 @@ fn stranger(address: SocketAddr) -> TcpStream {
 /// Accepts in another thread and returns the first authenticated connection.
 fn accept<'s>(
     scope: &'s Scope<'s, '_>,
-    listener: &'s SecureListener,
+    listener: &'s LayeredListener,
 ) -> ScopedJoinHandle<'s, Box<dyn Connection>> {
     scope.spawn(|| {
         let mut connection = listener.accept(Instant::now() + LIMIT).unwrap().unwrap();
@@ -352,7 +352,7 @@ fn connect_to_a_listener_without_the_key_fails() {
 #[test]
 fn connect_to_a_silent_listener_times_out() {
     let silent = TcpListener::bind(local()).unwrap();
-    let driver = SecureDriver::new(Arc::new(Tcp), layer(7, 1));
+    let driver = LayeredDriver::new(Arc::new(Tcp), layer(7, 1));
     let limit = Duration::from_millis(30);
     let error =
         driver.connect(silent.local_addr().unwrap().into(), &Options::default(), limit).err().unwrap();
@@ -372,7 +372,7 @@ fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 fn listener_with_many_unexpected_peers_keeps_the_expected_one() {
     let inner = Tcp.listen(local().into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
-    let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
+    let listener = LayeredListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
     // The owner connects first and is slow.
     let connection = Tcp.connect(address.into(), &Options::default(), LIMIT).unwrap();
     let mut own = layer(7, 1).begin(connection, true).unwrap();
@@ -395,7 +395,7 @@ fn listener_with_many_unexpected_peers_keeps_the_expected_one() {
 fn turned_down_reports_the_last_refused_peer() {
     let inner = Tcp.listen(local().into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
-    let listener = SecureListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
+    let listener = LayeredListener::new(inner, layer(7, 1)).unwrap().sparing([127, 0, 0, 1].into());
     assert_eq!(listener.turned_down(), None);
     let come = |source: [u8; 4]| {
         from(source, address).write_all(&[0; 4096]).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_gsi::ca::{Ca, CaOptions};
 use ropewalk_gsi::{Credential, Expected, Identity, TlsSettings, Trust};
-use ropewalk_layers::{GsiLayer, Level, SecureDriver, SecureListener};
+use ropewalk_layers::{GsiLayer, LayeredDriver, LayeredListener, Level};
 use ropewalk_transport::testing::{self, Memory};
 use ropewalk_transport::{Connection, Driver, Listener, Options, Tcp};
 use tempfile::TempDir;
@@ -46,17 +46,17 @@ impl Site {
     }
 }
 
-fn listen(layer: Arc<GsiLayer>) -> (SecureListener, SocketAddr) {
+fn listen(layer: Arc<GsiLayer>) -> (LayeredListener, SocketAddr) {
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
-    (SecureListener::new(inner, layer).unwrap(), address)
+    (LayeredListener::new(inner, layer).unwrap(), address)
 }
 
 fn both(level: Level) -> (Box<dyn Connection>, Box<dyn Connection>) {
     let site = Site::new();
     let layer = site.layer(&site.one, &site.one, level);
     let (listener, address) = listen(layer.clone());
-    let driver = SecureDriver::new(Arc::new(Tcp), layer);
+    let driver = LayeredDriver::new(Arc::new(Tcp), layer);
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap().unwrap());
         let connected = driver.connect(address.into(), &Options::default(), LIMIT).unwrap();
@@ -91,7 +91,7 @@ fn secure_driver_keeps_the_contract_of_drivers() {
     let site = Site::new();
     for level in [Level::Clear, Level::Protected] {
         for inner in [Arc::new(Tcp) as Arc<dyn Driver>, Arc::new(Memory::default())] {
-            let driver = SecureDriver::new(inner, site.layer(&site.one, &site.one, level));
+            let driver = LayeredDriver::new(inner, site.layer(&site.one, &site.one, level));
             testing::contract(&driver, SocketAddr::from(([127, 0, 0, 1], 0)));
         }
     }
@@ -149,11 +149,11 @@ fn listener_with_unexpected_and_silent_peers_accepts_the_owner() {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept(Instant::now() + LIMIT).unwrap());
         // An authenticated but unexpected peer.
-        let stranger = SecureDriver::new(Arc::new(Tcp), site.layer(&site.other, &site.one, Level::Clear));
+        let stranger = LayeredDriver::new(Arc::new(Tcp), site.layer(&site.other, &site.one, Level::Clear));
         let refused = stranger.connect(address.into(), &Options::default(), LIMIT);
         // In TLS 1.3, a client learns only after its handshake that it was refused.
         assert!(refused.is_err());
-        let owner = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Clear));
+        let owner = LayeredDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Clear));
         owner.connect(address.into(), &Options::default(), LIMIT).unwrap();
         assert!(accepted.join().unwrap().is_some());
     });
@@ -168,7 +168,7 @@ fn connect_to_an_unexpected_listener_fails() {
         scope.spawn(|| {
             let _ = listener.accept(Instant::now() + Duration::from_secs(2));
         });
-        let driver = SecureDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Protected));
+        let driver = LayeredDriver::new(Arc::new(Tcp), site.layer(&site.one, &site.one, Level::Protected));
         let error = driver.connect(address.into(), &Options::default(), LIMIT).err().unwrap();
         assert!(error.to_string().contains("/CN=Other"), "{error}");
     });

@@ -29,6 +29,7 @@ pub mod range;
 pub mod reply;
 pub mod server;
 pub mod site;
+pub mod stack;
 pub mod streams;
 pub mod text;
 pub mod upload;

@@ -7,8 +7,11 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Host, ParsePath, entry, good, missing};
+use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::facts::{Entry, EntryKind};
-use ropewalk_protocol::server::{Banner, Event, Failure, Operation, Outcome, Phase, SessionConfig};
+use ropewalk_protocol::server::{
+    Banner, Event, Failure, Operation, Outcome, Phase, SessionConfig, StackKind,
+};
 
 const LOGIN_FIRST: &str = "530 Please login with USER and PASS.";
 const UNSUPPORTED: &str = "500 Command not supported.";
@@ -327,6 +330,73 @@ fn symlink_commands_are_answered() {
     ]);
 }
 
+/// The drivers of the next channel.
+fn stack_of_channel(host: &mut Host) -> Option<String> {
+    let Operation::Listen(listen) = host.ask_and_do("PASV") else { panic!() };
+    listen.channel.stack.map(|stack| stack.to_string())
+}
+
+#[test]
+fn net_stack_that_the_host_accepts_holds_for_later_channels() {
+    let mut host = Host::logged_in();
+    assert_eq!(stack_of_channel(&mut host), None);
+    let Operation::SetNetStack(net) = host.ask_and_do("SITE SETNETSTACK TCP:sndbuf=65536,rate") else {
+        panic!()
+    };
+    assert_eq!(net.stack.to_string(), "tcp:sndbuf=65536,rate");
+    assert_eq!((net.authentication, net.protection), (DataAuthentication::None, Protection::Clear));
+    assert_eq!(stack_of_channel(&mut host).as_deref(), Some("tcp:sndbuf=65536,rate"));
+    let Operation::Connect(connect) = host.ask_and_do("PORT 127,0,0,1,200,1") else { panic!() };
+    assert_eq!(
+        connect.channel.stack.map(|stack| stack.to_string()).as_deref(),
+        Some("tcp:sndbuf=65536,rate")
+    );
+    host.check(&[("SITE SETNETSTACK Default", OK)]);
+    assert_eq!(stack_of_channel(&mut host), None);
+}
+
+#[test]
+fn net_stack_that_the_host_refuses_leaves_the_old_one() {
+    let mut host = Host::logged_in();
+    host.check(&[("SITE SETNETSTACK tcp:nodelay=1", OK)]);
+    host.answer = |operation| match operation {
+        Operation::SetNetStack(_) => Err(Failure::bad_stack(StackKind::DataChannel, "no such thing")),
+        other => good(other),
+    };
+    host.check(&[(
+        "SITE SETNETSTACK udt,gsi",
+        "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, no such thing|500 End.",
+    )]);
+    assert_eq!(stack_of_channel(&mut host).as_deref(), Some("tcp:nodelay=1"));
+}
+
+#[test]
+fn text_that_is_no_stack_is_refused() {
+    let mut host = Host::logged_in();
+    host.check(&[
+        (
+            "SITE SETNETSTACK tcp,",
+            "500-Setting data channel driver stack failed.|\
+             500-globus_xio: Bad parameter, a driver of the stack has no name|500 End.",
+        ),
+        (
+            "SITE SETDISKSTACK :mode=600",
+            "500-Setting filesystem driver stack failed.|\
+             500-globus_xio: Bad parameter, a driver of the stack has no name|500 End.",
+        ),
+    ]);
+}
+
+#[test]
+fn disk_stack_is_passed_to_the_host() {
+    let mut host = Host::logged_in();
+    let Operation::SetDiskStack(stack) = host.ask_and_do("SITE SETDISKSTACK popen:argv=#cat#/x") else {
+        panic!()
+    };
+    assert_eq!(stack.to_string(), "popen:argv=#cat#/x");
+    host.check(&[("SITE SETDISKSTACK default", OK), ("SITE SETDISKSTACK file", OK)]);
+}
+
 #[test]
 fn site_settings_commands_are_answered() {
     let mut host =
@@ -341,34 +411,6 @@ fn site_settings_commands_are_answered() {
         ("SITE STORATTR modify=20200101000000;", OK),
         ("SITE STORATTR modify=2020;", ARGUMENTS),
         ("SITE DSI x", "500 no such DSI"),
-        ("SITE SETNETSTACK tcp", OK),
-        ("SITE SETNETSTACK default", OK),
-        ("SITE SETNETSTACK tcp:sndbuf=65536;rcvbuf=131072;nodelay=1", OK),
-        (
-            "SITE SETNETSTACK tcp:port=21",
-            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, tcp option port is not supported|500 End.",
-        ),
-        (
-            "SITE SETNETSTACK tcp:sndbuf=x",
-            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, tcp option sndbuf is not supported|500 End.",
-        ),
-        (
-            "SITE SETNETSTACK tcp,gsi",
-            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, gsi driver needs AUTH GSSAPI and DCAU A or S|500 End.",
-        ),
-        (
-            "SITE SETNETSTACK tcp,tcp",
-            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, tcp driver is there twice|500 End.",
-        ),
-        (
-            "SITE SETNETSTACK udt,gsi",
-            "500-Setting data channel driver stack failed.|500-globus_xio: Bad parameter, udt driver not whitelisted|500 End.",
-        ),
-        ("SITE SETDISKSTACK file", OK),
-        (
-            "SITE SETDISKSTACK popen:argv=#cat#/x",
-            "500-Setting filesystem driver stack failed.|500-globus_xio: Bad parameter, popen driver not whitelisted|500 End.",
-        ),
         ("SITE SHARING TESTPATH x", "500 Sharing not enabled."),
         ("SITE UPAS 0", "500 Invalid command."),
         ("SITE AUTHZ_ASSERT x", "500 Invalid command."),

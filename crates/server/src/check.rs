@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use ropewalk_buffers::{Rule, check_budget};
+use ropewalk_layers::Registry;
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::help;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
 use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, expand};
+use crate::operations::DISK_DRIVER;
 use crate::security::gsi::Authority;
 use crate::security::tls;
 use crate::security::tokens::TokenAuthority;
@@ -338,6 +340,7 @@ fn check_numbers(config: &Config, report: &mut Report) {
         }
     }
     check_congestion(config, report);
+    check_drivers(config, report);
     check_socket_memory(config, report);
     if !(4096..=1 << 30).contains(&config.data.block_size) {
         report.error("data.block_size", "must be from 4 KiB to 1 GiB");
@@ -416,6 +419,19 @@ fn check_congestion(config: &Config, report: &mut Report) {
             && !there.split_whitespace().any(|known| known == name)
         {
             report.warning(setting, format!("this host has no {name}, only {}", there.trim()));
+        }
+    }
+}
+
+fn check_drivers(config: &Config, report: &mut Report) {
+    let network = Registry::standard();
+    let lists: [(_, &[String], Vec<&str>); 2] = [
+        ("data.drivers", &config.data.drivers, network.names().collect()),
+        ("files.drivers", &config.files.drivers, vec![DISK_DRIVER]),
+    ];
+    for (setting, drivers, known) in lists {
+        for unknown in drivers.iter().filter(|name| !known.contains(&name.as_str())) {
+            report.error(setting, format!("{unknown:?} is no driver: there are {}", known.join(", ")));
         }
     }
 }

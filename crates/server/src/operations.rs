@@ -23,6 +23,7 @@ mod profile;
 mod retrieve;
 mod rows;
 mod security;
+mod stack;
 mod store;
 mod transfer;
 mod tree;
@@ -31,6 +32,7 @@ mod uploads;
 use ropewalk_protocol::server::{Failure, Outcome};
 
 pub(crate) use entry::{Data, Entry, Permits};
+pub(crate) use stack::DISK_DRIVER;
 
 use crate::session::dialogue::EndOfInput;
 use crate::session::job::Job;

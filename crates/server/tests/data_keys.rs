@@ -14,7 +14,7 @@ use ropewalk_gsi::{
     After, Expected, Identity, Initiator, InitiatorOptions, Session, Step, TlsSettings, Trust, decode_token,
     encode_token,
 };
-use ropewalk_layers::{KeyLayer, SecureDriver, SecureListener};
+use ropewalk_layers::{KeyLayer, LayeredDriver, LayeredListener};
 use ropewalk_server::{Config, Gsi, Server, ServerHandle};
 use ropewalk_transport::{Connection, Driver, Listener, Options, Tcp};
 use tempfile::TempDir;
@@ -199,7 +199,7 @@ fn layer(number: u64) -> Arc<KeyLayer> {
 }
 
 fn connect(number: u64, address: SocketAddr) -> std::io::Result<Box<dyn Connection>> {
-    let driver = SecureDriver::new(Arc::new(Tcp), layer(number));
+    let driver = LayeredDriver::new(Arc::new(Tcp), layer(number));
     let mut connection = driver.connect(address.into(), &Options::default(), LIMIT)?;
     connection.set_time_limit(LIMIT)?;
     Ok(connection)
@@ -311,7 +311,7 @@ fn active_channel_to_wrong_port_gets_no_data() {
     // The owner's listener, behind it.
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
-    let listener = SecureListener::new(inner, layer(2)).unwrap();
+    let listener = LayeredListener::new(inner, layer(2)).unwrap();
     control.expect(&key(2), 200);
     control.expect(&port(address), 200);
     control.send("RETR file");
@@ -375,7 +375,7 @@ fn added_streams_are_bound_to_key() {
     let mut control = site.log_in();
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
     let address = inner.local_addr().unwrap();
-    let listener = SecureListener::new(inner, layer(1)).unwrap();
+    let listener = LayeredListener::new(inner, layer(1)).unwrap();
     control.expect("MODE E", 200);
     control.expect("OPTS RETR Parallelism=1,1,1;", 200);
     control.expect(&key(1), 200);

@@ -9,6 +9,12 @@ use crate::{Connection, Endpoint, Listener, Options, Wait, WaitAlone};
 pub trait Driver: Send + Sync {
     /// The name in a stack string (`tcp`).
     fn name(&self) -> &'static str;
+    /// Reads an option of a stack string into `options`. Returns whether the driver has the option
+    /// and can take the value. The key is in lower case; a value that is missing is empty.
+    fn read_option(&self, key: &str, value: &[u8], options: &mut Options) -> bool {
+        let _ = (key, value, options);
+        false
+    }
     /// Listens at `address` (port 0: any port, within `options.ports`).
     ///
     /// # Errors

@@ -31,6 +31,20 @@ impl Driver for Tcp {
         "tcp"
     }
 
+    fn read_option(&self, key: &str, value: &[u8], options: &mut Options) -> bool {
+        let bytes = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        // 0 stands for the system's default.
+        let buffer = bytes.filter(|bytes| *bytes > 0);
+        match key {
+            "sndbuf" if bytes.is_some() => options.tuning.send_buffer = buffer,
+            "rcvbuf" if bytes.is_some() => options.tuning.receive_buffer = buffer,
+            // They do not affect the peer's address or the data of a transfer.
+            "keepalive" | "nodelay" | "oobinline" | "reuse" => {}
+            _ => return false,
+        }
+        true
+    }
+
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let address = address.socket()?;
         let mut failure = None;

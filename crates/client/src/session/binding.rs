@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use ropewalk_layers::{KeyLayer, SecureDriver};
+use ropewalk_layers::KeyLayer;
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::site::SiteCommand;
-use ropewalk_transport::Driver;
 
 use crate::session::Session;
 use crate::{DataProtection, RemoteError};
@@ -32,8 +31,8 @@ impl Binding {
         Command::Site(SiteCommand::DataKey(Some(self.key.clone())))
     }
 
-    pub(crate) fn driver(&self, plain: Arc<dyn Driver>) -> Arc<dyn Driver> {
-        Arc::new(SecureDriver::new(plain, self.layer.clone()))
+    pub(crate) fn layer(&self) -> Arc<KeyLayer> {
+        Arc::clone(&self.layer)
     }
 }
 
@@ -58,13 +57,18 @@ impl Session {
         if !required || self.authenticates_data() && !readable || self.binds_data() {
             return Ok(());
         }
-        Err(RemoteError::Security {
+        Err(self.data_is_not_bound())
+    }
+
+    /// The error if data connections are not bound to the session although that is required.
+    pub(crate) fn data_is_not_bound(&self) -> RemoteError {
+        RemoteError::Security {
             peer: self.control.peer().to_owned(),
             reason: "authenticated data connections are required (--require-data-authentication), \
                      and not available: they need a log-in with a certificate and DCAU, or a \
                      protected control connection to a server with data keys"
                 .to_owned(),
-        })
+        }
     }
 
     /// A key for the next data channel with this server, if [`Self::binds_data`].

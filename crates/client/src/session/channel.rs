@@ -150,7 +150,7 @@ impl Session {
             let binding = self.bind()?;
             let address = self.passive(mode, parallelism, inline, binding.as_ref())?;
             let streams = if extended { streams } else { 1 };
-            self.connect(mode, streams, address, binding.as_ref(), self.driver_options())
+            self.connect(mode, streams, address, binding.as_ref(), self.driver_options())?
         });
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Session {
         let congestion = self.setup.options.fixed_congestion().map(str::to_owned);
         let mut options = self.driver_options();
         options.tuning.congestion = congestion;
-        let channel = self.connect(mode, streams, address, binding.as_ref(), options);
+        let channel = self.connect(mode, streams, address, binding.as_ref(), options)?;
         self.channel = Some(Channel { sending: true, ..channel });
         Ok(())
     }
@@ -229,18 +229,20 @@ impl Session {
         streams: u32,
         address: SocketAddr,
         binding: Option<&Binding>,
-        options: DriverOptions,
-    ) -> Channel {
+        mut options: DriverOptions,
+    ) -> Result<Channel, RemoteError> {
+        let stack = self.data_stack(binding)?;
+        stack.apply(&mut options);
         let settings = self.setup.channel_settings(mode, streams, None, options);
         let data = DataChannel::active(
-            self.data_driver(binding),
+            stack.driver,
             vec![address],
             settings,
             self.setup.shared.pool.clone(),
             self.setup.shared.budget.clone(),
         );
         let authenticated = self.authenticates_data() || binding.is_some();
-        Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None }
+        Ok(Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None })
     }
 
     fn listen(
@@ -260,11 +262,13 @@ impl Session {
         }
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
         let binding = self.bind()?;
-        let driver = self.data_driver(binding.as_ref());
-        let listener = driver.listen(local.into(), &self.driver_options()).map_err(broken)?;
+        let stack = self.data_stack(binding.as_ref())?;
+        let mut options = self.driver_options();
+        stack.apply(&mut options);
+        let listener = stack.driver.listen(local.into(), &options).map_err(broken)?;
         let address = advertised(listener.local_addr().map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
-        let settings = self.setup.channel_settings(mode, streams, None, self.driver_options());
+        let settings = self.setup.channel_settings(mode, streams, None, options);
         let data = DataChannel::passive(
             listener,
             settings,

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use ropewalk_gsi::{
     Expected, Initiator, InitiatorOptions, ProxyKind, ProxyTerms, Rights, Step, decode_token, encode_token,
 };
-use ropewalk_layers::{GsiLayer, Level, SecureDriver};
+use ropewalk_layers::{GsiLayer, Layer, Level};
 use ropewalk_protocol::command::{Command, DataAuthentication, Protection};
 use ropewalk_protocol::url::Scheme;
-use ropewalk_transport::Driver;
 
 use crate::credential::Own;
 use crate::place::End;
@@ -16,7 +15,6 @@ use crate::session::Session;
 use crate::tls;
 use crate::{Authentication, DataCredential, DataProtection, Options, RemoteError};
 
-use super::binding::Binding;
 use super::data_trust::DataTrust;
 use super::kerberos;
 
@@ -110,11 +108,7 @@ impl Session {
             self.call(&Command::Dcau(DataAuthentication::None))?;
             return Ok(());
         }
-        let level = match self.setup.options.data_security.protection {
-            DataProtection::Auto | DataProtection::Clear => Protection::Clear,
-            DataProtection::Safe => Protection::Safe,
-            DataProtection::Private => Protection::Private,
-        };
+        let level = self.data_protection();
         self.call(&Command::Pbsz(BUFFER))?;
         if level != Protection::Clear {
             self.call(&Command::Prot(level))?;
@@ -127,44 +121,39 @@ impl Session {
         self.security.as_ref().map(|security| Arc::clone(&security.own))
     }
 
-    /// The driver that makes and accepts the data connections of a channel, which may have a key of
-    /// its own.
-    pub(crate) fn data_driver(&self, binding: Option<&Binding>) -> Arc<dyn Driver> {
-        let plain = Arc::clone(&self.setup.shared.driver);
-        if let Some(layer) = self.kerberos_layer() {
-            let bound =
-                binding.map_or_else(|| Arc::clone(&plain), |binding| binding.driver(Arc::clone(&plain)));
-            return Arc::new(SecureDriver::new(bound, layer));
-        }
-        if let Some(layer) = self.tls_layer() {
-            return Arc::new(SecureDriver::new(plain, layer));
-        }
-        match &self.security {
-            Some(security) if security.authenticates => {
-                let identity = match &self.data_trust {
-                    DataTrust::Own(own) => own.identity.clone(),
-                    DataTrust::Login | DataTrust::Peer(_) => security.own.identity.clone(),
-                };
-                let expected = Expected::Subject(identity.credential().identity().to_owned());
-                let level = match self.setup.options.data_security.protection {
-                    DataProtection::Auto | DataProtection::Clear => Level::Clear,
-                    DataProtection::Safe | DataProtection::Private => Level::Protected,
-                };
-                Arc::new(SecureDriver::new(plain, Arc::new(GsiLayer { identity, expected, level })))
-            }
-            _ => match binding {
-                Some(binding) => binding.driver(plain),
-                None => plain,
-            },
+    /// Whether data connections of this session are authenticated by GSI.
+    pub(super) fn has_gsi_data(&self) -> bool {
+        self.security.as_ref().is_some_and(|security| security.authenticates)
+    }
+
+    /// The layer for data connections that GSI authenticates.
+    pub(super) fn gsi_layer(&self) -> Option<Arc<dyn Layer>> {
+        let security = self.security.as_ref().filter(|security| security.authenticates)?;
+        let identity = match &self.data_trust {
+            DataTrust::Own(own) => own.identity.clone(),
+            DataTrust::Login | DataTrust::Peer(_) => security.own.identity.clone(),
+        };
+        let expected = Expected::Subject(identity.credential().identity().to_owned());
+        let level = match self.data_protection() {
+            Protection::Clear => Level::Clear,
+            _ => Level::Protected,
+        };
+        Some(Arc::new(GsiLayer { identity, expected, level }))
+    }
+
+    /// The PROT that the options ask for.
+    pub(super) fn data_protection(&self) -> Protection {
+        match self.setup.options.data_security.protection {
+            DataProtection::Auto | DataProtection::Clear => Protection::Clear,
+            DataProtection::Safe => Protection::Safe,
+            DataProtection::Private => Protection::Private,
         }
     }
 
     /// Whether data connections of this session are authenticated, which their other end must
     /// support.
     pub(crate) fn authenticates_data(&self) -> bool {
-        self.has_private_tls_data()
-            || self.wraps_data()
-            || self.security.as_ref().is_some_and(|security| security.authenticates)
+        self.has_private_tls_data() || self.wraps_data() || self.has_gsi_data()
     }
 }
 

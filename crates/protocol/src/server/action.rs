@@ -19,6 +19,7 @@ use crate::path::VirtualPath;
 use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
+use crate::stack::StackSpec;
 use crate::upload::{UploadId, UploadRequest};
 
 /// A step for the host. The host takes the steps in order.
@@ -117,6 +118,28 @@ pub struct ChannelOptions {
     /// SITE DATAKEY (Ropewalk extension): the connections of the channel have to prove that they
     /// know this key. Never set together with DCAU or PROT.
     pub key: Option<DataKey>,
+    /// SITE SETNETSTACK: the drivers of the channel; `None` leaves them to the host. DCAU, PROT and
+    /// the key hold with any stack.
+    pub stack: Option<StackSpec>,
+}
+
+/// SITE SETNETSTACK: a stack for later data channels, and the security that they would have now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetStack {
+    pub stack: StackSpec,
+    /// DCAU, as in [`ChannelOptions::authentication`].
+    pub authentication: DataAuthentication,
+    /// PROT.
+    pub protection: Protection,
+}
+
+/// The stacks of drivers that a client can choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackKind {
+    /// SITE SETNETSTACK.
+    DataChannel,
+    /// SITE SETDISKSTACK.
+    FileSystem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,6 +397,11 @@ pub enum Operation {
     ChangeRoot(VirtualPath),
     /// SITE RESTRICT: a list of path rules (GCT syntax), relative to the session's root.
     Restrict(BString),
+    /// SITE SETNETSTACK: check whether a channel can have this stack. It is used for channels that
+    /// are created later ([`ChannelOptions::stack`]).
+    SetNetStack(Box<NetStack>),
+    /// SITE SETDISKSTACK: access files through these drivers.
+    SetDiskStack(StackSpec),
     /// SITE CLIENTINFO, unparsed, for the log.
     ClientInfo(BString),
     /// SITE TASKID, for the log.

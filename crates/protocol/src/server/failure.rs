@@ -1,6 +1,8 @@
 //! Replies to failed operations, with GCT's texts.
 
-use super::action::Failure;
+use std::fmt;
+
+use super::action::{Failure, StackKind};
 use crate::error_class::{ErrorClass, chain_lines, class_lines, of_errno, system_lines};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
@@ -44,6 +46,18 @@ fn prefixed(prefix: &str, mut lines: Vec<String>) -> Vec<String> {
 /// Returns `code` if it is a failure code, otherwise 500.
 fn failure_code(code: u16) -> u16 {
     if (400..600).contains(&code) { code } else { 500 }
+}
+
+impl Failure {
+    /// GCT's refusal of a driver stack, for this reason.
+    pub fn bad_stack(kind: StackKind, reason: impl fmt::Display) -> Self {
+        let kind = match kind {
+            StackKind::DataChannel => "data channel",
+            StackKind::FileSystem => "filesystem",
+        };
+        let text = format!("Setting {kind} driver stack failed.\nglobus_xio: Bad parameter, {reason}");
+        Self::Refused { code: 500, text }
+    }
 }
 
 impl Attempt<'_> {

@@ -109,6 +109,10 @@ impl Session {
                 self.state.uploads.clear();
                 done()
             }
+            (Pending::NetStack(stack), Ok(Outcome::Done)) => {
+                self.state.net_stack = Some(stack);
+                done()
+            }
             (
                 Pending::DataCredential | Pending::DeleteTree | Pending::Truncate | Pending::Simple,
                 Ok(Outcome::Done),

@@ -14,6 +14,7 @@ use crate::host_port::{Classic, Extended, PortOnly, Striped};
 use crate::marker::{Marker, PerfMarker, StatusMarker};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
+use crate::stack::StackSpec;
 use crate::upload::UploadRequest;
 
 /// Most entries in one reply of MLSC, as in GCT.
@@ -75,6 +76,8 @@ pub(super) enum Pending {
     Profile,
     ChangeRoot,
     Restrict,
+    /// SITE SETNETSTACK.
+    NetStack(StackSpec),
     /// A command whose final reply is `250 OK.`
     Simple,
 }

@@ -1,15 +1,14 @@
 //! SITE commands.
 
-use bstr::ByteSlice;
-
-use super::action::{ExpectedChecksum, Operation, ProfileRequest};
+use super::action::{ExpectedChecksum, Failure, NetStack, Operation, ProfileRequest, StackKind};
+use super::failure::Attempt;
 use super::pending::Pending;
 use super::session::{Session, Step};
-use crate::command::arguments::number;
-use crate::command::{ChecksumAlgorithm, CommandError, DataAuthentication, Protection};
+use crate::command::{ChecksumAlgorithm, CommandError, DataAuthentication};
 use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
+use crate::stack::{StackSpec, StackSyntaxError};
 
 /// Most verbs that SITE FAULT keeps.
 const MAX_FAULTS: usize = 100;
@@ -31,52 +30,17 @@ fn site_done() -> Step {
     Step::Reply(Reply::new(200, "Site Command Successful."))
 }
 
-/// GCT's refusal of a driver stack.
-fn bad_stack(what: &str, why: &str) -> Step {
-    Step::Reply(Reply::coded(
-        500,
-        [
-            format!("Setting {what} driver stack failed."),
-            format!("globus_xio: Bad parameter, {why}"),
-            "End.".to_owned(),
-        ],
-    ))
+/// The refusal of a text that is no stack.
+fn bad_stack(kind: StackKind, error: &StackSyntaxError) -> Step {
+    Step::Reply(Attempt::Other.reply(Failure::bad_stack(kind, error)))
 }
 
-/// SITE SETDISKSTACK. The only disk stack is `file`.
-fn set_disk_stack(drivers: &[u8]) -> Step {
-    if [&b"file"[..], b"default"].iter().any(|known| drivers.eq_ignore_ascii_case(known)) {
-        return ok();
-    }
-    let name = drivers.split(|b| b",:".contains(b)).find(|name| !name.eq_ignore_ascii_case(b"file"));
-    let name = String::from_utf8_lossy(name.unwrap_or(drivers));
-    bad_stack("filesystem", &format!("{name} driver not whitelisted"))
-}
-
-/// Options of the driver `tcp`, `key=value;...`: those that set buffer sizes.
-#[derive(Default)]
-struct TcpOptions {
-    send: Option<u64>,
-    receive: Option<u64>,
-}
-
-impl TcpOptions {
-    /// # Errors
-    /// Returns the option that is not supported.
-    fn parse(text: &[u8]) -> Result<Self, String> {
-        let mut options = Self::default();
-        for assignment in text.split_str(";").filter(|assignment| !assignment.is_empty()) {
-            let (key, value) = assignment.split_once_str("=").unwrap_or((assignment, b""));
-            let bytes = number(value);
-            match key.to_ascii_lowercase().as_slice() {
-                b"sndbuf" if bytes.is_some() => options.send = bytes,
-                b"rcvbuf" if bytes.is_some() => options.receive = bytes,
-                // These options do not affect the destination or the data of a transfer.
-                b"keepalive" | b"nodelay" | b"oobinline" | b"reuse" => {}
-                key => return Err(String::from_utf8_lossy(key).into_owned()),
-            }
-        }
-        Ok(options)
+/// SITE SETDISKSTACK.
+fn set_disk_stack(text: &[u8]) -> Step {
+    match StackSpec::parse(text) {
+        Ok(Some(stack)) => simple(Operation::SetDiskStack(stack)),
+        Ok(None) => ok(),
+        Err(error) => bad_stack(StackKind::FileSystem, &error),
     }
 }
 
@@ -191,58 +155,25 @@ impl Session {
         })
     }
 
-    /// SITE SETNETSTACK accepts TCP, and GSI over it if DCAU and PROT already result in such data
-    /// connections. The order of the drivers is not significant: GCT's own tests use both orders.
-    fn set_net_stack(&mut self, drivers: &[u8]) -> Step {
-        const WHAT: &str = "data channel";
-        if drivers.eq_ignore_ascii_case(b"default") {
-            return ok();
-        }
-        let (mut has_tcp, mut has_gsi, mut sizes) = (false, false, TcpOptions::default());
-        for driver in drivers.split_str(",") {
-            let (name, options) = driver.split_once_str(":").unwrap_or((driver, b""));
-            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-            let refused = |option: String| format!("{name} option {option} is not supported");
-            let taken = match name.as_str() {
-                "tcp" => TcpOptions::parse(options).map(|options| {
-                    sizes = options;
-                    std::mem::replace(&mut has_tcp, true)
-                }),
-                "gsi" if !self.state.authenticates_data() => {
-                    return bad_stack(WHAT, "gsi driver needs AUTH GSSAPI and DCAU A or S");
-                }
-                "gsi" => self.check_gsi_options(options).map(|()| std::mem::replace(&mut has_gsi, true)),
-                _ => return bad_stack(WHAT, &format!("{name} driver not whitelisted")),
-            };
-            match taken {
-                Ok(false) => {}
-                Ok(true) => return bad_stack(WHAT, &format!("{name} driver is there twice")),
-                Err(option) => return bad_stack(WHAT, &refused(option)),
+    /// SITE SETNETSTACK. The stack holds for the data channels that are created later.
+    fn set_net_stack(&mut self, text: &[u8]) -> Step {
+        let stack = match StackSpec::parse(text) {
+            Ok(Some(stack)) => stack,
+            Ok(None) => {
+                self.state.net_stack = None;
+                return ok();
             }
-        }
-        if sizes.send.is_some() || sizes.receive.is_some() {
-            self.set_buffers(sizes.send, sizes.receive);
-        }
-        ok()
-    }
-
-    /// # Errors
-    /// Returns the option that requires other settings than those of DCAU and PROT.
-    fn check_gsi_options(&self, text: &[u8]) -> Result<(), String> {
-        for option in text.split_str(";").filter(|option| !option.is_empty()) {
-            let (key, value) = option.split_once_str("=").unwrap_or((option, b""));
-            let is_so = match (key.to_ascii_lowercase().as_slice(), value.to_ascii_lowercase().as_slice()) {
-                (b"auth", b"self") => self.state.authentication == DataAuthentication::SelfAuthentication,
-                (b"protection", b"none") => self.state.protection == Protection::Clear,
-                (b"protection", b"integrity") => self.state.protection == Protection::Safe,
-                (b"protection", b"private") => self.state.protection == Protection::Private,
-                _ => false,
-            };
-            if !is_so {
-                return Err(String::from_utf8_lossy(option).into_owned());
-            }
-        }
-        Ok(())
+            Err(error) => return bad_stack(StackKind::DataChannel, &error),
+        };
+        let authentication = match self.state.authenticates_data() {
+            true => self.state.authentication.clone(),
+            false => DataAuthentication::None,
+        };
+        let (pending, protection) = (Pending::NetStack(stack.clone()), self.state.protection);
+        Step::Perform(
+            Operation::SetNetStack(Box::new(NetStack { stack, authentication, protection })),
+            pending,
+        )
     }
 
     /// Sets the buffer sizes that the client requests. They apply exactly, and disable ABUF.

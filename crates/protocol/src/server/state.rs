@@ -13,6 +13,7 @@ use crate::facts::FactSet;
 use crate::opts::Layout;
 use crate::path::VirtualPath;
 use crate::range::RangeSet;
+use crate::stack::StackSpec;
 use crate::upload::UploadId;
 
 /// Seconds between markers, unless TREV sets another interval.
@@ -79,6 +80,8 @@ pub(super) struct State {
     pub(super) data_key: Option<DataKey>,
     /// The number of the last data key.
     pub(super) last_data_key: Option<u64>,
+    /// SITE SETNETSTACK.
+    pub(super) net_stack: Option<StackSpec>,
 }
 
 /// The data channel, as far as the session has to know it.
@@ -162,6 +165,7 @@ impl State {
             protection: Protection::Clear,
             data_key: None,
             last_data_key: None,
+            net_stack: None,
         }
     }
 
@@ -212,6 +216,7 @@ impl State {
             protection: self.protection,
             protection_buffer: self.protection_buffer,
             key: self.data_key.take(),
+            stack: self.net_stack.clone(),
         }
     }
 }

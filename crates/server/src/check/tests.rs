@@ -98,11 +98,13 @@ fn each_wrong_setting_is_reported() {
         [data]
         ports = [6000, 5000]
         congestion_choices = ["bbr", "no such thing"]
+        drivers = ["tcp", "udt"]
         socket_memory = "4K"
         socket_policy = "fair"
         connect_timeout = 0
         [files]
         create_mode = 0o100000
+        drivers = ["popen"]
         [limits]
         active = 0
         [log]
@@ -123,12 +125,14 @@ fn each_wrong_setting_is_reported() {
         "anonymous.home",
         "data.ports",
         "data.congestion_choices",
+        "data.drivers",
         "data.socket_memory",
         "data.socket_policy",
         "data.connect_timeout",
         "timeouts.login",
         "timeouts.drain",
         "files.create_mode",
+        "files.drivers",
         "limits.active",
         "log.transfer_log",
     ];

@@ -48,6 +48,9 @@ pub struct Data {
     /// Further algorithms that clients may choose (`OPTS RETR Congestion=bbr;`, a Ropewalk
     /// extension). Default: none.
     pub congestion_choices: Vec<String>,
+    /// The drivers of data connections that clients may choose (`SITE SETNETSTACK`): `tcp`, `gsi`.
+    /// Default both.
+    pub drivers: Vec<String>,
     /// Data connections of sessions with a protected control connection have to be protected
     /// (PROT), authenticated (DCAU) or bound to their session (SITE DATAKEY, a Ropewalk extension;
     /// also required with PROT S of Kerberos). Clients that support none of these get no data.
@@ -79,6 +82,7 @@ impl Default for Data {
             socket_policy: "max-min".into(),
             congestion: None,
             congestion_choices: Vec::new(),
+            drivers: vec!["tcp".into(), "gsi".into()],
             require_key: false,
             connect_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(300),

@@ -58,6 +58,9 @@ pub struct Files {
     /// together, less the amount that is unwritten already (with `fsync`: than the latter alone);
     /// `"always"`; `"never"`. Default `"auto"`.
     pub direct_io: DirectIo,
+    /// The drivers of files that clients may choose (`SITE SETDISKSTACK`). There is only `file`,
+    /// the default.
+    pub drivers: Vec<String>,
     /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are
     /// complete. `false`: uploads are written under their name from the start. Default `true`.
     pub part_files: bool,
@@ -79,6 +82,7 @@ impl Default for Files {
             directory_mode: 0o755,
             fsync: Fsync::None,
             direct_io: DirectIo::Auto,
+            drivers: vec!["file".into()],
             part_files: true,
             journal_above: 4 << 20,
             sparse: false,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use mio::Waker;
 use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{BufferBudget, Pool};
+use ropewalk_layers::Registry;
 use ropewalk_security::Verifier;
-use ropewalk_transport::{Driver, Tcp};
 
 use crate::config::{Fixed, Log};
 use crate::error::Result;
@@ -60,7 +60,8 @@ pub(crate) struct Host {
     /// Threads for further streams of transfers.
     pub(crate) streams: Arc<Pool>,
     pub(crate) budget: Arc<BufferBudget>,
-    pub(crate) driver: Arc<dyn Driver>,
+    /// The drivers and layers of data connections.
+    pub(crate) registry: Registry,
     pub(crate) names: Names,
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
@@ -104,7 +105,7 @@ impl Host {
             verifier: Verifier::new(checks),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
-            driver: Arc::new(Tcp),
+            registry: Registry::standard(),
             names: Names::default(),
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ropewalk_engine::Flow;
 use ropewalk_protocol::server::ChannelOptions;
 use ropewalk_security::canonical;
-use ropewalk_transport::{Ceilings, LOCAL_BUFFER, PathStats, TcpInfo, least_buffers};
+use ropewalk_transport::{Ceilings, LOCAL_BUFFER, PathStats, TcpInfo, Tuning, least_buffers};
 use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 
 use crate::host::routes::Routes;
@@ -31,12 +31,19 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// The buffers of a channel with this peer.
-    pub(super) fn choose(job: &Job<'_>, options: &ChannelOptions, peer: IpAddr) -> Self {
+    /// The buffers of a channel with this peer. Sizes that the stack string names (`stack`) precede
+    /// those of SBUF, and disable ABUF.
+    pub(super) fn choose(job: &Job<'_>, options: &ChannelOptions, stack: &Tuning, peer: IpAddr) -> Self {
         let most = job.context.settings.config.data.max_socket_buffer;
         let size = |bytes: Option<u64>| bytes.map(|n| usize::try_from(n.min(most)).unwrap_or(usize::MAX));
-        let Some(ceiling) = options.automatic_buffers else {
-            return Self { send: size(options.send_buffer), receive: size(options.receive_buffer) };
+        let named = |bytes: Option<usize>| bytes.map(|n| n as u64);
+        let (send, receive) = (named(stack.send_buffer), named(stack.receive_buffer));
+        let automatic = options.automatic_buffers.filter(|_| send.is_none() && receive.is_none());
+        let Some(ceiling) = automatic else {
+            return Self {
+                send: size(send.or(options.send_buffer)),
+                receive: size(receive.or(options.receive_buffer)),
+            };
         };
         match advice(job, peer, ceiling.min(most)) {
             Ok([send, receive]) => {

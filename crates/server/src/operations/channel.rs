@@ -1,19 +1,17 @@
-//! Creation of data channels, and their protection.
+//! Creation of data channels.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ropewalk_engine::{ChannelSettings, DataChannel};
-use ropewalk_layers::{KeyLayer, SecureDriver};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
-use ropewalk_transport::{Driver, Options, Tuning};
+use ropewalk_transport::{Options, Tuning};
 
-use super::Answer;
 use super::buffers::Buffers;
-use crate::config::{Data, RequiredProtection};
-use crate::host::Host;
+use super::{Answer, stack};
+use crate::config::Data;
 use crate::security::client::SecurityContext;
 use crate::session::context::Context;
 use crate::session::data_channel::{Channel, congestion};
@@ -24,13 +22,13 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     // The port of the old channel may be the only one in the range.
     job.context.channel = None;
     let third_party = job.context.login()?.account.third_party;
-    let buffers = Buffers::choose(job, &listen.channel, job.context.peer.ip());
+    let local = local_address(job.context, listen.family)?;
+    let stack = stack::build(job, &listen.channel)?;
+    let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, job.context.peer.ip());
     let context = &mut *job.context;
     let config = &context.settings.config.data;
-    let local = local_address(context, listen.family)?;
     let options = driver_options(config, &listen.channel, buffers, config.ports);
-    let driver = driver(job.host, context, job.dialogue.session.is_private(), &listen.channel)?;
-    let listener = driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
+    let listener = stack.driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
     })?;
@@ -72,7 +70,8 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let Some(first) = addresses.first().map(SocketAddr::ip) else {
         return Err(Failure::Refused { code: 501, text: "Illegal PORT command: no address.".into() });
     };
-    let buffers = Buffers::choose(job, &connect.channel, first);
+    let stack = stack::build(job, &connect.channel)?;
+    let buffers = Buffers::choose(job, &connect.channel, &stack.options.tuning, first);
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
@@ -80,9 +79,8 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
     let settings = channel_settings(context, &connect.channel, options);
-    let driver = driver(job.host, context, job.dialogue.session.is_private(), &connect.channel)?;
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
-    let mut data = DataChannel::active(driver, addresses, settings, pool, budget);
+    let mut data = DataChannel::active(stack.driver, addresses, settings, pool, budget);
     data.set_patient(false);
     let buffer = buffers.larger();
     let tls = has_tls(context, &connect.channel);
@@ -108,66 +106,6 @@ pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channe
     // The sender determines the number of streams.
     job.dialogue.streams = channel.streams().filter(|_| sends);
     Ok(channel)
-}
-
-/// The driver for the data connections of a channel. `secret`: the control connection is encrypted.
-fn driver(
-    host: &Host,
-    context: &Context,
-    secret: bool,
-    options: &ChannelOptions,
-) -> Result<Arc<dyn Driver>, Failure> {
-    let plain = Arc::clone(&host.driver);
-    let layer = context.client.layer(options)?;
-    // With PROT S of Kerberos, a client that connects first has proved nothing and can read the
-    // data. This requires a data key.
-    let first_comers = matches!(context.client, SecurityContext::Kerberos(_))
-        && options.protection == Protection::Safe
-        && options.key.is_none();
-    let private = layer.is_some() && options.protection != Protection::Clear && !first_comers;
-    let all = context.settings.config.required_protection() == RequiredProtection::Data;
-    if !private && (all || context.login()?.protection == RequiredProtection::Data) {
-        let who = if all { "This server" } else { "This account" };
-        return Err(Failure::Refused {
-            // RFC 4217 section 9: the connection cannot be opened with the current protection.
-            code: 521,
-            text: match context.client {
-                SecurityContext::Kerberos(_) => {
-                    format!(
-                        "{who} needs private data connections: send PROT P, or SITE DATAKEY with PROT S, first."
-                    )
-                }
-                _ => format!("{who} needs protected data connections: send PBSZ 0 and PROT P first."),
-            },
-        });
-    }
-    let secured = |driver, layer| -> Arc<dyn Driver> {
-        Arc::new(SecureDriver::new(driver, layer).sparing(context.peer.ip()))
-    };
-    let bound = match &options.key {
-        Some(key) => {
-            let layer = KeyLayer::new(key.number(), key.secret())
-                .map_err(|e| Failure::DataConnection(format!("cannot use the data key: {e}")))?;
-            secured(plain, Arc::new(layer))
-        }
-        None => plain,
-    };
-    if secret
-        && (layer.is_none() || first_comers)
-        && options.key.is_none()
-        && context.settings.config.data.require_key
-    {
-        tracing::warn!(session = context.id, peer = %context.peer, "data channel without a key refused");
-        return Err(Failure::Refused {
-            // RFC 4217 section 9: the connection cannot be opened with the current protection.
-            code: 521,
-            text: "Data connections must be secured here: send PROT P, DCAU A or SITE DATAKEY.".into(),
-        });
-    }
-    Ok(match layer {
-        Some(layer) => secured(bound, layer),
-        None => bound,
-    })
 }
 
 fn has_tls(context: &Context, options: &ChannelOptions) -> bool {

@@ -8,7 +8,9 @@ use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileRequest};
 
-use super::{Answer, buffers, channel, checksum, files, here, listing, profile, security, transfer, uploads};
+use super::{
+    Answer, buffers, channel, checksum, files, here, listing, profile, security, stack, transfer, uploads,
+};
 use crate::host::audit::Decision;
 use crate::session::job::Job;
 
@@ -78,6 +80,12 @@ impl Entry {
                 job.context.channel = None;
                 Ok(Outcome::Done)
             }),
+            O::SetNetStack(net) => Self::new("SITE SETNETSTACK", move |job| stack::set_net_stack(job, &net))
+                .audited(Audit::Settings),
+            O::SetDiskStack(disk) => {
+                Self::new("SITE SETDISKSTACK", move |job| stack::set_disk_stack(job, &disk))
+                    .audited(Audit::Settings)
+            }
             O::AdviseBuffers { ceiling } => {
                 Self::new("", move |job| Ok(Outcome::Advice(buffers::report(job, ceiling))))
             }

@@ -344,6 +344,7 @@ mod tests {
         let client = Client { subject: Some("/CN=Ada".into()), ..Client::default() };
         let layer = |authentication, protection| {
             let options = ChannelOptions {
+                stack: None,
                 mode: Mode::Stream,
                 representation: RepresentationType::Image,
                 parallelism: 1,

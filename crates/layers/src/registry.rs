@@ -1,0 +1,94 @@
+//! The drivers and layers that stack strings can name.
+//!
+//! A registry is made once for each process and shared by its sessions. It knows names, options and
+//! constructors, and nothing of users: which of the drivers a client may use is the decision of
+//! [`StackBuilder`](crate::StackBuilder).
+
+use std::sync::Arc;
+
+use ropewalk_protocol::stack::{DriverOption, DriverSpec};
+use ropewalk_transport::{Driver, Options, Tcp};
+
+use crate::Layer;
+
+/// The name of the layer that authenticates data connections, which a session makes by itself
+/// (DCAU, PROT).
+pub(crate) const GSI: &str = "gsi";
+
+/// Makes a layer from the options of a stack string.
+///
+/// # Errors
+/// Returns the key of an option that the layer does not have, or whose value it cannot take.
+pub type MakeLayer = fn(&[DriverOption]) -> Result<Arc<dyn Layer>, String>;
+
+/// Drivers and layers by name.
+pub struct Registry {
+    /// The first is used for stacks without a driver.
+    drivers: Vec<Arc<dyn Driver>>,
+    layers: Vec<(&'static str, MakeLayer)>,
+}
+
+/// An entry of the registry with the options of a stack string.
+pub(crate) enum Part {
+    Driver(Arc<dyn Driver>, Options),
+    Layer(Arc<dyn Layer>),
+}
+
+impl Registry {
+    /// A registry with one driver, which stacks without another one use.
+    pub fn new(driver: Arc<dyn Driver>) -> Self {
+        Self { drivers: vec![driver], layers: Vec::new() }
+    }
+
+    /// All drivers and layers of this program.
+    pub fn standard() -> Self {
+        Self::new(Arc::new(Tcp))
+    }
+
+    #[must_use]
+    pub fn with_driver(mut self, driver: Arc<dyn Driver>) -> Self {
+        self.drivers.push(driver);
+        self
+    }
+
+    #[must_use]
+    pub fn with_layer(mut self, name: &'static str, make: MakeLayer) -> Self {
+        self.layers.push((name, make));
+        self
+    }
+
+    /// The names that stack strings can have.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let drivers = self.drivers.iter().map(|driver| driver.name());
+        drivers.chain([GSI]).chain(self.layers.iter().map(|(name, _)| *name))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    pub(crate) fn default_driver(&self) -> Arc<dyn Driver> {
+        Arc::clone(&self.drivers[0])
+    }
+
+    /// Returns the part of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// Returns the key of an option that the part does not have.
+    pub(crate) fn part(&self, spec: &DriverSpec) -> Result<Option<Part>, String> {
+        if let Some(driver) = self.drivers.iter().find(|driver| driver.name() == spec.name()) {
+            let mut options = Options::default();
+            for option in spec.options() {
+                let key = option.key();
+                if !driver.read_option(&key, option.value(), &mut options) {
+                    return Err(key);
+                }
+            }
+            return Ok(Some(Part::Driver(Arc::clone(driver), options)));
+        }
+        match self.layers.iter().find(|(name, _)| *name == spec.name()) {
+            Some((_, make)) => make(spec.options()).map(|layer| Some(Part::Layer(layer))),
+            None => Ok(None),
+        }
+    }
+}
