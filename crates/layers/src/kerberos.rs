@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
 use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readiness};
 
+use crate::layer::Ready;
 use crate::outgoing::{Sealed, leave_to_inner};
-use crate::reader::over;
-use crate::{Assurance, Handshake, Layer, Progress};
+use crate::{Assurance, Handshake, Layer};
 
 /// How many bytes are read from the network at once.
 const READ: usize = 128 << 10;
@@ -60,20 +60,7 @@ impl Layer for KerberosLayer {
             let text = format!("nothing fits into a protection buffer of {} bytes", self.buffer);
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         }
-        Ok(Box::new(Ready(Some(Box::new(Wrapped::new(connection, stream, most, self.buffer as usize))))))
-    }
-}
-
-/// There is no handshake, so the connection is ready at once.
-struct Ready(Option<Box<Wrapped>>);
-
-impl Handshake for Ready {
-    fn connection(&self) -> io::Result<&dyn Connection> {
-        self.0.as_deref().map(|wrapped| &*wrapped.inner).ok_or_else(over)
-    }
-
-    fn advance(&mut self) -> io::Result<Progress> {
-        Ok(Progress::Done(self.0.take().ok_or_else(over)?))
+        Ok(Box::new(Ready::new(Wrapped::new(connection, stream, most, self.buffer as usize))))
     }
 }
 

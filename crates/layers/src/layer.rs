@@ -6,6 +6,8 @@ use std::io;
 
 use ropewalk_transport::{Connection, Interest};
 
+use crate::reader::over;
+
 /// The protection of data after the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
@@ -64,4 +66,23 @@ pub enum Progress {
     Done(Box<dyn Connection>),
     /// The handshake continues when the connection is ready for this.
     Waits(Interest),
+}
+
+/// The handshake of a layer that has none: its connection is ready at once.
+pub(crate) struct Ready(Option<Box<dyn Connection>>);
+
+impl Ready {
+    pub(crate) fn new(connection: impl Connection + 'static) -> Self {
+        Self(Some(Box::new(connection)))
+    }
+}
+
+impl Handshake for Ready {
+    fn connection(&self) -> io::Result<&dyn Connection> {
+        self.0.as_deref().ok_or_else(over)
+    }
+
+    fn advance(&mut self) -> io::Result<Progress> {
+        Ok(Progress::Done(self.0.take().ok_or_else(over)?))
+    }
 }

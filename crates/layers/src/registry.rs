@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ropewalk_protocol::stack::{DriverOption, DriverSpec};
 use ropewalk_transport::{Driver, Options, Tcp};
 
-use crate::Layer;
+use crate::{Layer, RateLayer};
 
 /// The name of the layer that authenticates data connections, which a session makes by itself
 /// (DCAU, PROT).
@@ -42,7 +42,7 @@ impl Registry {
 
     /// All drivers and layers of this program.
     pub fn standard() -> Self {
-        Self::new(Arc::new(Tcp))
+        Self::new(Arc::new(Tcp)).with_layer(RateLayer::NAME, RateLayer::parse)
     }
 
     #[must_use]

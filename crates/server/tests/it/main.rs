@@ -26,6 +26,7 @@ mod restart;
 mod rules;
 mod session;
 mod slow;
+mod stacks;
 mod streams;
 mod timers;
 mod transfers;
