@@ -55,12 +55,15 @@ const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
 /// Offered after log-in if the site enables it ([`Offer::profiling`]).
 const PROFILE: (&str, &str) = ("Profile", "SITE PROFILE");
 
+/// Offered if the server has a list of drivers ([`Offer::drivers`]), with the list as its value.
+const DRIVERS: (&str, &str) = ("Drivers", "SITE SETNETSTACK");
+
 /// Offered if the site accepts bearer tokens ([`Offer::tokens`]).
 const TOKENS: &str = "Tokens";
 
 /// The state of the server and of the session on which the lines of FEAT depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct Offer<'a> {
     /// The client has logged in. As in GCT, checksums are offered only after log-in.
     pub logged_in: bool,
     /// A client may choose the congestion control algorithm of data connections.
@@ -78,6 +81,8 @@ pub struct Offer {
     pub profiling: bool,
     /// An upload can replace an existing file when it is complete.
     pub replaces: bool,
+    /// The drivers that a stack of SITE SETNETSTACK can have.
+    pub drivers: &'a [String],
 }
 
 /// Checksum algorithms with their cost: the lower, the cheaper. Those of GCT come first, with GCT's
@@ -95,7 +100,7 @@ const CHECKSUMS: [(ChecksumAlgorithm, u32); 9] = [
 ];
 
 /// The server's reply to FEAT. `allowed` is called with `VERB` and `SITE VERB`.
-pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
+pub fn reply(offer: Offer<'_>, allowed: impl Fn(&str) -> bool) -> Reply {
     let mut lines = Vec::with_capacity(LINES.len() + 6);
     if offer.logged_in && allowed("CKSM") {
         let sums: String =
@@ -122,7 +127,11 @@ pub fn reply(offer: Offer, allowed: impl Fn(&str) -> bool) -> Reply {
         .chain(profile)
         .filter(|(_, verb)| possible(verb))
         .map(|(name, _)| *name);
+    let (drivers, verb) = DRIVERS;
+    let drivers = (!offer.drivers.is_empty() && possible(verb))
+        .then(|| format!("{drivers}={}", offer.drivers.join(",")));
     let own: String = own
+        .chain(drivers.as_deref())
         .chain(offer.congestion.then_some(CONGESTION))
         .chain(offer.tokens.then_some(TOKENS))
         .flat_map(|name| [name, ";"])
@@ -177,6 +186,9 @@ pub struct Features {
     pub data_keys: bool,
     /// Ropewalk extension: `SITE PROFILE`, see [`crate::profiling`].
     pub profile: bool,
+    /// Ropewalk extension: the drivers that a stack of SITE SETNETSTACK can have, in lower case.
+    /// Empty if the server does not list them.
+    pub drivers: Vec<String>,
 }
 
 impl Features {
@@ -210,6 +222,10 @@ impl Features {
     }
 
     fn extension(&mut self, name: &str) {
+        if let Some(drivers) = name.strip_prefix("DRIVERS=") {
+            self.drivers = drivers.split(',').map(str::to_ascii_lowercase).collect();
+            return;
+        }
         match name {
             "PASSIVESENDER" => self.passive_sender = true,
             "INLINECHECKSUM" => self.inline_checksum = true,
@@ -263,6 +279,7 @@ mod tests {
             tokens: false,
             profiling: false,
             replaces: true,
+            drivers: &[],
         };
         let before = reply(offer(false), |_| true).to_bytes();
         let lines: Vec<&[u8]> = before.lines().collect();
@@ -292,6 +309,7 @@ mod tests {
 
     #[test]
     fn features_of_own_reply_are_read_back() {
+        let drivers = ["tcp", "gsi", "rate"].map(str::to_owned);
         let offer = Offer {
             logged_in: true,
             congestion: true,
@@ -301,6 +319,7 @@ mod tests {
             tokens: true,
             profiling: true,
             replaces: true,
+            drivers: &drivers,
         };
         let features = of(&reply(offer, |_| true));
         assert_eq!(features.checksums, CHECKSUMS.map(|(algorithm, _)| algorithm));
@@ -327,6 +346,7 @@ mod tests {
             congestion: true,
             data_keys: true,
             profile: true,
+            drivers: drivers.to_vec(),
         };
         assert_eq!(features, all);
         assert!(features.ranges && features.may_expect_checksums());
@@ -338,6 +358,10 @@ mod tests {
         let clear = Offer { data_keys: false, ..offer };
         assert!(!of(&reply(clear, |_| true)).data_keys);
         assert!(!of(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
+        assert!(
+            reply(offer, |_| true).to_bytes().contains_str("Profile;Drivers=tcp,gsi,rate;Congestion;Tokens;")
+        );
+        assert_eq!(of(&reply(offer, |verb| verb != "SITE SETNETSTACK")).drivers, [""; 0]);
     }
 
     /// The lines are those of globus-gridftp-server 13.24.

@@ -126,6 +126,7 @@ impl Settings {
 }
 
 fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
+    let drivers = &config.data.drivers;
     SessionConfig {
         hostname: hostname.to_owned(),
         banner: config.banner.clone().map_or(Banner::Standard, Banner::Text),
@@ -141,6 +142,8 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         max_streams: config.data.max_streams,
         replaces: config.files.part_files,
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
+        // Without certificates, a stack with `gsi` is refused.
+        drivers: drivers.iter().filter(|name| config.gsi.is_some() || *name != "gsi").cloned().collect(),
         gssapi: config.gsi.is_some() || config.kerberos.is_some(),
         tokens: config.tokens.is_some(),
         profiling: config.profiling.enabled,

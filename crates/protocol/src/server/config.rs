@@ -31,6 +31,8 @@ pub struct SessionConfig {
     pub max_streams: u32,
     /// Congestion control algorithms that a client may choose for data connections.
     pub congestion: Vec<CongestionName>,
+    /// The drivers that FEAT lists for SITE SETNETSTACK (Ropewalk extension); empty: it lists none.
+    pub drivers: Vec<String>,
     /// Whether AUTH GSSAPI is offered (RFC 2228).
     pub gssapi: bool,
     /// Whether every log-in requires AUTH GSSAPI.
@@ -89,6 +91,7 @@ impl Default for SessionConfig {
             max_queue_bytes: 1 << 20,
             max_streams: MAX_STREAMS,
             congestion: Vec::new(),
+            drivers: Vec::new(),
             gssapi: false,
             security_required: false,
             tls: false,

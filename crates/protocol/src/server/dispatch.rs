@@ -266,6 +266,7 @@ impl Session {
                     tokens: self.config.tokens,
                     profiling: self.config.profiling,
                     replaces: self.config.replaces,
+                    drivers: &self.config.drivers,
                 };
                 Step::Reply(feature::reply(offer, |name| self.config.allows(name)))
             }
