@@ -139,16 +139,18 @@ impl Options {
             server_subject: own
                 .and_then(|own| own.server_subject.clone())
                 .or_else(|| self.trust.server_subject.clone()),
+            stack: own.and_then(|own| own.stack.clone()).or_else(|| self.data.stack.clone()),
         }
     }
 
     /// For looking at a source by itself, as with [`walk`](crate::walk).
     #[must_use]
     pub fn of_source(&self) -> Self {
-        let EndOptions { credential, server_subject } = self.end(Some(End::Source));
+        let EndOptions { credential, server_subject, stack } = self.end(Some(End::Source));
         self.clone().with(|own| {
             own.login.credential = credential;
             own.trust.server_subject = server_subject;
+            own.data.stack = stack;
         })
     }
 

@@ -237,6 +237,8 @@ impl Guc {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use ropewalk_protocol::stack::StackSpec;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Guc, Wrong> {
@@ -310,8 +312,18 @@ mod tests {
         assert_eq!((options.data.mode, options.tuning.streams), (DataMode::Extended, Auto::Set(1)));
         assert!(!parsed("-p 4 a b").unwrap().options().data.striped);
         for stack in ["tcp", "tcp,gsi", "gsi,tcp", "gsi", "default"] {
-            parsed(&format!("-fsstack file -dcstack {stack} -dst-dcstack {stack} a b")).unwrap();
+            let line = format!("-fsstack file -dcstack {stack} -dst-dcstack {stack} a b");
+            let options = parsed(&line).unwrap().options();
+            assert_eq!(
+                (options.login.source.stack, options.login.destination.stack),
+                (None, None),
+                "{stack}"
+            );
         }
+        let options = parsed("-dcstack udt -dst-dcstack tcp:sndbuf=1 a b").unwrap().options();
+        let shown = |stack: Option<StackSpec>| stack.unwrap().to_string();
+        assert_eq!(shown(options.login.source.stack), "udt");
+        assert_eq!(shown(options.login.destination.stack), "tcp:sndbuf=1");
     }
 
     #[test]
@@ -325,11 +337,7 @@ mod tests {
         usage("-p", "argument #1 (-p) : not enough arguments");
         usage("-p x a b", "expected a whole number");
         usage("-p 1025 a b", "expected a whole number up to 1024");
-        usage("-dcstack udt a b", "this program moves data over tcp and gsi only, not udt");
-        usage(
-            "-src-dcstack tcp:sndbuf=1 a b",
-            "this program moves data over tcp and gsi only, not tcp:sndbuf=1",
-        );
+        usage("-dcstack tcp, a b", "a driver of the stack has no name");
         usage("-fsstack popen:argv=#cat a b", "this program has the file stack only, not popen:argv=#cat");
         assert!(matches!(parsed("-P cmd a b"), Err(Wrong::NotPossible(_))), "not -p");
         assert_eq!(parsed("-p 2 - file:///x").unwrap().urls, ["-", "file:///x"]);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ropewalk_client::{DataProtection, SyncLevel};
+use ropewalk_protocol::stack::{DriverSpec, StackSpec};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tuning::tuner::MAX_STREAMS;
 
@@ -164,11 +165,21 @@ pub(super) const OPTIONS: &[Opt] = &[
     refused(&["src-pipe", "SP"], Some("command"), "runs a command at the source"),
     refused(&["dst-pipe", "DP"], Some("command"), "runs a command at the destination"),
     refused(&["pipe", "P"], Some("command"), "runs a command at both ends"),
-    value(&["dcstack", "data-channel-stack"], "stack", "Network drivers of both servers: tcp, with or without gsi", net_stack),
+    value(&["dcstack", "data-channel-stack"], "stack", "Network drivers of both servers, with options behind a colon: tcp,rate:rate=10M", |guc, value| {
+        guc.source.stack = net_stack(value)?;
+        guc.destination.stack.clone_from(&guc.source.stack);
+        Ok(())
+    }),
     value(&["fsstack", "file-system-stack"], "stack", "Disk driver of both servers: file", disk_stack),
-    value(&["src-dcstack", "source-data-channel-stack"], "stack", "Network drivers of the source", net_stack),
+    value(&["src-dcstack", "source-data-channel-stack"], "stack", "Network drivers of the source", |guc, value| {
+        guc.source.stack = net_stack(value)?;
+        Ok(())
+    }),
     value(&["src-fsstack", "source-file-system-stack"], "stack", "Disk driver of the source", disk_stack),
-    value(&["dst-dcstack", "dest-data-channel-stack"], "stack", "Network drivers of the destination", net_stack),
+    value(&["dst-dcstack", "dest-data-channel-stack"], "stack", "Network drivers of the destination", |guc, value| {
+        guc.destination.stack = net_stack(value)?;
+        Ok(())
+    }),
     value(&["dst-fsstack", "dest-file-system-stack"], "stack", "Disk driver of the destination", disk_stack),
     value(&["cred"], "path", "Credential for both servers: certificate, key and chain in one file, \
                               like a proxy", |guc, value| {
@@ -209,20 +220,19 @@ pub(super) const OPTIONS: &[Opt] = &[
     }),
 ];
 
-/// Drivers that GCT can set and that are always in use here: data connections use TCP, and GSI
-/// depends on their authentication.
-fn net_stack(_: &mut Guc, value: OsString) -> Result<(), String> {
-    let stack = text(value)?;
-    match stack.split(',').find(|driver| !matches!(*driver, "tcp" | "gsi" | "default")) {
-        None => Ok(()),
-        Some(other) => Err(format!("this program moves data over tcp and gsi only, not {other}")),
-    }
+/// As with GCT's program, a stack that only names the usual drivers may be given for any server.
+fn net_stack(value: OsString) -> Result<Option<StackSpec>, String> {
+    let stack = StackSpec::parse(text(value)?.as_bytes()).map_err(|error| error.to_string())?;
+    let usual = |driver: &DriverSpec| matches!(driver.name(), "tcp" | "gsi") && driver.options().is_empty();
+    Ok(stack.filter(|stack| !stack.drivers().iter().all(usual)))
 }
 
 fn disk_stack(_: &mut Guc, value: OsString) -> Result<(), String> {
-    match text(value)?.as_str() {
-        "file" | "default" => Ok(()),
-        other => Err(format!("this program has the file stack only, not {other}")),
+    let stack = StackSpec::parse(text(value)?.as_bytes()).map_err(|error| error.to_string())?;
+    match stack.map(|stack| stack.to_string()) {
+        None => Ok(()),
+        Some(file) if file == "file" => Ok(()),
+        Some(other) => Err(format!("this program has the file stack only, not {other}")),
     }
 }
 

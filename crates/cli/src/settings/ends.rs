@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ropewalk_client::{DataCredential, EndOptions};
+use ropewalk_protocol::stack::StackSpec;
 
 use super::Settings;
 
@@ -64,6 +65,29 @@ pub(super) fn show_subject(end: &EndOptions) -> String {
     end.server_subject.clone().unwrap_or_default()
 }
 
+fn parsed_stack(text: &str) -> Result<Option<StackSpec>, String> {
+    StackSpec::parse(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+pub(super) fn stack(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.data.stack = parsed_stack(text)?;
+    Ok(())
+}
+
+pub(super) fn source_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.source.stack = parsed_stack(text)?;
+    Ok(())
+}
+
+pub(super) fn destination_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.destination.stack = parsed_stack(text)?;
+    Ok(())
+}
+
+pub(super) fn show_stack(stack: Option<&StackSpec>) -> String {
+    stack.map_or_else(|| "default".into(), StackSpec::to_string)
+}
+
 /// `auto` makes a fresh one, as with GCT's `-data-cred`.
 pub(crate) fn data_credential(text: &str) -> DataCredential {
     match text {
@@ -89,6 +113,17 @@ pub(super) fn show_data_credential(settings: &Settings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_of_each_end_are_shown_as_they_were_set() {
+        let mut settings = Settings::default();
+        assert_eq!(stack(&mut settings, "TCP:sndbuf=65536,rate:rate=10M"), Ok(()));
+        assert_eq!(destination_stack(&mut settings, "tcp"), Ok(()));
+        assert_eq!(show_stack(settings.options.data.stack.as_ref()), "tcp:sndbuf=65536,rate:rate=10M");
+        assert_eq!(show_stack(settings.options.login.source.stack.as_ref()), "default");
+        assert_eq!(show_stack(settings.options.login.destination.stack.as_ref()), "tcp");
+        assert!(source_stack(&mut settings, "tcp,").is_err());
+    }
 
     #[test]
     fn data_credential_values_are_parsed() {

@@ -91,6 +91,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
         "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than \
          its share of a shared path); without tuning, as with --streams, the first is used"),
+    setting("stack", None, Value("DRIVERS|default"), Copy, (ends::stack, |s| ends::show_stack(s.options.data.stack.as_ref())),
+        "Drivers of data connections, here and at the servers (SITE SETNETSTACK), with options behind \
+         a colon: tcp:sndbuf=4194304 or tcp,rate:rate=10M. Authentication and protection hold with any \
+         stack"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \
          S (stream)"),
@@ -207,6 +211,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("destination-subject", None, Value("SUBJECT"), Ends,
         (ends::destination_subject, |s| ends::show_subject(&s.options.login.destination)),
         "--server-subject for the destination's server only"),
+    setting("source-stack", None, Value("DRIVERS|default"), Ends,
+        (ends::source_stack, |s| ends::show_stack(s.options.login.source.stack.as_ref())),
+        "--stack for the source's server only"),
+    setting("destination-stack", None, Value("DRIVERS|default"), Ends,
+        (ends::destination_stack, |s| ends::show_stack(s.options.login.destination.stack.as_ref())),
+        "--stack for the destination's server only"),
     setting("data-credential", None, Value("login|auto|FILE"), Security, (ends::set_data_credential, ends::show_data_credential),
         "Credential that authenticates data connections of gsiftp://: that of the log-in, one made \
          for this run, or a proxy of the one in FILE; servers get the latter two by DCSC"),

@@ -1,12 +1,30 @@
-//! The stack of drivers and layers for the data connections of a session.
+//! The stack of drivers and layers for the data connections of a session: the same at the server
+//! and here, unless the data goes to another server.
 
-use ropewalk_layers::{Policy, Refusal, SessionSecurity, Stack, StackBuilder};
-use ropewalk_protocol::command::DataAuthentication;
+use ropewalk_layers::{Policy, Refusal, Registry, SessionSecurity, Stack, StackBuilder, StackError};
+use ropewalk_protocol::command::{Command, DataAuthentication};
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::stack::StackSpec;
 
 use crate::RemoteError;
 use crate::session::{Binding, Session};
 
 impl Session {
+    /// SITE SETNETSTACK, if the options name drivers. Call it after DCAU and PROT, because the
+    /// server compares them with the stack.
+    pub(super) fn choose_stack(&mut self) -> Result<(), RemoteError> {
+        let Some(stack) = self.net_stack() else { return Ok(()) };
+        let known = &self.can.drivers;
+        let unknown = stack.drivers().iter().find(|driver| !known.iter().any(|name| name == driver.name()));
+        if let Some(unknown) = unknown.filter(|_| !known.is_empty()) {
+            return Err(RemoteError::Unsupported {
+                peer: self.control.peer().to_owned(),
+                what: format!("use the driver {}: its drivers are {}", unknown.name(), known.join(", ")),
+            });
+        }
+        self.call(&Command::Site(SiteCommand::SetNetStack(stack.to_bytes()))).map(drop)
+    }
+
     /// Makes the stack for a data channel of this session. `binding` is its key, if it has one.
     pub(crate) fn data_stack(&self, binding: Option<&Binding>) -> Result<Stack, RemoteError> {
         let security = SessionSecurity {
@@ -14,17 +32,42 @@ impl Session {
             layer: self.kerberos_layer().or_else(|| self.tls_layer()).or_else(|| self.gsi_layer()),
             peer: None,
         };
-        let policy = Policy { protected: false, bound: self.setup.options.data_security.require_authentication };
+        let policy =
+            Policy { protected: false, bound: self.setup.options.data_security.require_authentication };
         let authentication = match self.has_gsi_data() {
             true => DataAuthentication::SelfAuthentication,
             false => DataAuthentication::None,
         };
-        StackBuilder::new(&self.setup.shared.registry)
+        let registry = &self.setup.shared.registry;
+        StackBuilder::new(registry)
             .with_gsi(&authentication, self.data_protection())
-            .build(None, security, policy)
+            .build(self.net_stack().as_ref(), security, policy)
             .map_err(|refusal| match refusal {
-                Refusal::Stack(error) => RemoteError::Usage(error.to_string()),
+                Refusal::Stack(error) => RemoteError::Usage(explain(&error, registry)),
                 Refusal::NotProtected | Refusal::NotBound => self.data_is_not_bound(),
             })
+    }
+
+    /// The drivers that the options name. GCT's servers use `gsi` only if the stack has it.
+    fn net_stack(&self) -> Option<StackSpec> {
+        let mut stack = self.setup.options.end(self.endpoint.end).stack?;
+        if self.has_gsi_data() && !stack.has("gsi") {
+            stack.insert_above_first("gsi");
+        }
+        Some(stack)
+    }
+}
+
+fn explain(error: &StackError, registry: &Registry) -> String {
+    match error {
+        StackError::NotAllowed(name) => {
+            let known: Vec<_> = registry.names().collect();
+            format!("this program has no driver {name} for data connections: it has {}", known.join(", "))
+        }
+        StackError::NoGsi => {
+            "a stack can have gsi only if data connections are authenticated with certificates (gsiftp://)"
+                .to_owned()
+        }
+        other => other.to_string(),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bstr::BString;
 use ropewalk_protocol::command::Password;
+use ropewalk_protocol::stack::StackSpec;
 use ropewalk_storage::DirectIo;
 use ropewalk_tls::Fingerprint;
 use ropewalk_tuning::tuner::{Fairness, Kind, Options as TunerOptions};
@@ -91,6 +92,10 @@ pub struct DataOptions {
     /// Data between two servers passes through this program, for servers that may not send to each
     /// other. Slower: one stream for each file, and no restart within a file.
     pub through_here: bool,
+    /// The drivers of data connections, here and at the servers (SITE SETNETSTACK). `None` leaves
+    /// them to the servers, and is TCP here. Authentication and protection hold with any stack.
+    #[serde(with = "as_text::optional")]
+    pub stack: Option<StackSpec>,
 }
 
 impl Default for DataOptions {
@@ -104,6 +109,7 @@ impl Default for DataOptions {
             stripe_block: None,
             ports: None,
             through_here: false,
+            stack: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bstr::BStr;
 use ropewalk_protocol::command::Password;
+use ropewalk_protocol::stack::StackSpec;
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,9 @@ pub struct EndOptions {
     pub credential: Option<PathBuf>,
     /// As [`super::TrustOptions::server_subject`].
     pub server_subject: Option<String>,
+    /// As [`super::DataOptions::stack`].
+    #[serde(with = "as_text::optional")]
+    pub stack: Option<StackSpec>,
 }
 
 /// Passphrases of encrypted keys, by the names of their files.
