@@ -175,7 +175,7 @@ impl<'a> BlockReader<'a> {
                 }
                 Err(Errno::AGAIN) => policy.blocked(wire)?,
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io(wire.peer)(e.into())),
+                Err(e) => return Err(Error::io(&wire.peer)(e.into())),
             }
         }
         Ok(())
@@ -206,7 +206,7 @@ impl<'a> BlockReader<'a> {
                 Err(Errno::AGAIN) => policy.blocked(wire)?,
                 Err(Errno::INTR) => {}
                 Err(e @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
-                    return Err(Error::io(wire.peer)(e.into()));
+                    return Err(Error::io(&wire.peer)(e.into()));
                 }
                 // Not with this file, or one of the two has failed: reading and writing tell which.
                 Err(_) => self.file = None,
@@ -336,7 +336,7 @@ fn write_counted(
             several => wire.connection.write_vectored(several),
         };
         match result {
-            Ok(0) => return Err(Error::io(wire.peer)(io::ErrorKind::WriteZero.into())),
+            Ok(0) => return Err(Error::io(&wire.peer)(io::ErrorKind::WriteZero.into())),
             Ok(n) => {
                 wire.listed.moved(n);
                 wrote(n, control.add_moved(n as u64));
@@ -344,7 +344,7 @@ fn write_counted(
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => policy.blocked(wire)?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::io(wire.peer)(e)),
+            Err(e) => return Err(Error::io(&wire.peer)(e)),
         }
     }
     Ok(())

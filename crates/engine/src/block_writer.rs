@@ -134,7 +134,7 @@ impl<'a> BlockWriter<'a> {
             return self.take_ahead(wire, at, left);
         }
         let moved = if self.discard { self.discard(wire, left) } else { self.splice(wire, left) };
-        match moved.map_err(Error::io(wire.peer))? {
+        match moved.map_err(Error::io(&wire.peer))? {
             Some(Taken::Bytes(n)) => {
                 if self.spliced.end != at {
                     self.report_spliced()?;
@@ -353,7 +353,7 @@ impl<'a> BlockWriter<'a> {
                 }
                 Ok(Taken::Blocked)
             }
-            Err(e) => Err(Error::io(wire.peer)(e)),
+            Err(e) => Err(Error::io(&wire.peer)(e)),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Data channels.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
@@ -82,7 +81,7 @@ impl DataChannel {
     ///
     /// # Errors
     /// `NotConnected` as said; otherwise as of the socket.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub fn local_addr(&self) -> io::Result<Endpoint> {
         match (&self.core.end, self.cache.first()) {
             (End::Passive(listener), _) => listener.local_addr(),
             (End::Active { .. }, Some(wire)) => wire.connection.local_addr(),

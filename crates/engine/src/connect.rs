@@ -1,7 +1,6 @@
 //! Where the connections of a data channel come from.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -45,7 +44,7 @@ pub(crate) struct Core {
     /// See [`crate::DataChannel::set_patient`].
     pub(crate) patient: bool,
     /// The first that came from an address that is not welcome.
-    pub(crate) refused: OnceLock<SocketAddr>,
+    pub(crate) refused: OnceLock<Endpoint>,
     /// The system had nothing left for a connection that waits, and why; it is tried again then.
     pub(crate) rest: Mutex<Option<(Instant, Errno)>>,
 }
@@ -109,7 +108,7 @@ impl Core {
             wanted: wanted as u32,
             waited,
             turned_down: turned_down.map(Box::new),
-            refused: self.refused.get().copied().zip(self.settings.only_from),
+            refused: self.refused.get().cloned().zip(self.settings.only_from),
         }
     }
 
@@ -179,13 +178,13 @@ impl Core {
             }
             // A connection that is broken already is no reason to end the transfer.
             let Ok(wire) = self.wire(connection, 0) else { continue };
-            if is_welcome(wire.peer, self.settings.only_from) {
+            if is_welcome(&wire.peer, self.settings.only_from) {
                 return Ok(Some(wire));
             }
             let only = self.settings.only_from.map(tracing::field::display);
             tracing::warn!(peer = %wire.peer, only, "closed a data connection from a foreign address");
             // A port scanner connects often; the log has all of its connections.
-            let _ = self.refused.set(wire.peer);
+            let _ = self.refused.set(wire.peer.clone());
         }
     }
 

@@ -1,7 +1,7 @@
 //! The errors of transfers.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ropewalk_protocol::mode_e::{ReceiveError, SendError};
@@ -18,9 +18,9 @@ pub enum Error {
     /// The peer was to connect and did not, or not often enough.
     #[error(
         "{made} of {wanted} data connections came within {} s{}{}", (waited.as_secs_f32() * 10.0).round() / 10.0,
-        turned_down.as_ref().map(|it| format!("; one from {} was closed: {}", it.peer.ip(), it.reason)).unwrap_or_default(),
-        refused.map(|(peer, only)| format!("; one from {} was closed, since data connections of this session are taken from \
-        {only} alone (third-party transfers are not permitted)", peer.ip())).unwrap_or_default()
+        turned_down.as_ref().map(|it| format!("; one from {} was closed: {}", it.peer.host(), it.reason)).unwrap_or_default(),
+        refused.as_ref().map(|(peer, only)| format!("; one from {} was closed, since data connections of this session are taken from \
+        {only} alone (third-party transfers are not permitted)", peer.host())).unwrap_or_default()
     )]
     NoConnection {
         made: u32,
@@ -28,7 +28,7 @@ pub enum Error {
         waited: Duration,
         /// The last peer that came from another address and was not accepted, and the only address
         /// that is accepted.
-        refused: Option<(SocketAddr, IpAddr)>,
+        refused: Option<(Endpoint, IpAddr)>,
         /// The last peer that failed the handshake, and the reason.
         turned_down: Option<Box<TurnedDown>>,
     },
@@ -37,17 +37,17 @@ pub enum Error {
     /// The connection ended in the middle. `bytes` of payload had come over it in this transfer,
     /// `left` were outstanding of the block that was cut off.
     #[error("{peer} closed stream {stream} early, after {bytes} bytes ({left} outstanding in its block)")]
-    PeerClosed { peer: SocketAddr, stream: u32, bytes: u64, left: u64 },
+    PeerClosed { peer: Endpoint, stream: u32, bytes: u64, left: u64 },
     #[error("{peer} broke the protocol on stream {stream}: {source}")]
-    Protocol { peer: SocketAddr, stream: u32, source: ReceiveError },
+    Protocol { peer: Endpoint, stream: u32, source: ReceiveError },
     /// More bytes came than were asked for (MODE S).
     #[error("{peer} sent more than the {expected} bytes that were expected")]
-    TooMuch { peer: SocketAddr, expected: u64 },
+    TooMuch { peer: Endpoint, expected: u64 },
     #[error("{peer} opened more than {limit} data connections")]
-    TooManyStreams { peer: SocketAddr, limit: u32 },
+    TooManyStreams { peer: Endpoint, limit: u32 },
     /// EOF announced fewer streams than brought something.
-    #[error("EOF announced {announced} streams, but there were more{}", peer.map(|p| format!(", one from {p}")).unwrap_or_default())]
-    ExtraStream { peer: Option<SocketAddr>, announced: u64 },
+    #[error("EOF announced {announced} streams, but there were more{}", peer.as_ref().map(|p| format!(", one from {p}")).unwrap_or_default())]
+    ExtraStream { peer: Option<Endpoint>, announced: u64 },
     /// The ranges to send do not fit the channel.
     #[error(transparent)]
     Send(#[from] SendError),
@@ -78,7 +78,7 @@ pub enum Error {
     #[error("the source changed while it was sent: {found} bytes where {expected} were expected")]
     SourceChanged { expected: u64, found: u64 },
     #[error("data connection with {peer}: {source}")]
-    Io { peer: SocketAddr, source: io::Error },
+    Io { peer: Endpoint, source: io::Error },
     /// The attendant could not continue (the control connection broke, for example).
     #[error("cannot begin the transfer: {0}")]
     Attendant(io::Error),
@@ -92,8 +92,8 @@ impl Error {
         move |source| Self::System { action, source }
     }
 
-    pub(crate) fn io(peer: SocketAddr) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { peer, source }
+    pub(crate) fn io(peer: &Endpoint) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { peer: peer.clone(), source }
     }
 
     /// True where the peer or the path to it is the cause, so that trying again may help.

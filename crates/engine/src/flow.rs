@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{ConnectionHandle, PathStats, Tuning};
+use ropewalk_transport::{ConnectionHandle, Endpoint, PathStats, Tuning};
 
 /// One data connection at one moment.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// The number of the connection in its channel, counted up.
     pub id: u64,
-    pub peer: SocketAddr,
+    pub peer: Endpoint,
     /// The time since the connection was made.
     pub age: Duration,
     /// Bytes that went through it in either direction since then, with headers.
@@ -87,7 +87,7 @@ const MOST_GONE: usize = 64;
 
 struct Entry {
     id: u64,
-    peer: SocketAddr,
+    peer: Endpoint,
     since: Instant,
     bytes: Arc<AtomicU64>,
     handle: Arc<dyn ConnectionHandle>,
@@ -124,9 +124,9 @@ impl Flows {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The peers of all live connections. This needs no statistics.
+    /// The internet addresses of the peers of all live connections. This needs no statistics.
     pub fn peers(&self) -> Vec<SocketAddr> {
-        self.0.lock().live.iter().map(|entry| entry.peer).collect()
+        self.0.lock().live.iter().filter_map(|entry| entry.peer.socket().ok()).collect()
     }
 
     /// Sets the congestion control of every live connection.
@@ -146,7 +146,7 @@ impl Flows {
 
     /// Lists a connection until the returned value is dropped. Dropped before the connection, it
     /// keeps the final statistics.
-    pub(crate) fn register(&self, handle: Arc<dyn ConnectionHandle>, peer: SocketAddr) -> Listed {
+    pub(crate) fn register(&self, handle: Arc<dyn ConnectionHandle>, peer: Endpoint) -> Listed {
         let mut registry = self.0.lock();
         registry.made += 1;
         let (id, bytes) = (registry.made, Arc::<AtomicU64>::default());
@@ -166,7 +166,7 @@ impl Entry {
     fn sample(&self) -> Option<Flow> {
         Some(Flow {
             id: self.id,
-            peer: self.peer,
+            peer: self.peer.clone(),
             age: self.since.elapsed(),
             bytes: self.bytes.load(Ordering::Relaxed),
             stats: self.handle.stats()?,
@@ -282,7 +282,7 @@ mod tests {
         let (mut near, mut far) = testing::pair(&Tcp, (Ipv4Addr::LOCALHOST, 0));
         let peer = near.peer_addr().unwrap();
         let flows = Flows::default();
-        let listed = flows.register(near.handle(), peer);
+        let listed = flows.register(near.handle(), peer.clone());
         let other = flows.register(far.handle(), peer);
         near.write_all(&[7; 5000]).unwrap();
         far.read_exact(&mut [0; 5000]).unwrap();

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::{End, ReceiveError, Receiver, StreamReceiver, Want};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_transport::{Interest, Readiness};
+use ropewalk_transport::{Endpoint, Interest, Readiness};
 
 use crate::Stage;
 use crate::budget::BufferBudget;
@@ -53,11 +52,11 @@ pub(crate) fn receive(
 /// The result of [`receive_with`].
 pub(crate) struct Delivered {
     pub(crate) streams: u32,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Endpoint,
 }
 
 /// Takes the bytes in order.
-type Deliver<'d> = dyn FnMut(&mut Watch<'_>, SocketAddr, &[u8]) -> Result<()> + 'd;
+type Deliver<'d> = dyn FnMut(&mut Watch<'_>, &Endpoint, &[u8]) -> Result<()> + 'd;
 
 /// Receives, and gives all bytes to `deliver` in order. `start` is where the data begins on the
 /// wire of MODE E.
@@ -72,14 +71,14 @@ pub(crate) fn receive_with(
         return receive_blocks(core, cache, watch, start, deliver);
     }
     let mut wire = core.open(watch)?;
-    let peer = wire.peer;
+    let peer = wire.peer.clone();
     watch.begun(false)?;
     watch.progress.set_streams(1);
     loop {
         match read(&mut wire, core, watch)? {
             Some(0) => return Ok(Delivered { streams: 1, peer }),
             Some(n) => {
-                deliver(watch, peer, wire.ahead())?;
+                deliver(watch, &peer, wire.ahead())?;
                 wire.consume(n);
                 watch.pulse()?;
             }
@@ -99,7 +98,7 @@ fn read(wire: &mut Wire, core: &Core, watch: &Watch<'_>) -> Result<Option<usize>
             Ok(Some(n))
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(e) => Err(Error::io(wire.peer)(e)),
+        Err(e) => Err(Error::io(&wire.peer)(e)),
     }
 }
 
@@ -121,7 +120,7 @@ fn receive_blocks(
         }
     }
     watch.begun(reused)?;
-    let peer = wires[0].peer;
+    let peer = wires[0].peer.clone();
     let accept = RangeSet::from_range(start..u64::MAX);
     let mut order = Order {
         core,
@@ -232,7 +231,7 @@ impl Order<'_, '_> {
         // All of them are served at once, since what comes next may come over any; they take no
         // threads.
         let limit = self.core.most_connections();
-        let peer = wire.peer;
+        let peer = wire.peer.clone();
         let state = self.transfer.add_stream().map_err(|_| Error::TooManyStreams { peer, limit })?;
         self.streams.push(Stream { wire, state, id: self.made, payload: 0 });
         self.made += 1;
@@ -285,7 +284,7 @@ impl Order<'_, '_> {
         }
         if let Some(stream) = self.streams.iter().find(|stream| !stream.state.has_no_header()) {
             return Err(Error::ExtraStream {
-                peer: Some(stream.wire.peer),
+                peer: Some(stream.wire.peer.clone()),
                 announced: self.transfer.ended(),
             });
         }
@@ -317,7 +316,7 @@ impl Order<'_, '_> {
     /// Reads once from a stream, if nothing is there yet, and takes what it brought.
     fn serve(&mut self, at: usize, shortage: &mut Shortage, watch: &mut Watch<'_>) -> Result<()> {
         let stream = &mut self.streams[at];
-        let peer = stream.wire.peer;
+        let peer = stream.wire.peer.clone();
         if stream.wire.ahead().is_empty() {
             match read(&mut stream.wire, self.core, watch) {
                 // Perhaps a stranger's.
@@ -344,7 +343,8 @@ impl Order<'_, '_> {
             let full = !self.held.make_room(Wire::ahead_capacity());
             let stream = &mut self.streams[at];
             let ahead = stream.wire.ahead();
-            let protocol = |source| Error::Protocol { peer, stream: stream.id, source };
+            let id = stream.id;
+            let protocol = |source| Error::Protocol { peer: peer.clone(), stream: id, source };
             match stream.state.want() {
                 Want::Nothing(end) => {
                     let mut stream = self.streams.swap_remove(at);
@@ -381,7 +381,7 @@ impl Order<'_, '_> {
                         return Err(self.out_of_order());
                     }
                     if file_offset == self.next {
-                        (self.deliver)(watch, peer, &ahead[..n])?;
+                        (self.deliver)(watch, &peer, &ahead[..n])?;
                         self.next += n as u64;
                     } else if !self.held.insert(file_offset, &ahead[..n]) {
                         return Err(self.out_of_order());
@@ -389,14 +389,14 @@ impl Order<'_, '_> {
                     stream.wire.consume(n);
                     stream.payload += n as u64;
                     stream.state.payload(n as u64, &mut self.transfer).map_err(protocol)?;
-                    self.deliver_held(peer, watch)?;
+                    self.deliver_held(&peer, watch)?;
                 }
             }
         }
     }
 
     /// Delivers what was held back for bytes that are there now.
-    fn deliver_held(&mut self, peer: SocketAddr, watch: &mut Watch<'_>) -> Result<()> {
+    fn deliver_held(&mut self, peer: &Endpoint, watch: &mut Watch<'_>) -> Result<()> {
         while let Some((at, data)) = self.held.take(self.next) {
             if at < self.next {
                 return Err(self.out_of_order());

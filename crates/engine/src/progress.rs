@@ -115,8 +115,8 @@ impl Progress {
         self.lives().until(Instant::now())
     }
 
-    /// The peers of the live data connections, including those that are kept for later transfers.
-    /// This needs no statistics.
+    /// The internet addresses of the peers of the live data connections, including those that are
+    /// kept for later transfers. This needs no statistics.
     pub fn peers(&self) -> Vec<SocketAddr> {
         self.channel_flows().map(|flows| flows.peers()).unwrap_or_default()
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ropewalk_protocol::ascii::FromWire;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_transport::Interest;
+use ropewalk_transport::{Endpoint, Interest};
 
 use crate::block_writer::{BlockWriter, CHUNK, Taken};
 use crate::connect::Core;
@@ -77,11 +77,11 @@ fn fill(
     loop {
         match wire.read_ahead(1) {
             Ok(0) => return Ok(()),
-            Ok(_) => return Err(Error::TooMuch { peer: wire.peer, expected: accept.len() }),
+            Ok(_) => return Err(Error::TooMuch { peer: wire.peer.clone(), expected: accept.len() }),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 watch.wait_for(wire.readiness(Interest::Read))?;
             }
-            Err(e) => return Err(Error::io(wire.peer)(e)),
+            Err(e) => return Err(Error::io(&wire.peer)(e)),
         }
     }
 }
@@ -109,7 +109,7 @@ fn receive_text(
     text.finish(&mut local);
     places
         .store(&local, &mut writer)
-        .map_err(|full| full.unwrap_or_else(|| places.too_much(received.peer)))?;
+        .map_err(|full| full.unwrap_or_else(|| places.too_much(&received.peer)))?;
     Ok(Received {
         bytes: writer.bytes,
         streams: received.streams,
@@ -145,7 +145,7 @@ impl Places {
         Ok(())
     }
 
-    fn too_much(&self, peer: std::net::SocketAddr) -> Error {
-        Error::TooMuch { peer, expected: self.total }
+    fn too_much(&self, peer: &Endpoint) -> Error {
+        Error::TooMuch { peer: peer.clone(), expected: self.total }
     }
 }

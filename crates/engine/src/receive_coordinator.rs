@@ -225,7 +225,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
 
     fn join(&mut self, wire: Wire) -> Result<()> {
         let limit = self.shared.core.most_connections();
-        let refused = Error::TooManyStreams { peer: wire.peer, limit };
+        let refused = Error::TooManyStreams { peer: wire.peer.clone(), limit };
         if self.alive() + self.kept.len() >= limit as usize {
             return Err(refused);
         }
@@ -423,7 +423,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
             }
             Some(End::Retired) => {}
             None => {
-                let error = Error::PeerClosed { peer: wire.peer, stream: id, bytes: 0, left: 0 };
+                let error = Error::PeerClosed { peer: wire.peer.clone(), stream: id, bytes: 0, left: 0 };
                 self.shortage.lost(error);
             }
         }
@@ -442,7 +442,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
             return Ok(false);
         }
         let extra = self.local.iter().find(|reader| !reader.has_no_header());
-        match extra.map(|reader| reader.wire.peer) {
+        match extra.map(|reader| reader.wire.peer.clone()) {
             None if self.serving == 0 => Ok(true),
             peer => Err(Error::ExtraStream { peer, announced: ended }),
         }

@@ -110,7 +110,7 @@ impl<'a> Shared<'a> {
     }
 
     fn drive(&self, reader: &mut StreamReader<'a>) -> Result<Step> {
-        reader.wire.set_blocking(&self.core.control).map_err(Error::io(reader.wire.peer))?;
+        reader.wire.set_blocking(&self.core.control).map_err(Error::io(&reader.wire.peer))?;
         loop {
             match reader.step(&self.transfer)? {
                 Step::Moved if reader.writer.is_scattered() => self.gather(&mut reader.writer),

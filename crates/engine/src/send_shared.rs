@@ -141,7 +141,7 @@ impl<'a> Shared<'a> {
 
     fn drive(&self, wire: &mut Wire, id: StreamId) -> Result<Sum> {
         let control = &self.core.control;
-        wire.set_blocking(control).map_err(Error::io(wire.peer))?;
+        wire.set_blocking(control).map_err(Error::io(&wire.peer))?;
         let mut reader = self.reader();
         let policy = &mut Alone(control);
         wire.restart_pace();

@@ -135,7 +135,7 @@ impl<'a> StreamReader<'a> {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Step::Blocked)),
             Err(_) if self.has_no_header() => Ok(Some(Step::Lost)),
-            Err(e) => Err(Error::io(self.wire.peer)(e)),
+            Err(e) => Err(Error::io(&self.wire.peer)(e)),
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> StreamReader<'a> {
         self.writer.settle()?;
         match self.stream.disconnected() {
             Err(ReceiveError::Lost { left, .. }) => Err(Error::PeerClosed {
-                peer: self.wire.peer,
+                peer: self.wire.peer.clone(),
                 stream: self.id,
                 bytes: self.payload,
                 left: left.saturating_sub(self.wire.ahead().len() as u64),
@@ -159,6 +159,6 @@ impl<'a> StreamReader<'a> {
     }
 
     fn protocol(&self, source: ReceiveError) -> Error {
-        Error::Protocol { peer: self.wire.peer, stream: self.id, source }
+        Error::Protocol { peer: self.wire.peer.clone(), stream: self.id, source }
     }
 }

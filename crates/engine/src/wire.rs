@@ -1,12 +1,12 @@
 //! A data connection with what has been read ahead from it.
 
 use std::io::{self, IoSliceMut, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Rate;
-use ropewalk_transport::{Connection, Interest, Readiness, Tuning};
+use ropewalk_transport::{Connection, Endpoint, Interest, Readiness, Tuning};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
@@ -23,7 +23,7 @@ pub(crate) struct Wire {
     /// Dropped first: the connection is open as long as it is listed.
     pub(crate) listed: Listed,
     pub(crate) connection: Box<dyn Connection>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Endpoint,
     /// Which of the channel's addresses it leads to.
     pub(crate) address: usize,
     budget: Arc<BufferBudget>,
@@ -51,7 +51,7 @@ impl Wire {
         let within_host = connection.local_addr()?.ip() == peer.ip();
         connection.set_nonblocking(true)?;
         Ok(Self {
-            listed: flows.register(connection.handle(), peer),
+            listed: flows.register(connection.handle(), peer.clone()),
             connection,
             peer,
             address,
@@ -127,7 +127,7 @@ impl Wire {
     /// Ends a connection of MODE S. After a failure, its end must not look like that of a whole
     /// file.
     pub(crate) fn close(mut self, result: Result<()>) -> Result<()> {
-        let peer = self.peer;
+        let peer = &self.peer;
         match result {
             Ok(()) => self.connection.finish().map_err(Error::io(peer)),
             Err(e) => {
@@ -213,8 +213,8 @@ impl Wire {
 }
 
 /// Whether a connection from `peer` is wanted.
-pub(crate) fn is_welcome(peer: SocketAddr, only_from: Option<IpAddr>) -> bool {
-    only_from.is_none_or(|ip| ip.to_canonical() == peer.ip().to_canonical())
+pub(crate) fn is_welcome(peer: &Endpoint, only_from: Option<IpAddr>) -> bool {
+    only_from.is_none_or(|ip| peer.ip() == Some(ip.to_canonical()))
 }
 
 /// Again where a signal interrupted.

@@ -6,12 +6,11 @@
 //! data that verifies, and cannot read data with PROT P.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_kerberos::{Handle, Protection, SessionError, Stream};
-use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readiness};
+use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Endpoint, Interest, Readiness};
 
 use crate::layer::Ready;
 use crate::outgoing::{Sealed, leave_to_inner};
@@ -238,11 +237,11 @@ impl Connection for Wrapped {
         self.inner.reset_on_drop()
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
+    fn local_addr(&self) -> io::Result<Endpoint> {
         self.inner.local_addr()
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
+    fn peer_addr(&self) -> io::Result<Endpoint> {
         self.inner.peer_addr()
     }
 

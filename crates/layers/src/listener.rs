@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub struct LayeredListener {
 
 struct Pending {
     handshake: Box<dyn Handshake>,
-    peer: Option<SocketAddr>,
+    peer: Option<Endpoint>,
     until: Instant,
     waits: Interest,
 }
@@ -93,7 +93,7 @@ impl LayeredListener {
             let waits = Interest::Read;
             self.watch(handshake.connection()?, waits)?;
             if pending.len() >= MOST {
-                let peers: Vec<_> = pending.iter().map(|entry| entry.peer).collect();
+                let peers: Vec<_> = pending.iter().map(|entry| entry.peer.as_ref()?.ip()).collect();
                 let gone = self.remove(&mut pending, victim(&peers, self.spared));
                 let peer = gone.map(|peer| peer.to_string()).unwrap_or_default();
                 tracing::warn!(
@@ -134,8 +134,8 @@ impl LayeredListener {
                 Advanced::Waits
             }
             Err(error) => {
-                self.note(entry.peer, &error);
-                let peer = entry.peer.map(|peer| peer.to_string()).unwrap_or_default();
+                self.note(entry.peer.as_ref(), &error);
+                let peer = entry.peer.as_ref().map(Endpoint::to_string).unwrap_or_default();
                 tracing::warn!(peer, %error, "closed a data connection that was not authenticated");
                 self.remove(pending, at);
                 Advanced::Gone
@@ -156,7 +156,7 @@ impl LayeredListener {
     }
 
     /// Closes a connection whose handshake has not ended, and returns its peer.
-    fn remove(&self, pending: &mut VecDeque<Pending>, at: usize) -> Option<SocketAddr> {
+    fn remove(&self, pending: &mut VecDeque<Pending>, at: usize) -> Option<Endpoint> {
         let entry = pending.remove(at)?;
         // A descriptor may stay open if the driver shares it, and must not wake this listener.
         if let Ok(connection) = entry.handshake.connection() {
@@ -167,12 +167,12 @@ impl LayeredListener {
 
     /// Records a refused connection. One from an unexpected peer does not replace one from the
     /// expected peer.
-    fn note(&self, peer: Option<SocketAddr>, error: &io::Error) {
+    fn note(&self, peer: Option<&Endpoint>, error: &io::Error) {
         let Some(peer) = peer else { return };
-        let meant = self.spared == Some(peer.ip().to_canonical());
+        let meant = self.spared.is_some() && self.spared == peer.ip();
         let mut noted = self.turned_down.lock();
         if meant || !noted.as_ref().is_some_and(|before| before.meant) {
-            *noted = Some(TurnedDown { peer, reason: error.to_string(), meant });
+            *noted = Some(TurnedDown { peer: peer.clone(), reason: error.to_string(), meant });
         }
     }
 }
@@ -184,13 +184,12 @@ fn epoll_flags(events: PollFlags) -> EventFlags {
 /// Which handshake is aborted if there are too many: the oldest from the address with the most of
 /// them. For IPv6, the network of 64 bits counts as one address, because one host may have all of
 /// its addresses. So a peer can displace only its own handshakes.
-fn victim(peers: &[Option<SocketAddr>], spared: Option<IpAddr>) -> usize {
-    let address = |peer: &Option<SocketAddr>| peer.map(|peer| peer.ip().to_canonical());
-    let from = |peer: &Option<SocketAddr>| match address(peer) {
+fn victim(peers: &[Option<IpAddr>], spared: Option<IpAddr>) -> usize {
+    let from = |peer: &Option<IpAddr>| match peer {
         Some(IpAddr::V6(v6)) => Some(IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())),
-        address => address,
+        address => *address,
     };
-    let strange = |peer: &&Option<SocketAddr>| spared.is_none() || address(peer) != spared;
+    let strange = |peer: &&Option<IpAddr>| spared.is_none() || **peer != spared;
     let mut counts: HashMap<_, usize> = HashMap::new();
     peers.iter().filter(strange).for_each(|peer| *counts.entry(from(peer)).or_default() += 1);
     let most = counts.values().copied().max().unwrap_or(0);
@@ -206,12 +205,8 @@ enum Advanced {
 }
 
 impl Listener for LayeredListener {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
+    fn local_addr(&self) -> io::Result<Endpoint> {
         self.inner.local_addr()
-    }
-
-    fn endpoint(&self) -> io::Result<Endpoint> {
-        self.inner.endpoint()
     }
 
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
@@ -251,12 +246,14 @@ impl Listener for LayeredListener {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
     fn victim_is_the_oldest_of_the_most_frequent_address() {
-        let peers =
-            |all: &[&str]| -> Vec<Option<SocketAddr>> { all.iter().map(|peer| peer.parse().ok()).collect() };
+        let ip = |peer: &str| peer.parse().ok().and_then(|peer: SocketAddr| Endpoint::from(peer).ip());
+        let peers = |all: &[&str]| -> Vec<Option<IpAddr>> { all.iter().map(|peer| ip(peer)).collect() };
         let crowd = peers(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1", "10.0.0.2:3"]);
         assert_eq!(victim(&crowd, None), 1);
         assert_eq!(victim(&crowd, "10.0.0.2".parse().ok()), 0);

@@ -5,12 +5,11 @@
 //! [`Silence`].
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_tls::{DataRecords, Opened, RECORD, RecordError, Records};
-use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readiness};
+use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Endpoint, Interest, Readiness};
 
 use crate::outgoing::{LastWord, leave_to_inner};
 
@@ -43,7 +42,7 @@ pub(crate) struct Protected {
     finished: bool,
     /// The local and the peer's address at the start. The system forgets the peer's address when
     /// the peer has closed, although all its data may have arrived.
-    addresses: Option<(SocketAddr, SocketAddr)>,
+    addresses: Option<(Endpoint, Endpoint)>,
     /// The number of plain bytes in the buffered output. A write completes only when all of it was
     /// sent; until then the caller repeats it with the same bytes.
     plain: usize,
@@ -72,7 +71,7 @@ impl Protected {
     }
 
     /// Sets the addresses of the connection.
-    pub(crate) fn between(self, addresses: Option<(SocketAddr, SocketAddr)>) -> Box<Self> {
+    pub(crate) fn between(self, addresses: Option<(Endpoint, Endpoint)>) -> Box<Self> {
         let mut protected = Box::new(self);
         protected.addresses = addresses;
         protected
@@ -253,12 +252,12 @@ impl Connection for Protected {
         self.inner.reset_on_drop()
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.addresses.map_or_else(|| self.inner.local_addr(), |(local, _)| Ok(local))
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        self.addresses.as_ref().map_or_else(|| self.inner.local_addr(), |(local, _)| Ok(local.clone()))
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.addresses.map_or_else(|| self.inner.peer_addr(), |(_, peer)| Ok(peer))
+    fn peer_addr(&self) -> io::Result<Endpoint> {
+        self.addresses.as_ref().map_or_else(|| self.inner.peer_addr(), |(_, peer)| Ok(peer.clone()))
     }
 
     fn sealing(&self) -> Duration {

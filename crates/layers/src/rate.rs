@@ -8,13 +8,12 @@
 //! need not have it.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::stack::DriverOption;
-use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, Readiness, timespec};
+use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Endpoint, Interest, Readiness, timespec};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -336,11 +335,11 @@ impl Connection for Limited {
         }))
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
+    fn local_addr(&self) -> io::Result<Endpoint> {
         self.inner.local_addr()
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
+    fn peer_addr(&self) -> io::Result<Endpoint> {
         self.inner.peer_addr()
     }
 

@@ -3,12 +3,12 @@
 //! again; otherwise the connection is refused (see [`Peer`] for the exceptions).
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use ropewalk_tls::{
     Binding, Client, Established, Handshake as Machine, HandshakeError, Server, Ticket, X509,
 };
-use ropewalk_transport::{Connection, Interest};
+use ropewalk_transport::{Connection, Endpoint, Interest};
 
 use crate::outgoing::Outgoing;
 use crate::protected::{Protected, Silence};
@@ -85,7 +85,7 @@ impl TlsLayer {
     fn check(
         &self,
         established: &Established,
-        addresses: Option<(SocketAddr, SocketAddr)>,
+        addresses: Option<&(Endpoint, Endpoint)>,
     ) -> Result<(), String> {
         if established.resumed {
             return Ok(());
@@ -102,7 +102,7 @@ impl TlsLayer {
                 if certificate.as_ref().is_some_and(same) { Ok(()) } else { Err(stranger.to_owned()) }
             }
             Self::Server { client: Peer::From { certificate, address }, .. } => {
-                let near = addresses.is_some_and(|(_, peer)| peer.ip().to_canonical() == *address);
+                let near = addresses.is_some_and(|(_, peer)| peer.ip() == Some(address.to_canonical()));
                 if near || certificate.as_ref().is_some_and(same) { Ok(()) } else { Err(stranger.to_owned()) }
             }
         }
@@ -112,7 +112,7 @@ impl TlsLayer {
 struct TlsHandshake {
     /// `None` after the connection was handed over.
     connection: Option<Box<dyn Connection>>,
-    addresses: Option<(SocketAddr, SocketAddr)>,
+    addresses: Option<(Endpoint, Endpoint)>,
     machine: Machine,
     layer: TlsLayer,
     out: Outgoing,
@@ -141,7 +141,7 @@ impl Handshake for TlsHandshake {
             match self.end.take() {
                 Some(Err(error)) => return Err(failed(&error)),
                 Some(Ok(established)) => {
-                    self.layer.check(&established, self.addresses).map_err(|text| {
+                    self.layer.check(&established, self.addresses.as_ref()).map_err(|text| {
                         io::Error::new(ErrorKind::PermissionDenied, format!("the data connection: {text}"))
                     })?;
                     let silence = match self.layer {
@@ -150,7 +150,7 @@ impl Handshake for TlsHandshake {
                     };
                     let connection = self.connection.take().ok_or_else(over)?;
                     let protected = Protected::new(connection, established.records, silence);
-                    return Ok(Progress::Done(protected.between(self.addresses)));
+                    return Ok(Progress::Done(protected.between(self.addresses.take())));
                 }
                 None => {}
             }

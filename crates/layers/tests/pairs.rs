@@ -48,7 +48,7 @@ impl Site {
 
 fn listen(layer: Arc<GsiLayer>) -> (LayeredListener, SocketAddr) {
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
-    let address = inner.local_addr().unwrap();
+    let address = inner.local_addr().unwrap().socket().unwrap();
     (LayeredListener::new(inner, layer).unwrap(), address)
 }
 

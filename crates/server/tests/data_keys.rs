@@ -310,7 +310,7 @@ fn active_channel_to_wrong_port_gets_no_data() {
     assert!(got.len() <= 30 && got.starts_with(b"RWDK"), "{} bytes", got.len());
     // The owner's listener, behind it.
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
-    let address = inner.local_addr().unwrap();
+    let address = inner.local_addr().unwrap().socket().unwrap();
     let listener = LayeredListener::new(inner, layer(2)).unwrap();
     control.expect(&key(2), 200);
     control.expect(&port(address), 200);
@@ -374,7 +374,7 @@ fn added_streams_are_bound_to_key() {
     std::fs::File::create(site.path("large")).unwrap().set_len(256 << 20).unwrap();
     let mut control = site.log_in();
     let inner = Tcp.listen(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &Options::default()).unwrap();
-    let address = inner.local_addr().unwrap();
+    let address = inner.local_addr().unwrap().socket().unwrap();
     let listener = LayeredListener::new(inner, layer(1)).unwrap();
     control.expect("MODE E", 200);
     control.expect("OPTS RETR Parallelism=1,1,1;", 200);

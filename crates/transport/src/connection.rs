@@ -1,14 +1,13 @@
 //! The interface of a connection: a stream of bytes that a driver has made.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::{PathStats, Tuning};
+use crate::{Endpoint, PathStats, Tuning};
 
 /// A direction of a connection that a caller wants to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,12 +99,12 @@ pub trait Connection: Read + Write + Send {
     ///
     /// # Errors
     /// Those of getsockname(2).
-    fn local_addr(&self) -> io::Result<SocketAddr>;
+    fn local_addr(&self) -> io::Result<Endpoint>;
     /// The address of the peer.
     ///
     /// # Errors
     /// Those of getpeername(2): `NotConnected` after the connection has failed.
-    fn peer_addr(&self) -> io::Result<SocketAddr>;
+    fn peer_addr(&self) -> io::Result<Endpoint>;
     /// The time spent so far on the protection of the connection's data. 0 for plain TCP.
     fn sealing(&self) -> Duration {
         Duration::ZERO

@@ -15,6 +15,19 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// The IP address, in IPv4 form if it has one; `None` if the endpoint is no internet address.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Socket(address) => Some(address.ip().to_canonical()),
+            Self::Opaque(_) => None,
+        }
+    }
+
+    /// The endpoint without its port.
+    pub fn host(&self) -> String {
+        self.ip().map_or_else(|| self.to_string(), |ip| ip.to_string())
+    }
+
     /// The internet address.
     ///
     /// # Errors

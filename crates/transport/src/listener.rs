@@ -1,7 +1,6 @@
 //! The interface of a listener: it accepts the connections that peers make.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::{Breaker, Connection, Endpoint, Readiness};
@@ -13,18 +12,11 @@ const TURNED_AWAY_TOGETHER: usize = 64;
 
 /// Waits for connections.
 pub trait Listener: Send + Sync {
-    /// The address of the listener.
+    /// The address of the listener, to which drivers of its kind connect.
     ///
     /// # Errors
     /// Those of getsockname(2).
-    fn local_addr(&self) -> io::Result<SocketAddr>;
-    /// Where drivers of its kind connect to it.
-    ///
-    /// # Errors
-    /// As for [`Listener::local_addr`].
-    fn endpoint(&self) -> io::Result<Endpoint> {
-        self.local_addr().map(Endpoint::Socket)
-    }
+    fn local_addr(&self) -> io::Result<Endpoint>;
     /// Returns the next connection, or `Ok(None)` after `deadline` (a deadline in the past: do not
     /// wait at all). Fails with `ConnectionAborted` after the listener was aborted.
     ///
@@ -62,7 +54,7 @@ pub trait Listener: Send + Sync {
 /// A connection that was closed before it was handed over, because its handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnedDown {
-    pub peer: SocketAddr,
+    pub peer: Endpoint,
     pub reason: String,
     /// Whether it came from the expected peer, so that another connection is unlikely.
     pub meant: bool,

@@ -235,8 +235,8 @@ struct TcpListener {
 }
 
 impl Listener for TcpListener {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        socket_address(self.socket.local_addr()?)
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        socket_address(self.socket.local_addr()?).map(Endpoint::Socket)
     }
 
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {
@@ -393,12 +393,12 @@ impl Connection for TcpConnection {
         }))
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr().map(canonical)
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        self.stream.local_addr().map(|address| canonical(address).into())
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr().map(canonical)
+    fn peer_addr(&self) -> io::Result<Endpoint> {
+        self.stream.peer_addr().map(|address| canonical(address).into())
     }
 
     fn handle(&self) -> Arc<dyn ConnectionHandle> {

@@ -47,7 +47,7 @@ pub fn contract(driver: &dyn Driver, address: impl Into<Endpoint>) {
 /// No connection can be made.
 pub fn pair(driver: &dyn Driver, address: impl Into<Endpoint>) -> (Box<dyn Connection>, Box<dyn Connection>) {
     let listener = listen(driver, &address.into());
-    let to = listener.endpoint().unwrap();
+    let to = listener.local_addr().unwrap();
     thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept(Instant::now() + PATIENCE).unwrap().unwrap());
         let mut near = driver.connect(to, &Options::default(), PATIENCE).unwrap();
@@ -268,7 +268,7 @@ fn accept_broken_off(driver: &dyn Driver, address: &Endpoint) {
 
 fn connect_refused(driver: &dyn Driver, address: &Endpoint) {
     let listener = listen(driver, address);
-    let gone = listener.endpoint().unwrap();
+    let gone = listener.local_addr().unwrap();
     drop(listener);
     assert!(driver.connect(gone, &Options::default(), PATIENCE).is_err());
 }

@@ -35,18 +35,18 @@ fn tcp_over_ipv6_keeps_the_contract() {
 #[test]
 fn listener_for_both_families_reports_plain_ipv4() {
     let listener = Tcp.listen((Ipv6Addr::UNSPECIFIED, 0).into(), &Options::default()).unwrap();
-    let to = SocketAddr::new(V4.ip(), listener.local_addr().unwrap().port());
+    let to = SocketAddr::new(V4.ip(), listener.local_addr().unwrap().socket().unwrap().port());
     let near = Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
     let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
-    assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
-    assert!(far.peer_addr().unwrap().is_ipv4());
+    assert_eq!(far.peer_addr().unwrap().socket().unwrap(), near.local_addr().unwrap().socket().unwrap());
+    assert!(far.peer_addr().unwrap().socket().unwrap().is_ipv4());
 }
 
 /// Of very many connections, those beyond the limit are closed at once.
 #[test]
 fn turn_away_returns_a_limited_number_of_connections() {
     let listener = Tcp.listen(V4.into(), &Options::default()).unwrap();
-    let to = listener.local_addr().unwrap();
+    let to = listener.local_addr().unwrap().socket().unwrap();
     let connect = || Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
     // Some kernels queue no more than 128 connections.
     let mut near: Vec<_> = (0..100).map(|_| connect()).collect();
@@ -60,7 +60,8 @@ fn turn_away_returns_a_limited_number_of_connections() {
 
 /// A range of two ports, at least one of which was free a moment ago.
 fn some_range() -> (u16, u16) {
-    let port = Tcp.listen(V4.into(), &Options::default()).unwrap().local_addr().unwrap().port();
+    let port =
+        Tcp.listen(V4.into(), &Options::default()).unwrap().local_addr().unwrap().socket().unwrap().port();
     if port == u16::MAX { (port - 1, port) } else { (port, port + 1) }
 }
 
@@ -72,7 +73,7 @@ fn listen_uses_the_port_range_until_it_is_used_up() {
     let error = loop {
         match Tcp.listen(V4.into(), &options) {
             Ok(listener) => {
-                let port = listener.local_addr().unwrap().port();
+                let port = listener.local_addr().unwrap().socket().unwrap().port();
                 assert!((range.0..=range.1).contains(&port));
                 listeners.push(listener);
                 assert!(listeners.len() <= 2);
@@ -86,14 +87,14 @@ fn listen_uses_the_port_range_until_it_is_used_up() {
 #[test]
 fn connect_uses_the_port_range_and_address() {
     let listener = Tcp.listen(V4.into(), &Options::default()).unwrap();
-    let to = listener.local_addr().unwrap();
+    let to = listener.local_addr().unwrap().socket().unwrap();
     let range = some_range();
     let bind = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let options = Options { ports: Some(range), bind: Some(bind), ..Options::default() };
     let first = Tcp.connect(to.into(), &options, PATIENCE).unwrap();
     let second = Tcp.connect(to.into(), &options, PATIENCE).unwrap();
     for connection in [&first, &second] {
-        let local = connection.local_addr().unwrap();
+        let local = connection.local_addr().unwrap().socket().unwrap();
         assert_eq!(local.ip(), bind);
         assert!((range.0..=range.1).contains(&local.port()));
     }
@@ -112,7 +113,8 @@ fn socket_options_apply_to_both_sides() {
         ..Tuning::default()
     });
     let listener = Tcp.listen(V4.into(), &options).unwrap();
-    let near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
+    let near =
+        Tcp.connect(listener.local_addr().unwrap().socket().unwrap().into(), &options, PATIENCE).unwrap();
     let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     for connection in [&near, &far] {
         let fd = connection.fast_path().socket().unwrap();
@@ -132,7 +134,7 @@ fn socket_options_apply_to_both_sides() {
 fn connections_within_this_host_use_reno() {
     for to in [V4, V6] {
         let listener = Tcp.listen(to.into(), &Options::default()).unwrap();
-        let to = listener.local_addr().unwrap();
+        let to = listener.local_addr().unwrap().socket().unwrap();
         let near = Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
         let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
         for fd in [near.fast_path().socket().unwrap(), far.fast_path().socket().unwrap()] {
@@ -143,7 +145,7 @@ fn connections_within_this_host_use_reno() {
     // it.
     if let Ok(own) = local_address("192.0.2.1:9".parse().unwrap()) {
         let listener = Tcp.listen(SocketAddr::new(own, 0).into(), &Options::default()).unwrap();
-        let to = listener.local_addr().unwrap();
+        let to = listener.local_addr().unwrap().socket().unwrap();
         let near = Tcp.connect(to.into(), &Options::default(), PATIENCE).unwrap();
         assert_eq!(sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap(), "reno");
     }
@@ -160,7 +162,8 @@ fn buffers_beyond_an_int_become_the_largest_possible() {
         let options =
             tuned(Tuning { send_buffer: Some(bytes), receive_buffer: Some(bytes), ..Tuning::default() });
         let listener = Tcp.listen(V4.into(), &options).unwrap();
-        let near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
+        let near =
+            Tcp.connect(listener.local_addr().unwrap().socket().unwrap().into(), &options, PATIENCE).unwrap();
         let sizes = |fd: std::os::fd::BorrowedFd<'_>| {
             (sockopt::socket_send_buffer_size(fd).unwrap(), sockopt::socket_recv_buffer_size(fd).unwrap())
         };
@@ -175,7 +178,8 @@ fn buffers_beyond_an_int_become_the_largest_possible() {
 fn unknown_congestion_control_changes_nothing() {
     let options = tuned(Tuning { congestion: Some("no-such".into()), ..Tuning::default() });
     let listener = Tcp.listen(V4.into(), &options).unwrap();
-    let near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
+    let near =
+        Tcp.connect(listener.local_addr().unwrap().socket().unwrap().into(), &options, PATIENCE).unwrap();
     let own = sockopt::tcp_congestion(near.fast_path().socket().unwrap()).unwrap();
     assert!(congestion::available().contains(&own), "{own}");
     let choose = |name: &str| near.tune(&Tuning { congestion: Some(name.into()), ..Tuning::default() });
@@ -200,7 +204,7 @@ fn connect_waiting_can_be_aborted() {
     // The backlog of the listener fills up because no connection is accepted, and connecting then
     // has to wait. On loopback it may also succeed at once.
     let listener = Tcp.listen(V4.into(), &Options::default()).unwrap();
-    let to = listener.local_addr().unwrap();
+    let to = listener.local_addr().unwrap().socket().unwrap();
     match Tcp.connect_waiting(to.into(), &Options::default(), PATIENCE, &mut GiveUp) {
         Ok(_) => {}
         Err(e) => assert_eq!(e.kind(), io::ErrorKind::Interrupted),
@@ -231,7 +235,8 @@ fn unsent_when_full(limit: Option<u32>) -> u64 {
     let options =
         tuned(Tuning { send_buffer: Some(4 << 20), receive_buffer: Some(64 << 10), ..Tuning::default() });
     let listener = Tcp.listen(V4.into(), &options).unwrap();
-    let mut near = Tcp.connect(listener.local_addr().unwrap().into(), &options, PATIENCE).unwrap();
+    let mut near =
+        Tcp.connect(listener.local_addr().unwrap().socket().unwrap().into(), &options, PATIENCE).unwrap();
     let _far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     near.set_nonblocking(true).unwrap();
     if let Some(bytes) = limit {

@@ -1,12 +1,13 @@
 //! The connection of the transport interface, as its owner uses it.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ropewalk_transport::{Breaker, Connection, ConnectionHandle, Interest, PathStats, Readiness, Tuning};
+use ropewalk_transport::{
+    Breaker, Connection, ConnectionHandle, Endpoint, Interest, PathStats, Readiness, Tuning,
+};
 
 use crate::link::Link;
 
@@ -112,12 +113,12 @@ impl Connection for UdtConnection {
         }))
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.owner.link.local)
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        Ok(self.owner.link.local.into())
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.owner.link.peer)
+    fn peer_addr(&self) -> io::Result<Endpoint> {
+        Ok(self.owner.link.peer.into())
     }
 
     fn handle(&self) -> Arc<dyn ConnectionHandle> {

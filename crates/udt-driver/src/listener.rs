@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use ropewalk_transport::{Breaker, Connection, Listener, Readiness, Signal};
+use ropewalk_transport::{Breaker, Connection, Endpoint, Listener, Readiness, Signal};
 
 use crate::connection::UdtConnection;
 use crate::link::{Link, Waker};
@@ -72,8 +72,8 @@ pub(crate) struct UdtListener {
 }
 
 impl Listener for UdtListener {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        Ok(self.address.into())
     }
 
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {

@@ -158,7 +158,7 @@ fn with_listener(work: Work, send: usize, finishes: bool) {
 /// Exchanges bytes with a connector that has libudt.
 fn with_connector(work: Work, send: usize, finishes: bool) {
     let listener = Udt.listen((work.ip, 0).into(), &Options::default()).unwrap();
-    let peer = work.start("connect", listener.local_addr().unwrap().port());
+    let peer = work.start("connect", listener.local_addr().unwrap().socket().unwrap().port());
     let mut connection = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
     exchange(&mut *connection, send, work.send, finishes);
     assert_eq!(peer.received(), send);
@@ -267,7 +267,8 @@ fn transfer_that_loses_any_one_of_the_first_packets_succeeds() {
                     assert_eq!(peer.received(), 20_000, "{drops} {from_connector}");
 
                     let listener = Udt.listen((V4, 0).into(), &Options::default()).unwrap();
-                    let proxy = Proxy::start(listener.local_addr().unwrap(), drops, from_connector);
+                    let proxy =
+                        Proxy::start(listener.local_addr().unwrap().socket().unwrap(), drops, from_connector);
                     let peer = work.start("connect", proxy.address.port());
                     let mut connection = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
                     exchange(&mut *connection, 20_000, 20_000, true);

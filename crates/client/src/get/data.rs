@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn only_what_a_file_does_not_have_makes_it_grow() {
-        let peer = ([127, 0, 0, 1], 1).into();
+        let peer = || ([127, 0, 0, 1], 1).into();
         let block = |offset, count, origin| Error::Protocol {
-            peer,
+            peer: peer(),
             stream: 0,
             source: ReceiveError::OutsideAccepted { offset, count, origin, nearest: None },
         };
-        assert!(goes_beyond(&Error::TooMuch { peer, expected: 5 }, 5));
+        assert!(goes_beyond(&Error::TooMuch { peer: peer(), expected: 5 }, 5));
         assert!(goes_beyond(&block(3, 3, 0), 5) && goes_beyond(&block(1, 3, 2), 5));
         assert!(goes_beyond(&block(u64::MAX, 3, 2), 5));
         assert!(!goes_beyond(&block(1, 3, 1), 5));

@@ -266,7 +266,7 @@ impl Session {
         let mut options = self.driver_options();
         stack.apply(&mut options);
         let listener = stack.driver.listen(local.into(), &options).map_err(broken)?;
-        let address = advertised(listener.local_addr().map_err(broken)?);
+        let address = advertised(listener.local_addr().and_then(|local| local.socket()).map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
         let settings = self.setup.channel_settings(mode, streams, None, options);
         let data = DataChannel::passive(

@@ -72,7 +72,7 @@ macro_rules! over_every_driver {
 
 pub(crate) fn listen(net: &Net) -> (Box<dyn Listener>, SocketAddr) {
     let listener = net.listen((Ipv4Addr::LOCALHOST, 0).into(), &Options::default()).unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = listener.local_addr().unwrap().socket().unwrap();
     (listener, address)
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn channels_with(
     let opaque = net.listen(Endpoint::Opaque(name.into_bytes().into()), &receiving.options);
     let listener = opaque.or_else(|_| net.listen((Ipv4Addr::LOCALHOST, 0).into(), &receiving.options));
     let listener = listener.unwrap();
-    let endpoint = listener.endpoint().unwrap();
+    let endpoint = listener.local_addr().unwrap();
     let (pool, budget) = (pool(), budget());
     let (passive, active) = if sender_listens { (sending, receiving) } else { (receiving, sending) };
     let passive = DataChannel::passive(listener, passive, Arc::clone(&pool), Arc::clone(&budget));

@@ -118,7 +118,7 @@ fn slow_peers_are_no_stall_and_attendants_get_their_ticks() {
         settings.stall_timeout = Some(2 * SHORT);
         settings.options.tuning.send_buffer = Some(20_000);
         let listener = Tcp.listen((Ipv4Addr::LOCALHOST, 0).into(), &settings.options).unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap().socket().unwrap();
         let channel = DataChannel::passive(listener, settings, pool(), budget());
         let source = TestFile::new(&data(2_000_000), true);
         let script = Script::default();

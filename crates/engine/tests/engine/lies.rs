@@ -11,7 +11,7 @@ use ropewalk_protocol::mode_e::ReceiveError;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_transport::{Breaker, Connection, Driver, Listener, Readiness, Tcp};
+use ropewalk_transport::{Breaker, Connection, Driver, Endpoint, Listener, Readiness, Tcp};
 
 use crate::common::*;
 use crate::peers::*;
@@ -313,7 +313,7 @@ fn an_end_too_many_is_no_passer_by() {
 struct Short(Box<dyn Listener>, AtomicU32);
 
 impl Listener for Short {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
+    fn local_addr(&self) -> io::Result<Endpoint> {
         self.0.local_addr()
     }
     fn accept(&self, deadline: Instant) -> io::Result<Option<Box<dyn Connection>>> {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use ropewalk_engine::Flow;
 use ropewalk_protocol::server::ChannelOptions;
-use ropewalk_security::canonical;
 use ropewalk_transport::{Ceilings, LOCAL_BUFFER, PathStats, TcpInfo, Tuning, least_buffers};
 use ropewalk_tuning::buffers::{Advice, Kernel, Leave, Path, Side, advise};
 
@@ -159,7 +158,8 @@ impl Sight {
             let rate = if self.sends { flow.stats.delivery_rate } else { self.received(flow, now) };
             let seen = Path { rtt: least_rtt(&flow.stats), rate: rate.filter(|rate| *rate > 0) };
             // Connections to other peers, if there are several stripes, count for the same path.
-            let (_, best) = self.best.get_or_insert((canonical(flow.peer.ip()), Path::default()));
+            let Some(ip) = flow.peer.ip() else { continue };
+            let (_, best) = self.best.get_or_insert((ip, Path::default()));
             best.rtt = best.rtt.into_iter().chain(seen.rtt).min();
             best.rate = best.rate.max(seen.rate);
         }

@@ -32,7 +32,10 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
     })?;
-    let bound = listener.local_addr().map_err(|e| Failure::DataConnection(e.to_string()))?;
+    let bound = listener
+        .local_addr()
+        .and_then(|bound| bound.socket())
+        .map_err(|e| Failure::DataConnection(e.to_string()))?;
     let mut settings = channel_settings(context, &listen.channel, options);
     settings.only_from = (!third_party).then_some(context.peer.ip());
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -48,21 +47,18 @@ impl Driver for Memory {
 
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let mut network = self.0.lock();
-        let (endpoint, address) = match address {
-            Endpoint::Socket(mut address) => {
-                if address.port() == 0 {
-                    address.set_port(network.choose_port());
-                }
-                (address.into(), address)
+        let endpoint = match address {
+            Endpoint::Socket(address) if address.port() == 0 => {
+                Endpoint::from((address.ip(), network.choose_port()))
             }
-            opaque @ Endpoint::Opaque(_) => (opaque, (Ipv4Addr::LOCALHOST, network.choose_port()).into()),
+            other => other,
         };
         let queue = Arc::new(Queue {
             state: Mutex::default(),
             changed: Condvar::new(),
             filled: Signal::new()?,
             tuning: options.tuning.clone(),
-            address,
+            address: endpoint.clone(),
         });
         if network.listeners.contains_key(&endpoint) {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -81,13 +77,19 @@ impl Driver for Memory {
         let mut network = self.0.lock();
         let refused = io::ErrorKind::ConnectionRefused;
         let queue = network.listeners.get(&address).map(Arc::clone).ok_or(refused)?;
-        let ip = options.bind.unwrap_or(queue.address.ip());
-        let local = SocketAddr::new(ip, network.choose_port());
+        let port = network.choose_port();
+        let local = match &queue.address {
+            Endpoint::Socket(listening) => (options.bind.unwrap_or(listening.ip()), port).into(),
+            Endpoint::Opaque(name) => {
+                let name = [name, &b"#"[..], port.to_string().as_bytes()].concat();
+                Endpoint::Opaque(name.into())
+            }
+        };
         drop(network);
         let there = Pipe::new(&options.tuning, &queue.tuning)?;
         let back = Pipe::new(&queue.tuning, &options.tuning)?;
-        let far = End::new((&there, &back), (queue.address, local));
-        let near = End::new((&back, &there), (local, queue.address));
+        let far = End::new((&there, &back), (queue.address.clone(), local.clone()));
+        let near = End::new((&back, &there), (local, queue.address.clone()));
         let mut state = queue.state.lock();
         if state.broken {
             return Err(refused.into());
@@ -106,7 +108,7 @@ struct Queue {
     filled: Signal,
     tuning: Tuning,
     /// The address that its connections report.
-    address: SocketAddr,
+    address: Endpoint,
 }
 
 #[derive(Default)]
@@ -133,11 +135,7 @@ struct MemoryListener {
 }
 
 impl Listener for MemoryListener {
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.queue.address)
-    }
-
-    fn endpoint(&self) -> io::Result<Endpoint> {
+    fn local_addr(&self) -> io::Result<Endpoint> {
         Ok(self.endpoint.clone())
     }
 
@@ -274,15 +272,15 @@ impl Shared {
 /// One end of a connection.
 struct End {
     shared: Arc<Shared>,
-    local: SocketAddr,
-    peer: SocketAddr,
+    local: Endpoint,
+    peer: Endpoint,
     time_limit: Option<Duration>,
     nonblocking: bool,
     resets: bool,
 }
 
 impl End {
-    fn new((incoming, outgoing): (&Arc<Pipe>, &Arc<Pipe>), (local, peer): (SocketAddr, SocketAddr)) -> Self {
+    fn new((incoming, outgoing): (&Arc<Pipe>, &Arc<Pipe>), (local, peer): (Endpoint, Endpoint)) -> Self {
         let shared = Shared { incoming: Arc::clone(incoming), outgoing: Arc::clone(outgoing) };
         let (time_limit, nonblocking, resets) = (None, false, false);
         Self { shared: Arc::new(shared), local, peer, time_limit, nonblocking, resets }
@@ -380,12 +378,12 @@ impl Connection for End {
         }))
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.local)
+    fn local_addr(&self) -> io::Result<Endpoint> {
+        Ok(self.local.clone())
     }
 
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.peer)
+    fn peer_addr(&self) -> io::Result<Endpoint> {
+        Ok(self.peer.clone())
     }
 
     fn handle(&self) -> Arc<dyn ConnectionHandle> {
