@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ropewalk_protocol::stack::{DriverOption, DriverSpec};
 use ropewalk_transport::{Driver, Options, Tcp};
+use ropewalk_udt_driver::Udt;
 
 use crate::{Layer, RateLayer};
 
@@ -42,7 +43,7 @@ impl Registry {
 
     /// All drivers and layers of this program.
     pub fn standard() -> Self {
-        Self::new(Arc::new(Tcp)).with_layer(RateLayer::NAME, RateLayer::parse)
+        Self::new(Arc::new(Tcp)).with_driver(Arc::new(Udt)).with_layer(RateLayer::NAME, RateLayer::parse)
     }
 
     #[must_use]

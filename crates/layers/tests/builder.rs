@@ -109,6 +109,7 @@ fn gsi_in_a_stack_has_to_describe_the_session() {
 fn stack_has_one_transport() {
     let all = ["tcp", "gsi", "memory", "fake"];
     let check = |stack| check(stack, &all, &NO_GSI, Protection::Clear);
+    assert_eq!(check("udt"), "udt driver not whitelisted");
     assert_eq!(check("memory,fake"), "");
     assert_eq!(check("tcp,memory"), "memory driver cannot be used together with another transport");
     assert_eq!(check("memory,fake:x=1"), "fake option x is not supported");
@@ -177,5 +178,6 @@ fn options_of_the_string_override_those_of_the_channel() {
         options.tuning
     };
     assert_eq!(applied("tcp:nodelay"), of_channel());
+    assert_eq!(applied("udt:sndbuf=8388608"), Tuning { send_buffer: Some(8_388_608), ..of_channel() });
     assert_eq!(applied("tcp:rcvbuf=65536"), Tuning { receive_buffer: Some(65536), ..of_channel() });
 }

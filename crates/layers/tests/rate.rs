@@ -23,7 +23,7 @@ fn driver(stack: &str) -> Arc<dyn Driver> {
 
 #[test]
 fn stack_with_rate_keeps_the_contract_of_drivers() {
-    for stack in ["tcp,rate", "tcp,rate:rate=20M;burst=100K", "memory,rate:rate=20M;burst=100K"] {
+    for stack in ["tcp,rate", "tcp,rate:rate=20M;burst=100K", "memory,rate:rate=20M;burst=100K", "udt,rate"] {
         contract(&*driver(stack), (Ipv4Addr::LOCALHOST, 0));
     }
 }

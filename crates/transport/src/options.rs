@@ -30,3 +30,18 @@ pub struct Tuning {
     /// TCP_NOTSENT_LOWAT). Bytes in flight do not count.
     pub unsent_limit: Option<u32>,
 }
+
+impl Tuning {
+    /// Reads the options `sndbuf` and `rcvbuf` of a stack string, which are buffer sizes in bytes;
+    /// 0 stands for the driver's default. Returns whether this was one of them, with a valid size.
+    pub fn read_option(&mut self, key: &str, value: &[u8]) -> bool {
+        let Some(bytes) = str::from_utf8(value).ok().and_then(|text| text.parse().ok()) else { return false };
+        let size = Some(bytes).filter(|bytes| *bytes > 0);
+        match key {
+            "sndbuf" => self.send_buffer = size,
+            "rcvbuf" => self.receive_buffer = size,
+            _ => return false,
+        }
+        true
+    }
+}

@@ -32,17 +32,9 @@ impl Driver for Tcp {
     }
 
     fn read_option(&self, key: &str, value: &[u8], options: &mut Options) -> bool {
-        let bytes = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        // 0 stands for the system's default.
-        let buffer = bytes.filter(|bytes| *bytes > 0);
-        match key {
-            "sndbuf" if bytes.is_some() => options.tuning.send_buffer = buffer,
-            "rcvbuf" if bytes.is_some() => options.tuning.receive_buffer = buffer,
-            // They do not affect the peer's address or the data of a transfer.
-            "keepalive" | "nodelay" | "oobinline" | "reuse" => {}
-            _ => return false,
-        }
-        true
+        // The options of the list do not affect the peer's address or the data of a transfer.
+        matches!(key, "keepalive" | "nodelay" | "oobinline" | "reuse")
+            || options.tuning.read_option(key, value)
     }
 
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {

@@ -29,6 +29,10 @@ impl Driver for Udt {
         "udt"
     }
 
+    fn read_option(&self, key: &str, value: &[u8], options: &mut Options) -> bool {
+        options.tuning.read_option(key, value)
+    }
+
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let address = address.socket()?;
         let socket = first_free(ports(address.port(), options.ports), |port| {

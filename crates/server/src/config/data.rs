@@ -48,8 +48,8 @@ pub struct Data {
     /// Further algorithms that clients may choose (`OPTS RETR Congestion=bbr;`, a Ropewalk
     /// extension). Default: none.
     pub congestion_choices: Vec<String>,
-    /// The drivers of data connections that clients may choose (`SITE SETNETSTACK`), of `tcp`,
-    /// `gsi` and `rate`, which limits the speed of each connection. Default `tcp` and `gsi`.
+    /// The drivers of data connections that clients may choose (`SITE SETNETSTACK`): `tcp`, `udt`,
+    /// `gsi`, and `rate`, which limits the speed of each connection. Default `tcp` and `gsi`.
     pub drivers: Vec<String>,
     /// Data connections of sessions with a protected control connection have to be protected
     /// (PROT), authenticated (DCAU) or bound to their session (SITE DATAKEY, a Ropewalk extension;
