@@ -6,6 +6,7 @@
 //! two sessions that begin at once share the upload.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ pub(crate) struct ActiveUpload {
     pub(crate) replaced: Option<u32>,
     /// The upload has resumed an earlier one.
     pub(crate) resumed: bool,
+    /// Another session has joined it.
+    shared: AtomicBool,
     /// `None` once it has ended. Transfers have their own references.
     open: Mutex<Option<Arc<dyn Upload>>>,
 }
@@ -49,12 +52,18 @@ impl ActiveUpload {
         upload: Arc<dyn Upload>,
     ) -> Self {
         let resumed = !upload.present().is_empty();
-        Self { id, place, parameters, replaced, resumed, open: Mutex::new(Some(upload)) }
+        let (shared, open) = (AtomicBool::new(false), Mutex::new(Some(upload)));
+        Self { id, place, parameters, replaced, resumed, shared, open }
     }
 
     /// `None` if the upload has ended.
     pub(crate) fn upload(&self) -> Option<Arc<dyn Upload>> {
         self.open.lock().clone()
+    }
+
+    /// Whether other sessions may have sent data: an earlier one, or one that has joined.
+    pub(crate) fn has_data_of_others(&self) -> bool {
+        self.resumed || self.shared.load(Ordering::Relaxed)
     }
 
     /// Whether a transfer writes to it.
@@ -90,6 +99,7 @@ impl Uploads {
         let mut slot = slot.lock();
         if let Some(active) = slot.upgrade() {
             if active.id == *id && active.upload().is_some() {
+                active.shared.store(true, Ordering::Relaxed);
                 return Ok(active);
             }
             drop(active.end());
@@ -153,8 +163,9 @@ mod tests {
     fn upload_of_one_id_is_shared_until_its_last_session_ends() {
         let place = Place::new();
         let first = place.begin("ann", "a").unwrap();
+        assert!(!first.has_data_of_others());
         let second = place.begin("ann", "a").unwrap();
-        assert!(Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&first, &second) && first.has_data_of_others());
         // The store locks other users out.
         assert!(place.begin("bob", "a").is_err());
         drop((first, second));

@@ -11,6 +11,7 @@ use std::time::Instant;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, Outcome};
 use ropewalk_protocol::upload::{UploadId, UploadParameters, UploadRequest, UploadStep};
+use ropewalk_security::Access;
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{ErrorKind, JournalKey, Journaling, Kind, Upload, UploadOptions, UploadSpec};
 
@@ -240,6 +241,11 @@ fn verify(
 ) -> Result<Option<(Algorithm, String)>, Failure> {
     let recorded = upload.pieces().total(0..length).map(|sum| (Algorithm::Crc32c, sum));
     let Some((algorithm, expected)) = &parameters.checksum else { return Ok(recorded) };
+    // The checksum would reveal bytes that others have sent to a user who may not read them, even
+    // if it only confirms a guess.
+    if active.has_data_of_others() && !job.context.login()?.allows(&active.place, Access::Read) {
+        return Err(Failure::NotAllowed);
+    }
     let known = recorded.filter(|(known, _)| known == algorithm);
     let computed = match known {
         // Bytes of an earlier session may have been changed since.

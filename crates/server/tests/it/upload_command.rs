@@ -208,6 +208,32 @@ fn begin_is_refused_where_rules_permit_no_file() {
     assert_eq!(server.read("pub/a"), b"data");
 }
 
+/// As for other uploads, a checksum must not reveal bytes that another client has sent.
+#[test]
+fn checksum_of_others_data_needs_the_right_to_read() {
+    const SUM: &str = "checksum.md5=900150983cd24fb0d6963f7d28e17f72;";
+    let server = Fixture::with(|config, _| config.rules = Some("W/drop,RW/open".into()));
+    std::fs::create_dir(server.root().join("drop")).unwrap();
+    std::fs::create_dir(server.root().join("open")).unwrap();
+    for (path, code) in [("/drop/f", 500), ("/open/f", 250)] {
+        let (mut one, mut two) = (server.login(), server.login());
+        let begin = format!("SITE UPLOAD BEGIN a size=3;resume=1; {path}");
+        one.command(&begin, 250);
+        sends(&mut one, "ESTO U 0 a", b"abc");
+        two.command(&begin, 250);
+        let text = two.command(&format!("SITE UPLOAD COMMIT a {SUM}"), code);
+        assert!(!text.contains("Checksum"), "{text}");
+        if code == 500 {
+            two.command("SITE UPLOAD COMMIT a", 250);
+        }
+        // A session may always prove its own data.
+        one.command(&format!("SITE UPLOAD BEGIN b size=3; {path}"), 250);
+        sends(&mut one, "ESTO U 0 b", b"abc");
+        one.command(&format!("SITE UPLOAD COMMIT b {SUM}"), 250);
+        assert_eq!(server.read(&path[1..]), b"abc");
+    }
+}
+
 #[test]
 fn commit_replaces_a_file_or_link_and_keeps_the_mode() {
     let server = Fixture::new();
