@@ -7,11 +7,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ropewalk_tuning::eval::Evaluator;
+use ropewalk_models::eval::Evaluator;
 use serde_json::Value;
 
 /// The test vectors of the models themselves.
-const VECTORS: &str = include_str!("../../tuning/tests/golden.jsonl");
+const VECTORS: &str = include_str!("../../../tools/models/tests/golden.jsonl");
 
 fn model(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ropewalk"))

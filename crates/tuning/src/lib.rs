@@ -3,8 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub mod buffers;
-pub mod eval;
-pub mod fluid;
 pub mod model;
-pub mod sim;
 pub mod tuner;

@@ -34,7 +34,10 @@ fn number(value: f64) -> String {
 }
 
 /// Returns `value` if it is in `low..=high` (NaN is not).
-pub(crate) fn within(
+///
+/// # Errors
+/// The value is outside of that range.
+pub fn within(
     name: &'static str,
     value: f64,
     (low, high): (f64, f64),

@@ -13,8 +13,7 @@ mod path;
 pub mod units;
 mod window;
 
-pub use error::ParameterError;
-pub(crate) use error::within;
+pub use error::{ParameterError, within};
 pub use goodput::{Regime, Steady, goodput, physical};
 pub use optimum::{
     Joint, Limits, Optimum, Reason, joint, optimum, printed_eq13, saturated_loss, streams_with_loss,

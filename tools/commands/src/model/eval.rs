@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use ropewalk_tuning::eval::Evaluator;
+use ropewalk_models::eval::Evaluator;
 
 use crate::exit::Exit;
 

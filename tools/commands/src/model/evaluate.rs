@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use ropewalk_tuning::sim::{Candidate, EVALUATION_SEED, Family, Report, Setup, evaluate};
+use ropewalk_models::sim::{Candidate, EVALUATION_SEED, Family, Report, Setup, evaluate};
 use serde_json::{Value, json};
 
 use super::refused;
@@ -94,7 +94,7 @@ fn table(reports: &[Report], noise: f64) -> String {
     for index in 0..families {
         let rows = || reports.iter().map(|report| &report.rows[index]);
         let head = rows().next().map_or("", |row| row.family.name());
-        let figures = |row: &ropewalk_tuning::sim::Row| {
+        let figures = |row: &ropewalk_models::sim::Row| {
             format!(
                 "{:.3}/{:.3} {:3.0}s {:3.0}% {:5.2}",
                 row.regret,

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use ropewalk_models::fluid::{self, Coupling, Drop, Fluid as Run, Red, Scenario, State};
 use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
-use ropewalk_tuning::fluid::{self, Coupling, Drop, Fluid as Run, Red, Scenario, State};
 use ropewalk_tuning::model::units as model_units;
 use serde::Serialize;
 

@@ -98,8 +98,9 @@ pub(super) fn shifted(
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_models::sim::Rng;
+
     use super::*;
-    use crate::sim::Rng;
 
     const QUIET: f64 = 0.016;
 

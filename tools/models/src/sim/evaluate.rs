@@ -4,7 +4,7 @@ use super::families::{Family, MOST, Scenario};
 use super::landscape::PACKET;
 use super::rng::Rng;
 use super::run::{Outcome, World, oracle, run};
-use crate::tuner::{Connections, Kind, Options, OptionsError, Prior};
+use ropewalk_tuning::tuner::{Connections, Kind, Options, OptionsError, Prior};
 
 /// The first seed of the scenarios for the development of tuners.
 pub const DEVELOPMENT_SEED: u64 = 2000;

@@ -2,7 +2,7 @@
 //! evaluate` runs the long form.
 
 #![allow(clippy::unwrap_used)]
-use ropewalk_tuning::sim::{
+use ropewalk_models::sim::{
     Candidate, Curve, DEVELOPMENT_SEED, EVALUATION_SEED, Family, Outcome, Path, Report, Rival, Rng, Scenario,
     Setup, World, evaluate, oracle, run, run_shared,
 };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ropewalk_tuning::eval::Evaluator;
+use ropewalk_models::eval::Evaluator;
 use ropewalk_tuning::model::{Path, goodput};
 use serde_json::Value;
 

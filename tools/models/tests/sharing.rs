@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 use std::cell::Cell;
 
-use ropewalk_tuning::sim::{Duel, Outcome, Rng, mean};
+use ropewalk_models::sim::{Duel, Outcome, Rng, mean};
 use ropewalk_tuning::tuner::{
     Chunk, Connections, Decision, Fairness, Kind, Options, Progress, Reason, Tuner,
 };

@@ -1,7 +1,7 @@
 //! Computes the equilibrium of a scenario algebraically.
 
 use super::scenario::{Coupling, Drop, FluidError, Scenario};
-use crate::model::window_of_loss;
+use ropewalk_tuning::model::window_of_loss;
 
 /// An equilibrium. A run does not necessarily reach it: with steep RED slopes it oscillates around
 /// it.

@@ -4,7 +4,7 @@
 use super::families::{MOST, Scenario};
 use super::landscape::{PACKET, Path};
 use super::rng::Rng;
-use crate::tuner::{Chunk, Connections, Decision, Pressure, Progress, Reason, Tuner};
+use ropewalk_tuning::tuner::{Chunk, Connections, Decision, Pressure, Progress, Reason, Tuner};
 
 /// Seconds between progress reports.
 const MARK: f64 = 1.5;
@@ -289,7 +289,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::Family;
     use super::*;
-    use crate::tuner::{Kind, Options};
+    use ropewalk_tuning::tuner::{Kind, Knobs, Options};
 
     fn deliver(connections: Connections, noise: f64) -> Outcome {
         let options = Options { first_streams: 20, connections, rtt: Some(0.1), ..Options::default() };
@@ -320,7 +320,8 @@ mod tests {
         struct Bytes;
         impl Tuner for Bytes {
             fn first(&mut self) -> Decision {
-                Decision::streams(1, 1.0, Reason::Fixed)
+                let knobs = Knobs::streams(1);
+                Decision { knobs, bytes: 1, congestion: None, reason: Reason::Fixed }
             }
             fn chunk(&mut self, _: &Chunk) -> Decision {
                 self.first()

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::fluid::FluidError;
-use crate::model::ParameterError;
 use input::Input;
+use ropewalk_tuning::model::ParameterError;
 
 /// Why a vector has no result.
 #[derive(Clone, Debug, Error, PartialEq)]

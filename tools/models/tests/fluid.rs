@@ -1,7 +1,7 @@
 //! Compares the model in time with the algebraic one, and tests which scenarios it refuses.
 #![allow(clippy::unwrap_used)]
 
-use ropewalk_tuning::fluid::{Coupling, Drop, Fluid, FluidError, Group, Red, Scenario, equilibrium};
+use ropewalk_models::fluid::{Coupling, Drop, Fluid, FluidError, Group, Red, Scenario, equilibrium};
 use ropewalk_tuning::model::{self, Path};
 
 const BANDWIDTH: f64 = 25.0 / 3.0;

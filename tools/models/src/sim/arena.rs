@@ -3,7 +3,7 @@
 use super::families::{Family, Scenario};
 use super::landscape::{Curve, PACKET, Path};
 use super::run::{Outcome, Rival, World, run_shared};
-use crate::tuner::{Connections, Options, OptionsError, Tuner};
+use ropewalk_tuning::tuner::{Connections, Options, OptionsError, Tuner};
 
 /// Two transfers of the same program over a link that one stream could fill.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,7 +104,7 @@ fn carried(outcome: &Outcome, from: f64, to: f64) -> f64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::tuner::Kind;
+    use ropewalk_tuning::tuner::Kind;
 
     const DUEL: Duel = Duel {
         capacity: 12.5e6,

@@ -2,7 +2,7 @@
 //! gradually.
 
 #![allow(clippy::unwrap_used)]
-use ropewalk_tuning::sim::{Curve, Family, Outcome, Path, Scenario, World, run};
+use ropewalk_models::sim::{Curve, Family, Outcome, Path, Scenario, World, run};
 use ropewalk_tuning::tuner::{Chunk, Connections, Kind, Options, Reason, Work};
 
 const KEPT: Connections = Connections::Kept;

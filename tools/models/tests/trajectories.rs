@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use ropewalk_models::sim::{Family, MOST, Outcome, World, oracle, run};
 use ropewalk_plot::{Axis, Chart, Panel, Series, Unit};
-use ropewalk_tuning::sim::{Family, MOST, Outcome, World, oracle, run};
 use ropewalk_tuning::tuner::{Connections, Kind, Options};
 
 const SEED: u64 = 1;
@@ -76,7 +76,7 @@ fn pilot_trajectories_match_snapshots() {
 
 /// Streams over time, as corners of a staircase.
 fn staircase(outcome: &Outcome) -> Vec<(f64, f64)> {
-    let corners = |step: &ropewalk_tuning::sim::Step| {
+    let corners = |step: &ropewalk_models::sim::Step| {
         [step.start, step.start + step.seconds].map(|time| (time, f64::from(step.streams)))
     };
     outcome.steps.iter().flat_map(corners).collect()

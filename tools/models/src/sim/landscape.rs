@@ -1,6 +1,6 @@
 //! The goodput and loss of N streams on a path at one time.
 
-use crate::model::{loss_of_window, window_of_loss};
+use ropewalk_tuning::model::{loss_of_window, window_of_loss};
 
 /// Size of a packet of the landscapes including headers, in bytes.
 pub const PACKET: f64 = 1500.0;

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use ropewalk_tuning::fluid::{Coupling, Drop, Fluid, Group, Red, Scenario};
+use ropewalk_models::fluid::{Coupling, Drop, Fluid, Group, Red, Scenario};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

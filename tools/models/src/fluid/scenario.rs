@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::model::{BANDWIDTHS, ParameterError, RTTS, WINDOWS, within};
+use ropewalk_tuning::model::{BANDWIDTHS, ParameterError, RTTS, WINDOWS, within};
 
 /// Maximum of steps times groups of a run: minutes of work.
 const MOST_WORK: f64 = 5e9;
@@ -73,8 +73,8 @@ pub enum Coupling {
     /// All sent packets, as in the paper, whether they are lost or not: q' = lambda - B. In
     /// equilibrium Eqs (6) and (7) hold. Needs [`Drop::Red`].
     Paper,
-    /// Packets that are not lost: q' = lambda (1-p) - B. In equilibrium [`crate::model::physical`]
-    /// holds.
+    /// Packets that are not lost: q' = lambda (1-p) - B. In equilibrium
+    /// [`ropewalk_tuning::model::physical`] holds.
     Physical,
 }
 

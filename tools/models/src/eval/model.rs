@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::EvalError;
 use super::input::Input;
-use crate::model::{self, MAX_STREAMS, Path, VALID_WINDOW, units, within};
+use ropewalk_tuning::model::{self, MAX_STREAMS, Path, VALID_WINDOW, units, within};
 
 fn path(input: &Input<'_>) -> Result<Path, EvalError> {
     Ok(Path::new(input.number("B")?, input.number("R_ms")?, input.number("W_packets")?)?)

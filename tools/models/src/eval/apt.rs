@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::EvalError;
 use super::input::{Input, wrong};
-use crate::model::{self, Path, within};
-use crate::tuner::apt::{Below, Bracket, Rule, Settings, trace};
+use ropewalk_tuning::model::{self, Path, within};
+use ropewalk_tuning::tuner::apt::{Below, Bracket, Rule, Settings, trace};
 
 /// Limit of the growth if the vector has none.
 const MOST: u32 = 100_000;

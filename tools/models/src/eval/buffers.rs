@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::EvalError;
 use super::input::{self, Input};
-use crate::buffers::{Policy, exact_shares, negotiate};
+use ropewalk_tuning::buffers::{Policy, exact_shares, negotiate};
 
 const BY_TABLE: Policy = Policy::MinimumThreshold { table_compat: true };
 const BY_TEXT: Policy = Policy::MinimumThreshold { table_compat: false };

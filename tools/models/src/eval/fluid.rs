@@ -47,7 +47,9 @@ impl Cases {
     pub(super) fn steady(&mut self, input: &Input<'_>) -> Result<Value, EvalError> {
         let scenario = self.scenario(input, None)?;
         let rest = equilibrium(&scenario)?.ok_or_else(|| {
-            EvalError::Parameter(crate::model::ParameterError::Combination("no point of rest".into()))
+            EvalError::Parameter(ropewalk_tuning::model::ParameterError::Combination(
+                "no point of rest".into(),
+            ))
         })?;
         let windows = rest.windows;
         let alike = windows.windows(2).all(|pair| pair[0] == pair[1]);
