@@ -5,8 +5,7 @@
 //! - [`Analyzer`], their *traffic analyzer*: lists the TCP connections of the network namespace
 //!   (sock_diag(7)), the programs that own them (proc(5)), and the buffer that each could use
 //!   ([`Measure`]).
-//! - [`Snapshot`], their *information provider*: as JSON through serde, and for Prometheus through
-//!   [`exposition`].
+//! - [`Snapshot`], their *information provider*: as JSON through serde.
 //! - [`Negotiator`]: divides a budget by one of the policies of `ropewalk_tuning::buffers`, and
 //!   sets the buffers of other programs' sockets through pidfd_getfd(2). A [`Ledger`] records the
 //!   original sizes, so that all changes can be undone.
@@ -19,7 +18,6 @@
 mod analyzer;
 mod budget;
 mod demand;
-mod exposition;
 mod flow;
 mod keeper;
 mod ledger;
@@ -33,7 +31,6 @@ mod sys;
 pub use analyzer::{AnalyzeError, Analyzer};
 pub use budget::{BudgetError, LEAST_BUDGET, check_budget, default_budget, tcp_memory};
 pub use demand::{Measure, MeasureName, Past};
-pub use exposition::exposition;
 pub use flow::{Direction, Filter, Flow, LimitedBy, Owner, SCHEMA, Snapshot};
 pub use keeper::{Division, Keeper, Kept};
 pub use ledger::{Entry, Ledger, LedgerError};

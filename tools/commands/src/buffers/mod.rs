@@ -1,6 +1,7 @@
 //! `ropewalk buffers`: the buffer demands of this host's connections, and a division of memory
 //! among them.
 
+mod exposition;
 mod negotiate;
 mod plan;
 mod table;
@@ -12,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use ropewalk_buffers::{Analyzer, Direction, Filter, Measure, SCHEMA, Snapshot, exposition, runs};
+use ropewalk_buffers::{Analyzer, Direction, Filter, Measure, SCHEMA, Snapshot, runs};
 use serde::Serialize;
+
+use exposition::exposition;
 
 use crate::exit::{Exit, usage};
 use crate::output::say;

@@ -3,8 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::budget::tcp_memory;
-use crate::flow::{Direction, Flow, LimitedBy, Snapshot};
+use ropewalk_buffers::{Direction, Flow, LimitedBy, Snapshot, tcp_memory};
 
 /// The quantity of a connection that is summed.
 type Amount<'a> = &'a dyn Fn(&Flow) -> f64;
@@ -13,7 +12,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 
 /// Returns the snapshot as text. `granted` is the budget and the sum of the grants, if there is a
 /// negotiation.
-pub fn exposition(snapshot: &Snapshot, granted: Option<(u64, u64)>) -> String {
+pub(super) fn exposition(snapshot: &Snapshot, granted: Option<(u64, u64)>) -> String {
     let mut out = Page(String::new());
     let sum = |direction, own, of: Amount<'_>| -> f64 {
         let of_kind = |flow: &&Flow| flow.direction == direction && flow.own == own;
@@ -26,10 +25,10 @@ pub fn exposition(snapshot: &Snapshot, granted: Option<(u64, u64)>) -> String {
         ("size_bytes", "Size of their buffers, as the kernel counts.", &|flow| {
             flow.kernel_buffer_bytes as f64
         }),
-        ("queued_bytes", "What is in their buffers, as the kernel counts.", &|flow| {
+        ("queued_bytes", "Bytes in their buffers, as the kernel counts.", &|flow| {
             flow.kernel_queued_bytes as f64
         }),
-        ("rate_bytes_per_second", "Payload that they move.", &|flow| flow.bytes_per_second),
+        ("rate_bytes_per_second", "Rate of their payload.", &|flow| flow.bytes_per_second),
     ];
     for (name, help, of) in families {
         out.family(name, help);
@@ -40,13 +39,13 @@ pub fn exposition(snapshot: &Snapshot, granted: Option<(u64, u64)>) -> String {
             }
         }
     }
-    out.family("limited_connections", "Connections by what limits their sender.");
+    out.family("limited_connections", "Connections by the limit of their sender.");
     for by in LimitedBy::ALL {
         let count = snapshot.connections.iter().filter(|flow| flow.limited_by == by).count();
         out.sample("limited_connections", &format!("by=\"{}\"", by.name()), count as f64);
     }
     let ceilings = [(Direction::Out, snapshot.ceilings.send), (Direction::In, snapshot.ceilings.receive)];
-    out.family("autotune_max_bytes", "To where the kernel's autotuning goes (tcp_wmem, tcp_rmem).");
+    out.family("autotune_max_bytes", "The limit of the kernel's autotuning (tcp_wmem, tcp_rmem).");
     for (direction, limits) in ceilings {
         out.sample("autotune_max_bytes", &label(direction), limits.autotune as f64);
     }
@@ -55,13 +54,13 @@ pub fn exposition(snapshot: &Snapshot, granted: Option<(u64, u64)>) -> String {
         out.sample("setsockopt_max_bytes", &label(direction), limits.setsockopt as f64);
     }
     if let Some(bytes) = tcp_memory() {
-        out.family("tcp_memory_bytes", "What all TCP sockets of the machine hold.");
+        out.family("tcp_memory_bytes", "Memory of all TCP sockets of the machine.");
         out.sample("tcp_memory_bytes", "", bytes as f64);
     }
     if let Some((budget, granted)) = granted {
-        out.family("budget_bytes", "What is divided among connections, payload.");
+        out.family("budget_bytes", "Memory to divide among connections, payload.");
         out.sample("budget_bytes", "", budget as f64);
-        out.family("granted_bytes", "What was granted of it.");
+        out.family("granted_bytes", "Memory granted to connections, payload.");
         out.sample("granted_bytes", "", granted as f64);
     }
     out.0
@@ -82,5 +81,31 @@ impl Page {
     fn sample(&mut self, name: &str, labels: &str, value: f64) {
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         let _ = writeln!(self.0, "ropewalk_buffer_{name}{labels} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::{TcpListener, TcpStream};
+
+    use ropewalk_buffers::{Analyzer, Measure};
+
+    use super::*;
+
+    #[test]
+    fn exposition_contains_no_addresses() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = client.local_addr().unwrap().port().to_string();
+        let snapshot = Analyzer::new().unwrap().look(Measure::Window, |_, _| None).unwrap();
+        let text = exposition(&snapshot, Some((1000, 900)));
+        assert!(text.contains("\nropewalk_buffer_granted_bytes 900\n"), "{text}");
+        assert!(text.contains("ropewalk_buffer_connections{direction=\"out\",owner=\"other\"} "));
+        assert!(!text.contains("127.0.0.1") && !text.contains(&port));
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let value = line.rsplit_once(' ').unwrap().1;
+            assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0 && value.is_finite()), "{line}");
+        }
     }
 }
