@@ -65,6 +65,15 @@ impl Imports {
         cycles
     }
 
+    /// Modules within `layer` that import a module outside of it.
+    pub fn upward(&self, layer: &str) -> BTreeSet<(Module, Module)> {
+        let within = |module: &Module| module.first().is_some_and(|first| first == layer);
+        let of_layer = self.edges.iter().filter(|(from, _)| within(from));
+        of_layer
+            .flat_map(|(from, to)| to.iter().filter(|to| !within(to)).map(|to| (from.clone(), to.clone())))
+            .collect()
+    }
+
     fn reached_from(&self, module: &Module) -> BTreeSet<&Module> {
         let mut reached = BTreeSet::new();
         let mut todo: Vec<&Module> = self.edges.get(module).into_iter().flatten().collect();
@@ -295,5 +304,23 @@ mod tests {
             ("b.rs", "use crate::a::A; pub struct B(pub(super) A);"),
         ];
         assert!(cycles(&files).is_empty());
+    }
+
+    #[test]
+    fn upward_when_a_layer_imports_a_module_outside_of_it_names_both() {
+        let scratch = Scratch::new().unwrap();
+        std::fs::create_dir(scratch.join("model")).unwrap();
+        for (name, text) in [
+            ("lib.rs", "mod model; mod session;"),
+            ("model.rs", "pub mod a; pub mod b;"),
+            ("model/a.rs", "use crate::model::b::B; pub struct A(B);"),
+            ("model/b.rs", "use crate::session::Session; pub struct B(Session);"),
+            ("session.rs", "use crate::model::a::A; pub struct Session;"),
+        ] {
+            std::fs::write(scratch.join(name), text).unwrap();
+        }
+        let path = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Module>();
+        let upward = Imports::of(scratch.path()).unwrap().upward("model");
+        assert_eq!(upward.into_iter().collect::<Vec<_>>(), [(path(&["model", "b"]), path(&["session"]))]);
     }
 }

@@ -25,3 +25,15 @@ fn import_cycles_of_each_crate_stay_within_their_limit() {
         assert!(largest <= most, "{name}: a cycle of {largest} modules, at most {most}: {cycles:?}");
     }
 }
+
+/// The lowest layer of a crate, which imports nothing of the layers above.
+const LOWEST: [(&str, &str); 1] = [("client", "model")];
+
+#[test]
+fn lowest_layer_of_each_crate_imports_nothing_above() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    for (name, layer) in LOWEST {
+        let upward = Imports::of(&crates.join(name).join("src")).unwrap().upward(layer);
+        assert!(upward.is_empty(), "{name}: {layer} imports {upward:?}");
+    }
+}

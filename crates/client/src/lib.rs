@@ -117,7 +117,6 @@ mod dispatch;
 mod download;
 mod finished;
 mod get;
-mod in_clear;
 mod job;
 mod known_hosts;
 mod landing;

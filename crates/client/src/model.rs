@@ -21,4 +21,5 @@ pub(crate) mod summary;
 pub(crate) mod threads;
 pub(crate) mod told;
 pub(crate) mod tries;
+pub(crate) mod warned;
 pub(crate) mod xdg;

@@ -10,6 +10,7 @@ use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::{Options as DriverOptions, Tuning};
 
 use crate::credential::Ours;
+use crate::model::warned::WarnedServers;
 use crate::{Cancel, EventSink, Options, RemoteError};
 
 /// Data threads at most; they end when idle.
@@ -53,8 +54,8 @@ pub(crate) struct Setup {
     pub shared: Arc<Shared>,
     pub ours: Ours,
     pub tls: crate::tls::Shared,
-    pub warned_of_clear: crate::in_clear::Warned,
-    pub warned_of_congestion: crate::in_clear::Warned,
+    pub warned_of_clear: WarnedServers,
+    pub warned_of_congestion: WarnedServers,
 }
 
 impl Setup {
@@ -76,8 +77,8 @@ impl Setup {
             shared: shared.clone(),
             ours: Ours::default(),
             tls: crate::tls::Shared::default(),
-            warned_of_clear: crate::in_clear::Warned::default(),
-            warned_of_congestion: crate::in_clear::Warned::default(),
+            warned_of_clear: WarnedServers::default(),
+            warned_of_congestion: WarnedServers::default(),
         })
     }
 

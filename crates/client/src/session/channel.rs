@@ -162,7 +162,7 @@ impl Session {
         self.wanted_congestion = seat.map_or(fixed, |seat| seat.lane().congestion());
         let Some(name) = fixed.filter(|_| !self.can.congestion) else { return };
         let peer = self.control.peer();
-        if !self.setup.warned_of_congestion.was_said(peer) {
+        if self.setup.warned_of_congestion.add(peer) {
             self.setup.events.event(Event::Warning {
                 message: format!(
                     "{peer} lets no client choose its congestion control: --congestion {name} has \

@@ -18,7 +18,7 @@ impl Session {
             return;
         }
         let peer = self.control.peer();
-        if self.setup.warned_of_clear.was_said(peer) {
+        if !self.setup.warned_of_clear.add(peer) {
             return;
         }
         self.setup.events.event(Event::Warning {
