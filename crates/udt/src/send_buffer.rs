@@ -35,6 +35,8 @@ pub(crate) struct Slot {
 pub(crate) struct SendBuffer {
     payload: usize,
     bytes: Vec<u8>,
+    /// The number of packets, and those that were used so far.
+    capacity: u64,
     slots: Vec<Slot>,
     /// The first packet that is not acknowledged, the first one that was not sent yet, and the one
     /// after the last.
@@ -47,10 +49,11 @@ pub(crate) struct SendBuffer {
 
 impl SendBuffer {
     pub(crate) fn new(slots: u32, payload: usize) -> Self {
-        // The system provides the pages when they are used.
+        // The system provides the pages of both when they are used.
         let bytes = vec![0; slots as usize * payload];
-        let slots = vec![Slot::default(); slots as usize];
-        Self { payload, bytes, slots, first: 0, next: 0, end: 0, unsent: 0 }
+        let capacity = slots.into();
+        let slots = Vec::with_capacity(slots as usize);
+        Self { payload, bytes, capacity, slots, first: 0, next: 0, end: 0, unsent: 0 }
     }
 
     pub(crate) fn first(&self) -> u64 {
@@ -75,7 +78,7 @@ impl SendBuffer {
 
     /// Whether a write takes at least one byte. One slot is kept for the end of the stream.
     pub(crate) fn has_room(&self) -> bool {
-        self.end - self.first + 1 < self.slots.len() as u64 || self.room_in_last() > 0
+        self.end - self.first + 1 < self.capacity || self.room_in_last() > 0
     }
 
     /// Returns how many bytes were taken.
@@ -101,7 +104,11 @@ impl SendBuffer {
     /// Appends an empty packet.
     pub(crate) fn push(&mut self, now: Micros) {
         let index = self.index(self.end);
-        self.slots[index] = Slot { time: now, ..Slot::default() };
+        let slot = Slot { time: now, ..Slot::default() };
+        match self.slots.get_mut(index) {
+            Some(used) => *used = slot,
+            None => self.slots.push(slot),
+        }
         self.end += 1;
     }
 
@@ -147,6 +154,6 @@ impl SendBuffer {
 
     #[expect(clippy::cast_possible_truncation, reason = "an index of a slot fits")]
     fn index(&self, position: u64) -> usize {
-        (position % self.slots.len() as u64) as usize
+        (position % self.capacity) as usize
     }
 }

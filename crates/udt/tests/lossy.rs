@@ -42,7 +42,8 @@ struct Network {
     count: u64,
     /// When the bottleneck of each direction has sent its queue.
     idle_at: [Instant; 2],
-    ends: [Connection; 2],
+    /// Pairs of ends. A packet of an even end moves in the same direction as those of the others.
+    ends: Vec<Connection>,
 }
 
 impl Network {
@@ -51,7 +52,7 @@ impl Network {
         let (parameters, answer) = agree(config, now);
         let daimd = |parameters: &Parameters| Box::new(Daimd::new(parameters.mss, parameters.peer_window, 1));
         let [near, far] = parameters;
-        let ends = [
+        let ends = vec![
             Connection::connected(near, config, daimd(&near), now),
             Connection::accepted(far, config, daimd(&far), answer, now),
         ];
@@ -67,12 +68,12 @@ impl Network {
             }
             let mut leaves = self.now;
             if let Some((rate, queue)) = self.path.bottleneck {
-                leaves = leaves.max(self.idle_at[to]);
+                leaves = leaves.max(self.idle_at[to % 2]);
                 if leaves > self.now + queue {
                     continue;
                 }
                 leaves += Duration::from_secs_f64((datagram.len() + 28) as f64 / rate);
-                self.idle_at[to] = leaves;
+                self.idle_at[to % 2] = leaves;
             }
             let delay = self.path.delay + self.path.jitter.mul_f64(self.random.f64());
             self.count += 1;
@@ -83,11 +84,11 @@ impl Network {
     /// Moves all datagrams of this moment, then goes to the next one, at most to `until`.
     fn step(&mut self, until: Instant) {
         let mut batch = Batch::default();
-        for from in [0, 1] {
+        for from in 0..self.ends.len() {
             let mut rounds = 0;
             while self.ends[from].poll_transmit(self.now, &mut batch) {
                 for datagram in batch.datagrams().map(<[u8]>::to_vec).collect::<Vec<_>>() {
-                    self.send(1 - from, &datagram);
+                    self.send(from ^ 1, &datagram);
                 }
                 batch.clear();
                 rounds += 1;
@@ -136,7 +137,7 @@ fn as_strangers(network: &mut Network, config: &Config) {
     let (parameters, answer) = agree(config, now);
     let [near, far] = parameters.map(|one| Parameters { ropewalk: false, ..one });
     let daimd = |one: &Parameters| Box::new(Daimd::new(one.mss, one.peer_window, 1));
-    network.ends = [
+    network.ends = vec![
         Connection::connected(near, config, daimd(&near), now),
         Connection::accepted(far, config, daimd(&far), answer, now),
     ];
@@ -304,9 +305,11 @@ fn slow_reader_stops_the_sender_without_losing_data() {
     }
 }
 
+type MakeController = fn(&Parameters) -> Box<dyn Controller>;
+
 /// The share of a path of 100 Mbit/s that a transfer uses, its start included, and the share of
 /// packets that are sent again.
-fn utilisation(controller: fn(&Parameters) -> Box<dyn Controller>, loss: f64, queue: u64) -> (f64, f64) {
+fn utilisation(controller: MakeController, loss: f64, queue: u64) -> (f64, f64) {
     let rate = 12.5e6;
     let queue = Duration::from_millis(queue);
     let path = Path { loss, bottleneck: Some((rate, queue)), ..Path::clean(Duration::from_millis(30)) };
@@ -314,11 +317,11 @@ fn utilisation(controller: fn(&Parameters) -> Box<dyn Controller>, loss: f64, qu
     let mut network = Network::new(path, 5, &config);
     let (now, (parameters, answer)) = (network.now, agree(&config, network.now));
     let [near, far] = parameters;
-    network.ends = [
+    network.ends = vec![
         Connection::connected(near, &config, controller(&near), now),
         Connection::accepted(far, &config, controller(&far), answer, now),
     ];
-    let data = data(60_000_000, 1);
+    let data = data(30_000_000, 1);
     let time = exchange(&mut network, [&data, b""], 1 << 20, Duration::from_secs(100));
     let stats = network.ends[0].stats();
     (data.len() as f64 / time.as_secs_f64() / rate, stats.retransmitted as f64 / stats.sent as f64)
@@ -328,20 +331,60 @@ fn bbr(_: &Parameters) -> Box<dyn Controller> {
     Box::new(Bbr::default())
 }
 
+fn daimd(parameters: &Parameters) -> Box<dyn Controller> {
+    Box::new(Daimd::new(parameters.mss, parameters.peer_window, 1))
+}
+
 #[test]
 fn bbr_fills_a_lossy_path_without_many_retransmissions() {
     // The start overflows the queue of each path.
-    let paths = [(0.0, 50, 0.85, 0.06), (0.0, 10, 0.75, 0.1), (0.001, 50, 0.85, 0.06), (0.01, 50, 0.8, 0.08)];
+    let paths = [(0.0, 50, 0.75, 0.1), (0.0, 10, 0.65, 0.15), (0.001, 50, 0.75, 0.1), (0.01, 50, 0.7, 0.12)];
     for (loss, queue, least, most) in paths {
         let (used, again) = utilisation(bbr, loss, queue);
         assert!(used > least && again < most, "loss {loss}: {used} of the path used, {again} sent again");
     }
 }
 
+/// How many bytes each of two senders delivers that share a path of 100 Mbit/s.
+fn shares(controllers: [MakeController; 2], queue: u64) -> [u64; 2] {
+    let bottleneck = Some((12.5e6, Duration::from_millis(queue)));
+    let path = Path { bottleneck, ..Path::clean(Duration::from_millis(30)) };
+    let config = Config::default();
+    let mut network = Network::new(path, 5, &config);
+    let now = network.now;
+    network.ends.clear();
+    for controller in controllers {
+        let ([near, far], answer) = agree(&config, now);
+        network.ends.push(Connection::connected(near, &config, controller(&near), now));
+        network.ends.push(Connection::accepted(far, &config, controller(&far), answer, now));
+    }
+    let block = data(1 << 20, 1);
+    let mut buffer = vec![0; 1 << 16];
+    let until = now + Duration::from_secs(10);
+    while network.now < until {
+        let now = network.now;
+        for sender in [0, 2] {
+            while network.ends[sender].write(now, &block).unwrap() > 0 {}
+            while network.ends[sender + 1].read(now, &mut buffer).unwrap().is_some() {}
+        }
+        network.step(until);
+    }
+    [0, 2].map(|sender| network.ends[sender].stats().acknowledged_bytes)
+}
+
+/// Neither control starves the other, nor itself.
+#[test]
+fn senders_that_share_a_path_all_get_a_part() {
+    for other in [bbr, daimd] as [MakeController; 2] {
+        let [first, second] = shares([bbr, other], 50);
+        let least = first.min(second) as f64 / (first + second) as f64;
+        assert!(least > 0.15, "{first} {second}");
+        assert!((first + second) as f64 > 0.8 * 12.5e6 * 10.0, "{first} {second}");
+    }
+}
+
 #[test]
 fn daimd_uses_a_path_that_loses_nothing() {
-    let daimd: fn(&Parameters) -> Box<dyn Controller> =
-        |parameters| Box::new(Daimd::new(parameters.mss, parameters.peer_window, 1));
     let (used, again) = utilisation(daimd, 0.0, 50);
     assert!(used > 0.7 && again < 0.15, "{used} of the path used, {again} sent again");
 }
