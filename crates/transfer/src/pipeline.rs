@@ -108,8 +108,8 @@ pub struct Lost<F: File, O> {
     pub behind: Behind,
 }
 
-/// The files that were before a range whose session was lost. A server that refuses a file takes
-/// its data for that of the next one.
+/// The files whose data may be in the place of a range whose session was lost: those before it. A
+/// server that refuses a file takes its data for that of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// All have arrived: its data is where it belongs.
@@ -502,6 +502,8 @@ impl<F: File, O> Pipeline<F, O> {
         let refusal = slots.iter().any(Slot::entangles) && route != Route::Download;
         let mut error = error.filter(|_| !refusal);
         let (mut refused, mut unconfirmed): (Vec<Arc<F>>, Vec<Arc<F>>) = Default::default();
+        let in_flight: Vec<_> =
+            slots.iter().filter(|slot| !slot.is_counted()).map(|slot| slot.file.clone()).collect();
         let mut reported = false;
         let lost = (first..).zip(slots).map(|(id, mut slot)| {
             let behind = match route {
@@ -510,6 +512,8 @@ impl<F: File, O> Pipeline<F, O> {
                 Route::Upload if has_other(&refused, &slot.file) => Behind::Refused,
                 Route::ThirdParty if !refused.is_empty() => Behind::Refused,
                 _ if has_other(&unconfirmed, &slot.file) => Behind::Unconfirmed,
+                // If the source refused it, the destination takes the next file's data for it.
+                Route::ThirdParty if has_other(&in_flight, &slot.file) => Behind::Unconfirmed,
                 _ => Behind::Confirmed,
             };
             if !slot.is_counted() {

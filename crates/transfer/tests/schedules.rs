@@ -247,11 +247,11 @@ impl Run {
         let Some(id) = self.pipeline.next_to_move().filter(|_| self.route.moves_here()) else { return };
         let slot = self.pipeline.slot(id).unwrap();
         match self.route {
+            // The outcome of the file that was refused decides.
+            Route::Upload if self.channel.broken && self.pipeline.is_behind_refusal(id) => {}
             Route::Upload if self.channel.broken => {
-                if !self.pipeline.is_behind_refusal(id) {
-                    self.pipeline.fail(id, Error::ChannelLost);
-                    self.abandon(None, true);
-                }
+                self.pipeline.fail(id, Error::ChannelLost);
+                self.abandon(None, true);
             }
             Route::Upload => {
                 self.channel.contents.push_back(slot.file.content.clone());
