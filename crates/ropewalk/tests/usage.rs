@@ -322,9 +322,9 @@ fn globus_url_copy_by_name_and_as_a_command() {
     let output = by_name(&["-vb"]);
     assert_eq!(code(&output), 1);
     assert!(err(&output).contains("source and dest url strings are required"));
-    let output = by_name(&["-udt", "gsiftp://h/a", "file:///b"]);
+    let output = by_name(&["-mn", "module", "gsiftp://h/a", "file:///b"]);
     assert_eq!(code(&output), 2);
-    assert!(err(&output).contains("-udt is not supported"));
+    assert!(err(&output).contains("-mn is not supported"));
 
     let empty = directory.path().join("empty");
     fs::write(&empty, "").unwrap();

@@ -324,6 +324,10 @@ mod tests {
         let shown = |stack: Option<StackSpec>| stack.unwrap().to_string();
         assert_eq!(shown(options.login.source.stack), "udt");
         assert_eq!(shown(options.login.destination.stack), "tcp:sndbuf=1");
+        let options = parsed("-udt a b").unwrap().options();
+        for login in [options.login.source, options.login.destination] {
+            assert_eq!(shown(login.stack), "udt");
+        }
     }
 
     #[test]

@@ -135,7 +135,11 @@ pub(super) const OPTIONS: &[Opt] = &[
         "A source of several addresses distributes a file in blocks of this many bytes; 0: one \
          range for each", take!(stripe_block, some_size)),
     ignored(&["ipv6"], None, "Use IPv6 if it is available; this is always on"),
-    refused(&["u", "udt"], None, "moves data over UDT"),
+    flag(&["u", "udt"], "Move data over UDT: -dcstack udt", |guc, _| {
+        guc.source.stack = net_stack("udt".into())?;
+        guc.destination.stack.clone_from(&guc.source.stack);
+        Ok(())
+    }),
     ignored(&["g2", "gridftp2"], None, ""),
     ignored(&["no-g2", "nogridftp2"], None, "No GFD.47 commands; this is always on"),
     flag(&["dp", "delayed-pasv"], "Delayed passive mode", on!(delayed_passive)),
