@@ -114,6 +114,7 @@ mod credential;
 mod cutting;
 mod dial;
 mod dispatch;
+mod divisible;
 mod download;
 mod finished;
 mod get;

@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use ropewalk_transfer::{Behind, File, Left, Lost};
 
 use super::*;
-use crate::cutting::Divisible;
+use crate::divisible::Divisible;
 use crate::model::error::Blame;
 use crate::model::tries::Tried;
 use crate::place::Place;
