@@ -38,6 +38,19 @@ fn trees_there_and_back() -> Result<()> {
 }
 
 #[test]
+fn stack_that_a_server_refuses_is_not_tried_again() -> Result<()> {
+    each(&gridftp(), |bench| {
+        write(&bench.remote.join("f"), b"x")?;
+        let stack = "tcp,popen".parse()?;
+        let options = options().with(|o| o.data.stack = Some(stack));
+        let told = run(bench.url("f"), bench.here("f"), &options)?;
+        let summary = &told.summary;
+        ensure!((summary.files_failed, summary.retries) == (1, 0), "{summary:?}");
+        Ok(())
+    })
+}
+
+#[test]
 fn every_mode_and_number_of_streams() -> Result<()> {
     each(&gridftp(), |bench| {
         let file = bench.local.join("f");

@@ -7,6 +7,7 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::stack::StackSpec;
 
 use crate::RemoteError;
+use crate::model::error::text;
 use crate::session::{Binding, Session};
 
 impl Session {
@@ -22,7 +23,14 @@ impl Session {
                 what: format!("use the driver {}: its drivers are {}", unknown.name(), known.join(", ")),
             });
         }
-        self.call(&Command::Site(SiteCommand::SetNetStack(stack.to_bytes()))).map(drop)
+        let chosen = self.call(&Command::Site(SiteCommand::SetNetStack(stack.to_bytes())));
+        chosen.map(drop).map_err(|error| match error {
+            // The answer to another try would be the same, although GCT's servers say 500.
+            RemoteError::Refused { peer, reply, .. } if reply.code() >= 500 => {
+                RemoteError::Unsupported { peer, what: format!("use the stack {stack}: {}", text(&reply)) }
+            }
+            error => error,
+        })
     }
 
     /// Makes the stack for a data channel of this session. `binding` is its key, if it has one.
