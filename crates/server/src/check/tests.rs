@@ -98,7 +98,7 @@ fn each_wrong_setting_is_reported() {
         [data]
         ports = [6000, 5000]
         congestion_choices = ["bbr", "no such thing"]
-        drivers = ["tcp", "udt"]
+        drivers = ["tcp", "none-such"]
         socket_memory = "4K"
         socket_policy = "fair"
         connect_timeout = 0
