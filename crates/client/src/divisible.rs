@@ -13,7 +13,7 @@ use crate::work::Job;
 
 /// A file that can be cut up.
 pub(crate) trait Divisible {
-    /// What need not be moved.
+    /// The bytes that need not be moved.
     fn present(&self) -> RangeSet;
     /// There will be `more` ranges besides the ones that are known of.
     fn expect(&self, more: u32);

@@ -18,12 +18,11 @@ use ropewalk_storage::{
 use ropewalk_transfer::{Arrival, File, Ledger, Purpose, Side, Sides};
 
 use crate::auto::SMALL;
-use crate::model::entry::from_status;
 use crate::model::tries::{Tried, Tries};
 use crate::piece::Piece;
 use crate::place::Place;
 use crate::place::is_device;
-use crate::task::{Task, differs};
+use crate::task::Task;
 use crate::verify::{Check, proof, same};
 use crate::{FsyncPolicy, Options, RemoteError};
 
@@ -53,7 +52,7 @@ pub(crate) struct Download {
 }
 
 struct State {
-    /// What is present is in the part's journal.
+    /// The bytes that are present are in the part's journal.
     ledger: Ledger,
     /// What an earlier transfer has left, and its sums then. Somebody may have written to it since: it is read once more.
     before: Vec<(Range<u64>, String)>,
@@ -483,10 +482,7 @@ impl File for Download {
     }
 
     fn is_source(&self, status: &Reply) -> Result<(), RemoteError> {
-        match from_status(status).is_some_and(|entry| differs(&self.task, &entry, true)) {
-            true => Err(RemoteError::SourceChanged { path: self.task.source.path() }),
-            false => Ok(()),
-        }
+        self.task.is_source(status)
     }
 
     fn replaces(&self, _: &Reply) {}

@@ -126,7 +126,7 @@ impl Landing {
             commands.push((Purpose::RenameTo, Command::Rnto(self.task.destination.path())));
             commands.extend(session.closing(&task, preserve).map(|command| (Purpose::Attribute, command)));
             if self.task.apart {
-                // What a session whose end is not known may have left.
+                // A session whose end is not known may have left this.
                 commands.push((Purpose::Hint, Command::Dele(part_of(&self.task))));
             }
         }

@@ -10,8 +10,7 @@ use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
 
 use crate::RemoteError;
 use crate::landing::Landing;
-use crate::model::entry::from_status;
-use crate::task::{Task, differs};
+use crate::task::Task;
 use crate::verify::{Check, proof, same};
 
 pub(crate) struct Relay {
@@ -141,10 +140,7 @@ impl File for Relay {
     }
 
     fn is_source(&self, status: &Reply) -> Result<(), RemoteError> {
-        match from_status(status).is_some_and(|entry| differs(&self.task, &entry, true)) {
-            true => Err(RemoteError::SourceChanged { path: self.task.source.path() }),
-            false => Ok(()),
-        }
+        self.task.is_source(status)
     }
 
     fn replaces(&self, status: &Reply) {

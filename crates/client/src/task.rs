@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bstr::{BString, ByteSlice};
+use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::Kind;
 
 use crate::model::account::Account;
-use crate::model::entry::OF_LINKS;
+use crate::model::entry::{OF_LINKS, from_status};
 use crate::model::tries::Tried;
 use crate::place::{Place, is_device};
 use crate::{Amount, Entry, FailureKind, FileId, RemoteError};
@@ -99,6 +100,17 @@ impl Task {
             There::SameSize => self.size.is_some_and(|size| size > 0),
         };
         !known && is_device(&self.destination.path())
+    }
+
+    /// The server's status of the source after all of it has come.
+    ///
+    /// # Errors
+    /// The source has another size or time than it had.
+    pub(crate) fn is_source(&self, status: &Reply) -> Result<(), RemoteError> {
+        match from_status(status).is_some_and(|entry| differs(self, &entry, true)) {
+            true => Err(RemoteError::SourceChanged { path: self.source.path() }),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn compares(&self) -> bool {

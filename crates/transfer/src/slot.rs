@@ -33,7 +33,7 @@ pub trait File {
     /// Enters what has arrived. Returns whether this was the last range that the file waited for.
     ///
     /// # Errors
-    /// What arrived is not what was sent, or the source has changed.
+    /// The bytes that arrived are not those that were sent, or the source has changed.
     fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, Self::Error>;
 
     /// Compares the sums or the size that the servers reported of the whole file. A side that was

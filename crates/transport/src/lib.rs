@@ -11,6 +11,7 @@ mod driver;
 mod endpoint;
 mod listener;
 mod options;
+pub mod ports;
 mod signal;
 mod stats;
 mod tcp;

@@ -5,7 +5,6 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::ports::{is_port_taken, ports};
 use crate::{
     Breaker, Connection, ConnectionHandle, Driver, Endpoint, FastPath, Interest, Listener, Options,
     PathStats, Readiness, TcpInfo, Tuning, Wait, WaitAlone, congestion, timespec,
@@ -106,24 +106,6 @@ impl Driver for Tcp {
         }
         Err(failure.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
     }
-}
-
-/// The ports to try in turn: the wanted one, any port, or each port of a range once. In a range,
-/// each call begins with another port, so that concurrent transfers do not all try the same port
-/// first.
-fn ports(wanted: u16, range: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let (low, high) = match range {
-        Some((low, high)) if wanted == 0 && low <= high => (low, high),
-        _ => (wanted, wanted),
-    };
-    let count = u32::from(high - low) + 1;
-    let start = if count > 1 { u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) } else { 0 };
-    (0..count).map(move |i| low + ((start + i) % count) as u16)
-}
-
-fn is_port_taken(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
 /// How many bytes are dropped at once.

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use ropewalk_transport::ports::{is_port_taken, ports};
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udt::{Acceptor, Batch, Config, ConnectError, Connector, Parameters, congestion};
 use rustix::event::PollFlags;
@@ -128,20 +128,6 @@ fn random_key() -> io::Result<[u8; 32]> {
     Ok(key)
 }
 
-/// The ports to try in turn: the wanted one, any port, or each port of a range once. In a range,
-/// each call begins with another port, so that concurrent transfers do not all try the same port
-/// first.
-fn ports(wanted: u16, range: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let (low, high) = match range {
-        Some((low, high)) if wanted == 0 && low <= high => (low, high),
-        _ => (wanted, wanted),
-    };
-    let count = u32::from(high - low) + 1;
-    let start = if count > 1 { u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) } else { 0 };
-    (0..count).map(move |i| low + ((start + i) % count) as u16)
-}
-
 fn first_free(
     ports: impl Iterator<Item = u16>,
     mut make: impl FnMut(u16) -> io::Result<UdpSocket>,
@@ -149,9 +135,7 @@ fn first_free(
     let mut failure = io::ErrorKind::AddrInUse.into();
     for port in ports {
         match make(port) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
-                failure = e;
-            }
+            Err(e) if is_port_taken(&e) => failure = e,
             result => return result,
         }
     }

@@ -13,7 +13,7 @@ const MOST_STRIPES: usize = 4096;
 
 pub(super) struct Moving<'r> {
     pub(super) meter: Meter<'r>,
-    /// What the destination had of the range before.
+    /// The bytes of the range that the destination had before.
     pub(super) present: RangeSet,
     /// Bytes of each stripe, from 112 markers.
     pub(super) stripes: HashMap<u32, u64>,
