@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 
 use crate::control::{host_port, parse_host_port};
 
@@ -36,6 +37,7 @@ pub type Script = dyn Fn(&str, &Data, &mut TcpStream) -> Result<()> + Send + Syn
 pub struct FakeServer {
     address: SocketAddr,
     over: Arc<AtomicBool>,
+    commands: Arc<Mutex<Vec<String>>>,
 }
 
 impl FakeServer {
@@ -45,20 +47,27 @@ impl FakeServer {
         let address = listener.local_addr()?;
         let over = Arc::new(AtomicBool::new(false));
         let ended = over.clone();
+        let commands = Arc::new(Mutex::new(Vec::new()));
+        let record = commands.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if ended.load(Ordering::SeqCst) {
                     break;
                 }
-                let script = script.clone();
-                thread::spawn(move || session(client, size, &*script));
+                let (script, record) = (script.clone(), record.clone());
+                thread::spawn(move || session(client, size, &*script, &record));
             }
         });
-        Ok(Self { address, over })
+        Ok(Self { address, over, commands })
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the commands of all sessions so far.
+    pub fn commands(&self) -> Vec<String> {
+        self.commands.lock().clone()
     }
 }
 
@@ -72,7 +81,7 @@ impl Drop for FakeServer {
 const FEATURES: &str = "211-Extensions supported\r\n SIZE\r\n MDTM\r\n REST STREAM\r\n PARALLEL\r\n ERET\r\n ESTO\r\n \
                         MLST Type*;Size*;Modify*;\r\n211 End.\r\n";
 
-fn session(client: TcpStream, size: u64, script: &Script) -> Result<()> {
+fn session(client: TcpStream, size: u64, script: &Script, commands: &Mutex<Vec<String>>) -> Result<()> {
     let mut control = client.try_clone()?;
     let mut lines = BufReader::new(client);
     let mut data = None;
@@ -81,6 +90,7 @@ fn session(client: TcpStream, size: u64, script: &Script) -> Result<()> {
     while lines.read_line(&mut line)? > 0 {
         let text = line.trim_end().to_owned();
         line.clear();
+        commands.lock().push(text.clone());
         let (verb, argument) = text.split_once(' ').unwrap_or((&text, ""));
         let verb = verb.to_ascii_uppercase();
         let reply = match verb.as_str() {

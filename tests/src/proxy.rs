@@ -46,6 +46,7 @@ struct Shared {
     changed: Condvar,
     open: Mutex<Vec<Arc<TcpStream>>>,
     data_connections: AtomicU64,
+    control_connections: AtomicU64,
     /// Delay of each line of control connections, in microseconds.
     line_delay: AtomicU64,
     /// The beginning of a command, and how many further commands with it cut all connections.
@@ -68,6 +69,7 @@ impl Proxy {
             changed: Condvar::new(),
             open: Mutex::new(Vec::new()),
             data_connections: AtomicU64::new(0),
+            control_connections: AtomicU64::new(0),
             line_delay: AtomicU64::new(0),
             cut_on: Mutex::default(),
             over: AtomicBool::new(false),
@@ -78,6 +80,7 @@ impl Proxy {
                 let target = *accepting.target.lock();
                 // The server is down: close the client's connection.
                 let Ok(server) = TcpStream::connect(target) else { continue };
+                accepting.control_connections.fetch_add(1, Ordering::SeqCst);
                 rewrite::session(&accepting, client, server);
             }
         });
@@ -117,6 +120,11 @@ impl Proxy {
     /// Returns the number of data connections so far.
     pub fn data_connections(&self) -> u64 {
         self.shared.data_connections.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of control connections so far.
+    pub fn control_connections(&self) -> u64 {
+        self.shared.control_connections.load(Ordering::SeqCst)
     }
 
     /// Waits until `bytes` in total have been forwarded.

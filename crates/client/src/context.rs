@@ -10,6 +10,7 @@ use ropewalk_storage::{PosixOptions, PosixStore, Store};
 
 use crate::ahead::{Ahead, Left};
 use crate::auto::{Path, RANGE, range_size};
+use crate::client_state::ClientState;
 use crate::finished::Finished;
 use crate::lent::Lent;
 use crate::model::backoff::pause;
@@ -17,7 +18,7 @@ use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;
 use crate::session::Session;
-use crate::setup::{Setup, Shared};
+use crate::setup::Setup;
 use crate::state::States;
 use crate::task::Task;
 use crate::tune::{Seat, Tune};
@@ -33,6 +34,7 @@ const QUEUE: usize = 4096;
 const BUSY_TRIES: u32 = 3;
 
 pub(crate) struct Context {
+    pub client: Arc<ClientState>,
     pub setup: Arc<Setup>,
     pub cancel: Cancel,
     pub report: Report,
@@ -52,14 +54,15 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
+        client: &Arc<ClientState>,
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Result<Self, RemoteError> {
-        let setup = Setup::sharing(shared, options, events, cancel);
+        let setup = Setup::sharing(&client.shared, options, events, cancel);
         let limit = setup.shared.bandwidth.clone();
         Ok(Self {
+            client: client.clone(),
             setup,
             cancel: cancel.clone(),
             report: Report::new(events.clone()),
@@ -72,6 +75,11 @@ impl Context {
             tune: Tune::new(options, limit),
             lent: Lent::default(),
         })
+    }
+
+    /// Nothing in this run needs the session any more: the client's next job may.
+    pub(crate) fn give_back(&self, session: Session) {
+        self.client.sessions.keep(session);
     }
 
     pub(crate) fn options(&self) -> &Options {

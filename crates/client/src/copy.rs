@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::auto::Path;
 use crate::borrowed_events::lend;
+use crate::client_state::ClientState;
 use crate::context::Context;
 use crate::dispatch::carry_out;
 use crate::finished::Finished;
@@ -25,7 +26,6 @@ use crate::place::{Endpoint, Place, parent};
 use crate::plan::{Late, Link, Plan, Sink, Twins, reopen, tell_lost};
 use crate::report::failure;
 use crate::session::Session;
-use crate::setup::Shared;
 use crate::side::Side;
 use crate::spelling::{Speller, made_by};
 use crate::task::Task;
@@ -91,14 +91,14 @@ pub fn copy_with(
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
-    run(pairs, options, &Shared::of(options), events, cancel)
+    run(pairs, options, &ClientState::of(options), events, cancel)
 }
 
 /// One run of a job, on this thread.
 pub(crate) fn run(
     pairs: Vec<Pair>,
     options: &Options,
-    shared: &Arc<Shared>,
+    client: &Arc<ClientState>,
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
@@ -106,12 +106,13 @@ pub(crate) fn run(
     if options.selection.delete && options.selection.sync.is_some() {
         spare_each_other(&pairs, &filter)?;
     }
+    let shared = &client.shared;
     if shared.bandwidth.is_some() && !options.data.through_here && !options.dry_run {
         limit_here(&pairs)?;
     }
     let held = || shared.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());
     let held_before = held();
-    let mut ctx = Context::new(shared, options, events, cancel)?;
+    let mut ctx = Context::new(client, options, events, cancel)?;
     let directory = state_directory(options.state_directory.as_deref());
     ctx.finished = Finished::open(directory, &pairs, options);
     let ctx = ctx;
@@ -129,7 +130,7 @@ pub(crate) fn run(
         Ok::<_, RemoteError>(late)
     })?;
     finish(&ctx, late);
-    ctx.lent.quit();
+    ctx.lent.take_all().into_iter().for_each(|session| ctx.give_back(session));
     let interrupted = cancel.is_cancelled();
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
@@ -237,6 +238,7 @@ fn finish(ctx: &Context, late: Late) {
             let _ = ctx.store.set_mode(&path, mode);
         }
     }
+    sides.close();
 }
 
 /// Looks whether names that differ in case or Unicode form alone are all there.
@@ -309,6 +311,12 @@ impl Sides<'_> {
         answer
     }
 
+    fn close(&mut self) {
+        if let Some((_, Side::Remote(session))) = self.open.take() {
+            self.ctx.give_back(*session);
+        }
+    }
+
     fn at(&mut self, place: &Place) -> Result<&mut Side, RemoteError> {
         let endpoint = match place {
             Place::Remote(endpoint, _) => Some(endpoint.clone()),
@@ -320,6 +328,7 @@ impl Sides<'_> {
             _ => false,
         };
         if !same {
+            self.close();
             let side = match &endpoint {
                 Some(endpoint) => Side::Remote(Box::new(match self.ctx.lent.take_last(endpoint) {
                     Some(session) => session,
@@ -400,7 +409,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
             self.ctx.report.sessions(self.workers.len() as u32);
         }
         for session in sessions.into_iter().flatten().filter_map(|session| self.ctx.lent.leave(session)) {
-            session.quit();
+            self.ctx.give_back(session);
         }
     }
 
@@ -422,7 +431,10 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         if self.files > 0 {
             self.grow(sessions);
         } else {
-            sessions.into_iter().filter_map(|session| self.ctx.lent.leave(session)).for_each(Session::quit);
+            sessions
+                .into_iter()
+                .filter_map(|session| self.ctx.lent.leave(session))
+                .for_each(|session| self.ctx.give_back(session));
         }
         self.workers.into_iter().for_each(join);
     }

@@ -20,7 +20,12 @@ const FRESH: u64 = 30 * 86_400;
 pub(crate) struct Ours {
     logins: Mutex<HashMap<Option<PathBuf>, Found<Own>>>,
     fresh: OnceLock<Found<OwnData>>,
+    files: Mutex<HashMap<Option<PathBuf>, Vec<FileVersion>>>,
 }
+
+/// A version of a file: it changes if the file is replaced or written. `None`: there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileVersion(PathBuf, Option<[i64; 7]>);
 
 /// What there is, or why there is none.
 type Found<T> = Result<Arc<T>, String>;
@@ -49,6 +54,16 @@ impl Ours {
         logins.entry(key).or_insert_with(|| load(options, path).map(Arc::new)).clone()
     }
 
+    /// The files of this credential as they were before it was read, at the first call.
+    pub(crate) fn files(&self, path: Option<&Path>) -> Vec<FileVersion> {
+        let look = || match source(path) {
+            Ok(Source::Proxy(file) | Source::Sealed(file)) => vec![FileVersion::of(file)],
+            Ok(Source::Pair { certificate, key }) => [certificate, key].map(FileVersion::of).into(),
+            Err(_) => Vec::new(),
+        };
+        self.files.lock().entry(path.map(Path::to_owned)).or_insert_with(look).clone()
+    }
+
     /// A credential that nobody vouches for, made for this run.
     pub(crate) fn fresh(&self, own: &Own) -> Found<OwnData> {
         let make = || {
@@ -56,6 +71,18 @@ impl Ours {
             own.as_data(&credential).map(Arc::new)
         };
         self.fresh.get_or_init(make).clone()
+    }
+}
+
+impl FileVersion {
+    fn of(path: PathBuf) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let version = std::fs::metadata(&path).ok().map(|found| {
+            let id = [found.dev(), found.ino(), found.size()].map(u64::cast_signed);
+            let [device, inode, size] = id;
+            [device, inode, size, found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()]
+        });
+        Self(path, version)
     }
 }
 

@@ -1,10 +1,11 @@
 //! A client that lives as long as its program, and the jobs that it runs.
 //!
-//! A [`Client`] owns what jobs share: the data threads, the memory for buffers and the limit on
-//! the rate. Each job has a thread of its own. The holder of its [`JobHandle`] reads its events
-//! and waits for its end; a [`JobControl`] pauses, resumes and cancels it from any thread. A
-//! paused job closes its sessions and keeps the parts that its destinations have. A job that is
-//! paused when its last control is dropped ends, since nothing could resume it.
+//! A [`Client`] owns what jobs share: the data threads, the memory for buffers, the limit on the
+//! rate, and the sessions that no job uses at the moment. Each job has a thread of its own. The
+//! holder of its [`JobHandle`] reads its events and waits for its end; a [`JobControl`] pauses,
+//! resumes and cancels it from any thread. A paused job closes its sessions and keeps the parts
+//! that its destinations have. A job that is paused when its last control is dropped ends, since
+//! nothing could resume it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,38 +13,21 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::client_state::ClientState;
 use crate::copy::run;
 use crate::model::job_spec::JobSpec;
-use crate::setup::Shared;
-use crate::{Cancel, CopyError, Event, EventSink, Options, RemoteError, Summary};
+use crate::{Cancel, ClientLimits, CopyError, Event, EventSink, RemoteError, Summary};
 
-/// Limits that all jobs of a client share.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ClientLimits {
-    /// Memory for buffers of data, in bytes.
-    pub buffer_memory: usize,
-    /// The rate of all jobs together, in bytes per second; `None`: no limit.
-    pub bandwidth: Option<u64>,
-}
-
-impl Default for ClientLimits {
-    fn default() -> Self {
-        let options = Options::default();
-        Self { buffer_memory: options.tuning.buffer_memory, bandwidth: None }
-    }
-}
-
-/// Copies files as jobs that share threads, memory and a limit on their rate.
+/// Copies files as jobs that share threads, memory, a limit on their rate and idle sessions.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    state: Arc<ClientState>,
 }
 
 impl Client {
     /// A client with these limits.
     pub fn new(limits: &ClientLimits) -> Self {
-        Self { shared: Shared::new(limits.buffer_memory, limits.bandwidth) }
+        Self { state: ClientState::new(limits) }
     }
 
     /// Starts a job. Its events wait in the handle until they are read.
@@ -68,8 +52,8 @@ impl Client {
         }
         let steering = Arc::new(Steering::default());
         let thread = {
-            let (shared, steering) = (self.shared.clone(), steering.clone());
-            let run = move || steering.run(&shared, &job, &sink);
+            let (state, steering) = (self.state.clone(), steering.clone());
+            let run = move || steering.run(&state, &job, &sink);
             std::thread::Builder::new().name("job".to_owned()).spawn(run).map_err(RemoteError::Threads)?
         };
         let control = JobControl(Arc::new(Holder(steering)));
@@ -203,7 +187,7 @@ impl Steering {
     /// Runs the job until it has ended or is to end.
     fn run(
         &self,
-        shared: &Arc<Shared>,
+        client: &Arc<ClientState>,
         job: &JobSpec,
         sink: &Arc<dyn EventSink>,
     ) -> Result<Summary, CopyError> {
@@ -211,7 +195,7 @@ impl Steering {
         loop {
             let cancel = self.next_run();
             let events: Arc<dyn EventSink> = Arc::new(WithoutEnd(sink.clone()));
-            let summary = run(job.pairs.clone(), &job.options, shared, &events, &cancel)?;
+            let summary = run(job.pairs.clone(), &job.options, client, &events, &cancel)?;
             let paused = summary.interrupted && self.state.lock().wanted != Wanted::End;
             let summary = match sum.take() {
                 Some(before) => before.and(summary),

@@ -105,10 +105,10 @@ impl Lent {
         rest
     }
 
-    /// Nobody has anything to do any more.
-    pub(crate) fn quit(&self) {
+    /// Nothing is left to do.
+    pub(crate) fn take_all(&self) -> Vec<Session> {
         let left = std::mem::take(&mut *self.sessions.lock());
-        left.into_iter().for_each(|spare| spare.session.quit());
+        left.into_iter().map(|spare| spare.session).collect()
     }
 }
 

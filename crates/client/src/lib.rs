@@ -1,9 +1,9 @@
 //! The GridFTP client as a library: pairs of places to copy go in, events and a summary come out.
 //!
 //! [`copy`] runs one copy and returns its [`Summary`]. A [`Client`] lives as long as its program
-//! and runs jobs beside each other. [`Remote`] has the small operations on one server; [`walk`],
-//! [`list`] and [`du`] look into trees at a server or on this host. All calls block; a [`Cancel`]
-//! stops them from another thread.
+//! and runs jobs beside each other, which use each other's idle sessions. [`Remote`] has the small
+//! operations on one server; [`walk`], [`list`] and [`du`] look into trees at a server or on this
+//! host. All calls block; a [`Cancel`] stops them from another thread.
 //!
 //! A plan walks the sources and puts files into a queue. Workers, each with one control session (or
 //! two, between two servers), take them out. Small files are pipelined over one cached data
@@ -107,6 +107,7 @@
 mod ahead;
 mod auto;
 mod borrowed_events;
+mod client_state;
 mod context;
 mod control;
 mod copy;
@@ -118,6 +119,7 @@ mod divisible;
 mod download;
 mod finished;
 mod get;
+mod idle;
 mod job;
 mod known_hosts;
 mod landing;
@@ -162,9 +164,10 @@ mod work;
 mod worker;
 
 pub use copy::{CopyError, copy, copy_with};
-pub use job::{Client, ClientLimits, JobControl, JobHandle};
+pub use job::{Client, JobControl, JobHandle};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use model::cancel::Cancel;
+pub use model::client_limits::ClientLimits;
 pub use model::entry::{DANGLING, Entry};
 pub use model::error::RemoteError;
 pub use model::event::{EVENT_SCHEMA, Event, EventSink, FileId, no_events};

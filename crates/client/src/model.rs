@@ -6,6 +6,7 @@ pub(crate) mod account;
 pub(crate) mod as_text;
 pub(crate) mod backoff;
 pub(crate) mod cancel;
+pub(crate) mod client_limits;
 pub(crate) mod entry;
 pub(crate) mod error;
 pub(crate) mod event;

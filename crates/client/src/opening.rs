@@ -78,7 +78,7 @@ fn open_unless(
         if let Some(reason) = endpoint.lost() {
             return Err(reason);
         }
-        let error = match Session::open(endpoint, &ctx.setup) {
+        let error = match ctx.client.sessions.open(endpoint, &ctx.setup) {
             Ok(session) => return Ok(session),
             Err(e) => e,
         };

@@ -7,6 +7,7 @@ mod data_trust;
 mod kerberos;
 pub(crate) mod ops;
 mod over_tls;
+mod reuse;
 mod security;
 mod stack;
 mod token;
@@ -43,8 +44,10 @@ use ropewalk_protocol::feature::Features;
 pub(crate) use binding::Binding;
 pub(crate) use channel::{Channel, active, port};
 pub(crate) use data_trust::agree;
+pub(crate) use reuse::SessionKey;
 
 use data_trust::DataTrust;
+use reuse::Reuse;
 use security::{Secured, can_protect};
 
 /// Stands for the user that the server's gridmap assigns to our certificate.
@@ -89,6 +92,8 @@ pub(crate) struct Session {
     pub(crate) data_trust: DataTrust,
     /// TREV was sent.
     markers_asked: bool,
+    /// `None`: only this job uses it.
+    reuse: Option<Reuse>,
 }
 
 impl Session {
@@ -129,6 +134,7 @@ impl Session {
             kerberos: None,
             data_trust: DataTrust::default(),
             markers_asked: false,
+            reuse: None,
         };
         let tls = session.wants_tls();
         if tls == Some(tls::Begin::AtOnce) {

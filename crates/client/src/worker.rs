@@ -87,7 +87,7 @@ impl<'c> Worker<'c> {
         for session in self.sessions.take() {
             self.ctx.report.waited(session.control.waited);
             if let Some(session) = self.ctx.lent.leave(session) {
-                session.quit();
+                self.ctx.give_back(session);
             }
         }
         self.ctx.report.worked(began.elapsed());
@@ -167,7 +167,7 @@ impl<'c> Worker<'c> {
         // Another server's sessions are of no use now.
         let keep = idle.len().min(1);
         for session in idle.drain(keep..) {
-            session.quit();
+            self.ctx.give_back(session);
         }
         drop(idle);
         open_another(self.ctx, wanted)

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::{RemoteError, TokenSource};
 
 impl TokenSource {
-    fn token(&self) -> Result<Option<Token>, String> {
+    pub(super) fn token(&self) -> Result<Option<Token>, String> {
         match self {
             Self::None => Ok(None),
             Self::Discover => match find::of_process() {

@@ -18,7 +18,7 @@ use super::values::{
 use crate::model::as_text;
 
 /// How much of the path and of this host a copy uses.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TuningOptions {
@@ -242,7 +242,7 @@ impl Default for TimeoutOptions {
 }
 
 /// The log-in at servers. Passwords and passphrases are not serialised.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LoginOptions {
@@ -293,7 +293,7 @@ impl Default for LoginOptions {
 }
 
 /// The servers that are believed.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TrustOptions {
@@ -315,7 +315,7 @@ pub struct TrustOptions {
 }
 
 /// Authentication and protection of data connections.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DataSecurityOptions {

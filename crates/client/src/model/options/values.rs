@@ -109,7 +109,7 @@ pub struct EndOptions {
 }
 
 /// Passphrases of encrypted keys, by the names of their files.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Passphrases(Arc<HashMap<String, Zeroizing<String>>>);
 
 impl Passphrases {
@@ -211,6 +211,13 @@ impl Confirm {
     }
 }
 
+/// The same function, not one like it.
+impl PartialEq for Confirm {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl std::fmt::Debug for Confirm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Confirm")
@@ -245,6 +252,13 @@ impl PasswordPrompt {
 
     pub(crate) fn ask(&self, url: &Url, user: &BStr) -> io::Result<Password> {
         (self.0)(url, user)
+    }
+}
+
+/// The same function, not one like it.
+impl PartialEq for PasswordPrompt {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
