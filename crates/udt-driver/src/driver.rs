@@ -5,20 +5,22 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::ports::{is_port_taken, ports};
+use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
-use ropewalk_udt::{Acceptor, Batch, Config, ConnectError, Connector, Parameters, congestion};
+use ropewalk_udp::{Datagrams, Fragments, Inbox, Queue, QueueListener, Route, UdpSocket, Waker, first_free};
+use ropewalk_udt::{Acceptor, Config, ConnectError, Connector, Parameters, congestion};
 use rustix::event::PollFlags;
 
 use crate::connection::UdtConnection;
-use crate::link::{Link, Waker};
-use crate::listener::{Queue, UdtListener};
-use crate::socket::{Inbox, Route, UdpSocket};
+use crate::link::Link;
 use crate::worker::Worker;
 
 /// The MSS that fills an Ethernet frame. UDT counts 20 bytes for the header of IP, IPv6 has 40.
 const MSS_IPV4: u32 = 1500;
 const MSS_IPV6: u32 = 1480;
+/// UDT does not discover the MTU of its path; routers divide larger packets on IPv4, as they do
+/// those of libudt.
+const FRAGMENTS: Fragments = Fragments::Allowed;
 
 /// The driver.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +38,7 @@ impl Driver for Udt {
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let address = address.socket()?;
         let socket = first_free(ports(address.port(), options.ports), |port| {
-            UdpSocket::bind(SocketAddr::new(address.ip(), port))
+            UdpSocket::bind(SocketAddr::new(address.ip(), port), FRAGMENTS)
         })?;
         let address = socket.local_addr()?;
         let config = config(address, options);
@@ -45,7 +47,7 @@ impl Driver for Udt {
         let acceptor = Acceptor::new(config.clone(), random_key()?, Instant::now());
         worker.listen(acceptor, config, queue.clone());
         worker.start()?;
-        Ok(Box::new(UdtListener { queue, waker, address }))
+        Ok(Box::new(QueueListener::new(queue, waker, address)))
     }
 
     fn connect_waiting(
@@ -56,8 +58,9 @@ impl Driver for Udt {
         wait: &mut dyn Wait,
     ) -> io::Result<Box<dyn Connection>> {
         let peer = address.socket()?;
-        let socket =
-            first_free(ports(0, options.ports), |port| UdpSocket::connect(peer, options.bind, port))?;
+        let socket = first_free(ports(0, options.ports), |port| {
+            UdpSocket::connect(peer, options.bind, port, FRAGMENTS)
+        })?;
         let config = Config { connect_timeout: timeout, ..config(peer, options) };
         let connector = Connector::new(config.clone(), random_key()?, peer.ip(), Instant::now());
         let route = Route { peer, local: None };
@@ -85,12 +88,9 @@ fn handshake(
     wait: &mut dyn Wait,
 ) -> io::Result<(Parameters, Vec<Vec<u8>>)> {
     let mut inbox = Inbox::new();
-    let mut batch = Batch::default();
     loop {
         while let Some(bytes) = connector.poll_transmit(Instant::now()) {
-            batch.segment = bytes.len();
-            batch.bytes = bytes;
-            socket.send(&batch, route)?;
+            socket.send(&Datagrams { segment: bytes.len(), bytes: &bytes, ecn: None }, route)?;
         }
         match connector.outcome() {
             Some(Ok(parameters)) => return Ok((parameters, connector.into_early())),
@@ -106,7 +106,10 @@ fn handshake(
         let deadline = connector.timeout().unwrap_or_else(Instant::now);
         if wait.wait(socket.as_fd(), PollFlags::IN, deadline)? {
             let now = Instant::now();
-            while inbox.receive(socket, |_, datagram| connector.handle(now, datagram))? {}
+            let mut handle = |datagrams: &Datagrams<'_>| {
+                datagrams.each().for_each(|datagram| connector.handle(now, datagram));
+            };
+            while inbox.receive(socket, |_, datagrams| handle(datagrams))? {}
         }
     }
 }
@@ -126,18 +129,4 @@ fn random_key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).map_err(io::Error::other)?;
     Ok(key)
-}
-
-fn first_free(
-    ports: impl Iterator<Item = u16>,
-    mut make: impl FnMut(u16) -> io::Result<UdpSocket>,
-) -> io::Result<UdpSocket> {
-    let mut failure = io::ErrorKind::AddrInUse.into();
-    for port in ports {
-        match make(port) {
-            Err(e) if is_port_taken(&e) => failure = e,
-            result => return result,
-        }
-    }
-    Err(failure)
 }

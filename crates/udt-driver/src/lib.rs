@@ -11,8 +11,6 @@
 mod connection;
 mod driver;
 mod link;
-mod listener;
-mod socket;
 mod worker;
 
 pub use driver::Udt;

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use ropewalk_transport::{Interest, Readiness, Signal};
+use ropewalk_udp::{Route, Waker};
 use ropewalk_udt::{Connection, Error};
-use rustix::event::{EventfdFlags, eventfd};
-
-use crate::socket::Route;
 
 pub(crate) struct Link {
     state: Mutex<State>,
@@ -148,38 +146,4 @@ fn io_error(error: Error) -> io::Error {
         Error::Silent => io::ErrorKind::TimedOut,
     };
     io::Error::new(kind, error.to_string())
-}
-
-/// Wakes the thread of a socket.
-pub(crate) struct Waker {
-    pending: AtomicBool,
-    fd: std::os::fd::OwnedFd,
-}
-
-impl Waker {
-    /// # Errors
-    /// No descriptor is left.
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { pending: AtomicBool::new(false), fd }))
-    }
-
-    pub(crate) fn wake(&self) {
-        if !self.pending.swap(true, Ordering::SeqCst) {
-            // The counter is at most 1, so the write cannot fail.
-            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
-        }
-    }
-
-    /// For the thread, before it looks for changes: a change after this call wakes it again.
-    pub(crate) fn clear(&self) {
-        if self.pending.load(Ordering::SeqCst) {
-            let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
-            self.pending.store(false, Ordering::SeqCst);
-        }
-    }
-
-    pub(crate) fn fd(&self) -> &std::os::fd::OwnedFd {
-        &self.fd
-    }
 }

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use ropewalk_transport::timespec;
+use ropewalk_udp::{Datagrams, Inbox, Queue, Route, UdpSocket, Waker};
 use ropewalk_udt::{Acceptor, Answer, Batch, Config, Connection, Control, Packet, Parameters, congestion};
-use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::link::{Link, Waker};
-use crate::listener::Queue;
-use crate::socket::{Inbox, Route, UdpSocket};
+use crate::connection::UdtConnection;
+use crate::link::Link;
 
 /// How many calls receive datagrams before others are sent, and how many batches one connection
 /// sends before others are received: ACKs must not wait for long.
@@ -80,12 +78,12 @@ impl Worker {
     fn receive(&mut self, inbox: &mut Inbox) {
         for _ in 0..RECEIVES {
             let now = Instant::now();
-            let Self { socket, connections, listening, waker, batch } = self;
-            let received = inbox.receive(socket, |route, datagram| {
+            let Self { socket, connections, listening, waker, .. } = self;
+            let mut handle = |route: &Route, datagram: &[u8]| {
                 let Some(packet) = Packet::parse(datagram) else { return };
                 match (packet.destination(), packet, listening.as_mut()) {
                     (0, Packet::Control(control), Some(listening)) => {
-                        let accepted = listening.answer(now, route, &control, socket, batch);
+                        let accepted = listening.answer(now, route, &control, socket);
                         if let Some((parameters, answer)) = accepted
                             && let Some(link) =
                                 listening.accept(now, parameters, answer, (waker, socket), route)
@@ -102,6 +100,9 @@ impl Worker {
                         }
                     }
                 }
+            };
+            let received = inbox.receive(socket, |route, datagrams| {
+                datagrams.each().for_each(|datagram| handle(route, datagram));
             });
             match received {
                 Ok(true) => {}
@@ -130,7 +131,7 @@ impl Worker {
                 if !sends {
                     break;
                 }
-                if let Err(error) = socket.send(batch, &entry.link.route) {
+                if let Err(error) = socket.send(&datagrams(batch), &entry.link.route) {
                     tracing::debug!(%error, "cannot send UDT datagrams");
                 }
             }
@@ -152,10 +153,7 @@ impl Worker {
 
     fn wait(&self) {
         let next = self.connections.values().filter_map(|entry| entry.next).min();
-        let wait = next.map(|next| timespec(next.saturating_duration_since(Instant::now())));
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(self.waker.fd(), PollFlags::IN)];
-        // An interrupted wait is a short one.
-        let _ = poll(&mut fds, wait.as_ref());
+        self.waker.wait(&self.socket, next);
     }
 }
 
@@ -167,15 +165,12 @@ impl Listening {
         route: &Route,
         control: &Control<'_>,
         socket: &UdpSocket,
-        batch: &mut Batch,
     ) -> Option<(Parameters, Vec<u8>)> {
-        match self.acceptor.handle(now, route.peer, control, self.queue.has_room()) {
+        match self.acceptor.handle(now, route.peer, control, self.queue.has_room(0)) {
             Answer::Silence => None,
             Answer::Reply(reply) => {
-                batch.clear();
-                batch.bytes.extend_from_slice(&reply);
-                batch.segment = reply.len();
-                if let Err(error) = socket.send(batch, route) {
+                let reply = Datagrams { segment: reply.len(), bytes: &reply, ecn: None };
+                if let Err(error) = socket.send(&reply, route) {
                     tracing::debug!(%error, "cannot answer a UDT handshake");
                 }
                 None
@@ -202,7 +197,7 @@ impl Listening {
         });
         match made {
             Ok(link) => {
-                self.queue.push(Arc::clone(&link));
+                self.queue.push(Box::new(UdtConnection::new(Arc::clone(&link))));
                 Some(link)
             }
             Err(error) => {
@@ -212,4 +207,8 @@ impl Listening {
             }
         }
     }
+}
+
+fn datagrams(batch: &Batch) -> Datagrams<'_> {
+    Datagrams { bytes: &batch.bytes, segment: batch.segment, ecn: None }
 }

@@ -1,4 +1,4 @@
-//! The listener of the transport interface.
+//! The listener of a driver whose connections are made by the thread of a socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,14 +9,13 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use ropewalk_transport::{Breaker, Connection, Endpoint, Listener, Readiness, Signal};
 
-use crate::connection::UdtConnection;
-use crate::link::{Link, Waker};
+use crate::Waker;
 
 /// The most connections that wait to be accepted. A parallel transfer has fewer streams.
 const BACKLOG: usize = 128;
 
 /// The connections that the thread of the socket has made and the application has not accepted.
-pub(crate) struct Queue {
+pub struct Queue {
     state: Mutex<Waiting>,
     changed: Condvar,
     filled: Signal,
@@ -24,54 +23,63 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    links: VecDeque<Arc<Link>>,
+    connections: VecDeque<Box<dyn Connection>>,
     broken: bool,
 }
 
 impl Queue {
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
+    pub fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), filled: Signal::new()? }))
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether the queue takes another connection besides `coming` ones.
+    pub fn has_room(&self, coming: usize) -> bool {
         let state = self.state.lock();
-        !state.broken && state.links.len() < BACKLOG
+        !state.broken && state.connections.len() + coming < BACKLOG
     }
 
-    pub(crate) fn push(&self, link: Arc<Link>) {
+    pub fn push(&self, connection: Box<dyn Connection>) {
         let mut state = self.state.lock();
-        state.links.push_back(link);
+        state.connections.push_back(connection);
         self.filled.set(true);
         self.changed.notify_all();
     }
 
     /// Whether the listener accepts no more connections.
-    pub(crate) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.state.lock().broken
     }
 
     fn break_off(&self) {
         let mut state = self.state.lock();
         state.broken = true;
-        let waiting = std::mem::take(&mut state.links);
+        let waiting = std::mem::take(&mut state.connections);
         self.filled.set(true);
         self.changed.notify_all();
+        // A connection may have a lock of its own, so it is closed without this one.
         drop(state);
-        for link in waiting {
-            drop(UdtConnection::new(link));
-        }
+        drop(waiting);
     }
 }
 
-pub(crate) struct UdtListener {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) waker: Arc<Waker>,
-    pub(crate) address: SocketAddr,
+/// Accepts the connections of a queue. The thread of the socket ends when the listener is dropped
+/// and the last connection has ended.
+pub struct QueueListener {
+    queue: Arc<Queue>,
+    waker: Arc<Waker>,
+    address: SocketAddr,
 }
 
-impl Listener for UdtListener {
+impl QueueListener {
+    /// Makes the listener of a socket with this address, whose thread has this queue and waker.
+    pub fn new(queue: Arc<Queue>, waker: Arc<Waker>, address: SocketAddr) -> Self {
+        Self { queue, waker, address }
+    }
+}
+
+impl Listener for QueueListener {
     fn local_addr(&self) -> io::Result<Endpoint> {
         Ok(self.address.into())
     }
@@ -82,9 +90,9 @@ impl Listener for UdtListener {
             if state.broken {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
-            if let Some(link) = state.links.pop_front() {
-                self.queue.filled.set(!state.links.is_empty());
-                return Ok(Some(Box::new(UdtConnection::new(link))));
+            if let Some(connection) = state.connections.pop_front() {
+                self.queue.filled.set(!state.connections.is_empty());
+                return Ok(Some(connection));
             }
             if Instant::now() >= deadline {
                 return Ok(None);
@@ -103,7 +111,7 @@ impl Listener for UdtListener {
     }
 }
 
-impl Drop for UdtListener {
+impl Drop for QueueListener {
     fn drop(&mut self) {
         self.queue.break_off();
         self.waker.wake();

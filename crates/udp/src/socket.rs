@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use ropewalk_transport::ports::is_port_taken;
 use ropewalk_transport::{Wait, WaitAlone};
-use ropewalk_udt::Batch;
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -21,22 +21,48 @@ const RECEIVE: usize = 1 << 16;
 /// How long a full send buffer is waited for. A network card empties it sooner.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
-pub(crate) struct UdpSocket {
+pub struct UdpSocket {
     socket: Socket,
     state: UdpSocketState,
     /// Whether answers must name the address that a request was sent to.
     is_unspecified: bool,
 }
 
+/// Whether routers may divide the datagrams of a socket (IPv4). A protocol that looks for the MTU
+/// of its path forbids it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragments {
+    Allowed,
+    Forbidden,
+}
+
 /// Where a datagram came from, and the address of this host that it was sent to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: Option<IpAddr>,
+pub struct Route {
+    pub peer: SocketAddr,
+    pub local: Option<IpAddr>,
+}
+
+/// Datagrams to send to one peer, or received from one: all have `segment` bytes, but the last one
+/// may have fewer.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagrams<'a> {
+    pub bytes: &'a [u8],
+    pub segment: usize,
+    pub ecn: Option<EcnCodepoint>,
+}
+
+impl<'a> Datagrams<'a> {
+    pub fn each(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.bytes.chunks(self.segment.max(1))
+    }
 }
 
 impl UdpSocket {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// # Errors
+    /// The port is taken, `address` is not an address of this host, or the system cannot make a
+    /// socket.
+    pub fn bind(address: SocketAddr, fragments: Fragments) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
             socket.set_only_v6(false)?;
@@ -47,35 +73,61 @@ impl UdpSocket {
         socket.set_send_buffer_size(SEND_BUFFER)?;
         socket.bind(&address.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // UDT does not discover the MTU of its path; routers fragment larger packets on IPv4, as
-        // they do those of libudt. The option also counts for the IPv4 peers of an IPv6 socket.
-        sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DONT)?;
+        if fragments == Fragments::Allowed {
+            // The option also counts for the IPv4 peers of an IPv6 socket. The other one is the
+            // default of `UdpSocketState`.
+            sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DONT)?;
+        }
         Ok(Self { socket, state, is_unspecified: address.ip().is_unspecified() })
     }
 
     /// Makes a socket for one peer, at `local` or any port.
-    pub(crate) fn connect(peer: SocketAddr, bind: Option<IpAddr>, port: u16) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// As for [`UdpSocket::bind`], or there is no route to the peer.
+    pub fn connect(
+        peer: SocketAddr,
+        bind: Option<IpAddr>,
+        port: u16,
+        fragments: Fragments,
+    ) -> io::Result<Self> {
         let any = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let mut socket = Self::bind(SocketAddr::new(bind.unwrap_or(any), port))?;
+        let mut socket = Self::bind(SocketAddr::new(bind.unwrap_or(any), port), fragments)?;
         socket.socket.connect(&peer.into())?;
         socket.is_unspecified = false;
         Ok(socket)
     }
 
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+    /// # Errors
+    /// Those of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.socket.local_addr()?.as_socket();
         address.ok_or_else(|| io::Error::other("a UDP socket without an internet address"))
     }
 
-    /// Sends all datagrams of a batch.
-    pub(crate) fn send(&self, batch: &Batch, route: &Route) -> io::Result<()> {
-        let most = self.state.max_gso_segments().max(1) * batch.segment.max(1);
-        for contents in batch.bytes.chunks(most) {
+    /// The most datagrams that one system call sends.
+    pub fn most_segments(&self) -> usize {
+        self.state.max_gso_segments().max(1)
+    }
+
+    /// Whether the system lets routers divide datagrams.
+    pub fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// Sends datagrams to one peer.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2). Datagrams for which the send buffer has no room within 100 ms are
+    /// lost, which is no error.
+    pub fn send(&self, datagrams: &Datagrams<'_>, route: &Route) -> io::Result<()> {
+        let most = self.most_segments() * datagrams.segment.max(1);
+        for contents in datagrams.bytes.chunks(most) {
             let transmit = Transmit {
                 destination: route.peer,
-                ecn: None,
+                ecn: datagrams.ecn,
                 contents,
-                segment_size: Some(batch.segment),
+                segment_size: Some(datagrams.segment),
                 src_ip: route.local.filter(|_| self.is_unspecified),
             };
             self.send_one(&transmit)?;
@@ -105,21 +157,30 @@ impl AsFd for UdpSocket {
 }
 
 /// The memory for one call that receives datagrams.
-pub(crate) struct Inbox {
+pub struct Inbox {
     buffers: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
 }
 
+impl Default for Inbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Inbox {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { buffers: vec![0; RECEIVE * BATCH_SIZE], meta: [RecvMeta::default(); BATCH_SIZE] }
     }
 
     /// Passes the datagrams that one call returns to `take`. Returns false if there are none.
-    pub(crate) fn receive(
+    ///
+    /// # Errors
+    /// Those of recvmsg(2), such as an ICMP message about a connected socket.
+    pub fn receive(
         &mut self,
         socket: &UdpSocket,
-        mut take: impl FnMut(&Route, &[u8]),
+        mut take: impl FnMut(&Route, &Datagrams<'_>),
     ) -> io::Result<bool> {
         let mut chunks = self.buffers.chunks_mut(RECEIVE);
         let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
@@ -132,10 +193,27 @@ impl Inbox {
         };
         for (buffer, meta) in buffers.iter().zip(&self.meta[..count]) {
             let route = Route { peer: meta.addr, local: meta.dst_ip };
-            for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                take(&route, datagram);
-            }
+            let bytes = &buffer[..meta.len];
+            take(&route, &Datagrams { bytes, segment: meta.stride.max(1), ecn: meta.ecn });
         }
         Ok(true)
     }
+}
+
+/// Makes a socket at the first of these ports that is free.
+///
+/// # Errors
+/// No port is free, or the error of `make`.
+pub fn first_free(
+    ports: impl Iterator<Item = u16>,
+    mut make: impl FnMut(u16) -> io::Result<UdpSocket>,
+) -> io::Result<UdpSocket> {
+    let mut failure = io::ErrorKind::AddrInUse.into();
+    for port in ports {
+        match make(port) {
+            Err(e) if is_port_taken(&e) => failure = e,
+            result => return result,
+        }
+    }
+    Err(failure)
 }

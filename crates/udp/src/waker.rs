@@ -1,0 +1,51 @@
+//! Wakes the thread of a socket when an application has changed something.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use ropewalk_transport::timespec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::UdpSocket;
+
+/// Wakes the thread of a socket.
+pub struct Waker {
+    pending: AtomicBool,
+    fd: OwnedFd,
+}
+
+impl Waker {
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Arc<Self>> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { pending: AtomicBool::new(false), fd }))
+    }
+
+    pub fn wake(&self) {
+        if !self.pending.swap(true, Ordering::SeqCst) {
+            // The counter is at most 1, so the write cannot fail.
+            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// For the thread, before it looks for changes: a change after this call wakes it again.
+    pub fn clear(&self) {
+        if self.pending.load(Ordering::SeqCst) {
+            let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
+            self.pending.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// For the thread: waits until the socket has received datagrams, or until it is woken, or
+    /// until `next`.
+    pub fn wait(&self, socket: &UdpSocket, next: Option<Instant>) {
+        let wait = next.map(|next| timespec(next.saturating_duration_since(Instant::now())));
+        let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.fd, PollFlags::IN)];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, wait.as_ref());
+    }
+}
