@@ -61,11 +61,16 @@ impl Worker {
 
     fn run(&mut self) {
         let mut inbox = Inbox::new();
-        while self.is_needed() {
+        loop {
             self.receive(&mut inbox);
             let now = Instant::now();
             self.transmit(now);
             self.forget(now);
+            // After `transmit` has cleared the waker: a listener that is dropped from now on wakes
+            // this thread.
+            if !self.is_needed() {
+                return;
+            }
             self.wait();
         }
     }
