@@ -221,5 +221,8 @@ impl Stack {
         let (own, tuning) = (&self.options.tuning, &mut options.tuning);
         tuning.send_buffer = own.send_buffer.or(tuning.send_buffer);
         tuning.receive_buffer = own.receive_buffer.or(tuning.receive_buffer);
+        if own.congestion.is_some() {
+            tuning.congestion.clone_from(&own.congestion);
+        }
     }
 }

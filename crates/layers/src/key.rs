@@ -9,10 +9,13 @@
 //! | connecting side | HMAC-SHA256(K, `connect` 0 transcript) | 32 |
 //!
 //! K is HMAC-SHA256(secret, `ropewalk data key` 0 number). The transcript is the first message and
-//! the nonce of the second. The handshake costs one round trip. The connecting side sends no data
-//! before the accepting side has proved itself, because another process may have taken over the
-//! port. The accepting side sends no data before the third message. The connecting side may send
-//! data immediately after that message.
+//! the nonce of the second, and then the channel binding if the driver has one: the two connections
+//! of a man in the middle have different ones.
+//!
+//! The handshake costs one round trip. The connecting side sends no data before the accepting side
+//! has proved itself, because another process may have taken over the port. The accepting side
+//! sends no data before the third message. The connecting side may send data immediately after that
+//! message.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::OnceLock;
@@ -78,12 +81,13 @@ impl KeyLayer {
         Ok(Self { number, key: derive()? })
     }
 
-    fn proof(&self, of: Side, hello: &[u8], nonce: &[u8]) -> io::Result<[u8; PROOF]> {
-        Ok(mac(&self.key, &[of.label(), b"\0", hello, nonce])?)
+    fn proof(&self, of: Side, transcript: [&[u8]; 3]) -> io::Result<[u8; PROOF]> {
+        let [hello, nonce, binding] = transcript;
+        Ok(mac(&self.key, &[of.label(), b"\0", hello, nonce, binding])?)
     }
 
-    fn check(&self, of: Side, hello: &[u8], nonce: &[u8], proof: &[u8]) -> io::Result<()> {
-        let expected = self.proof(of, hello, nonce)?;
+    fn check(&self, of: Side, transcript: [&[u8]; 3], proof: &[u8]) -> io::Result<()> {
+        let expected = self.proof(of, transcript)?;
         if proof.len() == PROOF && openssl::memcmp::eq(proof, &expected) {
             return Ok(());
         }
@@ -113,6 +117,7 @@ impl Layer for KeyLayer {
     fn begin(&self, mut connection: Box<dyn Connection>, initiates: bool) -> io::Result<Box<dyn Handshake>> {
         connection.set_nonblocking(true)?;
         let mut handshake = KeyHandshake {
+            binding: connection.channel_binding().map(Vec::from).unwrap_or_default(),
             connection: Some(connection),
             layer: self.clone(),
             awaits: Awaits::Hello,
@@ -201,6 +206,8 @@ struct KeyHandshake {
     hello: [u8; HELLO],
     /// The nonce of the accepting side.
     nonce: [u8; NONCE],
+    /// Empty if the driver has none.
+    binding: Vec<u8>,
     out: Outgoing,
     /// The received part of the current message. No byte beyond the message is read, because data
     /// may follow.
@@ -248,21 +255,20 @@ impl KeyHandshake {
                 openssl::rand::rand_bytes(&mut self.nonce)?;
                 self.out.bytes.extend_from_slice(&Side::Accepts.head());
                 self.out.bytes.extend_from_slice(&self.nonce);
-                self.out.bytes.extend_from_slice(&self.layer.proof(
-                    Side::Accepts,
-                    &self.hello,
-                    &self.nonce,
-                )?);
+                let transcript = [&self.hello[..], &self.nonce, &self.binding];
+                self.out.bytes.extend_from_slice(&self.layer.proof(Side::Accepts, transcript)?);
                 self.awaits = Awaits::Proof;
             }
             Awaits::Answer => {
                 let (nonce, proof) = message[HEAD..].split_at(NONCE);
-                self.layer.check(Side::Accepts, &self.hello, nonce, proof)?;
-                self.out.bytes.extend_from_slice(&self.layer.proof(Side::Connects, &self.hello, nonce)?);
+                let transcript = [&self.hello[..], nonce, &self.binding];
+                self.layer.check(Side::Accepts, transcript, proof)?;
+                self.out.bytes.extend_from_slice(&self.layer.proof(Side::Connects, transcript)?);
                 self.awaits = Awaits::Nothing;
             }
             Awaits::Proof => {
-                self.layer.check(Side::Connects, &self.hello, &self.nonce, message)?;
+                let transcript = [&self.hello[..], &self.nonce, &self.binding];
+                self.layer.check(Side::Connects, transcript, message)?;
                 self.awaits = Awaits::Nothing;
             }
             Awaits::Nothing => {}

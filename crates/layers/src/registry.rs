@@ -43,7 +43,10 @@ impl Registry {
 
     /// All drivers and layers of this program.
     pub fn standard() -> Self {
-        Self::new(Arc::new(Tcp)).with_driver(Arc::new(Udt)).with_layer(RateLayer::NAME, RateLayer::parse)
+        let drivers = Self::new(Arc::new(Tcp)).with_driver(Arc::new(Udt));
+        #[cfg(feature = "quic")]
+        let drivers = drivers.with_driver(Arc::new(ropewalk_quic_driver::Quic::default()));
+        drivers.with_layer(RateLayer::NAME, RateLayer::parse)
     }
 
     #[must_use]

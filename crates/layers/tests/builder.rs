@@ -179,5 +179,10 @@ fn options_of_the_string_override_those_of_the_channel() {
     };
     assert_eq!(applied("tcp:nodelay"), of_channel());
     assert_eq!(applied("udt:sndbuf=8388608"), Tuning { send_buffer: Some(8_388_608), ..of_channel() });
+    #[cfg(feature = "quic")]
+    assert_eq!(
+        applied("quic:congestion=cubic"),
+        Tuning { congestion: Some("cubic".to_owned()), ..of_channel() }
+    );
     assert_eq!(applied("tcp:rcvbuf=65536"), Tuning { receive_buffer: Some(65536), ..of_channel() });
 }

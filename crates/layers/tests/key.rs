@@ -8,6 +8,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use ropewalk_layers::{KeyLayer, Layer, LayeredDriver, LayeredListener, Progress};
+use ropewalk_quic_driver::Quic;
+use ropewalk_transport::testing::contract;
 use ropewalk_transport::{Connection, Driver, Listener, Options, Tcp};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -412,4 +414,57 @@ fn turned_down_reports_the_last_refused_peer() {
     from([127, 0, 0, 9], address).write_all(&[0; 4096]).unwrap();
     assert!(listener.accept(Instant::now() + Duration::from_millis(50)).unwrap().is_none());
     assert!(listener.turned_down().unwrap().meant);
+}
+
+#[test]
+fn key_over_quic_keeps_the_contract_of_drivers() {
+    contract(&LayeredDriver::new(Arc::new(Quic::default()), layer(7, 1)), local());
+}
+
+/// Copies what one connection receives to the other, both ways, until one of them has ended.
+fn pass_on(near: Box<dyn Connection>, far: Box<dyn Connection>) {
+    let mut ends = [near, far];
+    ends.iter_mut().for_each(|end| end.set_nonblocking(true).unwrap());
+    let mut buffer = [0; 1000];
+    loop {
+        for from in [0, 1] {
+            match ends[from].read(&mut buffer) {
+                Ok(count) if count > 0 => ends[1 - from].write_all(&buffer[..count]).unwrap(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                _ => return,
+            }
+        }
+    }
+}
+
+/// A man in the middle has a connection to each side, and passes on what they send: over TCP they
+/// do not notice, over QUIC their proofs are for different connections.
+#[test]
+fn proof_over_quic_is_for_one_connection() {
+    for (driver, passes) in [(Arc::new(Tcp) as Arc<dyn Driver>, true), (Arc::new(Quic::default()), false)] {
+        let options = Options::default();
+        let inner = driver.listen(local().into(), &options).unwrap();
+        let server = inner.local_addr().unwrap();
+        let listener = LayeredListener::new(inner, layer(7, 1)).unwrap();
+        let between = driver.listen(local().into(), &options).unwrap();
+        let to = between.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let near = between.accept(Instant::now() + LIMIT).unwrap().unwrap();
+                let far = driver.connect(server, &Options::default(), LIMIT).unwrap();
+                pass_on(near, far);
+            });
+            let accepted = scope.spawn(|| {
+                let until = if passes { LIMIT } else { Duration::from_secs(1) };
+                listener.accept(Instant::now() + until).unwrap()
+            });
+            let connected = LayeredDriver::new(Arc::clone(&driver), layer(7, 1)).connect(to, &options, LIMIT);
+            assert_eq!(
+                connected.as_ref().err().map(|error| error.kind()),
+                (!passes).then_some(ErrorKind::PermissionDenied)
+            );
+            drop(connected);
+            assert_eq!(accepted.join().unwrap().is_some(), passes);
+        });
+    }
 }

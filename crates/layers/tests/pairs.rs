@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ropewalk_gsi::ca::{Ca, CaOptions};
 use ropewalk_gsi::{Credential, Expected, Identity, TlsSettings, Trust};
 use ropewalk_layers::{GsiLayer, LayeredDriver, LayeredListener, Level};
+use ropewalk_quic_driver::Quic;
 use ropewalk_transport::testing::{self, Memory};
 use ropewalk_transport::{Connection, Driver, Listener, Options, Tcp};
 use tempfile::TempDir;
@@ -90,7 +91,8 @@ fn exchange(mut one: Box<dyn Connection>, mut other: Box<dyn Connection>) {
 fn secure_driver_keeps_the_contract_of_drivers() {
     let site = Site::new();
     for level in [Level::Clear, Level::Protected] {
-        for inner in [Arc::new(Tcp) as Arc<dyn Driver>, Arc::new(Memory::default())] {
+        let quic = Arc::new(Quic::default());
+        for inner in [Arc::new(Tcp) as Arc<dyn Driver>, Arc::new(Memory::default()), quic] {
             let driver = LayeredDriver::new(inner, site.layer(&site.one, &site.one, level));
             testing::contract(&driver, SocketAddr::from(([127, 0, 0, 1], 0)));
         }

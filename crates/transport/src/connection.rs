@@ -105,6 +105,12 @@ pub trait Connection: Read + Write + Send {
     /// # Errors
     /// Those of getpeername(2): `NotConnected` after the connection has failed.
     fn peer_addr(&self) -> io::Result<Endpoint>;
+    /// A secret value that only the two ends of this connection have, if its driver encrypts: two
+    /// connections, such as those of a man in the middle, have different values. `None` if the
+    /// driver does not encrypt.
+    fn channel_binding(&self) -> Option<[u8; 32]> {
+        None
+    }
     /// The time spent so far on the protection of the connection's data. 0 for plain TCP.
     fn sealing(&self) -> Duration {
         Duration::ZERO

@@ -1,0 +1,131 @@
+//! The settings of connections, in the terms of quinn.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
+use quinn_proto::{
+    AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
+};
+use ropewalk_transport::Options;
+
+use crate::observer::{Counters, Observed};
+use crate::tls::Tls;
+
+/// The bytes in flight and the bytes that were received ahead of the application, if no size is
+/// chosen: 10 Gbit/s over 25 ms. Memory is used for bytes that are there.
+const WINDOW: usize = 32 << 20;
+/// UDP payload of an Ethernet frame of 9000 bytes over IPv6. The driver probes how much of it the
+/// path carries.
+const LARGEST_PAYLOAD: u16 = 9000 - 48;
+/// How many packets one ACK covers, if none is missing.
+const PACKETS_FOR_ACK: u32 = 10;
+
+/// The settings of the connections that a driver makes or accepts.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    send_window: usize,
+    receive_window: usize,
+    congestion: Congestion,
+    /// A peer that is silent for so long is dead.
+    idle: Duration,
+    tls: Tls,
+}
+
+/// The congestion controls of quinn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Congestion {
+    Bbr,
+    Cubic,
+    Reno,
+}
+
+impl Congestion {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "bbr" => Some(Self::Bbr),
+            "cubic" => Some(Self::Cubic),
+            "reno" => Some(Self::Reno),
+            _ => None,
+        }
+    }
+
+    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::Bbr => Arc::new(BbrConfig::default()),
+            Self::Cubic => Arc::new(CubicConfig::default()),
+            Self::Reno => Arc::new(NewRenoConfig::default()),
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn new(options: &Options, idle: Duration, tls: Tls) -> Self {
+        let tuning = &options.tuning;
+        // A name of another transport's congestion control, such as one of the kernel's for TCP,
+        // is not an error.
+        let congestion = tuning.congestion.as_deref().and_then(Congestion::from_name);
+        Self {
+            send_window: tuning.send_buffer.unwrap_or(WINDOW),
+            receive_window: tuning.receive_buffer.unwrap_or(WINDOW),
+            congestion: congestion.unwrap_or(Congestion::Bbr),
+            idle,
+            tls,
+        }
+    }
+
+    /// The sizes for sending and for receiving, in bytes.
+    pub(crate) fn windows(&self) -> (usize, usize) {
+        (self.send_window, self.receive_window)
+    }
+
+    pub(crate) fn client(&self, counters: &Arc<Counters>) -> ClientConfig {
+        let mut config = ClientConfig::new(Arc::clone(&self.tls.client) as _);
+        config.transport_config(Arc::new(self.transport(counters)));
+        config
+    }
+
+    pub(crate) fn server(&self, counters: &Arc<Counters>) -> ServerConfig {
+        let mut config = ServerConfig::with_crypto(Arc::clone(&self.tls.server) as _);
+        config.transport_config(Arc::new(self.transport(counters))).migration(false);
+        config
+    }
+
+    fn transport(&self, counters: &Arc<Counters>) -> TransportConfig {
+        let window = |bytes: usize| VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX);
+        let mut mtu = MtuDiscoveryConfig::default();
+        mtu.upper_bound(LARGEST_PAYLOAD);
+        let mut acks = AckFrequencyConfig::default();
+        acks.ack_eliciting_threshold(PACKETS_FOR_ACK.into());
+        let observed = Observed { factory: self.congestion.factory(), counters: Arc::clone(counters) };
+        let mut transport = TransportConfig::default();
+        transport
+            .max_concurrent_bidi_streams(1_u32.into())
+            .max_concurrent_uni_streams(0_u32.into())
+            .datagram_receive_buffer_size(None)
+            .stream_receive_window(window(self.receive_window))
+            .receive_window(window(self.receive_window))
+            .send_window(self.send_window as u64)
+            .max_idle_timeout(IdleTimeout::try_from(self.idle).ok())
+            .keep_alive_interval(Some(self.idle / 3))
+            .mtu_discovery_config(Some(mtu))
+            .ack_frequency_config(Some(acks))
+            .congestion_controller_factory(Arc::new(observed));
+        transport
+    }
+}
+
+/// The settings of a socket.
+pub(crate) fn endpoint() -> Arc<EndpointConfig> {
+    let mut config = EndpointConfig::default();
+    // The bound is within the limits of the setting.
+    let _ = config.max_udp_payload_size(LARGEST_PAYLOAD);
+    Arc::new(config)
+}
+
+/// An address without the IPv6 form of IPv4 addresses.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
