@@ -72,7 +72,7 @@ impl Context {
             states: States::new(options.state_directory.as_deref()),
             finished: Finished::default(),
             sessions: AtomicU32::new(0),
-            tune: Tune::new(options, limit),
+            tune: Tune::new(options, limit, &client.paths),
             lent: Lent::default(),
         })
     }

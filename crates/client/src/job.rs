@@ -1,7 +1,7 @@
 //! A client that lives as long as its program, and the jobs that it runs.
 //!
 //! A [`Client`] owns what jobs share: the data threads, the memory for buffers, the limit on the
-//! rate, and the sessions that no job uses at the moment. Each job has a thread of its own. The
+//! rate, the tuners of paths, and the sessions that no job uses at the moment. Each job has a thread of its own. The
 //! holder of its [`JobHandle`] reads its events and waits for its end; a [`JobControl`] pauses,
 //! resumes and cancels it from any thread. A paused job closes its sessions and keeps the parts
 //! that its destinations have. A job that is paused when its last control is dropped ends, since
@@ -18,7 +18,8 @@ use crate::copy::run;
 use crate::model::job_spec::JobSpec;
 use crate::{Cancel, ClientLimits, CopyError, Event, EventSink, RemoteError, Summary};
 
-/// Copies files as jobs that share threads, memory, a limit on their rate and idle sessions.
+/// Copies files as jobs that share threads, memory, a limit on their rate, the tuners of paths and
+/// idle sessions.
 #[derive(Clone)]
 pub struct Client {
     state: Arc<ClientState>,

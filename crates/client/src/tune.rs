@@ -1,8 +1,8 @@
 //! Tuning while data moves: finds the number of connections that is best for a path.
 //!
-//! A [`Lane`] is a path that transfers of this run share, with one tuner (`ropewalk_tuning`). Each
-//! worker that moves data over it has a [`Seat`]. The driver's thread measures arrivals, asks the
-//! tuner, and distributes its answer. If we send, streams come and go within a file. If a Ropewalk
+//! A [`Lane`] is a path that transfers of the runs of a client share, with one tuner
+//! (`ropewalk_tuning`). Each worker that moves data over it has a [`Seat`]. The driver's thread of
+//! one of the runs measures arrivals, asks the tuner, and distributes its answer. If we send, streams come and go within a file. If a Ropewalk
 //! server sends, it is asked for the number (SITE STREAMS). If another server sends, workers join
 //! or leave between two ranges of a file.
 
@@ -11,6 +11,7 @@ mod carried;
 mod lane;
 mod memory;
 mod own;
+mod path_use;
 mod pressure;
 mod seat;
 mod span;
@@ -25,6 +26,7 @@ use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Options a
 
 pub(crate) use buffers::MOST as MOST_BUFFER;
 pub(crate) use lane::Lane;
+pub(crate) use path_use::{Load, PathUse, Paths};
 pub(crate) use pressure::Processors;
 pub(crate) use seat::{Knob, Seat, Wanted, useful_streams};
 
@@ -52,25 +54,27 @@ impl Ends {
     }
 }
 
-/// The paths of a run.
+/// The tuning of a run.
 pub(crate) struct Tune {
     options: Options,
     /// The limit on the rate of this process.
     limit: Option<Arc<Bandwidth>>,
     memory: Memory,
-    lanes: Mutex<Vec<Arc<Lane>>>,
+    paths: Arc<Paths>,
+    used: Mutex<Vec<Arc<PathUse>>>,
     /// A path was added, or the run is over.
     changed: Condvar,
     over: Mutex<bool>,
 }
 
 impl Tune {
-    pub(crate) fn new(options: &Options, limit: Option<Arc<Bandwidth>>) -> Self {
+    pub(crate) fn new(options: &Options, limit: Option<Arc<Bandwidth>>, paths: &Arc<Paths>) -> Self {
         Self {
             options: options.clone(),
             limit,
             memory: Memory::new(options.state_directory.as_deref()),
-            lanes: Mutex::default(),
+            paths: paths.clone(),
+            used: Mutex::default(),
             changed: Condvar::new(),
             over: Mutex::new(false),
         }
@@ -87,10 +91,18 @@ impl Tune {
         if !self.options.is_tuned() || rtt < NEAR {
             return None;
         }
-        let mut lanes = self.lanes();
-        if let Some(lane) = lanes.iter().find(|lane| lane.ends == ends) {
-            return Some(Seat::new(lane.clone()));
+        let mut used = self.used();
+        if let Some(path) = used.iter().find(|path| path.lane().ends == ends) {
+            return Some(Seat::new(path.lane().clone()));
         }
+        let make = || self.lane(ends.clone(), rtt, left);
+        let path = Arc::new(self.paths.join(&ends, &self.options.tuning, make)?);
+        used.push(path.clone());
+        self.changed.notify_all();
+        Some(Seat::new(path.lane().clone()))
+    }
+
+    fn lane(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<Lane> {
         let learnt = self.memory.recall(&ends.name());
         let prior = learnt.map(|learnt| learnt.prior).filter(|_| self.is_usual());
         let options = self.tuner_options(&ends, rtt, left, prior);
@@ -109,13 +121,10 @@ impl Tune {
         let path = Path::new(rtt);
         let many =
             options.prior.is_none() && options.first_streams > path.streams(&self.options, None, false);
-        let lane = Arc::new(match left {
+        Some(match left {
             Some((files, bytes)) if many => lane.for_many(path.at_once(&self.options, files, bytes)),
             _ => lane,
-        });
-        lanes.push(lane.clone());
-        self.changed.notify_all();
-        Some(Seat::new(lane))
+        })
     }
 
     fn tuner_options(
@@ -165,17 +174,18 @@ impl Tune {
         Some(self.options.tuning.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
     }
 
-    pub(crate) fn lanes(&self) -> MutexGuard<'_, Vec<Arc<Lane>>> {
-        self.lanes.lock()
+    /// The paths that this run uses.
+    pub(crate) fn used(&self) -> MutexGuard<'_, Vec<Arc<PathUse>>> {
+        self.used.lock()
     }
 
     /// Waits for the next tick; returns `false` when the run is over. Without paths it does not
     /// wake up.
     pub(crate) fn wait(&self) -> bool {
-        let mut lanes = self.lanes();
+        let mut used = self.used();
         let is_over = || *self.over.lock();
-        while lanes.is_empty() && !is_over() {
-            self.changed.wait(&mut lanes);
+        while used.is_empty() && !is_over() {
+            self.changed.wait(&mut used);
         }
         if is_over() {
             return false;
@@ -189,28 +199,122 @@ impl Tune {
             if left.is_zero() {
                 return true;
             }
-            self.changed.wait_for(&mut lanes, left);
+            self.changed.wait_for(&mut used, left);
         }
     }
 
     /// Ends the run and its driver.
     pub(crate) fn finish(&self) {
         *self.over.lock() = true;
-        drop(self.lanes());
+        drop(self.used());
         self.changed.notify_all();
     }
 
     /// The results for the summary; they are also stored for the next run.
     pub(crate) fn found(&self) -> Vec<TunedPath> {
-        let lanes = self.lanes();
+        let used = self.used();
         // A transfer that yields to others measures the remaining capacity, and one with a limit on
         // its rate measures that.
         if self.is_usual() && self.limit.is_none() {
             let usual = Options::default().tuning.max_streams;
-            let priors = lanes.iter().filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
+            let lanes = used.iter().map(|path| path.lane());
+            let priors = lanes.filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
             self.memory.keep(&priors.collect::<Vec<_>>());
         }
         let set = self.options.tuning.tcp_buffer.is_some();
-        lanes.iter().filter_map(|lane| lane.tuned(set)).collect()
+        used.iter().filter_map(|path| path.tuned(set)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(50);
+
+    fn ends() -> Ends {
+        Ends { source: Some("gsiftp://a".into()), destination: None }
+    }
+
+    fn run(paths: &Arc<Paths>, change: fn(&mut Options)) -> Tune {
+        let state_directory = Some("/nonexistent".into());
+        let options = Options { state_directory, ..Options::default() }.with(change);
+        Tune::new(&options, None, paths)
+    }
+
+    /// Lets the tuner of a path decide once.
+    fn decide(run: &Tune, seat: &Seat) {
+        seat.opened(1, 100, Knob::Fixed);
+        seat.moves_elsewhere();
+        let path = run.used()[0].clone();
+        let (mut processors, began) = (Processors::default(), Instant::now());
+        for second in 0..100 {
+            path.lane().add(seat.id(), 1 << 30);
+            let now = began + Duration::from_secs(second);
+            if path.step(now, &mut processors, Load::default()).decision.is_some() {
+                return;
+            }
+        }
+        panic!("no decision");
+    }
+
+    #[test]
+    fn runs_at_the_same_time_share_the_tuner_of_a_path() {
+        let paths = Arc::default();
+        let runs = [run(&paths, |_| {}), run(&paths, |_| {})];
+        let [one, other] = runs.each_ref().map(|run| run.seat(ends(), RTT, None).unwrap());
+        assert!(Arc::ptr_eq(one.lane(), other.lane()));
+        let elsewhere = Ends { source: Some("gsiftp://b".into()), destination: None };
+        assert!(!Arc::ptr_eq(one.lane(), runs[0].seat(elsewhere, RTT, None).unwrap().lane()));
+        let fewer = run(&paths, |o| o.tuning.max_streams = 3);
+        assert!(!Arc::ptr_eq(one.lane(), fewer.seat(ends(), RTT, None).unwrap().lane()));
+        // A decision that the first run makes reaches the other one.
+        decide(&runs[0], &one);
+        let follower = runs[1].used()[0].clone();
+        let look = || follower.step(Instant::now(), &mut Processors::default(), Load::default()).decision;
+        assert!(look().is_some() && look().is_none());
+        let found = runs.each_ref().map(|run| run.found().first().map(|path| path.decisions));
+        assert_eq!(found, [Some(1), Some(1)]);
+    }
+
+    #[test]
+    fn run_goes_on_with_the_tuner_of_an_earlier_one_if_that_has_decided() {
+        let paths = Arc::default();
+        let first = run(&paths, |_| {});
+        let seat = first.seat(ends(), RTT, None).unwrap();
+        let undecided = Arc::downgrade(seat.lane());
+        drop((seat, first));
+        let second = run(&paths, |_| {});
+        let seat = second.seat(ends(), RTT, None).unwrap();
+        assert!(undecided.upgrade().is_none());
+        decide(&second, &seat);
+        let decided = seat.lane().clone();
+        drop((seat, second));
+        let third = run(&paths, |_| {});
+        assert!(Arc::ptr_eq(&decided, third.seat(ends(), RTT, None).unwrap().lane()));
+        // It has decided nothing itself.
+        assert!(third.found().is_empty());
+    }
+
+    #[test]
+    fn workers_are_started_by_the_run_that_has_files_without_one() {
+        let paths = Arc::default();
+        let runs = [run(&paths, |_| {}), run(&paths, |_| {})];
+        let [one, _other] = runs.each_ref().map(|run| run.seat(ends(), RTT, None).unwrap());
+        one.opened(1, 1, Knob::Fixed);
+        one.moves_elsewhere();
+        let uses = runs.each_ref().map(|run| run.used()[0].clone());
+        let (mut processors, began) = (Processors::default(), Instant::now());
+        let work = Some(ropewalk_tuning::tuner::Work { files: 1000, bytes: 1 << 50 });
+        let waits = Load { work, ends: Some(1 << 50), waiting: true, workers: 1 };
+        let mut hired = [0, 0];
+        for second in 0..100 {
+            one.lane().add(one.id(), 1 << 20);
+            let now = began + Duration::from_secs(second);
+            hired[1] += uses[1].step(now, &mut processors, waits).hire;
+            hired[0] += uses[0].step(now, &mut processors, Load { waiting: false, ..waits }).hire;
+        }
+        assert!(hired[0] == 0 && hired[1] > 0, "{hired:?}");
     }
 }

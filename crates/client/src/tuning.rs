@@ -7,20 +7,20 @@ use ropewalk_tuning::tuner::Work;
 
 use crate::Event;
 use crate::context::Context;
-use crate::tune::Processors;
+use crate::tune::{Load, Processors};
 
 /// Until the run is over. `hire` begins a further worker.
 pub(crate) fn drive(ctx: &Context, hire: &dyn Fn() -> bool) {
     let mut processors = Processors::default();
     while ctx.tune.wait() {
         let now = Instant::now();
-        let lanes = ctx.tune.lanes().clone();
-        for lane in lanes {
+        let used = ctx.tune.used().clone();
+        for path in used {
             let left = ctx.report.left();
             let work = left.map(|(files, bytes)| Work { files, bytes });
             let ends = left.filter(|_| ctx.report.knows_all()).map(|left| left.1);
-            let workers = ctx.sessions.load(Ordering::Relaxed);
-            let step = lane.step(now, &mut processors, (work, ends), ctx.queue.has_waiting(), workers);
+            let (waiting, workers) = (ctx.queue.has_waiting(), ctx.sessions.load(Ordering::Relaxed));
+            let step = path.step(now, &mut processors, Load { work, ends, waiting, workers });
             for _ in 0..step.hire {
                 let workers = ctx.sessions.fetch_add(1, Ordering::Relaxed) + 1;
                 if !hire() {
@@ -31,7 +31,7 @@ pub(crate) fn drive(ctx: &Context, hire: &dyn Fn() -> bool) {
             }
             if let Some((decision, rate)) = step.decision {
                 ctx.report.event(Event::Tuned {
-                    path: lane.ends.name(),
+                    path: path.lane().ends.name(),
                     streams: decision.knobs.connections(),
                     files: decision.knobs.files,
                     pipeline: decision.knobs.pipeline,

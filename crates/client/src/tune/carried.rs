@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Bytes by the number of streams at that time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Carried {
     bytes: BTreeMap<u32, u64>,
     /// Bytes that had moved at the last sample.
@@ -21,6 +21,19 @@ impl Carried {
         if streams > 0 && more > 0 {
             *self.bytes.entry(streams).or_default() += more;
         }
+    }
+
+    /// Without the bytes that had moved `before`.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        if before.bytes.is_empty() {
+            return self.clone();
+        }
+        let earlier = |streams: &u32| before.bytes.get(streams).copied().unwrap_or_default();
+        let later =
+            self.bytes.iter().map(|(streams, bytes)| (*streams, bytes.saturating_sub(earlier(streams))));
+        let bytes: BTreeMap<u32, u64> = later.filter(|(_, bytes)| *bytes > 0).collect();
+        let most = bytes.last_key_value().map_or(0, |(streams, _)| *streams);
+        Self { bytes, seen: self.seen, most }
     }
 
     /// The median over bytes: half of them moved with at most this many streams. `None` before any
@@ -64,5 +77,11 @@ mod tests {
         carried.look(0, moved + 1_000_000);
         carried.look(3, 5);
         assert_eq!((carried.usual(), carried.most()), (Some(66), 69));
+        // Of a later run.
+        let before = carried.clone();
+        assert_eq!(carried.since(&before).usual(), None);
+        carried.look(5, moved + 1_000_010);
+        let later = carried.since(&before);
+        assert_eq!((later.usual(), later.most()), (Some(5), 5));
     }
 }

@@ -13,6 +13,7 @@ use super::buffers::{self, Buffer, Purpose, Reached};
 use super::carried::Carried;
 use super::memory::Learnt;
 use super::own::Own;
+use super::path_use::Runs;
 use super::pressure::Processors;
 use super::seat::Knob;
 use super::span::{Counter, Heard, Span, Totals, waited};
@@ -20,7 +21,10 @@ use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
 use crate::auto::Pace;
 
+mod results;
 mod state;
+
+pub(super) use results::Summed;
 
 /// Streams of one data channel whose number cannot be changed later: further channels come and go
 /// beside it.
@@ -45,9 +49,6 @@ const SETTLING_ROUND_TRIPS: u32 = 20;
 /// start would be attributed to the path.
 const SLOW_START_ROUND_TRIPS: u32 = 10;
 
-/// The share of the best rate that counts as equally good.
-const AS_GOOD: f64 = 0.95;
-
 pub(crate) struct Lane {
     pub(crate) ends: Ends,
     rtt: Duration,
@@ -66,6 +67,7 @@ pub(crate) struct Lane {
     /// Payload bytes that the destination, or our sockets, have accepted.
     moved: AtomicU64,
     state: Mutex<State>,
+    pub(super) runs: Runs,
 }
 
 struct State {
@@ -195,6 +197,7 @@ impl Lane {
             many: false,
             moved: AtomicU64::new(0),
             state: Mutex::new(state),
+            runs: Runs::default(),
         }
     }
 
@@ -522,55 +525,6 @@ impl Lane {
     fn totals(&self, state: &mut State, now: Instant, moved: u64) -> Totals {
         let used = self.limit.as_ref().map(|limit| limit.used());
         Totals { used, ..state.totals(now, self.rtt, moved) }
-    }
-
-    /// The result for the next run, once there is one. If the number of streams was limited to
-    /// fewer than `usual`, it does not show what the path needs.
-    pub(super) fn learnt(&self, usual: u32) -> Option<Learnt> {
-        let prior = self.prior(usual)?;
-        let state = self.state.lock();
-        let (fastest, fastest_of) = self.known.learnt(self.round_trip(&state), &state.reached);
-        Some(Learnt { prior, fastest, fastest_of })
-    }
-
-    fn prior(&self, usual: u32) -> Option<Prior> {
-        let state = self.state.lock();
-        let of = |purpose| state.reached.iter().filter(move |reached| reached.2 == purpose);
-        // For a climb that did not end: the fewest streams with about the best rate, because later
-        // ones may have gained nothing.
-        let best = of(Purpose::Climb).map(|reached| reached.1).fold(0.0, f64::max);
-        let climbed = || {
-            of(Purpose::Climb).filter(|reached| reached.1 >= AS_GOOD * best).min_by_key(|reached| reached.0)
-        };
-        let stayed = of(Purpose::Stay).next_back();
-        let &(streams, rate, _) = stayed.or_else(climbed).filter(|_| state.decisions >= 2 && !self.many)?;
-        // The last decision may not have been measured.
-        let streams = if state.decision.reason.stays() { streams.min(state.target()) } else { streams };
-        let bounded = self.cap < usual && streams >= self.cap;
-        (rate >= 1.0 && !bounded).then_some(Prior {
-            streams,
-            rate,
-            min_rtt: Some(self.round_trip(&state)),
-            age: 0.0,
-        })
-    }
-
-    /// The result for the summary; `None` without a decision. `set`: the user has set the buffer
-    /// size.
-    pub(super) fn tuned(&self, set: bool) -> Option<TunedPath> {
-        let buffer = self.buffer().filter(|_| !set);
-        let state = self.state.lock();
-        (state.decisions > 0).then(|| TunedPath {
-            path: self.ends.name(),
-            streams: state.target(),
-            usual: state.carried.usual().unwrap_or(state.target()),
-            most: state.carried.most().max(state.carried.usual().unwrap_or(state.target())),
-            bits_per_second: state.reached.last().map_or(0.0, |reached| 8.0 * reached.1),
-            decisions: state.decisions,
-            reason: state.decision.reason.to_string(),
-            buffers_matter: buffer.as_ref().is_some_and(Buffer::matters),
-            buffers: buffer.map(|buffer| buffer.why()),
-        })
     }
 
     fn shortest(&self) -> Duration {

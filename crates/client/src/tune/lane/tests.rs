@@ -396,9 +396,9 @@ fn measures_only_while_data_moves() {
     let decision = step(5100).decision;
     assert!(decision.is_some_and(|(decision, rate)| decision.knobs.connections() == 2
         && (rate - (1_u64 << 40) as f64 / 5.0).abs() < 1.0));
-    let tuned = lane.tuned(false).unwrap();
+    let tuned = lane.tuned(&Summed::default(), false).unwrap();
     assert!(tuned.decisions == 1 && tuned.buffers.is_some(), "{tuned:?}");
-    let tuned = lane.tuned(true).unwrap();
+    let tuned = lane.tuned(&Summed::default(), true).unwrap();
     assert!(!tuned.buffers_matter && tuned.buffers.is_none(), "{tuned:?}");
     drop(seat);
     lane.add(1, 1 << 40);
@@ -430,7 +430,7 @@ fn lane_at_the_end_of_a_run_keeps_what_was_decided() {
         lane.add(1, 1 << 18);
         assert_eq!(step(ms, left), None, "{ms}");
     }
-    let tuned = lane.tuned(false).unwrap();
+    let tuned = lane.tuned(&Summed::default(), false).unwrap();
     assert_eq!((tuned.streams, tuned.usual, tuned.most, tuned.decisions), (69, 69, 69, decided));
     // With the same amount of work the path or the peer permits only two streams: that is measured.
     assert!(step(161_000, 1 << 40).is_none() && lane.state.lock().span.is_some());

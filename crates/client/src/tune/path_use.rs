@@ -1,0 +1,179 @@
+//! The runs that use a path at the same time, and the paths of a client.
+//!
+//! Runs of one client share the tuner of a path: otherwise each would take the other's data for
+//! cross traffic. One of them, the first, samples the path for all, with the sum of their
+//! remaining work; the others find its decisions here, and the workers that they are to start.
+//! A later run starts with the tuner of an earlier one, unless the path was unused for long.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use ropewalk_tuning::tuner::{Decision, Work};
+
+use super::lane::{Lane, Step, Summed};
+use super::pressure::Processors;
+use super::{Ends, TunedPath};
+use crate::TuningOptions;
+
+/// After this time without a run a path may have changed: its next run starts from the stored
+/// results, as another program would.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// The paths that runs of a client use, or have used.
+#[derive(Default)]
+pub(crate) struct Paths(Mutex<Vec<Known>>);
+
+/// A path and the options that its tuner has.
+struct Known {
+    tuning: TuningOptions,
+    lane: Arc<Lane>,
+}
+
+impl Paths {
+    /// Adds a run to the path between these ends. `make` makes the path if there is none with such
+    /// options; `None`: it cannot.
+    pub(super) fn join(
+        &self,
+        ends: &Ends,
+        tuning: &TuningOptions,
+        make: impl FnOnce() -> Option<Lane>,
+    ) -> Option<PathUse> {
+        let mut all = self.0.lock();
+        all.retain(|known| known.lane.runs.are_remembered());
+        let found = all.iter().find(|known| known.lane.ends == *ends && known.tuning == *tuning);
+        let lane = match found {
+            Some(known) => {
+                known.lane.runs.is_unused().then(|| known.lane.starts_again());
+                known.lane.clone()
+            }
+            None => {
+                let lane = Arc::new(make()?);
+                all.push(Known { tuning: tuning.clone(), lane: lane.clone() });
+                lane
+            }
+        };
+        Some(PathUse::new(lane))
+    }
+}
+
+/// The runs of a path.
+#[derive(Default)]
+pub(super) struct Runs(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    runs: Vec<Run>,
+    next: u64,
+    /// The end of the last run with a decision, if no run uses the path.
+    unused: Option<Instant>,
+}
+
+struct Run {
+    id: u64,
+    load: Load,
+    /// For the run's next look, if another one samples the path.
+    decision: Option<(Decision, f64)>,
+    hire: u32,
+}
+
+/// The remaining work of a run.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Load {
+    /// Remaining files and bytes, if known.
+    pub work: Option<Work>,
+    /// Remaining bytes once the walk is complete.
+    pub ends: Option<u64>,
+    /// There are jobs without a worker.
+    pub waiting: bool,
+    /// The workers of the run.
+    pub workers: u32,
+}
+
+impl Runs {
+    fn is_unused(&self) -> bool {
+        self.0.lock().runs.is_empty()
+    }
+
+    /// Whether a further run shares the tuner of these, or continues with it.
+    fn are_remembered(&self) -> bool {
+        let state = self.0.lock();
+        !state.runs.is_empty() || state.unused.is_some_and(|unused| unused.elapsed() < FORGOTTEN)
+    }
+}
+
+/// A run's use of a path, until this is dropped.
+pub(crate) struct PathUse {
+    lane: Arc<Lane>,
+    id: u64,
+    /// The results of earlier runs.
+    before: Summed,
+}
+
+impl PathUse {
+    fn new(lane: Arc<Lane>) -> Self {
+        let mut state = lane.runs.0.lock();
+        state.next += 1;
+        let id = state.next;
+        state.runs.push(Run { id, load: Load::default(), decision: None, hire: 0 });
+        drop(state);
+        let before = lane.summed();
+        Self { lane, id, before }
+    }
+
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
+    /// Reports the run's remaining work; returns what it has to do. The first run also samples the
+    /// path.
+    pub(crate) fn step(&self, now: Instant, processors: &mut Processors, load: Load) -> Step {
+        let nothing = Step { decision: None, hire: 0 };
+        let mut state = self.lane.runs.0.lock();
+        let Some(at) = state.runs.iter().position(|run| run.id == self.id) else { return nothing };
+        state.runs[at].load = load;
+        if at > 0 {
+            let run = &mut state.runs[at];
+            return Step { decision: run.decision.take(), hire: std::mem::take(&mut run.hire) };
+        }
+        let loads = || state.runs.iter().map(|run| run.load);
+        // The one with the most files of those that have files without a worker.
+        let files = |run: &Run| run.load.work.map_or(0, |work| work.files);
+        let waiting = state.runs.iter().enumerate().filter(|(_, run)| run.load.waiting);
+        let hires = waiting.max_by_key(|(_, run)| files(run)).map(|(at, _)| at);
+        let works = loads().filter_map(|load| load.work);
+        let work = works.reduce(|a, b| Work {
+            files: a.files.saturating_add(b.files),
+            bytes: a.bytes.saturating_add(b.bytes),
+        });
+        let ends = loads().map(|load| load.ends).reduce(|a, b| Some(a?.saturating_add(b?))).flatten();
+        let workers = hires.map_or(load.workers, |at| state.runs[at].load.workers);
+        let step = self.lane.step(now, processors, (work, ends), hires.is_some(), workers);
+        for (other, run) in state.runs.iter_mut().enumerate().skip(1) {
+            run.decision = step.decision.or(run.decision);
+            run.hire += if hires == Some(other) { step.hire } else { 0 };
+        }
+        // It may have been given when another run was the first.
+        let first = &mut state.runs[0];
+        let own = if hires == Some(0) { step.hire } else { 0 };
+        Step {
+            decision: step.decision.or(first.decision.take()),
+            hire: own + std::mem::take(&mut first.hire),
+        }
+    }
+
+    /// The result of this run for its summary; `None` without a decision. `set`: the user has set
+    /// the buffer size.
+    pub(super) fn tuned(&self, set: bool) -> Option<TunedPath> {
+        self.lane.tuned(&self.before, set)
+    }
+}
+
+impl Drop for PathUse {
+    fn drop(&mut self) {
+        let decided = self.lane.has_decided();
+        let mut state = self.lane.runs.0.lock();
+        state.runs.retain(|run| run.id != self.id);
+        state.unused = (state.runs.is_empty() && decided).then(Instant::now);
+    }
+}
