@@ -11,6 +11,7 @@ use ropewalk_storage::{PosixOptions, PosixStore, Store};
 use crate::ahead::{Ahead, Left};
 use crate::auto::{Path, RANGE, range_size};
 use crate::client_state::ClientState;
+use crate::done_files::DoneFiles;
 use crate::finished::Finished;
 use crate::lent::Lent;
 use crate::model::backoff::pause;
@@ -46,6 +47,8 @@ pub(crate) struct Context {
     pub states: States,
     /// What the same command need not send again after an interruption.
     pub finished: Finished,
+    /// What the job has finished before it was paused; `None`: it cannot be paused.
+    pub done_before: Option<Arc<DoneFiles>>,
     /// Workers that there are or will be.
     pub sessions: AtomicU32,
     pub tune: Tune,
@@ -71,6 +74,7 @@ impl Context {
             endpoints: Endpoints::default(),
             states: States::new(options.state_directory.as_deref()),
             finished: Finished::default(),
+            done_before: None,
             sessions: AtomicU32::new(0),
             tune: Tune::new(options, limit, &client.paths),
             lent: Lent::default(),
@@ -166,8 +170,16 @@ impl Context {
         Ok(check)
     }
 
+    /// Whether the job finished this file before it was paused.
+    pub(crate) fn was_done_before(&self, task: &Task) -> bool {
+        self.done_before.as_ref().is_some_and(|done| done.has(task))
+    }
+
     /// A file has arrived as it should.
     pub(crate) fn done(&self, task: &Task, bytes: u64, took: Duration, proof: Option<String>) {
+        if let Some(done) = &self.done_before {
+            done.add(task);
+        }
         if task.found && !self.finished.add(task) {
             self.report.unrecorded();
         }

@@ -15,6 +15,7 @@ use crate::borrowed_events::lend;
 use crate::client_state::ClientState;
 use crate::context::Context;
 use crate::dispatch::carry_out;
+use crate::done_files::DoneFiles;
 use crate::finished::Finished;
 use crate::local_copy::replace_link;
 use crate::model::filter::{Filter, PatternError};
@@ -91,14 +92,14 @@ pub fn copy_with(
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
-    run(pairs, options, &ClientState::of(options), events, cancel)
+    run(pairs, options, (&ClientState::of(options), None), events, cancel)
 }
 
-/// One run of a job, on this thread.
+/// One run of a job, on this thread. `done_before`: the files of its earlier runs, and of this one.
 pub(crate) fn run(
     pairs: Vec<Pair>,
     options: &Options,
-    client: &Arc<ClientState>,
+    (client, done_before): (&Arc<ClientState>, Option<&Arc<DoneFiles>>),
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
 ) -> Result<Summary, CopyError> {
@@ -115,6 +116,7 @@ pub(crate) fn run(
     let mut ctx = Context::new(client, options, events, cancel)?;
     let directory = state_directory(options.state_directory.as_deref());
     ctx.finished = Finished::open(directory, &pairs, options);
+    ctx.done_before = done_before.cloned();
     let ctx = ctx;
     let ended = Cancel::new();
     let late = std::thread::scope(|scope| {

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client_state::ClientState;
 use crate::copy::run;
+use crate::done_files::DoneFiles;
 use crate::model::job_spec::JobSpec;
 use crate::{Cancel, ClientLimits, CopyError, Event, EventSink, RemoteError, Summary};
 
@@ -121,8 +122,7 @@ impl JobControl {
 
     /// Asks the job to pause: its transfers stop and its sessions close. Files that were not done
     /// are reported as interrupted. When the job is resumed, it goes through its pairs again: it
-    /// leaves out what it has finished of trees, completes what a destination has in part, and
-    /// sends a file again that a pair names by itself.
+    /// leaves out the files that it has finished, and completes what a destination has in part.
     pub fn pause(&self) {
         self.0.0.want(Wanted::Pause);
     }
@@ -193,10 +193,11 @@ impl Steering {
         sink: &Arc<dyn EventSink>,
     ) -> Result<Summary, CopyError> {
         let mut sum: Option<Summary> = None;
+        let done = Arc::new(DoneFiles::default());
         loop {
             let cancel = self.next_run();
             let events: Arc<dyn EventSink> = Arc::new(WithoutEnd(sink.clone()));
-            let summary = run(job.pairs.clone(), &job.options, client, &events, &cancel)?;
+            let summary = run(job.pairs.clone(), &job.options, (client, Some(&done)), &events, &cancel)?;
             let paused = summary.interrupted && self.state.lock().wanted != Wanted::End;
             let summary = match sum.take() {
                 Some(before) => before.and(summary),

@@ -116,6 +116,7 @@ mod cutting;
 mod dial;
 mod dispatch;
 mod divisible;
+mod done_files;
 mod download;
 mod finished;
 mod get;

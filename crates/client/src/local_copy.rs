@@ -297,7 +297,7 @@ pub(crate) fn to_standard_output(worker: &Worker<'_>, mut task: Task) {
     drop(out);
     match result {
         Ok((bytes, proof)) => {
-            ctx.report.done(task.id, bytes, began.elapsed(), proof);
+            ctx.done(&task, bytes, began.elapsed(), proof);
             worker.keep(session);
             worker.done();
         }

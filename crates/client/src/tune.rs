@@ -2,9 +2,9 @@
 //!
 //! A [`Lane`] is a path that transfers of the runs of a client share, with one tuner
 //! (`ropewalk_tuning`). Each worker that moves data over it has a [`Seat`]. The driver's thread of
-//! one of the runs measures arrivals, asks the tuner, and distributes its answer. If we send, streams come and go within a file. If a Ropewalk
-//! server sends, it is asked for the number (SITE STREAMS). If another server sends, workers join
-//! or leave between two ranges of a file.
+//! one of the runs measures arrivals, asks the tuner, and distributes its answer. If we send,
+//! streams come and go within a file. If a Ropewalk server sends, it is asked for the number (SITE
+//! STREAMS). If another server sends, workers join or leave between two ranges of a file.
 
 mod buffers;
 mod carried;

@@ -153,3 +153,27 @@ fn limit_on_the_rate_is_that_of_the_client() -> Result<()> {
     ensure!(error.contains("--bandwidth limits"), "{error}");
     Ok(())
 }
+
+#[test]
+fn resumed_job_does_not_send_files_again_that_its_pairs_name() -> Result<()> {
+    let here = Scratch::new()?;
+    let JobSpec { options, .. } = tree(&here)?;
+    here.directory("t")?;
+    let at = |name: String| Location::Local(here.join(name));
+    let pair =
+        |n| Pair { source: at(format!("s/{n:02}")), destination: at(format!("t/{n:02}")), window: None };
+    let job = JobSpec::new((0..FILES).map(pair).collect()).with_options(options);
+    let (sink, reached, go) = halting();
+    let job = Client::new(&ClientLimits::default()).submit_to(job, sink.clone())?;
+    reached.recv()?;
+    let control = job.control();
+    control.pause();
+    go.send(())?;
+    ensure!(!job.is_finished());
+    control.resume();
+    let summary = job.join()?;
+    ensure!(!summary.interrupted && summary.files_failed == 0, "{summary:?}");
+    ensure!((summary.files_done, summary.files_skipped) == (FILES as u64, 0), "{summary:?}");
+    ensure!(*sink.done.lock().unwrap_or_else(PoisonError::into_inner) == FILES);
+    ensure_copied(&here)
+}

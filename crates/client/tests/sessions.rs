@@ -237,3 +237,29 @@ fn events_of_a_job_end_although_its_session_stays_and_later_ones_are_reported_to
     ensure!(log_ins(&server).len() == 1, "{:?}", server.commands());
     Ok(())
 }
+
+/// The part and its journal are used, as by the next run of an interrupted command.
+#[test]
+fn resumed_job_completes_the_part_of_a_file() -> Result<()> {
+    const SIZE: u64 = 8_000_001;
+    each(&gridftp(), |bench| {
+        let proxy = Proxy::start(bench.server.address())?;
+        write_random(&bench.remote.join("f"), SIZE, 5)?;
+        proxy.set_rate(Some(8_000_000));
+        let client = Client::new(&ClientLimits::default());
+        let options = bench.known()?.with(|o| o.tuning.files = Auto::Set(1));
+        let handle = client.submit(job(through(&proxy, &bench, "f"), bench.here("t"), &options))?;
+        proxy.wait_for(SIZE / 2, LIMIT)?;
+        let control = handle.control();
+        control.pause();
+        // Its sessions close.
+        std::thread::sleep(Duration::from_millis(200));
+        proxy.set_rate(None);
+        control.resume();
+        let summary = handle.join()?;
+        ensure!(!summary.interrupted && (summary.files_done, summary.files_failed) == (1, 0), "{summary:?}");
+        ensure_same(&bench.remote.join("f"), &bench.local.join("t"))?;
+        ensure!(proxy.moved() < SIZE + SIZE / 2, "{} of {SIZE} bytes", proxy.moved());
+        Ok(())
+    })
+}

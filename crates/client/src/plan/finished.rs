@@ -1,4 +1,4 @@
-//! Skips files that an interrupted run of the same command has finished.
+//! Skips files that an interrupted run of the same command, or of the same job, has finished.
 
 use super::*;
 use crate::finished::Finished;
@@ -7,7 +7,7 @@ const FINISHED: &str = "an earlier run of this command has finished it";
 
 impl Plan<'_> {
     /// Removes files that an earlier run has finished, if source and destination have not changed
-    /// since.
+    /// since, and those that this job has finished before it was paused.
     pub(super) fn leave_out_finished(
         &mut self,
         destination: &Place,
@@ -15,6 +15,7 @@ impl Plan<'_> {
     ) -> Result<(), RemoteError> {
         let ctx = self.ctx;
         let options = ctx.options();
+        files.retain(|task| !ctx.was_done_before(task));
         if options.selection.sync.is_some() || !ctx.finished.has_any() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a path has shown: for the summary of a run, for the next run, and for the next program.
+//! The results of a path: for the summary of a run, for the next run, and for the next program.
 
 use super::*;
 

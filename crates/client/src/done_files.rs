@@ -1,0 +1,40 @@
+//! The files that a job has finished before it was paused, so that it does not send them again.
+//!
+//! They are kept in memory as long as the job, unlike those of [`crate::finished`], which an
+//! interrupted program leaves for its next start. Source and destination are not looked at again:
+//! a job that had not been paused would not have done so either.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use parking_lot::Mutex;
+
+use crate::place::Place;
+use crate::task::Task;
+
+/// One hash for each file: a job may have millions.
+#[derive(Default)]
+pub(crate) struct DoneFiles {
+    state: RandomState,
+    done: Mutex<HashSet<u64>>,
+}
+
+impl DoneFiles {
+    pub(crate) fn add(&self, task: &Task) {
+        self.done.lock().insert(self.hash(task));
+    }
+
+    pub(crate) fn has(&self, task: &Task) -> bool {
+        self.done.lock().contains(&self.hash(task))
+    }
+
+    fn hash(&self, task: &Task) -> u64 {
+        let user = |place: &Place| match place {
+            Place::Remote(endpoint, _) => endpoint.url.user.clone(),
+            _ => None,
+        };
+        let name = |place: &Place| (user(place), place.key());
+        let window = task.window.map(|window| (window.offset, window.length));
+        self.state.hash_one((name(&task.source), name(&task.destination), window))
+    }
+}
