@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use common::*;
 use ropewalk_client::{
-    Auto, Client, ClientLimits, DataMode, Event, JobSpec, Location, Options, Pair, Summary,
+    Auto, Client, ClientLimits, DataMode, DataProtection, Event, JobSpec, Location, Options, Pair, Summary,
 };
 use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::files::{ensure_same, write_random};
+use ropewalk_tests::grid::Site;
+use ropewalk_tests::peers;
 use ropewalk_tests::proxy::Proxy;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -262,4 +264,45 @@ fn resumed_job_completes_the_part_of_a_file() -> Result<()> {
         ensure!(proxy.moved() < SIZE + SIZE / 2, "{} of {SIZE} bytes", proxy.moved());
         Ok(())
     })
+}
+
+/// Log-ins that a job reports.
+fn connections(client: &Client, spec: JobSpec) -> Result<usize> {
+    let mut handle = client.submit(spec)?;
+    let events: Vec<Event> = handle.events().context("no events")?.collect();
+    ensure_done(&handle.join()?)?;
+    Ok(events.iter().filter(|event| matches!(event, Event::Connected { .. })).count())
+}
+
+#[test]
+fn jobs_with_a_certificate_share_a_session_until_the_proxy_is_renewed() -> Result<()> {
+    let site = Site::new()?;
+    let content = site.content()?;
+    let mut servers = vec![site.serve("", &[])?];
+    if peers::available(&["globus-gridftp-server"]) {
+        servers.push(site.gct(&[])?);
+    }
+    for protection in [DataProtection::Clear, DataProtection::Private] {
+        let options = one_session().with(|o| {
+            o.login.credential = Some(site.path("proxy"));
+            o.trust.authorities = Some(site.path("certificates"));
+            o.data_security.protection = protection;
+        });
+        for server in &servers {
+            let client = Client::new(&ClientLimits::default());
+            let there = place(&format!("{}/there", server.url));
+            let here = |name: &str| Location::Local(site.path(name));
+            let up = job(here("source"), there.clone(), &options);
+            ensure!(connections(&client, up.clone())? == 1);
+            for _ in 0..2 {
+                ensure!(connections(&client, job(there.clone(), here("back"), &options))? == 0);
+                ensure!(std::fs::read(site.path("back"))? == content);
+                ensure!(connections(&client, up.clone())? == 0);
+            }
+            let renewed = ["proxy", "init", "--cert", "usercert.pem", "--key", "userkey.pem"];
+            ropewalk_tests::process::run(site.command()?.args(renewed), LIMIT)?.succeeded()?;
+            ensure!(connections(&client, up)? == 1);
+        }
+    }
+    Ok(())
 }
