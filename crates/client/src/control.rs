@@ -36,7 +36,7 @@ use life::Life;
 use crate::dial::dial;
 use crate::link::Link;
 use crate::model::error::RemoteError;
-use crate::model::told::Told;
+use crate::model::features_reply::FeaturesReply;
 use crate::sealing::Security;
 use crate::{Cancel, EventSink, Options};
 
@@ -238,13 +238,13 @@ impl Control {
     pub(crate) fn expect_success(
         &mut self,
         command: &Command,
-        features: Arc<Told>,
+        features: Arc<FeaturesReply>,
     ) -> Result<(), RemoteError> {
         self.queue_for(command, Due::Expected(features))
     }
 
     /// Queues FEAT, whose reply is known: it is not awaited, but another reply ends the session.
-    pub(crate) fn expect_features(&mut self, features: Arc<Told>) -> Result<(), RemoteError> {
+    pub(crate) fn expect_features(&mut self, features: Arc<FeaturesReply>) -> Result<(), RemoteError> {
         self.queue_for(&Command::Feat, Due::Features(features))
     }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::url::Url;
 
-use crate::model::told::Told;
+use crate::model::features_reply::FeaturesReply;
 use crate::{FailureKind, Location, Options, RemoteError};
 
 /// A server with a log-in: what a session is for.
@@ -34,7 +34,7 @@ pub(crate) struct Endpoint {
     /// sshftp:// only: what its sessions have in common.
     pub ssh: crate::ssh::Shared,
     /// What the server told the first session that it can do.
-    features: OnceLock<Arc<Told>>,
+    features: OnceLock<Arc<FeaturesReply>>,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
 }
@@ -115,13 +115,13 @@ impl Endpoint {
     }
 
     /// What the server can do, where that is known.
-    pub(crate) fn features(&self) -> Option<Arc<Told>> {
-        self.features.get().filter(|features| features.hold()).cloned()
+    pub(crate) fn features(&self) -> Option<Arc<FeaturesReply>> {
+        self.features.get().filter(|features| features.is_current()).cloned()
     }
 
     /// What a session was told that asked. The first one's is kept, also when it holds no more: once sessions were told
     /// different things, each has to ask.
-    pub(crate) fn learned(&self, features: Arc<Told>) {
+    pub(crate) fn learned(&self, features: Arc<FeaturesReply>) {
         // Another may have been first.
         let _ = self.features.set(features);
     }

@@ -1,7 +1,7 @@
 //! Finds the files to copy while the copy is running: files are queued as they are found.
 
+mod claims;
 mod finished;
-mod given;
 mod globs;
 mod hidden;
 mod linked;
@@ -9,8 +9,8 @@ mod making;
 mod ordinary;
 mod removal;
 mod sides;
-mod top;
 mod tree;
+mod tree_root;
 mod twins;
 mod whole;
 
@@ -43,7 +43,7 @@ use crate::task::{Task, There};
 use crate::work::{Job, SAME_SUM};
 use crate::{Amount, Entry, Event, FailureKind, Pair, RemoteError, SyncLevel};
 
-use given::{Given, given_already, may_merge};
+use claims::{Claim, claimed_already, may_merge};
 use hidden::Hidden;
 pub(crate) use sides::reopen;
 pub(crate) use twins::{Twins, tell_lost};
@@ -111,7 +111,7 @@ pub(crate) struct Plan<'p> {
     made: HashSet<Spot>,
     /// Hashes of destinations of files and directories, with hashes of their sources; of files in
     /// directories only if several directories may be merged.
-    given: HashMap<u64, u64>,
+    claims: HashMap<u64, u64>,
     /// Whether a server treats the names of devices as plain names.
     ordinary: HashMap<Spot, bool>,
     speller: Speller,
@@ -163,7 +163,7 @@ impl<'p> Plan<'p> {
             sink,
             sides: HashMap::new(),
             made: HashSet::new(),
-            given: HashMap::new(),
+            claims: HashMap::new(),
             ordinary: HashMap::new(),
             speller: Speller::default(),
             merging: false,

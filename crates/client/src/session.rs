@@ -31,8 +31,8 @@ use ropewalk_transport::Options as DriverOptions;
 
 use crate::auto::NEAR;
 use crate::control::Control;
+use crate::model::features_reply::FeaturesReply;
 use crate::model::quirks::{ServerKind, ServerQuirks};
-use crate::model::told::Told;
 use crate::place::{Endpoint, Serving};
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::{Task, differs};
@@ -248,7 +248,7 @@ impl Session {
                 self.control.send(&Command::Feat)?;
                 self.control.send(&representation)?;
                 let told = self.control.finish()?;
-                let features = Arc::new(Told::new(&told));
+                let features = Arc::new(FeaturesReply::new(&told));
                 let reply = self.control.finish()?;
                 self.accept("TYPE", reply)?;
                 // A temporary failure says nothing about the next session.

@@ -7,7 +7,7 @@ use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 
 use crate::RemoteError;
-use crate::model::told::Told;
+use crate::model::features_reply::FeaturesReply;
 
 /// An event for the oldest awaited command.
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub(super) enum Due {
     Dropped,
     /// It is not awaited, but must be a success, as in the session where these features were
     /// learned.
-    Expected(Arc<Told>),
+    Expected(Arc<FeaturesReply>),
     /// It is not awaited, but must contain these features.
-    Features(Arc<Told>),
+    Features(Arc<FeaturesReply>),
 }
 
 impl Asked {
@@ -56,10 +56,10 @@ impl Due {
                 Err(RemoteError::Refused { peer: peer.to_owned(), command: command.to_owned(), reply })
             }
             Self::Expected(features) if reply.is_failure() => {
-                features.hold_no_more();
+                features.mark_outdated();
                 other(format!("it refused {command} ({})", reply.code()))
             }
-            Self::Features(features) if !features.are_those_of(&reply) => {
+            Self::Features(features) if !features.is_same_as(&reply) => {
                 other("its features (FEAT) differ".to_owned())
             }
             Self::Awaited | Self::Dropped | Self::Expected(_) | Self::Features(_) => Ok(()),

@@ -31,7 +31,7 @@ pub(super) struct Life {
     sign: Instant,
     waiting: Option<Waiting>,
     preliminary: u32,
-    told: Told,
+    reported: Reported,
 }
 
 /// The wait for a reply, without a sign of life.
@@ -46,13 +46,13 @@ struct Waiting {
 
 /// The progress that markers of a command have reported.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     ranges: RangeSet,
     stripes: HashMap<u32, u64>,
     summed: u64,
 }
 
-impl Told {
+impl Reported {
     /// Records a marker. Returns whether it reports progress.
     fn takes(&mut self, marker: &Marker) -> bool {
         match marker {
@@ -80,7 +80,7 @@ impl Told {
 
 impl Life {
     pub(super) fn new(now: Instant) -> Self {
-        Self { heard: now, sign: now, waiting: None, preliminary: 0, told: Told::default() }
+        Self { heard: now, sign: now, waiting: None, preliminary: 0, reported: Reported::default() }
     }
 
     /// A command is sent, and no reply was due before it.
@@ -111,7 +111,7 @@ impl Life {
 
     /// A command has its final reply.
     pub(super) fn ends(&mut self, now: Instant) {
-        (self.preliminary, self.told) = (0, Told::default());
+        (self.preliminary, self.reported) = (0, Reported::default());
         self.lives(now);
     }
 
@@ -121,7 +121,7 @@ impl Life {
     }
 
     pub(super) fn tells(&mut self, now: Instant, marker: &Marker) {
-        if self.told.takes(marker) { self.lives(now) } else { self.talks(now, true) }
+        if self.reported.takes(marker) { self.lives(now) } else { self.talks(now, true) }
     }
 
     fn lives(&mut self, now: Instant) {

@@ -142,7 +142,7 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
     let (mut control, mut stream) = greeted();
     control.send(&Command::Feat).unwrap();
     stream.write_all(b"211-Can\r\n SIZE\r\n211 End\r\n").unwrap();
-    let features = Arc::new(Told::new(&control.finish().unwrap()));
+    let features = Arc::new(FeaturesReply::new(&control.finish().unwrap()));
     assert_eq!(features.lines, ["SIZE"]);
 
     let (mut control, mut stream) = greeted();
@@ -151,7 +151,7 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
     control.send(&Command::Pwd).unwrap();
     stream.write_all(b"211-May\r\n SIZE\r\n211 End.\r\n200 OK\r\n257 \"/\"\r\n").unwrap();
     assert_eq!(control.finish().unwrap().code(), 257);
-    assert!(features.hold());
+    assert!(features.is_current());
 
     let (mut control, mut stream) = greeted();
     control.expect_features(features.clone()).unwrap();
@@ -162,12 +162,12 @@ fn features_that_are_known_are_not_waited_for_but_compared() {
         matches!(error, RemoteError::OtherServer { .. }) && error.is_transient() && error.breaks_session()
     );
     // The next session asks again.
-    assert!(!features.hold());
+    assert!(!features.is_current());
 }
 
 #[test]
 fn what_has_to_succeed_and_does_not_ends_the_session() {
-    let features = Arc::new(Told::new(&Reply::new(211, "none")));
+    let features = Arc::new(FeaturesReply::new(&Reply::new(211, "none")));
     let (mut control, mut stream) = greeted();
     control.expect_success(&Command::Noop, features.clone()).unwrap();
     control.send(&Command::Pwd).unwrap();
@@ -175,19 +175,19 @@ fn what_has_to_succeed_and_does_not_ends_the_session() {
     let error = control.finish().unwrap_err();
     assert!(matches!(&error, RemoteError::OtherServer { reason, .. } if reason.contains("NOOP")), "{error}");
     // Replies would be assigned to the wrong commands.
-    assert!(error.breaks_session() && !features.hold());
+    assert!(error.breaks_session() && !features.is_current());
 }
 
 #[test]
 fn a_server_that_closes_says_why() {
-    let features = Arc::new(Told::new(&Reply::new(211, "none")));
+    let features = Arc::new(FeaturesReply::new(&Reply::new(211, "none")));
     let (mut control, mut stream) = greeted();
     control.expect_features(features.clone()).unwrap();
     control.send(&Command::Pwd).unwrap();
     stream.write_all(b"421 too many\r\n").unwrap();
     let error = control.finish().unwrap_err();
     assert!(matches!(&error, RemoteError::Refused { .. }) && error.breaks_session(), "{error}");
-    assert!(features.hold());
+    assert!(features.is_current());
 }
 
 #[test]

@@ -328,14 +328,14 @@ impl Plan<'_> {
             return Ok(());
         }
         if self.merging && !matches!(to, Place::Measure(_)) {
-            match self.give(&from, &to) {
-                Given::First => {}
-                Given::Twice => {
+            match self.claim(&from, &to) {
+                Claim::First => {}
+                Claim::Repeated => {
                     self.ctx.report.left_out(from.display(), "named twice");
                     return Ok(());
                 }
-                Given::Another => {
-                    self.fail(from.display(), to.display(), &given_already(&from, &to));
+                Claim::Taken => {
+                    self.fail(from.display(), to.display(), &claimed_already(&from, &to));
                     return Ok(());
                 }
             }

@@ -5,45 +5,46 @@ use crate::spelling::Speller;
 use crate::spelling::made_by;
 
 /// Whether a destination already has a source.
-pub(super) enum Given {
+pub(super) enum Claim {
     First,
     /// The same source.
-    Twice,
-    Another,
+    Repeated,
+    /// Another source.
+    Taken,
 }
 
-pub(super) fn given_already(source: &Place, destination: &Place) -> RemoteError {
+pub(super) fn claimed_already(source: &Place, destination: &Place) -> RemoteError {
     let (source, destination) = (source.display(), destination.display());
     RemoteError::Usage(format!("{source}: another file of this copy goes to {destination} already"))
 }
 
 impl Plan<'_> {
     /// Records that a source goes to a destination.
-    pub(super) fn give(&mut self, source: &Place, destination: &Place) -> Given {
+    pub(super) fn claim(&mut self, source: &Place, destination: &Place) -> Claim {
         let (from, to) = (self.spelled(source), self.spelled(destination));
         let (from, to) = (self.chance.hash_one(from), self.chance.hash_one(to));
-        match self.given.get(&to) {
+        match self.claims.get(&to) {
             None => {
-                self.given.insert(to, from);
-                Given::First
+                self.claims.insert(to, from);
+                Claim::First
             }
-            Some(other) if *other == from => Given::Twice,
-            Some(_) => Given::Another,
+            Some(other) if *other == from => Claim::Repeated,
+            Some(_) => Claim::Taken,
         }
     }
 
     /// Whether a source is the first for its destination. A repeated pair is reported.
     ///
     /// # Errors
-    /// Another source goes to that destination.
+    /// Taken source goes to that destination.
     pub(super) fn is_first(&mut self, source: &Place, destination: &Place) -> Result<bool, RemoteError> {
-        match self.give(source, destination) {
-            Given::First => Ok(true),
-            Given::Twice => {
+        match self.claim(source, destination) {
+            Claim::First => Ok(true),
+            Claim::Repeated => {
                 self.ctx.report.left_out(source.display(), "named twice");
                 Ok(false)
             }
-            Given::Another => Err(given_already(source, destination)),
+            Claim::Taken => Err(claimed_already(source, destination)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The top of a tree: whether it may be copied to its destination, and what has to be made first.
+//! The root of a tree: whether it may be copied to its destination, and what has to be made first.
 
 use super::*;
 
@@ -72,13 +72,13 @@ impl Plan<'_> {
         if matches!(destination, Place::Measure(_)) {
             return Ok(true);
         }
-        match self.give(source, destination) {
-            Given::First => Ok(true),
-            Given::Twice => {
+        match self.claim(source, destination) {
+            Claim::First => Ok(true),
+            Claim::Repeated => {
                 self.ctx.report.left_out(source.display(), "named twice");
                 Ok(false)
             }
-            Given::Another if mirror => {
+            Claim::Taken if mirror => {
                 let (source, destination) = (source.display(), destination.display());
                 let what = format!(
                     "{source}: another directory of this copy goes to {destination} already, and \
@@ -86,7 +86,7 @@ impl Plan<'_> {
                 );
                 Err(RemoteError::Usage(what))
             }
-            Given::Another => Ok(true),
+            Claim::Taken => Ok(true),
         }
     }
 

@@ -9,7 +9,7 @@ use ropewalk_protocol::reply::Reply;
 /// The reply to FEAT of one session. Later ones use it without waiting for their own reply, which
 /// saves a round trip, and compare that one when it comes.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct FeaturesReply {
     /// Lines of the reply, without the first and the last; empty if the server does not know FEAT.
     pub lines: Vec<BString>,
     /// Whether it drops non-ASCII characters from names, once that was tested.
@@ -19,25 +19,25 @@ pub(crate) struct Told {
     outdated: AtomicBool,
 }
 
-impl Told {
+impl FeaturesReply {
     pub(crate) fn new(reply: &Reply) -> Self {
         Self { lines: lines(reply), ascii_only: OnceLock::new(), outdated: AtomicBool::new(false) }
     }
 
     /// Whether another session got the same reply.
-    pub(crate) fn are_those_of(&self, reply: &Reply) -> bool {
+    pub(crate) fn is_same_as(&self, reply: &Reply) -> bool {
         let same = self.lines == lines(reply);
         if !same {
-            self.hold_no_more();
+            self.mark_outdated();
         }
         same
     }
 
-    pub(crate) fn hold_no_more(&self) {
+    pub(crate) fn mark_outdated(&self) {
         self.outdated.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn hold(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         !self.outdated.load(Ordering::Relaxed)
     }
 }
