@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::setup::Setup;
 use crate::state::States;
 use crate::task::Task;
-use crate::tune::{Seat, Tune};
+use crate::tune::{Participant, Tune};
 use crate::verify::{Check, choose};
 use crate::work::Job;
 use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
@@ -136,18 +136,24 @@ impl Context {
     }
 
     /// How much of a file one session takes at a time, of which `left` bytes are left; `None`: all of it.
-    pub(crate) fn range_size(&self, left: u64, seat: Option<&Seat>, streams: u32) -> Option<u64> {
+    pub(crate) fn range_size(
+        &self,
+        left: u64,
+        participant: Option<&Participant>,
+        streams: u32,
+    ) -> Option<u64> {
         let sessions = self.sessions.load(Ordering::Relaxed);
         // Others may join later where the path is tuned.
-        let several = sessions > 1 || seat.is_some() && self.options().tuning.files == crate::Auto::Auto;
-        several.then(|| range_size(left, sessions, seat.map(|seat| seat.pace(streams))))
+        let several =
+            sessions > 1 || participant.is_some() && self.options().tuning.files == crate::Auto::Auto;
+        several.then(|| range_size(left, sessions, participant.map(|participant| participant.pace(streams))))
     }
 
     /// What a session on such a path may ask for ahead; `streams`: those of its data channel, 0 before there is one.
-    pub(crate) fn ahead(&self, path: Path, seat: Option<&Seat>, streams: u32) -> Ahead {
+    pub(crate) fn ahead(&self, path: Path, participant: Option<&Participant>, streams: u32) -> Ahead {
         let sessions = self.sessions.load(Ordering::Relaxed);
         let left = self.report.left().map(|(files, bytes)| Left { files, bytes, sessions });
-        Ahead::new(path, self.options(), left, seat.map(|seat| seat.ahead(streams)))
+        Ahead::new(path, self.options(), left, participant.map(|participant| participant.ahead(streams)))
     }
 
     /// How a file from or to this server is proved to be right.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::auto::bite;
 use crate::divisible::Divisible;
-use crate::tune::Seat;
+use crate::tune::Participant;
 use crate::work::Job;
 use crate::worker::Worker;
 
@@ -15,12 +15,12 @@ impl Worker<'_> {
         &self,
         file: &Arc<F>,
         range: Range<u64>,
-        seat: Option<&Seat>,
+        participant: Option<&Participant>,
         streams: u32,
     ) -> Range<u64> {
         // The range alone may be short long before the file's end.
         let left = self.ahead(file, range.end - range.start);
-        match self.ctx.range_size(left, seat, streams) {
+        match self.ctx.range_size(left, participant, streams) {
             Some(size) => self.cut(file, range, size),
             None => range,
         }

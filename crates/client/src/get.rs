@@ -31,7 +31,7 @@ use crate::report::Meter;
 use crate::session::Session;
 use crate::straggler::{Idle, Straggler};
 use crate::task::Task;
-use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
+use crate::tune::{Ends, Participant, StreamControl, Wanted, useful_streams};
 use crate::verify::Check;
 use crate::watch::Watch;
 use crate::work::{Job, Route};
@@ -44,7 +44,7 @@ type Part = (Arc<Download>, Range<u64>);
 struct Flow<'w> {
     worker: &'w Worker<'w>,
     session: Session,
-    seat: Option<Seat>,
+    participant: Option<Participant>,
     /// Streams that the server should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
     /// Each range has the time for which the server's streams have waited for its storage, by its last
@@ -69,12 +69,13 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let path = Path::new(rtt);
     let route = Route::Get(endpoint.clone());
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
-    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
-    session.lane = seat.as_ref().map(|seat| seat.lane().clone());
+    let participant =
+        worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
     let flow = Flow {
         worker,
         session,
-        seat,
+        participant,
         wanted: None,
         pipeline: Pipeline::new(transfer::Route::Download),
         culprit: None,
@@ -87,7 +88,7 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
 impl Steps for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
-        self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+        self.worker.ctx.ahead(self.path, self.participant.as_ref(), streams)
     }
 
     fn is_low(&self, ahead: Ahead) -> bool {
@@ -110,8 +111,8 @@ impl Steps for Flow<'_> {
         self.pipeline.is_empty()
     }
 
-    fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    fn participant(&self) -> Option<&Participant> {
+        self.participant.as_ref()
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -163,8 +164,8 @@ impl Steps for Flow<'_> {
                 Check::Inline(algorithm) => Some(algorithm),
                 _ => None,
             };
-            self.session.wants_path = self.seat.is_some() && streams > 1;
-            self.session.wants_congestion(self.seat.as_ref());
+            self.session.wants_path = self.participant.is_some() && streams > 1;
+            self.session.wants_congestion(self.participant.as_ref());
             if let Err(e) = self.session.receiving(mode, streams, inline) {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);
             }
@@ -210,18 +211,23 @@ impl Flow<'_> {
     }
 
     fn hear(&mut self, answer: Answer) {
-        hear(&mut self.pipeline, self.worker.ctx, self.seat.as_ref(), answer);
+        hear(&mut self.pipeline, self.worker.ctx, self.participant.as_ref(), answer);
     }
 }
 
 /// Takes what came for the oldest command.
-fn hear(pipeline: &mut Pipeline<Download, Duration>, ctx: &Context, seat: Option<&Seat>, answer: Answer) {
+fn hear(
+    pipeline: &mut Pipeline<Download, Duration>,
+    ctx: &Context,
+    participant: Option<&Participant>,
+    answer: Answer,
+) {
     if let Answer::Final(reply) = answer {
         pipeline.reply(Side::Source, reply);
         return;
     }
-    if let (Some(seat), Answer::Marker(Marker::Path(path))) = (seat, &answer) {
-        seat.hears(*path);
+    if let (Some(participant), Answer::Marker(Marker::Path(path))) = (participant, &answer) {
+        participant.hears(*path);
     }
     // 150 and 125; markers come only after them.
     let id = pipeline.preliminary(Side::Source);

@@ -33,7 +33,7 @@ use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
 use crate::task::Task;
-use crate::tune::{Ends, Knob, Seat, useful_streams};
+use crate::tune::{Ends, Participant, StreamControl, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proved};
 use crate::watch::Watch;
@@ -43,7 +43,7 @@ use crate::worker::{CAREFUL, Steps, Worker, report_refusal};
 struct Flow<'w> {
     worker: &'w Worker<'w>,
     session: Session,
-    seat: Option<Seat>,
+    participant: Option<Participant>,
     /// Each range has the time for which the server's streams have waited for its storage, by its last
     /// marker.
     pipeline: Pipeline<Upload, Duration>,
@@ -63,10 +63,11 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let path = Path::new(rtt);
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
-    let seat = worker.seat(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
-    session.lane = seat.as_ref().map(|seat| seat.lane().clone());
+    let participant =
+        worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+    session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
     let pipeline = Pipeline::new(transfer::Route::Upload);
-    let flow = Flow { worker, session, seat, pipeline, culprit: None, path };
+    let flow = Flow { worker, session, participant, pipeline, culprit: None, path };
     let Some(flow) = worker.drive(flow, &route, job) else { return };
     worker.keep(flow.session);
 }
@@ -74,7 +75,7 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
 impl Steps for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.session.channel().map_or(0, |channel| channel.streams);
-        self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+        self.worker.ctx.ahead(self.path, self.participant.as_ref(), streams)
     }
 
     fn is_low(&self, ahead: Ahead) -> bool {
@@ -98,8 +99,8 @@ impl Steps for Flow<'_> {
         self.pipeline.is_empty()
     }
 
-    fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    fn participant(&self) -> Option<&Participant> {
+        self.participant.as_ref()
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -151,7 +152,7 @@ impl Steps for Flow<'_> {
         let streams = self.streams(mode, ahead, &upload);
         let fits = self.session.channel().is_some_and(|c| {
             // Where the path is tuned, streams come and go.
-            let enough = c.streams >= streams || self.seat.is_some() && c.streams > 1;
+            let enough = c.streams >= streams || self.participant.is_some() && c.streams > 1;
             c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         });
         if !fits {
@@ -162,7 +163,7 @@ impl Steps for Flow<'_> {
                 Check::Inline(algorithm) => Some(algorithm),
                 _ => None,
             };
-            self.session.wants_path = self.seat.is_some() && streams > 1;
+            self.session.wants_path = self.participant.is_some() && streams > 1;
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }
@@ -211,9 +212,9 @@ impl Flow<'_> {
         }
         let path = Path::new(self.session.control.rtt());
         let streams = path.streams(self.worker.ctx.options(), Some(bytes), !upload.device());
-        if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
+        if let Some(participant) = self.participant.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(bytes);
-            return seat.share(true, most, self.worker.ctx.workers_for(upload.task.length()));
+            return participant.share(true, most, self.worker.ctx.workers_for(upload.task.length()));
         }
         if self.worker.ctx.cuts(&self.session) {
             self.worker.ctx.share(streams, upload.task.length())
@@ -224,14 +225,18 @@ impl Flow<'_> {
 
     /// A data channel was made with so many streams, for so many bytes or more.
     fn opened(&mut self, streams: u32, bytes: u64) {
-        let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
-        seat.opened(streams, useful_streams(bytes), knob(channel, streams));
+        let (Some(participant), Some(channel)) = (&self.participant, self.session.channel()) else { return };
+        participant.opened(streams, useful_streams(bytes), stream_control(channel, streams));
     }
 
     /// A data channel that is there, perhaps of an earlier flow, is used for so many bytes or more.
     fn used_again(&mut self, bytes: u64) {
-        let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
-        seat.used_again(channel.streams, useful_streams(bytes), knob(channel, channel.streams));
+        let (Some(participant), Some(channel)) = (&self.participant, self.session.channel()) else { return };
+        participant.used_again(
+            channel.streams,
+            useful_streams(bytes),
+            stream_control(channel, channel.streams),
+        );
     }
 
     fn hear(&mut self, answer: Answer) {
@@ -240,10 +245,10 @@ impl Flow<'_> {
 }
 
 /// How the streams of a channel over which we send are changed.
-fn knob(channel: &Channel, streams: u32) -> Knob {
+fn stream_control(channel: &Channel, streams: u32) -> StreamControl {
     match streams {
-        0 | 1 => Knob::Fixed,
-        _ => Knob::Here(channel.data.parallelism(), channel.data.congestion()),
+        0 | 1 => StreamControl::Fixed,
+        _ => StreamControl::Here(channel.data.parallelism(), channel.data.congestion()),
     }
 }
 

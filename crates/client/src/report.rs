@@ -16,7 +16,7 @@ use crate::model::account::Account;
 use crate::model::slowest::{STAGES, slowest, with_servers};
 use crate::place::Place;
 use crate::task::Task;
-use crate::tune::Lane;
+use crate::tune::PathTuner;
 use crate::{
     Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, StageTimes, Summary, TunedPath,
 };

@@ -37,7 +37,7 @@ use crate::place::{Endpoint, Serving};
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::{Task, differs};
 use crate::tls;
-use crate::tune::{Lane, MOST_BUFFER, Seat, Wanted};
+use crate::tune::{MOST_BUFFER, Participant, PathTuner, Wanted};
 use crate::{DataMode, Entry, Event, PasswordPrompt, RemoteError};
 use ropewalk_protocol::feature::Features;
 
@@ -83,7 +83,7 @@ pub(crate) struct Session {
     pub wants_path: bool,
     channel: Option<Channel>,
     /// The path that its data takes, if that is tuned.
-    pub lane: Option<Arc<Lane>>,
+    pub path_tuner: Option<Arc<PathTuner>>,
     /// The control connection is protected.
     pub(crate) security: Option<Secured>,
     /// The session has TLS.
@@ -128,7 +128,7 @@ impl Session {
             tells_path: false,
             wants_path: false,
             channel: None,
-            lane: None,
+            path_tuner: None,
             security: None,
             tls: None,
             kerberos: None,

@@ -38,7 +38,7 @@ use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
 use crate::task::Task;
-use crate::tune::{Ends, Knob, Seat, Wanted, useful_streams};
+use crate::tune::{Ends, Participant, StreamControl, Wanted, useful_streams};
 use crate::verify::{Check, choose, proved};
 use crate::watch::{AT_ONCE, Stall};
 use crate::work::{Job, Route};
@@ -57,7 +57,7 @@ struct Flow<'w> {
     worker: &'w Worker<'w>,
     source: Session,
     destination: Session,
-    seat: Option<Seat>,
+    participant: Option<Participant>,
     /// Streams that the source should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
     pipeline: Pipeline<Relay, Moving<'w>>,
@@ -90,10 +90,10 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
     let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
-    let seat = worker.seat(ends, rtt);
+    let participant = worker.participant(ends, rtt);
     let flow = Flow {
         worker,
-        seat,
+        participant,
         wanted: None,
         path: Path::new(rtt),
         stall: Stall::new(worker.ctx.options().timeouts.stall),
@@ -124,7 +124,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
 impl Steps for Flow<'_> {
     fn ahead(&mut self) -> Ahead {
         let streams = self.channel.map_or(0, |(_, streams)| streams);
-        self.worker.ctx.ahead(self.path, self.seat.as_ref(), streams)
+        self.worker.ctx.ahead(self.path, self.participant.as_ref(), streams)
     }
 
     fn is_low(&self, _ahead: Ahead) -> bool {
@@ -153,8 +153,8 @@ impl Steps for Flow<'_> {
         self.pipeline.is_empty()
     }
 
-    fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    fn participant(&self) -> Option<&Participant> {
+        self.participant.as_ref()
     }
 
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -268,16 +268,16 @@ impl<'w> Flow<'w> {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
             let size = relay.task.length().map(|_| ahead);
             let streams = Path::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
-            let seat = self.seat.as_ref().filter(|_| streams > 1);
+            let participant = self.participant.as_ref().filter(|_| streams > 1);
             let big = relay.task.length().is_some_and(|length| length >= 2 * RANGE);
             let whole = big && self.cuts() && !self.shares(&relay);
             if whole && !self.source.can.streams {
                 // No other session takes a part of it, and this one cannot have more streams later.
                 self.worker.ctx.share_whole(streams)
-            } else if let Some(seat) = seat {
+            } else if let Some(participant) = participant {
                 let most = size.map_or(u32::MAX, useful_streams);
                 let workers = self.worker.ctx.workers_for(relay.task.length());
-                seat.share(self.source.can.streams, most, workers)
+                participant.share(self.source.can.streams, most, workers)
             } else if self.cuts() {
                 self.worker.ctx.share(streams, relay.task.length())
             } else {
@@ -285,7 +285,9 @@ impl<'w> Flow<'w> {
             }
         };
         let fits = mode == Mode::ExtendedBlock
-            && self.channel.is_some_and(|(m, n)| m == mode && (n >= streams || self.seat.is_some() && n > 1))
+            && self
+                .channel
+                .is_some_and(|(m, n)| m == mode && (n >= streams || self.participant.is_some() && n > 1))
             && !self.worker.ctx.options().data.delayed_passive;
         if !fits {
             if !self.pipeline.is_empty() {
@@ -435,8 +437,8 @@ impl<'w> Flow<'w> {
         let front = self.pipeline.oldest(side).map(|(id, _)| id);
         let heard = self.pipeline.reply(side, reply);
         if let Heard::Ended = heard {
-            if let (Side::Source, Some(seat)) = (side, &self.seat) {
-                seat.heard_out();
+            if let (Side::Source, Some(participant)) = (side, &self.participant) {
+                participant.heard_out();
             }
             let slot = front.and_then(|id| self.pipeline.slot_mut(id));
             if let Some(slot) = slot.filter(|slot| {
@@ -454,8 +456,10 @@ impl<'w> Flow<'w> {
 
     /// A preliminary reply or a marker.
     fn hear_of_progress(&mut self, side: Side, answer: Answer) {
-        if let (Side::Source, Some(seat), Answer::Marker(Marker::Path(path))) = (side, &self.seat, &answer) {
-            seat.hears(*path);
+        if let (Side::Source, Some(participant), Answer::Marker(Marker::Path(path))) =
+            (side, &self.participant, &answer)
+        {
+            participant.hears(*path);
         }
         let first = self.pipeline.first();
         let id = self.pipeline.preliminary(side).filter(|_| side == Side::Destination);

@@ -1,19 +1,20 @@
 //! Tuning while data moves: finds the number of connections that is best for a path.
 //!
-//! A [`Lane`] is a path that transfers of the runs of a client share, with one tuner
-//! (`ropewalk_tuning`). Each worker that moves data over it has a [`Seat`]. The driver's thread of
-//! one of the runs measures arrivals, asks the tuner, and distributes its answer. If we send,
-//! streams come and go within a file. If a Ropewalk server sends, it is asked for the number (SITE
-//! STREAMS). If another server sends, workers join or leave between two ranges of a file.
+//! A [`PathTuner`] steers the streams of a path that transfers of a client's runs share, by one of
+//! the tuners of `ropewalk_tuning`. Each worker that moves data over the path has a
+//! [`Participant`]. The driver's thread of one of the runs measures arrivals, asks the tuner, and
+//! distributes its answer. If we send, streams come and go within a file. If a Ropewalk server
+//! sends, it is asked for the number (SITE STREAMS). If another server sends, workers join or leave
+//! between two ranges of a file.
 
 mod buffers;
 mod carried;
-mod lane;
 mod memory;
 mod own;
+mod participant;
+mod path_tuner;
 mod path_use;
 mod pressure;
-mod seat;
 mod span;
 
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use ropewalk_transport::Ceilings;
 use ropewalk_tuning::tuner::{CongestionControl, Connections, Fairness, Options as TunerOptions, Prior};
 
 pub(crate) use buffers::MOST as MOST_BUFFER;
-pub(crate) use lane::Lane;
+pub(crate) use participant::{Participant, StreamControl, Wanted, useful_streams};
+pub(crate) use path_tuner::PathTuner;
 pub(crate) use path_use::{Load, PathUse, Paths};
 pub(crate) use pressure::Processors;
-pub(crate) use seat::{Knob, Seat, Wanted, useful_streams};
 
 use crate::auto::{DEEPEST, NEAR, Path};
 use crate::tune::memory::Memory;
@@ -85,24 +86,29 @@ impl Tune {
         self.options.tuning.fairness != Fairness::Polite && self.options.tuning.fairness.stated().is_none()
     }
 
-    /// A seat for a worker on the path between these ends; `None` if the path is not tuned. `left`:
+    /// Adds a worker to the path between these ends; `None` if the path is not tuned. `left`:
     /// remaining files and bytes, if known.
-    pub(crate) fn seat(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<Seat> {
+    pub(crate) fn participant(
+        &self,
+        ends: Ends,
+        rtt: Duration,
+        left: Option<(u64, u64)>,
+    ) -> Option<Participant> {
         if !self.options.is_tuned() || rtt < NEAR {
             return None;
         }
         let mut used = self.used();
-        if let Some(path) = used.iter().find(|path| path.lane().ends == ends) {
-            return Some(Seat::new(path.lane().clone()));
+        if let Some(path) = used.iter().find(|path| path.path_tuner().ends == ends) {
+            return Some(Participant::new(path.path_tuner().clone()));
         }
-        let make = || self.lane(ends.clone(), rtt, left);
+        let make = || self.path_tuner(ends.clone(), rtt, left);
         let path = Arc::new(self.paths.join(&ends, &self.options.tuning, make)?);
         used.push(path.clone());
         self.changed.notify_all();
-        Some(Seat::new(path.lane().clone()))
+        Some(Participant::new(path.path_tuner().clone()))
     }
 
-    fn lane(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<Lane> {
+    fn path_tuner(&self, ends: Ends, rtt: Duration, left: Option<(u64, u64)>) -> Option<PathTuner> {
         let learnt = self.memory.recall(&ends.name());
         let prior = learnt.map(|learnt| learnt.prior).filter(|_| self.is_usual());
         let options = self.tuner_options(&ends, rtt, left, prior);
@@ -116,14 +122,14 @@ impl Tune {
         let hires = self.options.tuning.files == Auto::Auto;
         let known = buffers::Known::new(learnt, options.capacity);
         let usual = Path::new(rtt).files(&self.options);
-        let lane = Lane::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
-        let lane = lane.within(self.limit.clone());
+        let path_tuner = PathTuner::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
+        let path_tuner = path_tuner.within(self.limit.clone());
         let path = Path::new(rtt);
         let many =
             options.prior.is_none() && options.first_streams > path.streams(&self.options, None, false);
         Some(match left {
-            Some((files, bytes)) if many => lane.for_many(path.at_once(&self.options, files, bytes)),
-            _ => lane,
+            Some((files, bytes)) if many => path_tuner.for_many(path.at_once(&self.options, files, bytes)),
+            _ => path_tuner,
         })
     }
 
@@ -217,8 +223,9 @@ impl Tune {
         // its rate measures that.
         if self.is_usual() && self.limit.is_none() {
             let usual = Options::default().tuning.max_streams;
-            let lanes = used.iter().map(|path| path.lane());
-            let priors = lanes.filter_map(|lane| Some((lane.ends.name(), lane.learnt(usual)?)));
+            let path_tuners = used.iter().map(|path| path.path_tuner());
+            let priors = path_tuners
+                .filter_map(|path_tuner| Some((path_tuner.ends.name(), path_tuner.learnt(usual)?)));
             self.memory.keep(&priors.collect::<Vec<_>>());
         }
         let set = self.options.tuning.tcp_buffer.is_some();
@@ -244,13 +251,13 @@ mod tests {
     }
 
     /// Lets the tuner of a path decide once.
-    fn decide(run: &Tune, seat: &Seat) {
-        seat.opened(1, 100, Knob::Fixed);
-        seat.moves_elsewhere();
+    fn decide(run: &Tune, participant: &Participant) {
+        participant.opened(1, 100, StreamControl::Fixed);
+        participant.moves_elsewhere();
         let path = run.used()[0].clone();
         let (mut processors, began) = (Processors::default(), Instant::now());
         for second in 0..100 {
-            path.lane().add(seat.id(), 1 << 30);
+            path.path_tuner().add(participant.id(), 1 << 30);
             let now = began + Duration::from_secs(second);
             if path.step(now, &mut processors, Load::default()).decision.is_some() {
                 return;
@@ -263,12 +270,15 @@ mod tests {
     fn runs_at_the_same_time_share_the_tuner_of_a_path() {
         let paths = Arc::default();
         let runs = [run(&paths, |_| {}), run(&paths, |_| {})];
-        let [one, other] = runs.each_ref().map(|run| run.seat(ends(), RTT, None).unwrap());
-        assert!(Arc::ptr_eq(one.lane(), other.lane()));
+        let [one, other] = runs.each_ref().map(|run| run.participant(ends(), RTT, None).unwrap());
+        assert!(Arc::ptr_eq(one.path_tuner(), other.path_tuner()));
         let elsewhere = Ends { source: Some("gsiftp://b".into()), destination: None };
-        assert!(!Arc::ptr_eq(one.lane(), runs[0].seat(elsewhere, RTT, None).unwrap().lane()));
+        assert!(!Arc::ptr_eq(
+            one.path_tuner(),
+            runs[0].participant(elsewhere, RTT, None).unwrap().path_tuner()
+        ));
         let fewer = run(&paths, |o| o.tuning.max_streams = 3);
-        assert!(!Arc::ptr_eq(one.lane(), fewer.seat(ends(), RTT, None).unwrap().lane()));
+        assert!(!Arc::ptr_eq(one.path_tuner(), fewer.participant(ends(), RTT, None).unwrap().path_tuner()));
         // A decision that the first run makes reaches the other one.
         decide(&runs[0], &one);
         let follower = runs[1].used()[0].clone();
@@ -282,17 +292,17 @@ mod tests {
     fn run_goes_on_with_the_tuner_of_an_earlier_one_if_that_has_decided() {
         let paths = Arc::default();
         let first = run(&paths, |_| {});
-        let seat = first.seat(ends(), RTT, None).unwrap();
-        let undecided = Arc::downgrade(seat.lane());
-        drop((seat, first));
+        let participant = first.participant(ends(), RTT, None).unwrap();
+        let undecided = Arc::downgrade(participant.path_tuner());
+        drop((participant, first));
         let second = run(&paths, |_| {});
-        let seat = second.seat(ends(), RTT, None).unwrap();
+        let participant = second.participant(ends(), RTT, None).unwrap();
         assert!(undecided.upgrade().is_none());
-        decide(&second, &seat);
-        let decided = seat.lane().clone();
-        drop((seat, second));
+        decide(&second, &participant);
+        let decided = participant.path_tuner().clone();
+        drop((participant, second));
         let third = run(&paths, |_| {});
-        assert!(Arc::ptr_eq(&decided, third.seat(ends(), RTT, None).unwrap().lane()));
+        assert!(Arc::ptr_eq(&decided, third.participant(ends(), RTT, None).unwrap().path_tuner()));
         // It has decided nothing itself.
         assert!(third.found().is_empty());
     }
@@ -301,8 +311,8 @@ mod tests {
     fn workers_are_started_by_the_run_that_has_files_without_one() {
         let paths = Arc::default();
         let runs = [run(&paths, |_| {}), run(&paths, |_| {})];
-        let [one, _other] = runs.each_ref().map(|run| run.seat(ends(), RTT, None).unwrap());
-        one.opened(1, 1, Knob::Fixed);
+        let [one, _other] = runs.each_ref().map(|run| run.participant(ends(), RTT, None).unwrap());
+        one.opened(1, 1, StreamControl::Fixed);
         one.moves_elsewhere();
         let uses = runs.each_ref().map(|run| run.used()[0].clone());
         let (mut processors, began) = (Processors::default(), Instant::now());
@@ -310,7 +320,7 @@ mod tests {
         let waits = Load { work, ends: Some(1 << 50), waiting: true, workers: 1 };
         let mut hired = [0, 0];
         for second in 0..100 {
-            one.lane().add(one.id(), 1 << 20);
+            one.path_tuner().add(one.id(), 1 << 20);
             let now = began + Duration::from_secs(second);
             hired[1] += uses[1].step(now, &mut processors, waits).hire;
             hired[0] += uses[0].step(now, &mut processors, Load { waiting: false, ..waits }).hire;

@@ -1,4 +1,4 @@
-//! The thread that looks at the lanes ten times a second.
+//! The thread that samples the paths of a run ten times a second.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) fn drive(ctx: &Context, hire: &dyn Fn() -> bool) {
             }
             if let Some((decision, rate)) = step.decision {
                 ctx.report.event(Event::Tuned {
-                    path: path.lane().ends.name(),
+                    path: path.path_tuner().ends.name(),
                     streams: decision.knobs.connections(),
                     files: decision.knobs.files,
                     pipeline: decision.knobs.pipeline,

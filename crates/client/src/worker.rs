@@ -25,7 +25,7 @@ use crate::ready::Taker;
 use crate::report::{failure, signed};
 use crate::session::Session;
 use crate::task::Task;
-use crate::tune::{Ends, Seat};
+use crate::tune::{Ends, Participant};
 use crate::work::{Job, Route, SAME_SUM};
 use crate::{FailureKind, RemoteError};
 
@@ -110,8 +110,8 @@ impl<'c> Worker<'c> {
     }
 
     /// A place among those that move data between these ends, over a path of this round trip.
-    pub(crate) fn seat(&self, ends: Ends, rtt: Duration) -> Option<Seat> {
-        self.ctx.tune.seat(ends, rtt, self.ctx.report.left_alike())
+    pub(crate) fn participant(&self, ends: Ends, rtt: Duration) -> Option<Participant> {
+        self.ctx.tune.participant(ends, rtt, self.ctx.report.left_alike())
     }
 
     /// The next job; idle sessions are kept alive while there is none.
@@ -130,11 +130,11 @@ impl<'c> Worker<'c> {
     }
 
     /// Another job of this route, where one waits, unless the path has enough workers without this one.
-    pub(crate) fn more(&self, route: &Route, seat: Option<&Seat>) -> Option<Job> {
+    pub(crate) fn more(&self, route: &Route, participant: Option<&Participant>) -> Option<Job> {
         if self.carry.borrow().is_some() || self.leaving.get() || self.left.get() {
             return None;
         }
-        if seat.is_some_and(Seat::is_surplus) {
+        if participant.is_some_and(Participant::is_surplus) {
             // If nothing waits, it stays to take over what a slow session leaves.
             self.leaving.set(self.ctx.queue.has_waiting());
             return None;

@@ -93,7 +93,7 @@ impl Flow<'_> {
         if !self.cuts(download, &range) {
             return range;
         }
-        self.worker.bite(download, range, self.seat.as_ref(), self.session.streams_of_channel())
+        self.worker.bite(download, range, self.participant.as_ref(), self.session.streams_of_channel())
     }
 
     /// Has the server compute the checksum of a source, while other sessions move its data.
@@ -139,7 +139,7 @@ impl Flow<'_> {
         can && range.end != u64::MAX
             && self.worker.ctx.cuts(&self.session)
             && size.is_some_and(|size| size.saturating_sub(download.resumed) >= 2 * RANGE)
-            && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
+            && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
 
     /// `sync` by checksum: whether the destination has the same bytes.
@@ -169,10 +169,10 @@ impl Flow<'_> {
         }
         let size = download.task.length().map(|_| ahead);
         let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
-        if let Some(seat) = self.seat.as_ref().filter(|_| streams > 1) {
+        if let Some(participant) = self.participant.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(ahead);
             let workers = self.worker.ctx.workers_for(download.task.length());
-            return (mode, seat.share(self.session.can.streams, most, workers));
+            return (mode, participant.share(self.session.can.streams, most, workers));
         }
         if !self.worker.ctx.cuts(&self.session) {
             return (mode, streams);
@@ -183,7 +183,7 @@ impl Flow<'_> {
     pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {
         self.session.channel().is_some_and(|c| {
             // Where the path is tuned, streams come and go.
-            let enough = c.streams >= streams || self.seat.is_some() && c.streams > 1;
+            let enough = c.streams >= streams || self.participant.is_some() && c.streams > 1;
             !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         })
     }

@@ -27,21 +27,25 @@ impl Flow<'_> {
 
     /// A data channel was made with so many streams, for so many bytes or more.
     pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
-        let Some(seat) = &self.seat else { return };
+        let Some(participant) = &self.participant else { return };
         let told = (streams > 1 && self.session.can.streams).then(|| Wanted::new(streams));
         if let Some(channel) = self.session.channel() {
             channel.wanted = told.clone();
         }
         self.wanted = told.clone();
-        seat.opened(streams, useful_streams(bytes), told.map_or(Knob::Fixed, Knob::There));
+        participant.opened(
+            streams,
+            useful_streams(bytes),
+            told.map_or(StreamControl::Fixed, StreamControl::There),
+        );
     }
 
     /// A data channel that is there, perhaps of an earlier flow, is used for so many bytes or more.
     pub(super) fn used_again(&mut self, bytes: u64) {
-        let (Some(seat), Some(channel)) = (&self.seat, self.session.channel()) else { return };
+        let (Some(participant), Some(channel)) = (&self.participant, self.session.channel()) else { return };
         self.wanted = channel.wanted.clone();
-        let knob = channel.wanted.clone().map_or(Knob::Fixed, Knob::There);
-        seat.used_again(channel.streams, useful_streams(bytes), knob);
+        let stream_control = channel.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There);
+        participant.used_again(channel.streams, useful_streams(bytes), stream_control);
     }
 
     /// Takes the data of one range.
@@ -58,8 +62,8 @@ impl Flow<'_> {
         // Where what is asked for reaches to the end of the file.
         let end = Some(download.end()).filter(|end| accept.end() == *end);
         let progress = Arc::new(Progress::new());
-        let mut meter = Meter::new(&ctx.report, &download.task).on(self.seat.as_ref());
-        let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
+        let mut meter = Meter::new(&ctx.report, &download.task).on(self.participant.as_ref());
+        let _moving = self.participant.as_ref().map(|participant| participant.moves(Some(progress.clone())));
         // Other sessions may move other ranges of it.
         let there = || download.present().intersection(range.clone()).len();
         let before = there();
@@ -73,9 +77,9 @@ impl Flow<'_> {
             written: &written,
         };
         let (straggler, streams) = (self.straggler(&download), channel.streams);
-        let (pipeline, seat) = (&mut self.pipeline, self.seat.as_ref());
+        let (pipeline, participant) = (&mut self.pipeline, self.participant.as_ref());
         let mut judge = |answer: Answer| {
-            hear(pipeline, ctx, seat, answer);
+            hear(pipeline, ctx, participant, answer);
             let failed = pipeline.slot(id).is_none_or(|slot| slot.error.is_some());
             if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -91,7 +95,7 @@ impl Flow<'_> {
             watch = watch.streams(wanted, channel.data.parallelism());
         }
         let idle = || {
-            let rate = seat?.typical_rate(streams)?;
+            let rate = participant?.typical_rate(streams)?;
             Some(Idle { sessions: ctx.queue.idle(), rate })
         };
         watch = watch.yielding(straggler, &idle);
@@ -137,7 +141,7 @@ impl Flow<'_> {
                     let pipeline = &mut self.pipeline;
                     self.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(pipeline, ctx, seat, answer);
+                            hear(pipeline, ctx, participant, answer);
                         }
                         pipeline
                             .slot(id)
@@ -156,7 +160,7 @@ impl Flow<'_> {
     /// For a range of a file that several sessions move: finds out when this session holds up its end.
     fn straggler(&self, download: &Download) -> Option<Straggler> {
         // A server that can change the streams of a transfer deals its blocks itself.
-        self.seat.as_ref().filter(|_| download.piece.is_cut() && self.wanted.is_none())?;
+        self.participant.as_ref().filter(|_| download.piece.is_cut() && self.wanted.is_none())?;
         let left = self.pipeline.slots().filter(|slot| !slot.has_moved()).map(|slot| slot.data.len());
         let left = left.fold(0, u64::saturating_add);
         Some(Straggler::new(left, self.session.control.rtt(), Instant::now()))

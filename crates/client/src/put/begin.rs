@@ -116,13 +116,13 @@ impl Flow<'_> {
             && !self.suffices()
             && self.session.preferred_mode() == Mode::ExtendedBlock
             && task.size.is_some_and(|size| size >= 2 * RANGE)
-            && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
+            && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
 
     /// Whether one session carries whatever the path does. Between two ranges of a file streams wait for each other and for
     /// round trips; where these are short, the server's single thread is what binds.
     fn suffices(&self) -> bool {
-        let tuned = self.seat.is_some() && self.worker.ctx.options().tuning.files == crate::Auto::Auto;
+        let tuned = self.participant.is_some() && self.worker.ctx.options().tuning.files == crate::Auto::Auto;
         tuned && self.session.control.rtt() >= FAR
     }
 
@@ -138,7 +138,7 @@ impl Flow<'_> {
         if !self.shares(upload) {
             return range;
         }
-        self.worker.bite(upload, range, self.seat.as_ref(), self.session.streams_of_channel())
+        self.worker.bite(upload, range, self.participant.as_ref(), self.session.streams_of_channel())
     }
 
     /// How it was proved that the destination has the same bytes; `None` where it has not.

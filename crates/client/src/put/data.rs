@@ -14,8 +14,8 @@ impl Flow<'_> {
         let (upload, ranges, range) = (slot.file.clone(), slot.data.clone(), slot.range.clone());
         let path = upload.task.source.path();
         let progress = Arc::new(Progress::new());
-        let mut meter = Meter::new(&ctx.report, &upload.task).on(self.seat.as_ref());
-        let _moving = self.seat.as_ref().map(|seat| seat.moves(Some(progress.clone())));
+        let mut meter = Meter::new(&ctx.report, &upload.task).on(self.participant.as_ref());
+        let _moving = self.participant.as_ref().map(|participant| participant.moves(Some(progress.clone())));
         // Other sessions may move other ranges of it.
         let there = || upload.present().intersection(range.clone()).len();
         let before = there();

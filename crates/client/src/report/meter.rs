@@ -1,26 +1,26 @@
 //! What one transfer tells the report.
 
 use super::*;
-use crate::tune::Seat;
+use crate::tune::Participant;
 
 /// Follows one transfer's progress into the report.
 pub(crate) struct Meter<'r> {
     report: &'r Report,
     account: Arc<Account>,
     /// The path that is tuned, and whose place there it is.
-    lane: Option<(Arc<Lane>, u64)>,
+    path_tuner: Option<(Arc<PathTuner>, u64)>,
     bytes: u64,
     streams: u32,
 }
 
 impl<'r> Meter<'r> {
     pub(crate) fn new(report: &'r Report, task: &Task) -> Self {
-        Self { report, account: task.account.clone(), lane: None, bytes: 0, streams: 0 }
+        Self { report, account: task.account.clone(), path_tuner: None, bytes: 0, streams: 0 }
     }
 
     /// What moves goes over this path.
-    pub(crate) fn on(mut self, seat: Option<&Seat>) -> Self {
-        self.lane = seat.map(|seat| (seat.lane().clone(), seat.id()));
+    pub(crate) fn on(mut self, participant: Option<&Participant>) -> Self {
+        self.path_tuner = participant.map(|participant| (participant.path_tuner().clone(), participant.id()));
         self
     }
 
@@ -30,8 +30,8 @@ impl<'r> Meter<'r> {
         self.bytes = self.bytes.max(bytes);
         self.report.there(&self.account, signed(more));
         self.report.bytes_moved.fetch_add(more, Ordering::Relaxed);
-        if let Some((lane, seat)) = &self.lane {
-            lane.add(*seat, more);
+        if let Some((path_tuner, participant)) = &self.path_tuner {
+            path_tuner.add(*participant, more);
         }
         self.report.streams.fetch_add(i64::from(streams) - i64::from(self.streams), Ordering::Relaxed);
         self.streams = streams;

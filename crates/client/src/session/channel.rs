@@ -157,9 +157,10 @@ impl Session {
 
     /// Sets the congestion control that the server is to use for its next data: the tuner's choice,
     /// or with a fixed number of streams the one that the user named.
-    pub(crate) fn wants_congestion(&mut self, seat: Option<&Seat>) {
+    pub(crate) fn wants_congestion(&mut self, participant: Option<&Participant>) {
         let fixed = self.setup.options.fixed_congestion();
-        self.wanted_congestion = seat.map_or(fixed, |seat| seat.lane().congestion());
+        self.wanted_congestion =
+            participant.map_or(fixed, |participant| participant.path_tuner().congestion());
         let Some(name) = fixed.filter(|_| !self.can.congestion) else { return };
         let peer = self.control.peer();
         if self.setup.warned_of_congestion.add(peer) {
@@ -216,8 +217,8 @@ impl Session {
     /// The user's options, or those derived from the path.
     fn driver_options(&self) -> DriverOptions {
         let mut options = self.setup.driver_options();
-        let known = self.lane.as_ref().filter(|_| self.setup.options.tuning.tcp_buffer.is_none());
-        if let Some(buffer) = known.and_then(|lane| lane.buffer()) {
+        let known = self.path_tuner.as_ref().filter(|_| self.setup.options.tuning.tcp_buffer.is_none());
+        if let Some(buffer) = known.and_then(|path_tuner| path_tuner.buffer()) {
             buffer.apply(&mut options.tuning);
         }
         options

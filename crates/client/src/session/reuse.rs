@@ -139,7 +139,7 @@ impl Session {
     /// connections close, because their limits are those of the job.
     pub(crate) fn set_aside(&mut self, setup: &Arc<Setup>) {
         self.channel = None;
-        self.lane = None;
+        self.path_tuner = None;
         self.serving = None;
         self.wants_path = false;
         self.setup = setup.clone();

@@ -49,8 +49,8 @@ impl Flow<'_> {
         self.destination.drop_channel();
         self.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
-        self.source.wants_path = self.seat.is_some() && streams > 1;
-        self.source.wants_congestion(self.seat.as_ref());
+        self.source.wants_path = self.participant.is_some() && streams > 1;
+        self.source.wants_congestion(self.participant.as_ref());
         self.binding = self.source.bind_with(&self.destination)?;
         let binding = self.binding.as_ref();
         if self.delayed() {
@@ -178,7 +178,7 @@ impl Flow<'_> {
         can && !relay.direct
             && whole.end != u64::MAX
             && left >= 2 * RANGE
-            && self.worker.ctx.range_size(RANGE, self.seat.as_ref(), 1).is_some()
+            && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
 
     /// Takes as much of a range as this pair should move now, and leaves the rest to whoever comes next.
@@ -186,23 +186,32 @@ impl Flow<'_> {
         if !self.shares(relay) {
             return range;
         }
-        self.worker.bite(relay, range, self.seat.as_ref(), self.channel.map_or(0, |(_, streams)| streams))
+        self.worker.bite(
+            relay,
+            range,
+            self.participant.as_ref(),
+            self.channel.map_or(0, |(_, streams)| streams),
+        )
     }
 
     /// The data channel was made with so many streams, for so many bytes or more.
     pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
-        let Some(seat) = &self.seat else { return };
-        seat.moves_elsewhere();
+        let Some(participant) = &self.participant else { return };
+        participant.moves_elsewhere();
         let told = (streams > 1 && self.source.can.streams).then(|| Wanted::new(streams));
         self.wanted = told.clone();
-        seat.opened(streams, useful_streams(bytes), told.map_or(Knob::Fixed, Knob::There));
+        participant.opened(
+            streams,
+            useful_streams(bytes),
+            told.map_or(StreamControl::Fixed, StreamControl::There),
+        );
     }
 
     /// The data channel is there, and is used for so many bytes or more.
     pub(super) fn used_again(&self, bytes: u64) {
-        let (Some(seat), Some((_, streams))) = (&self.seat, self.channel) else { return };
-        let knob = self.wanted.clone().map_or(Knob::Fixed, Knob::There);
-        seat.used_again(streams, useful_streams(bytes), knob);
+        let (Some(participant), Some((_, streams))) = (&self.participant, self.channel) else { return };
+        let stream_control = self.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There);
+        participant.used_again(streams, useful_streams(bytes), stream_control);
     }
 
     /// Tells the source, whenever that changes, how many streams it should use.
@@ -293,7 +302,7 @@ impl Flow<'_> {
         let mut to_source = Vec::new();
         to_source.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
         to_source.push((Purpose::Transfer, retrieve));
-        let meter = Meter::new(&self.worker.ctx.report, &relay.task).on(self.seat.as_ref());
+        let meter = Meter::new(&self.worker.ctx.report, &relay.task).on(self.participant.as_ref());
         let mut data = RangeSet::from_range(range.clone());
         data.subtract(&present);
         let id = self.pipeline.submit(Submission {

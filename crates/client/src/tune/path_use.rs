@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ropewalk_tuning::tuner::{Decision, Work};
 
-use super::lane::{Lane, Step, Summed};
+use super::path_tuner::{PathTuner, Step, Summed};
 use super::pressure::Processors;
 use super::{Ends, TunedPath};
 use crate::TuningOptions;
@@ -27,7 +27,7 @@ pub(crate) struct Paths(Mutex<Vec<Known>>);
 /// A path and the options that its tuner has.
 struct Known {
     tuning: TuningOptions,
-    lane: Arc<Lane>,
+    path_tuner: Arc<PathTuner>,
 }
 
 impl Paths {
@@ -37,23 +37,23 @@ impl Paths {
         &self,
         ends: &Ends,
         tuning: &TuningOptions,
-        make: impl FnOnce() -> Option<Lane>,
+        make: impl FnOnce() -> Option<PathTuner>,
     ) -> Option<PathUse> {
         let mut all = self.0.lock();
-        all.retain(|known| known.lane.runs.are_remembered());
-        let found = all.iter().find(|known| known.lane.ends == *ends && known.tuning == *tuning);
-        let lane = match found {
+        all.retain(|known| known.path_tuner.runs.are_remembered());
+        let found = all.iter().find(|known| known.path_tuner.ends == *ends && known.tuning == *tuning);
+        let path_tuner = match found {
             Some(known) => {
-                known.lane.runs.is_unused().then(|| known.lane.starts_again());
-                known.lane.clone()
+                known.path_tuner.runs.is_unused().then(|| known.path_tuner.starts_again());
+                known.path_tuner.clone()
             }
             None => {
-                let lane = Arc::new(make()?);
-                all.push(Known { tuning: tuning.clone(), lane: lane.clone() });
-                lane
+                let path_tuner = Arc::new(make()?);
+                all.push(Known { tuning: tuning.clone(), path_tuner: path_tuner.clone() });
+                path_tuner
             }
         };
-        Some(PathUse::new(lane))
+        Some(PathUse::new(path_tuner))
     }
 }
 
@@ -104,32 +104,32 @@ impl Runs {
 
 /// A run's use of a path, until this is dropped.
 pub(crate) struct PathUse {
-    lane: Arc<Lane>,
+    path_tuner: Arc<PathTuner>,
     id: u64,
     /// The results of earlier runs.
     before: Summed,
 }
 
 impl PathUse {
-    fn new(lane: Arc<Lane>) -> Self {
-        let mut state = lane.runs.0.lock();
+    fn new(path_tuner: Arc<PathTuner>) -> Self {
+        let mut state = path_tuner.runs.0.lock();
         state.next += 1;
         let id = state.next;
         state.runs.push(Run { id, load: Load::default(), decision: None, hire: 0 });
         drop(state);
-        let before = lane.summed();
-        Self { lane, id, before }
+        let before = path_tuner.summed();
+        Self { path_tuner, id, before }
     }
 
-    pub(crate) fn lane(&self) -> &Arc<Lane> {
-        &self.lane
+    pub(crate) fn path_tuner(&self) -> &Arc<PathTuner> {
+        &self.path_tuner
     }
 
     /// Reports the run's remaining work; returns what it has to do. The first run also samples the
     /// path.
     pub(crate) fn step(&self, now: Instant, processors: &mut Processors, load: Load) -> Step {
         let nothing = Step { decision: None, hire: 0 };
-        let mut state = self.lane.runs.0.lock();
+        let mut state = self.path_tuner.runs.0.lock();
         let Some(at) = state.runs.iter().position(|run| run.id == self.id) else { return nothing };
         state.runs[at].load = load;
         if at > 0 {
@@ -148,7 +148,7 @@ impl PathUse {
         });
         let ends = loads().map(|load| load.ends).reduce(|a, b| Some(a?.saturating_add(b?))).flatten();
         let workers = hires.map_or(load.workers, |at| state.runs[at].load.workers);
-        let step = self.lane.step(now, processors, (work, ends), hires.is_some(), workers);
+        let step = self.path_tuner.step(now, processors, (work, ends), hires.is_some(), workers);
         for (other, run) in state.runs.iter_mut().enumerate().skip(1) {
             run.decision = step.decision.or(run.decision);
             run.hire += if hires == Some(other) { step.hire } else { 0 };
@@ -165,14 +165,14 @@ impl PathUse {
     /// The result of this run for its summary; `None` without a decision. `set`: the user has set
     /// the buffer size.
     pub(super) fn tuned(&self, set: bool) -> Option<TunedPath> {
-        self.lane.tuned(&self.before, set)
+        self.path_tuner.tuned(&self.before, set)
     }
 }
 
 impl Drop for PathUse {
     fn drop(&mut self) {
-        let decided = self.lane.has_decided();
-        let mut state = self.lane.runs.0.lock();
+        let decided = self.path_tuner.has_decided();
+        let mut state = self.path_tuner.runs.0.lock();
         state.runs.retain(|run| run.id != self.id);
         state.unused = (state.runs.is_empty() && decided).then(Instant::now);
     }

@@ -126,7 +126,7 @@ impl Count {
     }
 }
 
-/// Segment counters over all data channels of a seat. The counters of each channel start from zero,
+/// Segment counters over all data channels of a participant. Those of each channel start from zero,
 /// and continue over all transfers that use it.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
@@ -167,7 +167,7 @@ pub(super) fn waited(progress: &Progress) -> f64 {
     (progress.time(Stage::Source) + progress.time(Stage::Destination)).as_secs_f64()
 }
 
-/// The path reports of a sending server, over all transfers of a seat.
+/// The path reports of a sending server, over all transfers of a participant.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     last: Option<PathMarker>,

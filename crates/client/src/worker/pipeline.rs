@@ -9,7 +9,7 @@ use crate::RemoteError;
 use crate::ahead::Ahead;
 use crate::context::Context;
 use crate::landing::Landing;
-use crate::tune::Seat;
+use crate::tune::Participant;
 use crate::work::{Job, Route};
 
 /// Transfers that are under way over a session, or a pair of them.
@@ -24,7 +24,7 @@ pub(crate) trait Steps {
 
     fn is_empty(&self) -> bool;
 
-    fn seat(&self) -> Option<&Seat>;
+    fn participant(&self) -> Option<&Participant>;
 
     /// Sends the commands for a job. Gives it back where it has to wait until nothing else is under way: it needs another data
     /// channel. An error is one of the session; what is wrong with the job alone is settled here.
@@ -66,7 +66,9 @@ impl Worker<'_> {
             let ahead = pipeline.ahead();
             let low = pipeline.is_low(ahead);
             while next.is_some() || (low && pipeline.has_room(ahead)) {
-                let Some(job) = next.take().or_else(|| self.more(route, pipeline.seat())) else { break };
+                let Some(job) = next.take().or_else(|| self.more(route, pipeline.participant())) else {
+                    break;
+                };
                 match pipeline.submit(job) {
                     Ok(None) => {}
                     Ok(Some(job)) => {

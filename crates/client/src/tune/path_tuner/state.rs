@@ -16,7 +16,7 @@ impl State {
             && ends.zip(soon).is_some_and(|(left, soon)| left as f64 <= soon)
     }
 
-    /// Number of seats among which the first streams are divided.
+    /// Number of participants among which the first streams are divided.
     pub(super) fn to_come(&self) -> u32 {
         if self.decisions == 0 { self.expected } else { 1 }
     }
@@ -24,7 +24,10 @@ impl State {
     /// The measured rate of a session with this many streams, or the expected one; `None` if
     /// unknown.
     pub(super) fn rate(&mut self, id: u64, streams: u32) -> Option<f64> {
-        let own = self.seat(id).filter(|seat| seat.streams == streams).and_then(|seat| seat.own.rate);
+        let own = self
+            .participant(id)
+            .filter(|participant| participant.streams == streams)
+            .and_then(|participant| participant.own.rate);
         own.or_else(|| self.typical_rate(streams))
     }
 
@@ -39,8 +42,8 @@ impl State {
         Some(self.decision.knobs.files).filter(|files| *files > 1)
     }
 
-    pub(super) fn seat(&mut self, id: u64) -> Option<&mut Place> {
-        self.seats.iter_mut().find(|seat| seat.id == id)
+    pub(super) fn participant(&mut self, id: u64) -> Option<&mut ParticipantState> {
+        self.participants.iter_mut().find(|participant| participant.id == id)
     }
 
     /// Raises the number of streams at once. Lowers it at once only if the path forces it: streams
@@ -60,7 +63,7 @@ impl State {
 
     /// Whether streams can come and go within some session, because a Ropewalk program sends.
     pub(super) fn is_elastic(&self) -> bool {
-        self.seats.iter().any(|seat| seat.knob.is_elastic())
+        self.participants.iter().any(|participant| participant.stream_control.is_elastic())
     }
 
     /// Removes some streams if there are more than decided.
@@ -75,21 +78,28 @@ impl State {
 
     /// Distributes the streams that no fixed channel has among the others.
     pub(super) fn deal(&mut self) {
-        let fixed: u32 =
-            self.seats.iter().filter(|seat| !seat.knob.is_elastic()).map(|seat| seat.streams).sum();
+        let fixed: u32 = self
+            .participants
+            .iter()
+            .filter(|participant| !participant.stream_control.is_elastic())
+            .map(|participant| participant.streams)
+            .sum();
         let mut left = self.dealt.saturating_sub(fixed);
         let congestion = self.decision.congestion.map(|control| control.name());
         let to_come = self.to_come();
-        let mut elastic: Vec<&mut Place> =
-            self.seats.iter_mut().filter(|seat| seat.knob.is_elastic()).collect();
-        // Seats with a low limit leave the rest to the others.
-        elastic.sort_by_key(|seat| seat.most);
+        let mut elastic: Vec<&mut ParticipantState> = self
+            .participants
+            .iter_mut()
+            .filter(|participant| participant.stream_control.is_elastic())
+            .collect();
+        // Participants with a low limit leave the rest to the others.
+        elastic.sort_by_key(|participant| participant.most);
         let count = elastic.len().max(to_come as usize);
-        for (n, seat) in elastic.into_iter().enumerate() {
-            let share = left.div_ceil((count - n) as u32).clamp(1, seat.most.max(1));
+        for (n, participant) in elastic.into_iter().enumerate() {
+            let share = left.div_ceil((count - n) as u32).clamp(1, participant.most.max(1));
             left = left.saturating_sub(share);
-            seat.streams = share;
-            seat.knob.turn(share, congestion);
+            participant.streams = share;
+            participant.stream_control.turn(share, congestion);
         }
     }
 
@@ -103,13 +113,22 @@ impl State {
         // Stop counting hired workers that have not logged in by this deadline.
         let patience = LOG_IN + LOG_IN_ROUND_TRIPS * rtt;
         self.coming.retain(|&hired| now.saturating_duration_since(hired) < patience);
-        if self.seats.iter().any(|seat| seat.knob.is_elastic() && seat.most > seat.streams) {
+        if self.participants.iter().any(|participant| {
+            participant.stream_control.is_elastic() && participant.most > participant.streams
+        }) {
             return 0;
         }
-        let most = self.seats.iter().map(|seat| seat.most).min().unwrap_or(1).clamp(1, FIXED_MOST);
+        let most = self
+            .participants
+            .iter()
+            .map(|participant| participant.most)
+            .min()
+            .unwrap_or(1)
+            .clamp(1, FIXED_MOST);
         let each = self.each().min(most);
-        let opening = self.seats.iter().filter(|seat| seat.streams == 0).count() + self.coming.len();
-        let taken: u32 = self.seats.iter().map(|seat| seat.streams).sum();
+        let opening = self.participants.iter().filter(|participant| participant.streams == 0).count()
+            + self.coming.len();
+        let taken: u32 = self.participants.iter().map(|participant| participant.streams).sum();
         let missing = self.target().saturating_sub(taken).div_ceil(each);
         missing
             .saturating_sub(u32::try_from(opening).unwrap_or(u32::MAX))
@@ -120,7 +139,7 @@ impl State {
     /// are being hired.
     pub(super) fn missing_files(&self, workers: u32, work: Option<Work>) -> u32 {
         let worth = work.map_or(0, |work| u32::try_from(work.files / FILES_EACH).unwrap_or(u32::MAX));
-        let here = u32::try_from(self.seats.len() + self.coming.len()).unwrap_or(u32::MAX);
+        let here = u32::try_from(self.participants.len() + self.coming.len()).unwrap_or(u32::MAX);
         let missing = self.files().unwrap_or(1).min(worth).saturating_sub(here);
         missing.min(MOST_WORKERS.saturating_sub(workers))
     }
@@ -129,17 +148,18 @@ impl State {
     pub(super) fn totals(&mut self, now: Instant, rtt: Duration, moved: u64) -> Totals {
         let mut totals = Totals { delivered: moved, ..Totals::default() };
         totals.keep(&self.gone);
-        for seat in &mut self.seats {
-            let busy = seat.is_busy(now, rtt);
-            seat.add_to(&mut totals);
-            let streams = match &seat.progress {
+        for participant in &mut self.participants {
+            let busy = participant.is_busy(now, rtt);
+            participant.add_to(&mut totals);
+            let streams = match &participant.progress {
                 Some(progress) => {
-                    seat.used = Some(progress.streams()).filter(|now| *now > 0).unwrap_or(seat.used);
+                    participant.used =
+                        Some(progress.streams()).filter(|now| *now > 0).unwrap_or(participant.used);
                     // Between two small files it has those of the last one.
-                    if seat.arrives(now, rtt) { seat.used.max(1) } else { progress.streams() }
+                    if participant.arrives(now, rtt) { participant.used.max(1) } else { progress.streams() }
                 }
                 // Between two servers.
-                None => seat.heard.streams().unwrap_or(seat.streams),
+                None => participant.heard.streams().unwrap_or(participant.streams),
             };
             totals.streams += if busy { streams } else { 0 };
         }
@@ -147,11 +167,11 @@ impl State {
     }
 }
 
-impl Place {
+impl ParticipantState {
     /// Adds everything but the streams.
     pub(super) fn add_to(&mut self, totals: &mut Totals) {
         if let Some(progress) = &self.progress {
-            totals.add(progress, &mut self.counter, matches!(self.knob, Knob::Here(..)));
+            totals.add(progress, &mut self.counter, matches!(self.stream_control, StreamControl::Here(..)));
         }
         totals.storage += self.storage;
         totals.hear(&self.heard);

@@ -1,4 +1,4 @@
-//! One path, its tuner, and the workers that move data over it.
+//! The tuner of one path: steers the streams of all workers that move data over it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,9 @@ use super::buffers::{self, Buffer, Purpose, Reached};
 use super::carried::Carried;
 use super::memory::Learnt;
 use super::own::Own;
+use super::participant::StreamControl;
 use super::path_use::Runs;
 use super::pressure::Processors;
-use super::seat::Knob;
 use super::span::{Counter, Heard, Span, Totals, waited};
 use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
@@ -49,7 +49,7 @@ const SETTLING_ROUND_TRIPS: u32 = 20;
 /// start would be attributed to the path.
 const SLOW_START_ROUND_TRIPS: u32 = 10;
 
-pub(crate) struct Lane {
+pub(crate) struct PathTuner {
     pub(crate) ends: Ends,
     rtt: Duration,
     /// Workers may come and go.
@@ -83,16 +83,15 @@ struct State {
     decisions: u32,
     /// The last decision did not change the number of connections.
     same: bool,
-    /// Seats that will be taken before the first decision: the first seat leaves streams to the
+    /// Participants that will join before the first decision: the first one leaves streams to the
     /// others.
     expected: u32,
     span: Option<Span>,
-    seats: Vec<Place>,
-    /// Counts of seats that have left.
+    participants: Vec<ParticipantState>,
+    /// Counts of participants that have left.
     gone: Totals,
     next: u64,
-    /// When workers were hired that have not taken their seats yet: a log-in takes many round
-    /// trips.
+    /// When workers were hired that have not joined yet: a log-in takes many round trips.
     coming: Vec<Instant>,
     /// The results of the last spans.
     reached: Vec<Reached>,
@@ -102,11 +101,11 @@ struct State {
     sized: bool,
 }
 
-struct Place {
+struct ParticipantState {
     id: u64,
     streams: u32,
     most: u32,
-    knob: Knob,
+    stream_control: StreamControl,
     moving: bool,
     /// When its bytes arrived last, and the number of streams that its data channel was seen to
     /// use.
@@ -154,7 +153,7 @@ pub(crate) struct Step {
     pub(crate) hire: u32,
 }
 
-impl Lane {
+impl PathTuner {
     /// `hires`: workers may come and go, `usual` is their usual number; `cap`: most connections.
     pub(super) fn new(
         ends: Ends,
@@ -176,7 +175,7 @@ impl Lane {
             same: false,
             expected: 1,
             span: None,
-            seats: Vec::new(),
+            participants: Vec::new(),
             gone: Totals::default(),
             next: 0,
             coming: Vec::new(),
@@ -242,10 +241,10 @@ impl Lane {
     pub(crate) fn add(&self, id: u64, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         let shortest = self.shortest();
-        if let Some(seat) = self.state.lock().seat(id).filter(|_| bytes > 0) {
+        if let Some(participant) = self.state.lock().participant(id).filter(|_| bytes > 0) {
             let now = Instant::now();
-            seat.arrived = Some(now);
-            seat.own.add(now, bytes, shortest);
+            participant.arrived = Some(now);
+            participant.own.add(now, bytes, shortest);
         }
     }
 
@@ -273,7 +272,11 @@ impl Lane {
     /// is unknown.
     pub(super) fn ahead(&self, id: u64, streams: u32) -> Tuned {
         let mut state = self.state.lock();
-        let streams = state.seat(id).map(|seat| seat.streams).filter(|now| *now > 0).unwrap_or(streams);
+        let streams = state
+            .participant(id)
+            .map(|participant| participant.streams)
+            .filter(|now| *now > 0)
+            .unwrap_or(streams);
         Tuned {
             rate: state.rate(id, streams),
             rtt: self.rtt.as_secs_f64(),
@@ -281,17 +284,17 @@ impl Lane {
         }
     }
 
-    pub(super) fn sit(&self) -> u64 {
+    pub(super) fn join(&self) -> u64 {
         let mut state = self.state.lock();
         state.next += 1;
         let id = state.next;
         // One expected worker has come, no matter which.
         state.coming.pop();
-        state.seats.push(Place {
+        state.participants.push(ParticipantState {
             id,
             streams: 0,
             most: u32::MAX,
-            knob: Knob::Fixed,
+            stream_control: StreamControl::Fixed,
             moving: false,
             arrived: None,
             used: 0,
@@ -307,10 +310,10 @@ impl Lane {
 
     pub(super) fn leave(&self, id: u64) {
         let mut state = self.state.lock();
-        if let Some(at) = state.seats.iter().position(|seat| seat.id == id) {
-            let mut seat = state.seats.remove(at);
+        if let Some(at) = state.participants.iter().position(|participant| participant.id == id) {
+            let mut participant = state.participants.remove(at);
             let mut totals = Totals::default();
-            seat.add_to(&mut totals);
+            participant.add_to(&mut totals);
             state.gone.keep(&totals);
         }
         state.deal();
@@ -318,66 +321,67 @@ impl Lane {
 
     pub(super) fn share(&self, id: u64, elastic: bool, most: u32, workers: u32) -> u32 {
         let state = self.state.lock();
-        let seats = state.seats.len().max(1) as u32;
-        let others = || state.seats.iter().filter(|seat| seat.id != id);
+        let participants = state.participants.len().max(1) as u32;
+        let others = || state.participants.iter().filter(|participant| participant.id != id);
         let share = if elastic {
-            state.target().div_ceil(seats.max(state.to_come()))
+            state.target().div_ceil(participants.max(state.to_come()))
         } else {
-            let taken: u32 = others().map(|seat| seat.streams).sum();
-            let unopened = 1 + others().filter(|seat| seat.streams == 0).count() as u32;
-            let to_come = unopened + workers.saturating_sub(seats);
+            let taken: u32 = others().map(|participant| participant.streams).sum();
+            let unopened = 1 + others().filter(|participant| participant.streams == 0).count() as u32;
+            let to_come = unopened + workers.saturating_sub(participants);
             state.target().saturating_sub(taken).div_ceil(to_come).min(FIXED_MOST)
         };
         share.clamp(1, most.max(1))
     }
 
-    pub(super) fn opened(&self, id: u64, streams: u32, most: u32, knob: Knob) {
+    pub(super) fn opened(&self, id: u64, streams: u32, most: u32, stream_control: StreamControl) {
         let mut state = self.state.lock();
-        if let Some(seat) = state.seat(id) {
-            (seat.streams, seat.most, seat.knob) = (streams, most, knob);
-            (seat.own, seat.arrived, seat.used) = (Own::default(), None, 0);
+        if let Some(participant) = state.participant(id) {
+            (participant.streams, participant.most, participant.stream_control) =
+                (streams, most, stream_control);
+            (participant.own, participant.arrived, participant.used) = (Own::default(), None, 0);
         }
         state.deal();
     }
 
-    /// The same as [`Lane::opened`] for a channel that may be known already; the next transfer may
-    /// be able to use more streams than the one for which it was made.
-    pub(super) fn used_again(&self, id: u64, streams: u32, most: u32, knob: Knob) {
+    /// The same as [`PathTuner::opened`] for a channel that may be known already; the next transfer
+    /// may be able to use more streams than the one for which it was made.
+    pub(super) fn used_again(&self, id: u64, streams: u32, most: u32, stream_control: StreamControl) {
         let mut state = self.state.lock();
-        let Some(seat) = state.seat(id) else { return };
-        if seat.streams > 0 && most <= seat.most {
+        let Some(participant) = state.participant(id) else { return };
+        if participant.streams > 0 && most <= participant.most {
             return;
         }
-        if seat.streams == 0 {
-            (seat.streams, seat.knob) = (streams, knob);
+        if participant.streams == 0 {
+            (participant.streams, participant.stream_control) = (streams, stream_control);
         }
-        seat.most = most;
+        participant.most = most;
         state.deal();
     }
 
     pub(super) fn begun(&self, id: u64, progress: Option<Arc<Progress>>) {
-        if let Some(seat) = self.state.lock().seat(id) {
-            seat.storage += seat.progress.take().map_or(0.0, |before| waited(&before));
-            (seat.moving, seat.progress) = (true, progress);
-            seat.heard.begin();
+        if let Some(participant) = self.state.lock().participant(id) {
+            participant.storage += participant.progress.take().map_or(0.0, |before| waited(&before));
+            (participant.moving, participant.progress) = (true, progress);
+            participant.heard.begin();
         }
     }
 
     pub(super) fn heard(&self, id: u64, marker: PathMarker) {
-        if let Some(seat) = self.state.lock().seat(id) {
-            seat.heard.add(marker);
+        if let Some(participant) = self.state.lock().participant(id) {
+            participant.heard.add(marker);
         }
     }
 
     pub(super) fn heard_out(&self, id: u64) {
-        if let Some(seat) = self.state.lock().seat(id) {
-            seat.heard.begin();
+        if let Some(participant) = self.state.lock().participant(id) {
+            participant.heard.begin();
         }
     }
 
     pub(super) fn ended(&self, id: u64) {
-        if let Some(seat) = self.state.lock().seat(id) {
-            seat.moving = false;
+        if let Some(participant) = self.state.lock().participant(id) {
+            participant.moving = false;
         }
     }
 
@@ -390,13 +394,17 @@ impl Lane {
         let some_more = |n: u32| n + n / 2;
         let files = state.files().map(|files| some_more(files.max(self.usual)));
         let cap = self.cap;
-        let others = state.seats.iter().filter(|seat| seat.id != id && seat.streams > 0 && !seat.leaving);
-        let (workers, streams, room) = others.fold((0, 0, 0_u32), |(workers, streams, room), seat| {
-            let most = if seat.knob.is_elastic() { seat.most } else { seat.streams };
-            (workers + 1, streams + seat.streams, room.saturating_add(most))
+        let others = state
+            .participants
+            .iter()
+            .filter(|participant| participant.id != id && participant.streams > 0 && !participant.leaving);
+        let (workers, streams, room) = others.fold((0, 0, 0_u32), |(workers, streams, room), participant| {
+            let most =
+                if participant.stream_control.is_elastic() { participant.most } else { participant.streams };
+            (workers + 1, streams + participant.streams, room.saturating_add(most))
         });
-        let Some(seat) = state.seat(id) else { return false };
-        let enough = if seat.knob.is_elastic() {
+        let Some(participant) = state.participant(id) else { return false };
+        let enough = if participant.stream_control.is_elastic() {
             // There are more workers than decided files in flight, and the others have room for all
             // streams.
             workers >= target || room >= target && files.is_some_and(|files| workers >= files)
@@ -406,8 +414,8 @@ impl Lane {
             streams >= some_more(target)
         };
         // Two workers must not leave at the same time.
-        seat.leaving |= workers > 0 && (enough || streams + seat.streams > cap);
-        seat.leaving
+        participant.leaving |= workers > 0 && (enough || streams + participant.streams > cap);
+        participant.leaving
     }
 
     /// Takes a sample, and asks the tuner when a span has ended. `work`: remaining files and bytes,
@@ -423,7 +431,7 @@ impl Lane {
     ) -> Step {
         let mut state = self.state.lock();
         let nothing = Step { decision: None, hire: 0 };
-        if !state.seats.iter().any(|seat| seat.is_busy(now, self.rtt)) {
+        if !state.participants.iter().any(|participant| participant.is_busy(now, self.rtt)) {
             // Between two files: the rate of a pause says nothing about the path.
             (state.span, state.complete) = (None, None);
             state.decided = now;

@@ -12,7 +12,7 @@ pub(in crate::tune) struct Summed {
     carried: Carried,
 }
 
-impl Lane {
+impl PathTuner {
     /// The result for the next run, once there is one. If the number of streams was limited to
     /// fewer than `usual`, it does not show what the path needs.
     pub(in crate::tune) fn learnt(&self, usual: u32) -> Option<Learnt> {

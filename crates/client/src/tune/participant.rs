@@ -1,4 +1,4 @@
-//! A worker's handle on the tuner of a path.
+//! A worker that moves data over a path, as the path's tuner sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ropewalk_engine::{Congestion, Parallelism, Progress};
 use ropewalk_protocol::marker::PathMarker;
 
-use super::lane::Lane;
+use super::path_tuner::PathTuner;
 use crate::ahead::Tuned;
 use crate::auto::Pace;
 
@@ -33,7 +33,7 @@ impl Wanted {
 
 /// How the number of streams of a worker's data channel is changed.
 #[derive(Clone)]
-pub(crate) enum Knob {
+pub(crate) enum StreamControl {
     /// We send: it changes at once. The congestion control applies to new connections.
     Here(Parallelism, Congestion),
     /// A Ropewalk server sends: it is asked by SITE STREAMS.
@@ -42,7 +42,7 @@ pub(crate) enum Knob {
     Fixed,
 }
 
-impl Knob {
+impl StreamControl {
     pub(super) fn is_elastic(&self) -> bool {
         !matches!(self, Self::Fixed)
     }
@@ -64,20 +64,20 @@ pub(crate) fn useful_streams(bytes: u64) -> u32 {
     u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(1)
 }
 
-/// A worker's share of a path, which is released when this is dropped.
-pub(crate) struct Seat {
-    lane: Arc<Lane>,
+/// A worker's part in a path, which it leaves when this is dropped.
+pub(crate) struct Participant {
+    path_tuner: Arc<PathTuner>,
     id: u64,
 }
 
-impl Seat {
-    pub(super) fn new(lane: Arc<Lane>) -> Self {
-        let id = lane.sit();
-        Self { lane, id }
+impl Participant {
+    pub(super) fn new(path_tuner: Arc<PathTuner>) -> Self {
+        let id = path_tuner.join();
+        Self { path_tuner, id }
     }
 
-    pub(crate) fn lane(&self) -> &Arc<Lane> {
-        &self.lane
+    pub(crate) fn path_tuner(&self) -> &Arc<PathTuner> {
+        &self.path_tuner
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -87,74 +87,74 @@ impl Seat {
     /// The expected rate of this worker over a data channel of this many streams; 0: it has none
     /// yet.
     pub(crate) fn pace(&self, streams: u32) -> Pace {
-        self.lane.pace(self.id, streams)
+        self.path_tuner.pace(self.id, streams)
     }
 
     /// The expected rate of any session with this many streams, in bytes per second; `None` if
     /// unknown.
     pub(crate) fn typical_rate(&self, streams: u32) -> Option<f64> {
-        self.lane.typical_rate(streams)
+        self.path_tuner.typical_rate(streams)
     }
 
     /// The pipeline depth for this worker on this path, over a data channel of this many streams.
     pub(crate) fn ahead(&self, streams: u32) -> Tuned {
-        self.lane.ahead(self.id, streams)
+        self.path_tuner.ahead(self.id, streams)
     }
 
     /// Streams for a new data channel. `most`: more are useless to it. `workers` share the path.
     pub(crate) fn share(&self, elastic: bool, most: u32, workers: u32) -> u32 {
-        self.lane.share(self.id, elastic, most, workers)
+        self.path_tuner.share(self.id, elastic, most, workers)
     }
 
     /// The data channel was made, with this many streams.
-    pub(crate) fn opened(&self, streams: u32, most: u32, knob: Knob) {
-        self.lane.opened(self.id, streams, most, knob);
+    pub(crate) fn opened(&self, streams: u32, most: u32, stream_control: StreamControl) {
+        self.path_tuner.opened(self.id, streams, most, stream_control);
     }
 
     /// An existing data channel of this many streams is reused for a transfer that can use `most`.
-    pub(crate) fn used_again(&self, streams: u32, most: u32, knob: Knob) {
-        self.lane.used_again(self.id, streams, most, knob);
+    pub(crate) fn used_again(&self, streams: u32, most: u32, stream_control: StreamControl) {
+        self.path_tuner.used_again(self.id, streams, most, stream_control);
     }
 
-    /// Data moves between two servers from now on, until the seat is dropped.
+    /// Data moves between two servers from now on, until this is dropped.
     pub(crate) fn moves_elsewhere(&self) {
-        self.lane.begun(self.id, None);
+        self.path_tuner.begun(self.id, None);
     }
 
     /// Data moves from now on, until the returned value is dropped.
     pub(crate) fn moves(&self, progress: Option<Arc<Progress>>) -> Moving<'_> {
-        self.lane.begun(self.id, progress);
+        self.path_tuner.begun(self.id, progress);
         Moving(self)
     }
 
     /// Records a path marker of the sending server.
     pub(crate) fn hears(&self, marker: PathMarker) {
-        self.lane.heard(self.id, marker);
+        self.path_tuner.heard(self.id, marker);
     }
 
     /// The sending server has reported all of a transfer: its next markers are about another one.
     pub(crate) fn heard_out(&self) {
-        self.lane.heard_out(self.id);
+        self.path_tuner.heard_out(self.id);
     }
 
     /// Whether the path has too many streams without this worker's: it should leave after its
     /// present transfers.
     pub(crate) fn is_surplus(&self) -> bool {
-        self.lane.is_surplus(self.id)
+        self.path_tuner.is_surplus(self.id)
     }
 }
 
-impl Drop for Seat {
+impl Drop for Participant {
     fn drop(&mut self) {
-        self.lane.leave(self.id);
+        self.path_tuner.leave(self.id);
     }
 }
 
-/// See [`Seat::moves`].
-pub(crate) struct Moving<'s>(&'s Seat);
+/// See [`Participant::moves`].
+pub(crate) struct Moving<'s>(&'s Participant);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.lane.ended(self.0.id);
+        self.0.path_tuner.ended(self.0.id);
     }
 }
