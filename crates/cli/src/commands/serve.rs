@@ -53,6 +53,10 @@ pub struct Serve {
     /// Ports for passive data connections, for firewalls
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
     data_ports: Option<(u16, u16)>,
+    /// Drivers of data connections that clients may choose (their --stack): tcp, udt, quic, gsi,
+    /// rate, with commas between [default: tcp,gsi]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    drivers: Vec<String>,
     /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients.
     /// There is no further log-in: ssh has authenticated the user. Without --config and --root: the
     /// whole host, starting in the user's home
@@ -214,6 +218,9 @@ impl Serve {
         if let Some(ports) = self.data_ports {
             config.data.ports = Some(ports);
         }
+        if !self.drivers.is_empty() {
+            config.data.drivers.clone_from(&self.drivers);
+        }
         if self.no_tls {
             // Requirements of the configuration still apply.
             if let Some(tls) = &mut config.tls {
@@ -247,7 +254,8 @@ mod tests {
     #[test]
     fn root_and_anonymous_are_sufficient_to_serve() {
         let config = config(
-            "--listen 127.0.0.1:0 --listen [::1]:2811 --anonymous --root /srv --data-ports 50000-50100",
+            "--listen 127.0.0.1:0 --listen [::1]:2811 --anonymous --root /srv --data-ports 50000-50100 \
+             --drivers tcp,quic",
         );
         assert_eq!(
             config.listen,
@@ -255,6 +263,7 @@ mod tests {
         );
         assert_eq!(config.root, Some("/srv".into()));
         assert_eq!(config.data.ports, Some((50000, 50100)));
+        assert_eq!(config.data.drivers, ["tcp", "quic"]);
         let anonymous = config.anonymous.unwrap();
         assert!(!anonymous.write && !anonymous.third_party);
     }

@@ -93,8 +93,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
          its share of a shared path); without tuning, as with --streams, the first is used"),
     setting("stack", None, Value("DRIVERS|default"), Copy, (ends::stack, |s| ends::show_stack(s.options.data.stack.as_ref())),
         "Drivers of data connections, here and at the servers (SITE SETNETSTACK), with options behind \
-         a colon: tcp:sndbuf=4194304 or tcp,rate:rate=10M. Authentication and protection hold with any \
-         stack"),
+         a colon: tcp:sndbuf=4194304, tcp,rate:rate=10M, udt or quic. Authentication and protection hold \
+         with any stack"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \
          S (stream)"),
