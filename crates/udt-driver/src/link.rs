@@ -67,6 +67,12 @@ impl Link {
         self.touched.swap(false, Ordering::SeqCst)
     }
 
+    /// For the thread: passes datagrams to the connection. [`Link::serve`] must follow; until then
+    /// the application is not woken.
+    pub(crate) fn receive(&self, change: impl FnOnce(&mut Connection)) {
+        change(&mut self.state.lock().connection);
+    }
+
     /// For the thread: changes the connection, reports the new state to the application, and
     /// returns when to look again.
     pub(crate) fn serve(&self, now: Instant, change: impl FnOnce(&mut Connection)) -> Option<Instant> {

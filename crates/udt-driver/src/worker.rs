@@ -84,10 +84,12 @@ impl Worker {
         for _ in 0..RECEIVES {
             let now = Instant::now();
             let Self { socket, connections, listening, waker, .. } = self;
-            let mut handle = |route: &Route, datagram: &[u8]| {
-                let Some(packet) = Packet::parse(datagram) else { return };
-                match (packet.destination(), packet, listening.as_mut()) {
-                    (0, Packet::Control(control), Some(listening)) => {
+            let received = inbox.receive(socket, |route, datagrams| {
+                let mut datagrams = datagrams.each().peekable();
+                while let Some(datagram) = datagrams.next() {
+                    let Some(packet) = Packet::parse(datagram) else { continue };
+                    let id = packet.destination();
+                    if let (0, Packet::Control(control), Some(listening)) = (id, packet, listening.as_mut()) {
                         let accepted = listening.answer(now, route, &control, socket);
                         if let Some((parameters, answer)) = accepted
                             && let Some(link) =
@@ -95,19 +97,19 @@ impl Worker {
                         {
                             connections.insert(parameters.id, Entry { link, next: Some(now) });
                         }
-                    }
-                    (id, _, _) => {
+                    } else if let Some(entry) = connections.get_mut(&id)
                         // A packet from another address is forged.
-                        if let Some(entry) = connections.get_mut(&id)
-                            && entry.link.route.peer == route.peer
-                        {
-                            entry.next = entry.link.serve(now, |connection| connection.handle(now, datagram));
-                        }
+                        && entry.link.route.peer == route.peer
+                    {
+                        entry.link.receive(|connection| {
+                            connection.handle(now, datagram);
+                            while let Some(datagram) = datagrams.next_if(|next| is_for(id, next)) {
+                                connection.handle(now, datagram);
+                            }
+                        });
+                        entry.next = Some(now);
                     }
                 }
-            };
-            let received = inbox.receive(socket, |route, datagrams| {
-                datagrams.each().for_each(|datagram| handle(route, datagram));
             });
             match received {
                 Ok(true) => {}
@@ -160,6 +162,10 @@ impl Worker {
         let next = self.connections.values().filter_map(|entry| entry.next).min();
         self.waker.wait(&self.socket, next);
     }
+}
+
+fn is_for(id: u32, datagram: &[u8]) -> bool {
+    Packet::parse(datagram).is_some_and(|packet| packet.destination() == id)
 }
 
 impl Listening {

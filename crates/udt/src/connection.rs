@@ -333,7 +333,7 @@ impl Connection {
 
     /// Whether a write would not have to wait; it may fail.
     pub fn can_write(&self) -> bool {
-        self.end.is_some() || self.sender.is_finished() || self.sender.has_room()
+        self.end.is_some() || self.sender.is_finished() || self.sender.is_writable()
     }
 
     /// Copies received bytes. `Some(0)` is the end of the stream, `None` means that there are no

@@ -16,6 +16,7 @@ mod handshake;
 mod intervals;
 mod loss_list;
 mod packet;
+mod pages;
 mod receive_buffer;
 mod rtt;
 mod send_buffer;

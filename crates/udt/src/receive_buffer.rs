@@ -1,7 +1,9 @@
 //! Data that has arrived and that the application has not read.
 //!
-//! The buffer is a ring of packets by their position. Packets arrive in any order; the application
-//! reads those before the first gap.
+//! Packets are kept by their position. They arrive in any order; the application reads those before
+//! the first gap.
+
+use crate::pages::Pages;
 
 /// The length of a slot without a packet. No packet is that long.
 const ABSENT: u16 = u16::MAX;
@@ -17,7 +19,8 @@ pub(crate) enum Insertion {
 
 pub(crate) struct ReceiveBuffer {
     payload: usize,
-    bytes: Vec<u8>,
+    bytes: Pages,
+    /// A ring of the lengths of the packets.
     lengths: Vec<u16>,
     /// The packet that is read next, and how much of it was read.
     read: u64,
@@ -29,10 +32,8 @@ pub(crate) struct ReceiveBuffer {
 
 impl ReceiveBuffer {
     pub(crate) fn new(slots: u32, payload: usize) -> Self {
-        // The system provides the pages when they are used.
-        let bytes = vec![0; slots as usize * payload];
         let lengths = vec![ABSENT; slots as usize];
-        Self { payload, bytes, lengths, read: 0, offset: 0, next: 0, unread: 0 }
+        Self { payload, bytes: Pages::new(payload), lengths, read: 0, offset: 0, next: 0, unread: 0 }
     }
 
     /// The first packet that is missing.
@@ -46,7 +47,7 @@ impl ReceiveBuffer {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.len()
+        self.lengths.len() * self.payload
     }
 
     pub(crate) fn slots(&self) -> u64 {
@@ -70,8 +71,7 @@ impl ReceiveBuffer {
         if self.lengths[index] != ABSENT {
             return Insertion::Duplicate;
         }
-        let at = index * self.payload;
-        self.bytes[at..at + payload.len()].copy_from_slice(payload);
+        self.bytes.packet_mut(position)[..payload.len()].copy_from_slice(payload);
         self.lengths[index] = u16::try_from(payload.len()).unwrap_or(0);
         while self.next < self.limit() {
             let length = self.lengths[self.index(self.next)];
@@ -91,8 +91,8 @@ impl ReceiveBuffer {
             let index = self.index(self.read);
             let length = usize::from(self.lengths[index]);
             let n = (length - self.offset).min(buffer.len() - done);
-            let at = index * self.payload + self.offset;
-            buffer[done..done + n].copy_from_slice(&self.bytes[at..at + n]);
+            let bytes = &self.bytes.packet(self.read)[self.offset..self.offset + n];
+            buffer[done..done + n].copy_from_slice(bytes);
             done += n;
             self.offset += n;
             if self.offset == length {
@@ -101,6 +101,7 @@ impl ReceiveBuffer {
                 self.read += 1;
             }
         }
+        self.bytes.release(self.read);
         self.unread -= done;
         done
     }

@@ -1,9 +1,18 @@
 //! Data that the application has written and the peer has not acknowledged.
 //!
-//! The buffer is a ring of packets. The content of a packet is fixed when it is sent for the first
-//! time, because each later transmission must be the same.
+//! The content of a packet is fixed when it is sent for the first time, because each later
+//! transmission must be the same. The buffer takes only a few bytes more than the sender can send
+//! at once: what waits here cannot be sent by another stream, and leaves the cache before it is
+//! sent.
+
+use std::collections::VecDeque;
 
 use crate::Micros;
+use crate::pages::Pages;
+
+/// The limits of the bytes that wait to be sent.
+const LEAST_UNSENT: u64 = 1 << 20;
+const MOST_UNSENT: u64 = 4 << 20;
 
 /// How the transmission of a packet stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,10 +43,10 @@ pub(crate) struct Slot {
 
 pub(crate) struct SendBuffer {
     payload: usize,
-    bytes: Vec<u8>,
-    /// The number of packets, and those that were used so far.
+    bytes: Pages,
+    /// The most packets, and those from `first` to `end`.
     capacity: u64,
-    slots: Vec<Slot>,
+    slots: VecDeque<Slot>,
     /// The first packet that is not acknowledged, the first one that was not sent yet, and the one
     /// after the last.
     first: u64,
@@ -45,15 +54,28 @@ pub(crate) struct SendBuffer {
     end: u64,
     /// The bytes from `next` to `end`.
     unsent: u64,
+    /// The buffer takes no more while so many bytes wait.
+    most_unsent: u64,
 }
 
 impl SendBuffer {
     pub(crate) fn new(slots: u32, payload: usize) -> Self {
-        // The system provides the pages of both when they are used.
-        let bytes = vec![0; slots as usize * payload];
-        let capacity = slots.into();
-        let slots = Vec::with_capacity(slots as usize);
-        Self { payload, bytes, capacity, slots, first: 0, next: 0, end: 0, unsent: 0 }
+        Self {
+            payload,
+            bytes: Pages::new(payload),
+            capacity: slots.into(),
+            slots: VecDeque::new(),
+            first: 0,
+            next: 0,
+            end: 0,
+            unsent: 0,
+            most_unsent: LEAST_UNSENT,
+        }
+    }
+
+    /// Sets how many bytes may wait, within the limits.
+    pub(crate) fn set_most_unsent(&mut self, bytes: u64) {
+        self.most_unsent = bytes.clamp(LEAST_UNSENT, MOST_UNSENT);
     }
 
     pub(crate) fn first(&self) -> u64 {
@@ -73,12 +95,18 @@ impl SendBuffer {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.len()
+        usize::try_from(self.capacity).map_or(usize::MAX, |packets| packets * self.payload)
     }
 
     /// Whether a write takes at least one byte. One slot is kept for the end of the stream.
-    pub(crate) fn has_room(&self) -> bool {
-        self.end - self.first + 1 < self.capacity || self.room_in_last() > 0
+    fn has_room(&self) -> bool {
+        self.unsent < self.most_unsent
+            && (self.end - self.first + 1 < self.capacity || self.room_in_last() > 0)
+    }
+
+    /// Whether there is so much room that it is worth to wake the application.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.unsent <= self.most_unsent / 2 && self.end - self.first + 1 < self.capacity - self.capacity / 8
     }
 
     /// Returns how many bytes were taken.
@@ -89,26 +117,19 @@ impl SendBuffer {
                 self.push(now);
             }
             let n = data.len().min(self.room_in_last());
-            let index = self.index(self.end - 1);
-            let length = usize::from(self.slots[index].length);
-            let at = index * self.payload + length;
-            self.bytes[at..at + n].copy_from_slice(&data[..n]);
-            self.slots[index].length += u16::try_from(n).unwrap_or(0);
+            let last = self.end - 1;
+            let length = usize::from(self.slot(last).length);
+            self.bytes.packet_mut(last)[length..length + n].copy_from_slice(&data[..n]);
+            self.slot_mut(last).length += u16::try_from(n).unwrap_or(0);
+            self.unsent += n as u64;
             data = &data[n..];
         }
-        let written = before - data.len();
-        self.unsent += written as u64;
-        written
+        before - data.len()
     }
 
     /// Appends an empty packet.
     pub(crate) fn push(&mut self, now: Micros) {
-        let index = self.index(self.end);
-        let slot = Slot { time: now, ..Slot::default() };
-        match self.slots.get_mut(index) {
-            Some(used) => *used = slot,
-            None => self.slots.push(slot),
-        }
+        self.slots.push_back(Slot { time: now, ..Slot::default() });
         self.end += 1;
     }
 
@@ -126,9 +147,9 @@ impl SendBuffer {
     }
 
     pub(crate) fn payload(&self, position: u64) -> &[u8] {
-        let index = self.index(position);
-        let at = index * self.payload;
-        &self.bytes[at..at + usize::from(self.slots[index].length)]
+        // The packet that ends the stream has no bytes, and its page may have none.
+        let length = usize::from(self.slot(position).length);
+        if length == 0 { &[] } else { &self.bytes.packet(position)[..length] }
     }
 
     /// Notes that the packet `next` is sent.
@@ -141,9 +162,10 @@ impl SendBuffer {
     pub(crate) fn release(&mut self, position: u64) -> u64 {
         let mut bytes = 0;
         while self.first < position {
-            bytes += u64::from(self.slot(self.first).length);
+            bytes += self.slots.pop_front().map_or(0, |slot| u64::from(slot.length));
             self.first += 1;
         }
+        self.bytes.release(position);
         bytes
     }
 
@@ -154,6 +176,6 @@ impl SendBuffer {
 
     #[expect(clippy::cast_possible_truncation, reason = "an index of a slot fits")]
     fn index(&self, position: u64) -> usize {
-        (position % self.capacity) as usize
+        (position - self.first) as usize
     }
 }

@@ -22,6 +22,8 @@ const BATCH: u16 = 44;
 const LARGEST_BATCH: usize = 65_000;
 /// The time between two batches.
 const BATCH_TIME: f64 = 1000.0;
+/// The bytes that wait for the sender are so much of its rate, within the limits of the buffer.
+const UNSENT_TIME: f64 = 50_000.0;
 /// How long a packet that is not full waits for more data while others are in flight.
 const COALESCE: Micros = 1000;
 /// The congestion control learns of a timeout after this silence, as by UDT's EXP timer.
@@ -116,8 +118,8 @@ impl Sender {
         self.buffer.write(now, data)
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.buffer.has_room()
+    pub(crate) fn is_writable(&self) -> bool {
+        self.buffer.is_writable()
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -221,6 +223,9 @@ impl Sender {
             rates,
             sent: self.buffer.next(),
         });
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+        let unsent = (self.payload as f64 * UNSENT_TIME / self.controller.interval().max(0.01)) as u64;
+        self.buffer.set_most_unsent(unsent);
     }
 
     pub(crate) fn on_nak(&mut self, now: Micros, losses: LossList<'_>, rtt: &Rtt) {
