@@ -177,7 +177,7 @@ impl Connection {
                 self.sender.on_ack(now, control.info, &ack, &mut self.rtt);
             }
             Body::Ack2 => self.receiver.on_ack2(now, control.info, &mut self.rtt),
-            Body::Nak(losses) => self.sender.on_nak(now, losses, &self.rtt),
+            Body::Nak(losses) => self.sender.on_nak(now, losses, &mut self.rtt),
             Body::Shutdown => {
                 // An answer for a Ropewalk peer, which then forgets the connection at once.
                 let answers = usize::from(self.parameters.ropewalk);

@@ -17,6 +17,7 @@ mod intervals;
 mod loss_list;
 mod packet;
 mod pages;
+mod queue_delay;
 mod receive_buffer;
 mod rtt;
 mod send_buffer;

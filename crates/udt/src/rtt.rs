@@ -35,6 +35,11 @@ impl Rtt {
         self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
     }
 
+    /// Whether a peer reports the values that it has before its first sample.
+    pub(crate) fn is_initial(smoothed: u32, variance: u32) -> bool {
+        (Micros::from(smoothed), Micros::from(variance)) == (INITIAL, INITIAL_VARIANCE)
+    }
+
     pub(crate) fn smoothed(&self) -> Micros {
         self.smoothed
     }

@@ -27,6 +27,8 @@ const LEAST_WINDOW: f64 = 16.0;
 const LOSS_LIMIT: f64 = 0.05;
 /// The least number of losses that says something about the share.
 const LEAST_LOSSES: u64 = 8;
+/// So many losses in a round trip do not end startup.
+const STARTUP_LOSSES: f64 = 32.0;
 const BACKOFF: f64 = 0.85;
 /// The least round-trip time is measured again after this time, with few packets in flight.
 const RTT_EXPIRES: Micros = 10_000_000;
@@ -81,8 +83,9 @@ impl Default for Bbr {
 
 impl Bbr {
     fn rate(&self) -> f64 {
-        let rate = self.rates.iter().fold(0.0_f64, |most, rate| most.max(*rate));
-        if rate > 0.0 { rate } else { INITIAL_RATE }
+        // The first ACKs are of few packets and would slow the start of a long path down.
+        let least = if self.phase == Phase::Startup { INITIAL_RATE } else { 1.0 };
+        self.rates.iter().fold(least, |most, rate| most.max(*rate))
     }
 
     fn gain(&self) -> f64 {
@@ -176,6 +179,12 @@ impl Controller for Bbr {
 
     fn on_loss(&mut self, loss: &LossEvent) {
         self.lost += loss.lost;
+        // Startup overruns the queue by as much again in each round trip that it goes on.
+        if self.phase == Phase::Startup
+            && self.lost as f64 > (LOSS_LIMIT * self.path_packets()).max(STARTUP_LOSSES)
+        {
+            self.phase = Phase::Drain;
+        }
     }
 
     fn on_timeout(&mut self, _: u64) {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use crate::config::{Config, Parameters, slots};
 use crate::estimate::Estimate;
 use crate::packet::{Ack, Arrivals, Body, Control, Data, Rates, ReceiverState};
+use crate::queue_delay::QueueDelay;
 use crate::receive_buffer::{Insertion, ReceiveBuffer};
 use crate::rtt::Rtt;
 use crate::{Batch, HEADER, LossList, Micros, Seq, Stats};
@@ -19,6 +20,13 @@ const ACK_DELAY: Micros = 10_000;
 /// The rates in an ACK steer the congestion control of libudt. Its window is the reported speed
 /// times the round-trip time, so the measured speed would keep it where it is.
 const RATE_FACTOR: f64 = 2.4;
+/// The factor while the path has a queue: the window of the sender is then little more than the
+/// path holds.
+const QUEUED_RATE_FACTOR: f64 = 1.1;
+/// The rate of libudt grows by a step of the size of the reported capacity, or of a ninth of it
+/// after a loss, in powers of ten. A step for this multiple of the capacity makes up for random
+/// losses.
+const CAPACITY_FACTOR: f64 = 20.0;
 /// The least time between two ACKs.
 const ACK_INTERVAL: Micros = 1000;
 /// After so many packets an ACK does not wait for the timer: libudt begins with a window of 16.
@@ -61,6 +69,9 @@ pub(crate) struct Receiver {
     /// The empty packet that ends the stream of a Ropewalk peer.
     end: Option<u64>,
     estimate: Estimate,
+    queue: QueueDelay,
+    /// When the first gap was reported.
+    first_report: Option<Micros>,
     ack_due: Option<Micros>,
     unacked: u32,
     ack_number: u32,
@@ -96,6 +107,8 @@ impl Receiver {
             reordered: false,
             end: None,
             estimate: Estimate::default(),
+            queue: QueueDelay::default(),
+            first_report: None,
             ack_due: None,
             unacked: 0,
             ack_number: 0,
@@ -137,6 +150,7 @@ impl Receiver {
         }
         self.received += 1;
         self.estimate.arrived(now, data.seq.get());
+        self.queue.arrived(now, data.timestamp);
         if position > self.highest {
             let report_at = now + if self.reordered { REORDERING } else { 0 };
             self.gaps.push_back(Gap { first: self.highest, end: position, report_at, reported: false });
@@ -274,17 +288,15 @@ impl Receiver {
             self.acks.pop_front();
         }
         self.acks.push_back((self.ack_number, position, now));
-        #[expect(clippy::cast_possible_truncation, reason = "a conversion of f64 saturates")]
-        let rate =
-            |measured: f64| if measured > 0.0 { (RATE_FACTOR * measured) as i32 } else { self.initial_rate };
+        let (speed, capacity) = self.reported_rates(now, rtt);
         let word = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
         let state = ReceiverState {
             rtt: word(rtt.smoothed()),
             rtt_variance: word(rtt.variance()),
             window: u32::try_from(self.reported_window).unwrap_or(u32::MAX),
             rates: Some(Rates {
-                speed: rate(self.estimate.speed()),
-                capacity: rate(self.estimate.capacity().max(self.estimate.speed())),
+                speed,
+                capacity,
                 arrivals: self.ropewalk.then(|| Arrivals {
                     highest: self.initial.add(self.highest),
                     count: self.received as u32,
@@ -293,6 +305,23 @@ impl Receiver {
         };
         let ack = Ack { next: self.initial.add(position), receiver: Some(state) };
         Control::new(self.peer_id, self.ack_number, Body::Ack(ack)).print(&mut batch.bytes);
+    }
+
+    /// The speed and the capacity that an ACK reports. While the path has a queue, the sender must
+    /// not become faster; while it has none, losses are none of congestion, and the sender may
+    /// recover from them fast.
+    fn reported_rates(&self, now: Micros, rtt: &Rtt) -> (i32, i32) {
+        let (measured, most) = (self.estimate.speed(), self.estimate.capacity());
+        #[expect(clippy::cast_possible_truncation, reason = "a conversion of f64 saturates")]
+        let rate = |rate: f64| if rate > 0.0 { rate as i32 } else { self.initial_rate };
+        let left_slow_start = self.first_report.is_some_and(|at| now > at + 2 * rtt.smoothed());
+        if !left_slow_start {
+            return (rate(RATE_FACTOR * measured), rate(RATE_FACTOR * most.max(measured)));
+        }
+        if self.queue.is_long() {
+            return (rate(QUEUED_RATE_FACTOR * measured), rate(measured));
+        }
+        (rate(RATE_FACTOR * most.max(measured)), rate(CAPACITY_FACTOR * most.max(measured)))
     }
 
     /// Writes the gaps whose time has come into `losses`. Returns whether there are any.
@@ -306,6 +335,7 @@ impl Receiver {
                 LossList::push(&mut self.losses, self.initial.add(gap.first), self.initial.add(gap.end - 1));
                 gap.report_at = again;
                 gap.reported = true;
+                self.first_report.get_or_insert(now);
             }
             next = Some(next.map_or(gap.report_at, |at| at.min(gap.report_at)));
         }

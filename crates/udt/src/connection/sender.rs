@@ -12,8 +12,8 @@ use crate::congestion::{AckEvent, Controller, LossEvent};
 use crate::intervals::Intervals;
 use crate::packet::{Ack, Data};
 use crate::rtt::Rtt;
-use crate::send_buffer::{SendBuffer, State};
-use crate::{Batch, LossList, Micros, Seq, Stats};
+use crate::send_buffer::{SendBuffer, Slot, State};
+use crate::{Batch, LossList, Micros, Rates, Seq, Stats};
 
 /// The most packets in one batch: 64 KiB of Ethernet packets, and no more than the receive buffer
 /// of a socket with default limits holds.
@@ -37,6 +37,9 @@ const LONGEST_PROBE: Micros = 1_000_000;
 const LONGEST_WINDOW_PROBE: Micros = 200_000;
 /// The entries of a NAK that are read. More do not fit in a packet of usual size.
 const MOST_ENTRIES: usize = 400;
+/// The share of packets that may be repeated blindly, and the most at a time.
+const REPEAT_SHARE: f64 = 0.1;
+const MOST_REPEATS: f64 = 64.0;
 /// A message of a single packet.
 const SOLO: u32 = 0xc000_0000;
 
@@ -61,6 +64,9 @@ pub(crate) struct Sender {
     resent: VecDeque<(u64, Micros)>,
     /// How many of these have no answer yet.
     resent_in_flight: u64,
+    /// How many of these may be sent again although libudt misses an earlier packet, so that it
+    /// cannot have answered.
+    repeat_credit: f64,
     credit: f64,
     credit_at: Micros,
     /// When something was sent or answered last, and how often a probe found no answer since.
@@ -97,6 +103,7 @@ impl Sender {
             lost: Intervals::default(),
             resent: VecDeque::new(),
             resent_in_flight: 0,
+            repeat_credit: 0.0,
             credit: 0.0,
             credit_at: 0,
             last_event: 0,
@@ -168,29 +175,29 @@ impl Sender {
         let news = advanced > 0 || known > self.known || count > self.arrivals;
         self.arrivals = count;
         if news && known.max(self.known) > first {
-            self.delivered(now, advanced, position.max(first), known, receiver.rtt, rates, rtt);
+            let reported = (!Rtt::is_initial(receiver.rtt, receiver.rtt_variance)).then_some(receiver.rtt);
+            self.known = self.known.max(known);
+            let sample = self.rtt_sample(now, reported, rtt);
+            self.release(now, position.max(first));
+            self.report_delivery(now, sample, advanced, rates, rtt);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the values of one ACK")]
-    fn delivered(
-        &mut self,
-        now: Micros,
-        acked: u64,
-        position: u64,
-        known: u64,
-        reported_rtt: u32,
-        rates: Option<crate::Rates>,
-        rtt: &mut Rtt,
-    ) {
-        self.known = self.known.max(known);
+    /// The last packet that is known to have arrived, and the time from its transmission until now.
+    fn rtt_sample(&self, now: Micros, reported: Option<u32>, rtt: &mut Rtt) -> (Slot, Micros) {
         let latest = *self.buffer.slot(self.known - 1);
         let own = now.saturating_sub(latest.time);
-        let reported = Micros::from(reported_rtt);
-        let sample = if reported > 0 { own.min(reported) } else { own };
         // The time of a packet that was sent twice is ambiguous.
         if latest.state == State::InFlight {
-            rtt.sample(sample);
+            rtt.sample(reported.map_or(own, |reported| own.min(reported.into())));
+        }
+        (latest, own)
+    }
+
+    /// Releases the packets before `position`, which the peer has acknowledged.
+    fn release(&mut self, now: Micros, position: u64) {
+        if position == self.buffer.first() {
+            return;
         }
         for released in self.buffer.first()..position {
             if self.buffer.slot(released).state == State::SentAgain {
@@ -199,10 +206,20 @@ impl Sender {
         }
         self.acked_bytes += self.buffer.release(position);
         self.lost.remove_below(position);
-        if acked > 0 {
-            (self.last_event, self.last_answer) = (now, now);
-            self.probes = 0;
-        }
+        (self.last_event, self.last_answer) = (now, now);
+        self.probes = 0;
+    }
+
+    /// Tells the congestion control that packets have arrived: `acked` of them for the first time
+    /// without a gap before them. `latest` was the last one, `own` the time since it was sent.
+    fn report_delivery(
+        &mut self,
+        now: Micros,
+        (latest, own): (Slot, Micros),
+        acked: u64,
+        rates: Option<Rates>,
+        rtt: &Rtt,
+    ) {
         let delivered = self.delivered_packets();
         let elapsed = (latest.time.saturating_sub(latest.delivered_sent))
             .max(now.saturating_sub(latest.delivered_at))
@@ -228,8 +245,9 @@ impl Sender {
         self.buffer.set_most_unsent(unsent);
     }
 
-    pub(crate) fn on_nak(&mut self, now: Micros, losses: LossList<'_>, rtt: &Rtt) {
+    pub(crate) fn on_nak(&mut self, now: Micros, losses: LossList<'_>, rtt: &mut Rtt) {
         let (first, next) = (self.buffer.first(), self.buffer.next());
+        let before = self.known;
         let mut event = None;
         let mut lost = 0;
         let mut read = first;
@@ -256,6 +274,11 @@ impl Sender {
             (self.last_event, self.last_answer) = (now, now);
             let rtt = rtt.smoothed();
             self.controller.on_loss(&LossEvent { now, first, highest: next - 1, lost, rtt });
+        }
+        // A packet after the missing ones has arrived. libudt sends no ACK while it misses one.
+        if !self.ropewalk && self.known > before {
+            let sample = self.rtt_sample(now, None, rtt);
+            self.report_delivery(now, sample, 0, None, rtt);
         }
     }
 
@@ -303,13 +326,30 @@ impl Sender {
         Some(self.last_event + (overdue << self.probes.min(10)).min(longest.max(overdue)))
     }
 
+    /// Whether a retransmission without an answer may be repeated.
+    fn may_repeat(&self) -> bool {
+        self.ropewalk || self.repeat_credit >= 1.0
+    }
+
     /// When the first retransmission without an answer is overdue.
     fn repeat_at(&self, rtt: &Rtt) -> Option<Micros> {
-        self.resent.front().map(|(position, at)| {
+        let first = self.resent.front().filter(|_| self.may_repeat());
+        first.map(|(position, at)| {
             let repeats =
                 if *position < self.buffer.first() { 0 } else { self.buffer.slot(*position).repeats };
             at + self.retransmission_timeout(rtt, repeats)
         })
+    }
+
+    /// When the packet that holds back the ACKs of the peer is overdue.
+    fn first_repeat_at(&self, rtt: &Rtt) -> Option<Micros> {
+        let first = self.buffer.first();
+        if first == self.buffer.next() {
+            return None;
+        }
+        let slot = self.buffer.slot(first);
+        let waits = slot.state == State::SentAgain;
+        waits.then(|| slot.time + self.retransmission_timeout(rtt, 1))
     }
 
     /// When a keep-alive makes libudt acknowledge the last packets before the sender pauses: at the
@@ -334,12 +374,16 @@ impl Sender {
             };
             if is_open {
                 let repeats = self.buffer.slot(position).repeats;
-                if now < at + self.retransmission_timeout(rtt, repeats) {
+                if now < at + self.retransmission_timeout(rtt, repeats) || !self.may_repeat() {
                     break;
                 }
+                self.repeat_credit -= 1.0;
                 self.mark_lost(now, position, 0);
             }
             self.resent.pop_front();
+        }
+        if self.first_repeat_at(rtt).is_some_and(|at| at <= now) {
+            self.mark_lost(now, self.buffer.first(), 0);
         }
         if self.probe_at(rtt).is_some_and(|at| at <= now) {
             let last = self.buffer.next() - 1;
@@ -354,9 +398,9 @@ impl Sender {
         }
     }
 
-    /// How many packets the windows permit to send now, and whether the data is the limit.
+    /// How many packets the windows permit to send now, and whether that is all that waits.
     fn sendable(&self, now: Micros) -> (u64, bool) {
-        let (first, next, end) = (self.buffer.first(), self.buffer.next(), self.buffer.end());
+        let (next, end) = (self.buffer.next(), self.buffer.end());
         let mut waiting = end - next;
         if waiting > 0 && self.is_held(now) {
             waiting -= 1;
@@ -365,7 +409,6 @@ impl Sender {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a window")]
         let window = self.controller.window().max(2.0) as u64;
         let path = window.saturating_sub(self.in_flight());
-        let _ = first;
         (self.lost.count() + waiting.min(peer).min(path), waiting <= peer.min(path))
     }
 
@@ -396,11 +439,14 @@ impl Sender {
     pub(crate) fn poll_transmit(&mut self, now: Micros, rtt: &Rtt, batch: &mut Batch) -> bool {
         self.check_timers(now, rtt);
         self.update_credit(now);
-        let (sendable, app_limited) = self.sendable(now);
+        let (sendable, takes_all) = self.sendable(now);
         if sendable == 0 {
             return false;
         }
-        let wanted = self.batch(self.controller.interval().max(0.01)).min(sendable as f64);
+        let batch_size = self.batch(self.controller.interval().max(0.01));
+        // While more data waits than the pace permits now, the pace is the limit.
+        let app_limited = takes_all && (sendable as f64) < batch_size;
+        let wanted = batch_size.min(sendable as f64);
         if self.credit < wanted {
             return false;
         }
@@ -442,6 +488,7 @@ impl Sender {
                 (self.last_event, self.last_answer) = (now, now);
             }
             self.buffer.advance();
+            self.repeat_credit = (self.repeat_credit + REPEAT_SHARE).min(MOST_REPEATS);
             self.last_data = now;
             self.tail_keep_alive = !self.buffer.is_full(position);
         }
@@ -466,8 +513,13 @@ impl Sender {
 
     /// When to call [`Sender::poll_transmit`] again.
     pub(crate) fn timeout(&self, now: Micros, rtt: &Rtt) -> Option<Micros> {
-        let timers =
-            [self.probe_at(rtt), self.repeat_at(rtt), self.tail_keep_alive_at(), self.held_until(now)];
+        let timers = [
+            self.probe_at(rtt),
+            self.repeat_at(rtt),
+            self.first_repeat_at(rtt),
+            self.tail_keep_alive_at(),
+            self.held_until(now),
+        ];
         timers.into_iter().chain([self.paced_at(now)]).flatten().min()
     }
 
