@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Datagrams, Fragments, Inbox, Queue, QueueListener, Route, UdpSocket, Waker, first_free};
-use ropewalk_udt::{Acceptor, Config, ConnectError, Connector, Parameters, congestion};
+use ropewalk_udt::congestion::Congestion;
+use ropewalk_udt::{Acceptor, Config, ConnectError, Connector, Parameters};
 use rustix::event::PollFlags;
 
 use crate::connection::UdtConnection;
@@ -32,7 +33,13 @@ impl Driver for Udt {
     }
 
     fn read_option(&self, key: &str, value: &[u8], options: &mut Options) -> bool {
-        options.tuning.read_option(key, value)
+        if key != "congestion" {
+            return options.tuning.read_option(key, value);
+        }
+        let name = String::from_utf8_lossy(value).to_ascii_lowercase();
+        let known = Congestion::from_name(&name).is_some();
+        options.tuning.congestion = known.then_some(name);
+        known
     }
 
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
@@ -65,7 +72,7 @@ impl Driver for Udt {
         let connector = Connector::new(config.clone(), random_key()?, peer.ip(), Instant::now());
         let route = Route { peer, local: None };
         let (parameters, early) = handshake(connector, &socket, &route, wait)?;
-        let controller = congestion::for_peer(&parameters, parameters.id.into());
+        let controller = config.congestion.controller(&parameters, parameters.id.into());
         let now = Instant::now();
         let mut connection = ropewalk_udt::Connection::connected(parameters, &config, controller, now);
         for datagram in early {
@@ -121,6 +128,8 @@ fn config(address: SocketAddr, options: &Options) -> Config {
         mss: if is_ipv4 { MSS_IPV4 } else { MSS_IPV6 },
         send_buffer: options.tuning.send_buffer.unwrap_or(default.send_buffer),
         receive_buffer: options.tuning.receive_buffer.unwrap_or(default.receive_buffer),
+        // TCP may have a congestion control with a name that UDT does not have.
+        congestion: options.tuning.congestion.as_deref().and_then(Congestion::from_name).unwrap_or_default(),
         ..default
     }
 }

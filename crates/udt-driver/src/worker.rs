@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use ropewalk_udp::{Datagrams, Inbox, Queue, Route, UdpSocket, Waker};
-use ropewalk_udt::{Acceptor, Answer, Batch, Config, Connection, Control, Packet, Parameters, congestion};
+use ropewalk_udt::{Acceptor, Answer, Batch, Config, Connection, Control, Packet, Parameters};
 
 use crate::connection::UdtConnection;
 use crate::link::Link;
@@ -198,7 +198,7 @@ impl Listening {
         (waker, socket): (&Arc<Waker>, &UdpSocket),
         route: &Route,
     ) -> Option<Arc<Link>> {
-        let controller = congestion::for_peer(&parameters, parameters.id.into());
+        let controller = self.config.congestion.controller(&parameters, parameters.id.into());
         let connection = Connection::accepted(parameters, &self.config, controller, answer, now);
         let made = socket.local_addr().and_then(|mut local| {
             if let Some(ip) = route.local {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::congestion::Congestion;
 use crate::handshake::Handshake;
 use crate::{OVERHEAD, Seq};
 
@@ -34,6 +35,7 @@ pub struct Config {
     /// The rate that ACKs report before one was measured, in packets per second. A libudt sender
     /// that loses a packet before it has a rate continues with 16 packets per second.
     pub initial_rate: i32,
+    pub congestion: Congestion,
 }
 
 impl Default for Config {
@@ -46,6 +48,7 @@ impl Default for Config {
             silence: Duration::from_secs(45),
             linger: Duration::from_secs(180),
             initial_rate: 20_000,
+            congestion: Congestion::default(),
         }
     }
 }

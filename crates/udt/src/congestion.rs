@@ -27,14 +27,32 @@ pub trait Controller: Send {
     fn interval(&self) -> f64;
 }
 
-/// Returns the congestion control for a peer. A Ropewalk peer reports all packets that arrive,
-/// which [`Bbr`] needs; libudt reports none while it misses one, and expects [`Daimd`]. `seed` is
-/// random.
-pub fn for_peer(parameters: &Parameters, seed: u64) -> Box<dyn Controller> {
-    if parameters.ropewalk {
-        Box::new(Bbr::default())
-    } else {
-        Box::new(Daimd::new(parameters.mss, parameters.peer_window, seed))
+/// A congestion control that a connection can use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// [`Bbr`]. A Ropewalk peer reports all packets that arrive; libudt reports those after a gap
+    /// only by its loss reports.
+    #[default]
+    Bbr,
+    /// [`Daimd`], which libudt uses.
+    Daimd,
+}
+
+impl Congestion {
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "bbr" => Some(Self::Bbr),
+            "daimd" => Some(Self::Daimd),
+            _ => None,
+        }
+    }
+
+    /// Returns a controller for a connection with these parameters. `seed` is random.
+    pub fn controller(self, parameters: &Parameters, seed: u64) -> Box<dyn Controller> {
+        match self {
+            Self::Bbr => Box::new(Bbr::new(parameters.ropewalk)),
+            Self::Daimd => Box::new(Daimd::new(parameters.mss, parameters.peer_window, seed)),
+        }
     }
 }
 

@@ -20,8 +20,10 @@ const FULL_ROUNDS: u32 = 3;
 const GROWTH: f64 = 1.25;
 /// The bandwidth-delay products in flight, so that late ACKs do not stop the sender.
 const WINDOW_GAIN: f64 = 2.0;
-/// An ACK waits for its sender's timer.
+/// An ACK waits for its sender's timer. That of libudt runs only while packets arrive: a window that
+/// is full before its ACK would stop both.
 const ACK_DELAY: Micros = 15_000;
+const ACK_DELAY_LIBUDT: Micros = 50_000;
 const LEAST_WINDOW: f64 = 16.0;
 /// The share of lost packets in a round trip above which a queue overflows.
 const LOSS_LIMIT: f64 = 0.05;
@@ -33,6 +35,11 @@ const BACKOFF: f64 = 0.85;
 /// The least round-trip time is measured again after this time, with few packets in flight.
 const RTT_EXPIRES: Micros = 10_000_000;
 const RTT_PROBE: Micros = 200_000;
+/// A round trip, and a phase, counts as one of this time at least: the threads of both ends do not
+/// run all the time, so that the rate of a shorter one says little.
+const LEAST_ROUND: Micros = 10_000;
+/// The same for libudt, which acknowledges every 10 ms.
+const LEAST_ROUND_LIBUDT: Micros = 25_000;
 /// The rate before the first ACK, in packets per second: 16 packets in 100 ms.
 const INITIAL_RATE: f64 = 160.0;
 
@@ -45,6 +52,9 @@ enum Phase {
 }
 
 pub struct Bbr {
+    least_round: Micros,
+    ack_delay: Micros,
+    round_start: Micros,
     phase: Phase,
     /// The largest rate of each of the latest round trips, in packets per second.
     rates: [f64; RATE_ROUNDS],
@@ -63,9 +73,13 @@ pub struct Bbr {
     bound: f64,
 }
 
-impl Default for Bbr {
-    fn default() -> Self {
+impl Bbr {
+    /// `ropewalk` is whether the peer is a program of Ropewalk, which acknowledges often.
+    pub fn new(ropewalk: bool) -> Self {
         Self {
+            least_round: if ropewalk { LEAST_ROUND } else { LEAST_ROUND_LIBUDT },
+            ack_delay: if ropewalk { ACK_DELAY } else { ACK_DELAY_LIBUDT },
+            round_start: 0,
             phase: Phase::Startup,
             rates: [0.0; RATE_ROUNDS],
             round: 0,
@@ -79,9 +93,7 @@ impl Default for Bbr {
             bound: 1.0,
         }
     }
-}
 
-impl Bbr {
     fn rate(&self) -> f64 {
         // The first ACKs are of few packets and would slow the start of a long path down.
         let least = if self.phase == Phase::Startup { INITIAL_RATE } else { 1.0 };
@@ -104,6 +116,7 @@ impl Bbr {
     }
 
     fn end_round(&mut self, ack: &AckEvent) {
+        self.round_start = ack.now;
         self.round_end = ack.delivered + ack.in_flight;
         let sent = ack.sent.saturating_sub(self.round_sent);
         self.round_sent = ack.sent;
@@ -132,7 +145,7 @@ impl Bbr {
             Phase::Drain if ack.in_flight as f64 <= self.path_packets().max(LEAST_WINDOW) => {
                 self.phase = Phase::Cycle { index: 2, since: now };
             }
-            Phase::Cycle { index, since } if now >= since + self.least_rtt.max(1000) => {
+            Phase::Cycle { index, since } if now >= since + self.least_rtt.max(self.least_round) => {
                 let index = (index + 1) % CYCLE.len();
                 if index == 0 {
                     // The trial tests the bound, too.
@@ -166,7 +179,7 @@ impl Controller for Bbr {
         // A rate that the application has limited says only that the path can do that much.
         let place = &mut self.rates[self.round % RATE_ROUNDS];
         *place = place.max(ack.rate);
-        if ack.delivered_before >= self.round_end {
+        if ack.delivered_before >= self.round_end && ack.now >= self.round_start + self.least_round {
             let rate = self.rate();
             self.end_round(ack);
             if ack.app_limited {
@@ -197,7 +210,7 @@ impl Controller for Bbr {
             return LEAST_WINDOW.max(self.path_packets() / 2.0);
         }
         let gain = if self.phase == Phase::Startup { STARTUP_GAIN } else { WINDOW_GAIN };
-        gain * self.path_packets() + self.rate() * ACK_DELAY as f64 / 1e6 + LEAST_WINDOW
+        gain * self.path_packets() + self.rate() * self.ack_delay as f64 / 1e6 + LEAST_WINDOW
     }
 
     fn interval(&self) -> f64 {
