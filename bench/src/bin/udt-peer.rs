@@ -5,7 +5,7 @@
 //!     udt-peer send ADDRESS PORT        sends until the receiver ends the connection
 //!
 //! The receiver prints its goodput; both print the processor time of the process and the bytes. The
-//! bytes are zeros, which nobody checks: `crates/udt-driver` has the tests.
+//! bytes are zeros and are not checked: `crates/udt-driver` has the tests.
 
 #![forbid(unsafe_code)]
 

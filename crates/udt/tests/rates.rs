@@ -1,5 +1,5 @@
-//! What the congestion controls make of a path, in virtual time: how much of it they use, how much
-//! they send again, and how they share it.
+//! The congestion controls in virtual time: how much of a path they use, how much they send again,
+//! and how they share a path.
 
 #![allow(clippy::unwrap_used)]
 

@@ -20,8 +20,8 @@ const FULL_ROUNDS: u32 = 3;
 const GROWTH: f64 = 1.25;
 /// The bandwidth-delay products in flight, so that late ACKs do not stop the sender.
 const WINDOW_GAIN: f64 = 2.0;
-/// An ACK waits for its sender's timer. That of libudt runs only while packets arrive: a window that
-/// is full before its ACK would stop both.
+/// An ACK waits for its sender's timer. That of libudt runs only while packets arrive: a window
+/// that is full before its ACK would stop both.
 const ACK_DELAY: Micros = 15_000;
 const ACK_DELAY_LIBUDT: Micros = 50_000;
 const LEAST_WINDOW: f64 = 16.0;
