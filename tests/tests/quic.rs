@@ -135,6 +135,8 @@ fn upload_over_quic_resumes_after_the_client_was_killed() {
     let events = run(&mut command, LIMIT).unwrap().succeeded().unwrap().text();
     let last: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
     assert!(last["bytes_resumed"].as_u64().unwrap() > MOVED / 2, "{last}");
+    let stack = &last["stacks"][0];
+    assert!(stack["stack"] == "quic" && stack["reason"] == "chosen", "{last}");
     files::ensure_same(&source, &root.join("there")).unwrap();
 }
 

@@ -137,7 +137,9 @@ pub(crate) fn run(
     for job in ctx.queue.drain() {
         left_over(&ctx, &job, interrupted);
     }
-    let summary = ctx.report.finish(interrupted, ctx.tune.found(), held().saturating_sub(held_before));
+    let stacks = ctx.setup.stacks.lock().values().cloned().collect();
+    let summary =
+        ctx.report.finish(interrupted, ctx.tune.found(), stacks, held().saturating_sub(held_before));
     ctx.finished.end(!interrupted && summary.files_failed == 0);
     Ok(summary)
 }

@@ -182,7 +182,9 @@ pub use model::options::{
     SshOptions, StallLimit, StorageOptions, SyncLevel, Terminal, TimeoutOptions, TokenSource, TrustOptions,
     TuningOptions, Window,
 };
-pub use model::summary::{FailureKind, FileFailure, SlowestPart, StageTimes, Summary, TunedPath};
+pub use model::summary::{
+    FailureKind, FileFailure, SlowestPart, StackReason, StageTimes, Summary, TunedPath, UsedStack,
+};
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;

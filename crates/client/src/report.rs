@@ -19,6 +19,7 @@ use crate::task::Task;
 use crate::tune::PathTuner;
 use crate::{
     Event, EventSink, FailureKind, FileFailure, FileId, SlowestPart, StageTimes, Summary, TunedPath,
+    UsedStack,
 };
 
 /// Failures that the summary keeps.
@@ -422,7 +423,13 @@ impl Report {
     }
 
     /// The end of the run. `held`: streams waited so long for the limit on the rate.
-    pub(crate) fn finish(&self, interrupted: bool, tuned: Vec<TunedPath>, held: Duration) -> Summary {
+    pub(crate) fn finish(
+        &self,
+        interrupted: bool,
+        tuned: Vec<TunedPath>,
+        stacks: Vec<UsedStack>,
+        held: Duration,
+    ) -> Summary {
         let wall = self.began.elapsed();
         let cpu = cpu_time().saturating_sub(self.cpu_began);
         let bytes_there = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
@@ -455,6 +462,7 @@ impl Report {
             files_in_flight: totals.most_sessions,
             retries: totals.retries,
             tuned,
+            stacks,
             cpu_seconds: cpu.as_secs_f64(),
             slowest,
             stages: StageTimes::new(stages, totals.stream_time),

@@ -1,9 +1,11 @@
 //! What sessions share: options, and the machinery of data channels.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, BufferBudget, ChannelSettings, Pool};
 use ropewalk_layers::Registry;
 use ropewalk_protocol::server::{Mode, RepresentationType};
@@ -11,7 +13,7 @@ use ropewalk_transport::{Options as DriverOptions, Tuning};
 
 use crate::credential::Ours;
 use crate::model::warned::WarnedServers;
-use crate::{Cancel, EventSink, Options, RemoteError};
+use crate::{Cancel, EventSink, Options, RemoteError, UsedStack};
 
 /// Data threads at most; they end when idle.
 const DATA_THREADS: usize = 1024;
@@ -56,6 +58,8 @@ pub(crate) struct Setup {
     pub tls: crate::tls::Shared,
     pub warned_of_clear: WarnedServers,
     pub warned_of_congestion: WarnedServers,
+    /// The stacks of the sessions, by server.
+    pub stacks: Mutex<BTreeMap<String, UsedStack>>,
 }
 
 impl Setup {
@@ -79,6 +83,7 @@ impl Setup {
             tls: crate::tls::Shared::default(),
             warned_of_clear: WarnedServers::default(),
             warned_of_congestion: WarnedServers::default(),
+            stacks: Mutex::default(),
         })
     }
 

@@ -112,6 +112,7 @@ mod tests {
             files_in_flight: 1,
             retries: 0,
             tuned: vec![],
+            stacks: vec![],
             cpu_seconds: 0.1,
             slowest: SlowestPart::Network { share: 0.5 },
             stages: ropewalk_client::StageTimes::default(),

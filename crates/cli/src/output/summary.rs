@@ -1,6 +1,6 @@
 //! The summary of a copy.
 
-use ropewalk_client::{SlowestPart, Summary, TunedPath};
+use ropewalk_client::{SlowestPart, StackReason, Summary, TunedPath};
 
 use crate::units;
 
@@ -69,6 +69,7 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
     {
         lines.push(format!("Slowest part: {part}"));
     }
+    lines.extend(stacks(summary));
     for tuned in &summary.tuned {
         let of = if summary.tuned.len() > 1 {
             format!(" of {}", super::harmless(&tuned.path))
@@ -104,6 +105,17 @@ pub(crate) fn lines(summary: &Summary, dry_run: bool, again: bool) -> Vec<String
         }
     }
     lines
+}
+
+/// The stacks of data connections, if any was chosen.
+fn stacks(summary: &Summary) -> Option<String> {
+    let stacks = &summary.stacks;
+    let first = stacks.first().filter(|_| stacks.iter().any(|used| used.reason != StackReason::Default))?;
+    if stacks.iter().all(|used| used.stack == first.stack) {
+        return Some(format!("Data connections: {}", first.stack));
+    }
+    let each = stacks.iter().map(|used| format!("{} with {}", used.stack, super::harmless(&used.peer)));
+    Some(format!("Data connections: {}", each.collect::<Vec<_>>().join(", ")))
 }
 
 /// The numbers of streams that moved the data. A run ends with few streams, and the last decision
@@ -165,12 +177,28 @@ mod tests {
             files_in_flight: 2,
             retries: 0,
             tuned: vec![],
+            stacks: vec![],
             cpu_seconds: 1.0,
             slowest: SlowestPart::DestinationWrite { share: 0.62 },
             stages: ropewalk_client::StageTimes::default(),
             failures: vec![],
             failed_for: None,
         }
+    }
+
+    #[test]
+    fn stacks_are_shown_if_one_was_chosen() {
+        let used = |peer: &str, stack: &str, reason| ropewalk_client::UsedStack {
+            peer: peer.into(),
+            stack: stack.into(),
+            reason,
+        };
+        let shown = |stacks| super::stacks(&Summary { stacks, ..summary() });
+        assert_eq!(shown(vec![used("a", "tcp", StackReason::Default)]), None);
+        let both = vec![used("a", "quic", StackReason::Chosen), used("b", "quic", StackReason::Chosen)];
+        assert_eq!(shown(both).as_deref(), Some("Data connections: quic"));
+        let one = vec![used("a", "tcp", StackReason::Default), used("b", "quic", StackReason::ChosenForEnd)];
+        assert_eq!(shown(one).as_deref(), Some("Data connections: tcp with a, quic with b"));
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl<F: Fn(Event) + Send + Sync> EventSink for F {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{FailureKind, FileFailure, SlowestPart, StageTimes, TunedPath};
+    use crate::{FailureKind, FileFailure, SlowestPart, StackReason, StageTimes, TunedPath, UsedStack};
 
     fn summary() -> Summary {
         let tuned = TunedPath {
@@ -159,6 +159,7 @@ mod tests {
             buffers: None,
             buffers_matter: true,
         };
+        let stack = UsedStack { peer: "a".into(), stack: "quic".into(), reason: StackReason::ChosenForEnd };
         let failure = FileFailure {
             source: "a".into(),
             destination: "b".into(),
@@ -180,6 +181,7 @@ mod tests {
             files_in_flight: 10,
             retries: 11,
             tuned: vec![tuned],
+            stacks: vec![stack],
             cpu_seconds: 0.25,
             slowest: SlowestPart::SourceRead { share: 0.5 },
             stages: StageTimes { streams: 1.0, ..StageTimes::default() },

@@ -111,6 +111,27 @@ pub struct TunedPath {
     pub buffers_matter: bool,
 }
 
+/// The drivers and layers of the data connections of a server that the run used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsedStack {
+    pub peer: String,
+    /// As in the options: `quic`, `tcp,gsi`.
+    pub stack: String,
+    pub reason: StackReason,
+}
+
+/// Why data connections have their stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StackReason {
+    /// The options name none.
+    Default,
+    /// [`DataOptions::stack`](crate::DataOptions::stack).
+    Chosen,
+    /// [`EndOptions::stack`](crate::EndOptions::stack).
+    ChosenForEnd,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub files_done: u64,
@@ -134,6 +155,9 @@ pub struct Summary {
     pub retries: u64,
     /// Paths whose streams were tuned.
     pub tuned: Vec<TunedPath>,
+    /// The stacks of the data connections, by server.
+    #[serde(default)]
+    pub stacks: Vec<UsedStack>,
     pub cpu_seconds: f64,
     pub slowest: SlowestPart,
     pub stages: StageTimes,

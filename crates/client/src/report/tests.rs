@@ -38,7 +38,7 @@ fn what_was_left_out_of_the_plan_is_not_done() {
     assert!(!report.knows_all());
     report.plan_complete();
     assert!(report.knows_all());
-    let summary = report.finish(false, Vec::new(), Duration::ZERO);
+    let summary = report.finish(false, Vec::new(), Vec::new(), Duration::ZERO);
     assert_eq!((summary.files_skipped, summary.files_failed), (3, 1));
 }
 
@@ -104,7 +104,7 @@ fn progress_is_rare_and_bytes_are_what_the_destination_has() {
     report.started(&task, 17);
     report.put_back();
     report.done(0, 100, S, Some("crc32c:0".into()));
-    let summary = report.finish(false, Vec::new(), Duration::ZERO);
+    let summary = report.finish(false, Vec::new(), Vec::new(), Duration::ZERO);
     assert_eq!((summary.bytes, summary.bytes_resumed, summary.streams), (59, 10, 2));
     assert_eq!((summary.bytes_done, summary.bytes_verified), (100, 100));
     let events = events.lock();

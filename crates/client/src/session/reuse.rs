@@ -166,6 +166,7 @@ impl Session {
             endpoint.learned(features);
         }
         endpoint.saw_rtt(self.control.rtt());
+        self.report_stack();
         Ok(Some(self))
     }
 }

@@ -6,9 +6,10 @@ use ropewalk_protocol::command::{Command, DataAuthentication};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::stack::StackSpec;
 
-use crate::RemoteError;
 use crate::model::error::text;
+use crate::place::End;
 use crate::session::{Binding, Session};
+use crate::{RemoteError, StackReason, UsedStack};
 
 impl Session {
     /// SITE SETNETSTACK, if the options name drivers. Call it after DCAU and PROT, because the
@@ -31,6 +32,25 @@ impl Session {
             }
             error => error,
         })
+    }
+
+    /// Reports the stack of this session's data connections to the summary of the run.
+    pub(super) fn report_stack(&self) {
+        let options = &self.setup.options;
+        let of_end = match self.endpoint.end {
+            Some(End::Source) => options.login.source.stack.is_some(),
+            Some(End::Destination) => options.login.destination.stack.is_some(),
+            None => false,
+        };
+        let (stack, reason) = match self.net_stack() {
+            Some(stack) if of_end => (stack.to_string(), StackReason::ChosenForEnd),
+            Some(stack) => (stack.to_string(), StackReason::Chosen),
+            None if self.has_gsi_data() => ("tcp,gsi".to_owned(), StackReason::Default),
+            None => ("tcp".to_owned(), StackReason::Default),
+        };
+        let peer = self.endpoint.name.clone();
+        let used = UsedStack { peer: peer.clone(), stack, reason };
+        self.setup.stacks.lock().insert(peer, used);
     }
 
     /// Makes the stack for a data channel of this session. `binding` is its key, if it has one.
