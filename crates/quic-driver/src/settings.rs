@@ -10,6 +10,7 @@ use quinn_proto::{
     TransportConfig, VarInt,
 };
 use ropewalk_transport::Options;
+use ropewalk_udp::largest_payload;
 
 use crate::observer::{Counters, Observed};
 use crate::tls::Tls;
@@ -18,8 +19,10 @@ use crate::tls::Tls;
 /// chosen: 10 Gbit/s over 25 ms. Memory is used for bytes that are there.
 const WINDOW: usize = 32 << 20;
 /// UDP payload of an Ethernet frame of 9000 bytes over IPv6. The driver probes how much of it the
-/// path carries.
+/// path carries, but no more than its own interface does.
 const LARGEST_PAYLOAD: u16 = 9000 - 48;
+/// The UDP payload that each path must carry (RFC 9000, section 14).
+const INITIAL_MTU: u16 = 1200;
 /// How many packets one ACK covers, if none is missing.
 const PACKETS_FOR_ACK: u32 = 10;
 
@@ -81,22 +84,23 @@ impl Settings {
         (self.send_window, self.receive_window)
     }
 
-    pub(crate) fn client(&self, counters: &Arc<Counters>) -> ClientConfig {
+    pub(crate) fn client(&self, counters: &Arc<Counters>, peer: SocketAddr) -> ClientConfig {
         let mut config = ClientConfig::new(Arc::clone(&self.tls.client) as _);
-        config.transport_config(Arc::new(self.transport(counters)));
+        config.transport_config(Arc::new(self.transport(counters, peer)));
         config
     }
 
-    pub(crate) fn server(&self, counters: &Arc<Counters>) -> ServerConfig {
+    pub(crate) fn server(&self, counters: &Arc<Counters>, peer: SocketAddr) -> ServerConfig {
         let mut config = ServerConfig::with_crypto(Arc::clone(&self.tls.server) as _);
-        config.transport_config(Arc::new(self.transport(counters))).migration(false);
+        config.transport_config(Arc::new(self.transport(counters, peer))).migration(false);
         config
     }
 
-    fn transport(&self, counters: &Arc<Counters>) -> TransportConfig {
+    fn transport(&self, counters: &Arc<Counters>, peer: SocketAddr) -> TransportConfig {
         let window = |bytes: usize| VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX);
         let mut mtu = MtuDiscoveryConfig::default();
-        mtu.upper_bound(LARGEST_PAYLOAD);
+        let payload = largest_payload(canonical(peer)).unwrap_or(LARGEST_PAYLOAD);
+        mtu.upper_bound(payload.clamp(INITIAL_MTU, LARGEST_PAYLOAD));
         let mut acks = AckFrequencyConfig::default();
         acks.ack_eliciting_threshold(PACKETS_FOR_ACK.into());
         let observed = Observed { factory: self.congestion.factory(), counters: Arc::clone(counters) };

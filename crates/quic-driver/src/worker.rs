@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -50,7 +50,9 @@ impl Worker {
         settings: Settings,
         queue: Arc<Queue>,
     ) -> Self {
-        let server = Arc::new(settings.server(&Arc::default()));
+        // Each connection has its own settings; these only make the endpoint accept some.
+        let anyone = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let server = Arc::new(settings.server(&Arc::default(), anyone));
         let endpoint = Endpoint::new(settings::endpoint(), Some(server), !socket.may_fragment(), None);
         let listening = Some(Listening { settings, queue });
         Self { socket, waker, endpoint, connections: HashMap::new(), listening, buffer: Vec::new() }
@@ -70,7 +72,7 @@ impl Worker {
         let mut endpoint = Endpoint::new(settings::endpoint(), None, !socket.may_fragment(), None);
         let counters = Arc::default();
         let (handle, connection) = endpoint
-            .connect(Instant::now(), settings.client(&counters), peer, SERVER)
+            .connect(Instant::now(), settings.client(&counters, peer), peer, SERVER)
             .map_err(io::Error::other)?;
         let entry = Entry::connecting(connection, link, counters, settings.windows());
         let connections = HashMap::from([(handle, entry)]);
@@ -163,7 +165,7 @@ impl Worker {
             return;
         }
         let counters = Arc::default();
-        let config = Arc::new(listening.settings.server(&counters));
+        let config = Arc::new(listening.settings.server(&counters, route.peer));
         let (handle, connection) = match endpoint.accept(incoming, now, buffer, Some(config)) {
             Ok(accepted) => accepted,
             Err(error) => {

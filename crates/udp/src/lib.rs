@@ -12,5 +12,5 @@ mod waker;
 
 pub use listener::{Queue, QueueListener};
 pub use quinn_udp::EcnCodepoint;
-pub use socket::{Datagrams, Fragments, Inbox, Route, UdpSocket, first_free};
+pub use socket::{Datagrams, Fragments, Inbox, Route, UdpSocket, first_free, largest_payload};
 pub use waker::Waker;

@@ -200,6 +200,21 @@ impl Inbox {
     }
 }
 
+/// The largest UDP payload that the system's route to a peer takes without fragments, as far as the
+/// system knows it: the MTU of the interface, or of the path if a router has reported it.
+///
+/// # Errors
+/// There is no route to the peer, or the system cannot make a socket.
+pub fn largest_payload(peer: SocketAddr) -> io::Result<u16> {
+    let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.connect(&peer.into())?;
+    let (mtu, headers) = match peer {
+        SocketAddr::V4(_) => (sockopt::ip_mtu(&socket)?, 28),
+        SocketAddr::V6(_) => (sockopt::ipv6_mtu(&socket)?, 48),
+    };
+    Ok(u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX))
+}
+
 /// Makes a socket at the first of these ports that is free.
 ///
 /// # Errors
