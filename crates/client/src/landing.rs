@@ -17,9 +17,9 @@ use ropewalk_storage::Kind;
 use crate::auto::SMALL;
 use crate::model::entry::from_status;
 use crate::model::tries::{Tried, Tries};
-use crate::part::{part_apart, part_of};
 use crate::piece::Piece;
 use crate::session::Session;
+use crate::staging::{Staging, UploadProof};
 use crate::state::LetGo;
 use crate::task::{Task, There};
 use crate::verify::{Check, said_size};
@@ -28,14 +28,15 @@ use ropewalk_protocol::feature::Features;
 use ropewalk_storage::checksum::Pieces;
 use ropewalk_transfer::{Ledger, Purpose, Side};
 
+/// The reply about an upload that has ended.
+const UPLOAD_ENDED: u16 = 503;
+
 pub(crate) struct Landing {
     pub task: Task,
-    /// Where the data goes on the server.
+    /// Where the data waits at the server until the file is complete.
+    pub staging: Staging,
+    /// Where the data goes on the server, or the name that it gets there.
     pub path: BString,
-    /// It goes to its final name at once: the server keeps it apart until it is whole, or it is no file, or a window.
-    pub direct: bool,
-    /// The same, of a whole file that nobody keeps apart: the server lets nobody rename.
-    pub in_place: bool,
     /// Bytes that were there when it began.
     pub resumed: u64,
     pub piece: Piece,
@@ -56,17 +57,11 @@ struct State {
 }
 
 impl Landing {
-    /// `direct` is the case for devices and windows whatever is said.
-    pub(crate) fn new(task: Task, direct: bool, in_place: bool, present: RangeSet, check: Check) -> Self {
-        let target = task.destination.path();
-        let direct = direct || task.is_to_device() || task.window.is_some();
-        let in_place = in_place && !direct;
-        let direct = direct || in_place;
-        let path = match (direct, task.apart) {
-            (true, _) => target,
-            (false, false) => part_of(&task),
-            (false, true) => part_apart(&target),
-        };
+    /// The data of devices and windows goes to the final name, whatever `staging` says.
+    pub(crate) fn new(task: Task, staging: Staging, present: RangeSet, check: Check) -> Self {
+        let direct = task.is_to_device() || task.window.is_some();
+        let staging = if direct { Staging::Direct } else { staging };
+        let path = staging.path(&task);
         let resumed = present.len();
         let sums = check.in_passing().map(Pieces::new);
         let state = State { beginning: false, ledger: Ledger::new(present, sums) };
@@ -76,19 +71,28 @@ impl Landing {
             replaced: OnceLock::new(),
             let_go: OnceLock::new(),
             task,
+            staging,
             path,
-            direct,
-            in_place,
             resumed,
             piece: Piece::default(),
             state: Mutex::new(state),
         }
     }
 
-    /// What is at its place is asked for before it is replaced.
+    /// The data goes to the final name.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self.staging, Staging::Direct | Staging::InPlace)
+    }
+
+    /// The data of a whole file goes to the final name, and no server keeps it apart.
+    pub(crate) fn is_in_place(&self) -> bool {
+        matches!(self.staging, Staging::InPlace)
+    }
+
+    /// What is at its place is asked for before it is replaced, unless the server looks itself.
     pub(crate) fn asks_for_place(&self, can: &Features, preserve: Preserve) -> Option<Command> {
         let asks = can.facts
-            && !self.direct
+            && matches!(self.staging, Staging::Part(_))
             && self.task.there != There::Nothing
             && !preserve.modes
             && self.replaced.get().is_none();
@@ -115,31 +119,31 @@ impl Landing {
         }
     }
 
-    /// The commands that give it its attributes and its name.
-    pub(crate) fn naming(&self, session: &Session, preserve: Preserve) -> Vec<(Purpose, Command)> {
+    /// The commands that give it its attributes and its name. `sent`: its size, if that was not known
+    /// before.
+    pub(crate) fn naming(
+        &self,
+        session: &Session,
+        preserve: Preserve,
+        sent: Option<u64>,
+        proof: UploadProof,
+    ) -> Vec<(Purpose, Command)> {
         let (task, preserve) = self.keeping(preserve);
-        let attributes = session.preserving(&task, &self.path, preserve);
-        let mut commands: Vec<_> =
-            attributes.into_iter().map(|command| (Purpose::Attribute, command)).collect();
-        if !self.direct {
-            commands.push((Purpose::RenameFrom, Command::Rnfr(self.path.clone())));
-            commands.push((Purpose::RenameTo, Command::Rnto(self.task.destination.path())));
-            commands.extend(session.closing(&task, preserve).map(|command| (Purpose::Attribute, command)));
-            if self.task.apart {
-                // A session whose end is not known may have left this.
-                commands.push((Purpose::Hint, Command::Dele(part_of(&self.task))));
-            }
-        }
-        commands
+        self.staging.naming(session, &task, preserve, sent, proof)
     }
 
     /// The error for a command that one of the servers refused.
     pub(crate) fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
         let place = if side == Side::Source { &self.task.source } else { &self.task.destination };
         let (peer, verb) = (place.display(), purpose.verb(side));
+        let ended = reply.code() == UPLOAD_ENDED && self.staging.upload().is_some();
         let of_part = match purpose {
+            // Another upload of the file has taken the place of this one.
+            Purpose::Transfer | Purpose::Commit if side == Side::Destination && ended => {
+                return RemoteError::PartVanished { peer, path: self.path.clone(), reply };
+            }
             Purpose::RenameFrom | Purpose::RenameTo => true,
-            Purpose::Checksum | Purpose::Size => side == Side::Destination && !self.direct,
+            Purpose::Checksum | Purpose::Size => side == Side::Destination && !self.is_direct(),
             _ => false,
         };
         if of_part {
@@ -158,7 +162,7 @@ impl Landing {
 
     /// An interrupted transfer of it can be gone on with.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.direct && !self.task.apart && self.task.size.is_some_and(|size| size > SMALL)
+        !self.is_direct() && !self.task.apart && self.task.size.is_some_and(|size| size > SMALL)
     }
 
     /// A try of it failed since it was begun: what is present has to be asked for.
@@ -173,8 +177,8 @@ impl Landing {
 
     /// What the server has of all of it, and of `range` of that where other sessions may write meanwhile. Gives by how much
     /// that is more, or less, than was known.
-    pub(crate) fn was_told(&self, can: &Features, range: Range<u64>, found: &RangeSet) -> i64 {
-        if !can.ranges {
+    pub(crate) fn was_told(&self, session: &Session, range: Range<u64>, found: &RangeSet) -> i64 {
+        if !session.can.ranges || self.staging.upload().is_some() {
             return self.set_present(range, found);
         }
         // Nobody writes to it, or it would not have told.
@@ -288,8 +292,9 @@ mod tests {
     #[test]
     fn keeps_the_books_of_ranges() {
         let place = |p: &[u8]| Place::Local(VirtualPath::parse(p).unwrap());
+        let part = || Staging::Part("/.b".into());
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
-        let landing = Landing::new(task.clone(), false, false, RangeSet::from_range(0..10), Check::Size);
+        let landing = Landing::new(task.clone(), part(), RangeSet::from_range(0..10), Check::Size);
         assert!(landing.is_resumable() && !landing.was_tried());
         assert_eq!((landing.count_try(Duration::ZERO, false).failed, landing.was_tried()), (1, true));
         landing.expect(1);
@@ -299,8 +304,7 @@ mod tests {
         assert_eq!((landing.forget_present(), landing.forget_present()), (30, 0));
         assert!(landing.give_up() && !landing.give_up());
         assert!(
-            !Landing::new(Task { apart: true, ..task }, false, false, RangeSet::new(), Check::Size)
-                .is_resumable()
+            !Landing::new(Task { apart: true, ..task }, part(), RangeSet::new(), Check::Size).is_resumable()
         );
     }
 }

@@ -148,6 +148,7 @@ mod side;
 mod source;
 mod spelling;
 mod ssh;
+mod staging;
 mod state;
 mod straggler;
 mod sync;

@@ -17,6 +17,7 @@ use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
+use ropewalk_protocol::upload::UploadId;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_transfer::{
     self as transfer, Checks, Moved, Outcome, Pipeline, Purpose, Side, Sides, Site, Slot, Submission,
@@ -27,11 +28,11 @@ use crate::ahead::Ahead;
 use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
-use crate::part::part_of;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
+use crate::staging::Staging;
 use crate::task::Task;
 use crate::tune::{Ends, Participant, StreamControl, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
@@ -270,7 +271,7 @@ fn hear(pipeline: &mut Pipeline<Upload, Duration>, ctx: &Context, answer: Answer
             match answer {
                 Answer::Marker(Marker::Range(ranges)) => {
                     let present = slot.file.add_present(&ranges);
-                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.direct {
+                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.is_direct() {
                         ctx.states.save(&slot.file.task, &present);
                     }
                 }

@@ -10,6 +10,7 @@ use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
 
 use crate::RemoteError;
 use crate::landing::Landing;
+use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
 
@@ -29,9 +30,9 @@ impl Deref for Relay {
 }
 
 impl Relay {
-    pub(crate) fn begin(task: Task, check: Check, in_place: bool, present: RangeSet) -> Arc<Self> {
+    pub(crate) fn begin(task: Task, check: Check, staging: Staging, present: RangeSet) -> Arc<Self> {
         let check = if task.is_to_device() { Check::Size } else { check };
-        let landing = Landing::new(task, false, in_place, present, check);
+        let landing = Landing::new(task, staging, present, check);
         Arc::new(Self { landing, check, proof: OnceLock::new() })
     }
 
@@ -107,6 +108,12 @@ impl Relay {
         }
     }
 
+    /// What the server needs to know in order to complete it.
+    pub(crate) fn upload_proof(&self) -> UploadProof {
+        let sum = self.check.algorithm().zip(self.proof.get());
+        sum.map(|(algorithm, sum)| UploadProof::of(algorithm, sum)).unwrap_or_default()
+    }
+
     pub(crate) fn proof(&self) -> Option<String> {
         let algorithm = self.check.algorithm()?;
         let of_ranges = || self.sums()?.total(self.whole());
@@ -123,7 +130,7 @@ impl File for Relay {
     }
 
     fn is_in_place(&self) -> bool {
-        self.in_place
+        self.landing.is_in_place()
     }
 
     fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
@@ -135,6 +142,11 @@ impl File for Relay {
         match (&reported.source, &reported.destination, self.task.size) {
             (_, Some(size), Some(expected)) if self.check == Check::Size => self.compare_size(size, expected),
             (Some(source), Some(destination), _) => self.compare_sums(source, destination),
+            // The destination compares it when the upload is committed.
+            (Some(source), None, _) if self.staging.upload().is_some() => {
+                let _ = self.proof.set(source.to_owned());
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -25,6 +25,7 @@ use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::upload::UploadId;
 use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::Options as DriverOptions;
@@ -94,6 +95,8 @@ pub(crate) struct Session {
     markers_asked: bool,
     /// `None`: only this job uses it.
     reuse: Option<Reuse>,
+    /// Uploads that the session has begun (SITE UPLOAD) and not ended.
+    pub(crate) uploads: Vec<UploadId>,
 }
 
 impl Session {
@@ -135,6 +138,7 @@ impl Session {
             data_trust: DataTrust::default(),
             markers_asked: false,
             reuse: None,
+            uploads: Vec::new(),
         };
         let tls = session.wants_tls();
         if tls == Some(tls::Begin::AtOnce) {
@@ -398,11 +402,17 @@ impl Session {
         self.control.leave(limit, self.quirks.answers_every_abort)
     }
 
-    /// Removes a partial file that is not usable; failures are ignored. `busy`: other replies are
-    /// due first, so that this one cannot be awaited.
-    pub(crate) fn remove_leftover(&mut self, part: BString, busy: bool) -> Result<(), RemoteError> {
-        let remove = Command::Dele(part);
-        if busy { self.control.suggest(&remove) } else { self.control.call(&remove).map(drop) }
+    /// Removes a partial file that is not usable, by these commands; failures are ignored. `busy`:
+    /// other replies are due first, so that these cannot be awaited.
+    pub(crate) fn remove_leftover(&mut self, removal: &[Command], busy: bool) -> Result<(), RemoteError> {
+        for remove in removal {
+            if busy {
+                self.control.suggest(remove)?;
+            } else {
+                self.control.call(remove)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends QUIT without waiting for the reply.

@@ -13,13 +13,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bstr::{BString, ByteSlice};
+use bstr::ByteSlice;
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
+use ropewalk_protocol::upload::UploadId;
 
 use ropewalk_transfer::{
     self as transfer, Checks, Heard, Left, Outcome, Outgoing, Pipeline, Purpose, Side, Sides, Site, Slot,
@@ -31,12 +32,12 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::get::checksum_command;
-use crate::part::part_of;
 use crate::place::Endpoint;
 use crate::relay::Relay;
 use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
+use crate::staging::Staging;
 use crate::task::Task;
 use crate::tune::{Ends, Participant, StreamControl, Wanted, useful_streams};
 use crate::verify::{Check, choose, proved};
@@ -138,7 +139,7 @@ impl Steps for Flow<'_> {
         let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
             && self.worker.careful.get() == 0
             // In place: if another file were refused, this one would get its data.
-            && !self.pipeline.slots().any(|slot| slot.file.direct)
+            && !self.pipeline.slots().any(|slot| slot.file.is_direct())
             && !self.worker.ctx.options().data.delayed_passive;
         if self.takes_parts() {
             return true;
@@ -184,7 +185,7 @@ impl Steps for Flow<'_> {
             }
             Job::File(mut task) => {
                 let resumable = self.resumable(&task);
-                let locks = self.destination.quirks.separates_uploads;
+                let locks = self.destination.shares_part_names();
                 let known = self.worker.ctx.states.claim(&mut task, resumable, locks);
                 let alone = task.size.is_none()
                     || task.tries.total > 0
@@ -247,7 +248,7 @@ impl<'w> Flow<'w> {
     fn takes_parts(&self) -> bool {
         let several = matches!(self.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
         let one = self.pipeline.front().filter(|slot| self.pipeline.len() == 1 && several && is_part(slot));
-        one.is_some_and(|slot| slot.error.is_none() && !slot.file.direct && !slot.own.stripes.is_empty())
+        one.is_some_and(|slot| slot.error.is_none() && !slot.file.is_direct() && !slot.own.stripes.is_empty())
     }
 
     fn go_on(&mut self, relay: Arc<Relay>, range: Range<u64>) -> Result<Option<Job>, RemoteError> {
@@ -256,7 +257,7 @@ impl<'w> Flow<'w> {
             return Ok(None);
         }
         relay.is_begun(&range);
-        if relay.direct && !self.pipeline.is_empty() {
+        if relay.is_direct() && !self.pipeline.is_empty() {
             return Ok(Some(Job::Third(relay, range)));
         }
         let range = self.bite(&relay, range);
@@ -323,7 +324,7 @@ impl<'w> Flow<'w> {
         let Outgoing { id, side, purpose, command } = outgoing;
         let sent = self.session(side).control.send(&command);
         sent.inspect_err(|_| self.culprit = Some(id))?;
-        if matches!(purpose, Purpose::Checksum | Purpose::Size) {
+        if matches!(purpose, Purpose::Checksum | Purpose::Size | Purpose::Commit) {
             let size = self.pipeline.slot(id).and_then(|slot| slot.file.task.size);
             self.session(side).control.last_reads(size);
         }
@@ -361,7 +362,7 @@ impl<'w> Flow<'w> {
                 // Those are looked after below.
                 None | Some((_, Purpose::Transfer)) => continue,
                 // CKSM of a big file takes its time.
-                Some((_, Purpose::Checksum | Purpose::Size)) => session.control.patience(),
+                Some((_, Purpose::Checksum | Purpose::Size | Purpose::Commit)) => session.control.patience(),
                 Some(_) => limit,
             };
             if session.control.quiet() > limit {
@@ -468,7 +469,7 @@ impl<'w> Flow<'w> {
             Answer::Marker(Marker::Range(ranges)) => {
                 if let Some(ranges) = ranges.shift_up(slot.origin) {
                     let present = slot.file.add_present(&ranges);
-                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.direct {
+                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.is_direct() {
                         self.worker.ctx.states.save(&slot.file.task, &present);
                     }
                 }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use ropewalk_engine::Progress;
 use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::server::Mode;
+use ropewalk_transfer::{Purpose, Side};
 
 use crate::control::{Answer, LAST_WORDS};
 use crate::landing::Landing;
@@ -17,6 +18,7 @@ use crate::model::threads::{join, spawn_in};
 use crate::place::Endpoint;
 use crate::report::Meter;
 use crate::session::Session;
+use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
 use crate::verify::{Check, choose, proof, proved, same};
 use crate::watch::Watch;
@@ -53,16 +55,15 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
             return worker.fail(Job::File(task), e);
         }
     }
-    worker.ctx.states.claim(&mut task, false, sessions.1.quirks.separates_uploads);
+    worker.ctx.states.claim(&mut task, false, sessions.1.shares_part_names());
     worker.ctx.report.anew(&mut task);
     worker.ctx.report.started(&task, 0);
-    let landing = Landing::new(
-        task.clone(),
-        false,
-        worker.ctx.options().storage.in_place,
-        Default::default(),
-        Check::Size,
-    );
+    let options = worker.ctx.options();
+    let staging = match options.storage.in_place {
+        true => Staging::InPlace,
+        false => Staging::apart(&task, &sessions.1, options, false),
+    };
+    let landing = Landing::new(task.clone(), staging, Default::default(), Check::Size);
     let settled = bring(worker, &mut sessions, &landing).and_then(|bytes| {
         let proved = settle(worker, &mut sessions, &landing, bytes)?;
         Ok((bytes, proved))
@@ -76,12 +77,12 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
             worker.done();
         }
         Err(e) => {
-            if landing.in_place && e.invalidates_data() {
+            if landing.is_in_place() && e.invalidates_data() {
                 // It has its name already. Whether it goes or not: the error is told.
                 let _ = destination.control.call(&Command::Dele(landing.path.clone()));
             }
-            if !landing.direct && !e.is_transient() {
-                worker.leave_over(&destination.endpoint, landing.path.clone());
+            if !landing.is_direct() && !e.is_transient() {
+                worker.leave_over(&destination.endpoint, landing.staging.removal());
             }
             // Whatever it was, one of them may have something left to say.
             destination.leave(LAST_WORDS);
@@ -168,7 +169,15 @@ fn give(
     let ctx = worker.ctx;
     session.sending(Mode::Stream, 1, None)?;
     let (at, path) = (landing.task.offset(), landing.path.clone());
-    let command = if landing.task.window.is_some() && session.can.partial {
+    let command = if let Some(plan) = landing.staging.upload() {
+        let [(_, begin), (_, transfer)] = plan.transfer(at);
+        for (_, release) in session.releases(|id| *id == plan.id) {
+            session.control.call(&release)?;
+        }
+        session.begins(&plan.id);
+        session.call(&begin)?;
+        transfer
+    } else if landing.task.window.is_some() && session.can.partial {
         Command::Esto { place: Placement::Adjusted(at), path }
     } else {
         Command::Stor(path)
@@ -241,25 +250,26 @@ fn settle(
     let (a, b) = (&source.can, &destination.can);
     let both = format!("{} and {}", source.endpoint.name, destination.endpoint.name);
     let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
-    let mut proved = None;
+    let (mut proved, mut expected) = (None, UploadProof::default());
     if let Some(algorithm) = check.algorithm() {
         let ours = source.checksum(&task.source.path(), algorithm, task.window, Some(bytes))?;
-        let window = task.window.map(|window| Window { length: Some(bytes), ..window });
-        let theirs = destination.checksum(&landing.path, algorithm, window, Some(bytes))?;
-        if !same(&ours, &theirs) {
-            return Err(RemoteError::ChecksumMismatch {
-                path: task.destination.path(),
-                algorithm,
-                ours,
-                theirs,
-            });
-        }
         proved = Some(proof(algorithm, &ours));
+        if landing.staging.upload().is_some() {
+            expected = UploadProof::of(algorithm, &ours);
+        } else {
+            let window = task.window.map(|window| Window { length: Some(bytes), ..window });
+            let theirs = destination.checksum(&landing.path, algorithm, window, Some(bytes))?;
+            if !same(&ours, &theirs) {
+                let path = task.destination.path();
+                return Err(RemoteError::ChecksumMismatch { path, algorithm, ours, theirs });
+            }
+        }
     } else if task.window.is_none() && task.modified.is_some() && !options.data.ascii {
         // Somebody may have written to it, and left its size as it was.
         source.unchanged(task)?;
     }
     if check == Check::Size
+        && landing.staging.upload().is_none()
         && destination.can.size
         && !landing.device()
         && !options.data.ascii
@@ -271,7 +281,7 @@ fn settle(
                 let path = task.destination.path();
                 return Err(RemoteError::SizeMismatch { path, expected: bytes, there });
             }
-            Err(e) if landing.in_place && !e.breaks_session() => {
+            Err(e) if landing.is_in_place() && !e.breaks_session() => {
                 worker.ctx.report.not_compared(&task.destination);
             }
             Err(e) => return Err(e),
@@ -283,14 +293,34 @@ fn settle(
             landing.replaces(&reply);
         }
     }
-    let (task, preserve) = landing.keeping(options.preserve);
-    let commands = destination.preserving(&task, &landing.path, preserve);
-    worker.set_attributes(destination, &task, &commands)?;
-    if !landing.direct {
-        destination.rename(&landing.path, &task.destination.path())?;
-        if let Some(command) = destination.closing(&task, preserve) {
-            worker.set_attributes(destination, &task, &[command])?;
+    let sent = Some(bytes).filter(|_| !options.data.ascii);
+    let commands = landing.naming(destination, options.preserve, sent, expected);
+    for (purpose, command) in &commands {
+        destination.control.send(command)?;
+        if *purpose == Purpose::Commit {
+            destination.control.last_reads(Some(bytes));
         }
+    }
+    let mut refused = None;
+    for (purpose, _) in commands {
+        let reply = destination.control.finish()?;
+        match purpose {
+            Purpose::Hint => {}
+            _ if !reply.is_failure() => {}
+            Purpose::Attribute => {
+                let why = crate::model::error::text(&reply);
+                worker.ctx.report.not_preserved(&task.destination, Some(reply.code()), &why);
+            }
+            purpose => {
+                refused.get_or_insert_with(|| landing.refused(Side::Destination, purpose, reply));
+            }
+        }
+    }
+    if let Some(refused) = refused {
+        return Err(refused);
+    }
+    if let Some(plan) = landing.staging.upload() {
+        destination.ends(&plan.id);
     }
     Ok(proved)
 }

@@ -15,6 +15,7 @@ use crate::RemoteError;
 use crate::auto::SMALL;
 use crate::landing::Landing;
 use crate::source::{Source, Stream, Version, read_whole, still_there, unchanged};
+use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
 use crate::verify::{Check, add_holes, proof, same};
 
@@ -54,6 +55,8 @@ struct State {
     streamed: u64,
     stream_sum: Option<String>,
     proof: Option<String>,
+    /// Holes of the source were not sent.
+    holes: bool,
 }
 
 /// How an upload is to be done, from what the server can do.
@@ -61,11 +64,11 @@ pub(crate) struct Manner {
     pub check: Check,
     /// The server is ours: a small file whose sum it is told may go to its final name, and takes the place of what has it.
     pub atomic: bool,
+    /// Where other files wait until they are complete.
+    pub staging: Staging,
     /// The server can be told what sum to expect.
     pub expect: bool,
     pub present: RangeSet,
-    /// [`crate::StorageOptions::in_place`]
-    pub in_place: bool,
 }
 
 impl Upload {
@@ -105,9 +108,10 @@ impl Upload {
             }
         };
         let direct = manner.atomic && expected.is_some();
-        let state = State { streamed: 0, stream_sum: None, proof: None };
+        let staging = if direct { Staging::Direct } else { manner.staging };
+        let state = State { streamed: 0, stream_sum: None, proof: None, holes: false };
         Ok(Arc::new(Self {
-            landing: Landing::new(task, direct, manner.in_place, manner.present, check),
+            landing: Landing::new(task, staging, manner.present, check),
             check,
             source,
             opened,
@@ -121,7 +125,7 @@ impl Upload {
     /// What goes to a final name without the server knowing its sum must not share the pipeline: were another file refused,
     /// this one would get its data.
     pub(crate) fn must_be_alone(&self) -> bool {
-        self.direct && self.expected.is_none()
+        self.is_direct() && self.expected.is_none()
     }
 
     pub(crate) fn is_spent(&self) -> bool {
@@ -146,6 +150,9 @@ impl Upload {
             data = handle.data_ranges(range.start, range.end).map_err(local)?.intersection(range.clone());
             if range.end == self.wanted.end && range.end > range.start {
                 data.insert(range.end - 1..range.end);
+            }
+            if data.len() < range.end - range.start {
+                self.state.lock().holes = true;
             }
         }
         data.subtract(&self.present());
@@ -209,6 +216,21 @@ impl Upload {
                 };
                 !holes_only && self.wanted.start < self.wanted.end
             }
+        }
+    }
+
+    /// What the server needs to know in order to complete it.
+    pub(crate) fn upload_proof(&self) -> UploadProof {
+        let state = self.state.lock();
+        let asked = self.check.algorithm().zip(state.proof.clone());
+        UploadProof { checksum: self.expected.clone().or(asked), holes: state.holes }
+    }
+
+    /// The size of a stream that has been sent.
+    pub(crate) fn size_of_stream(&self) -> Option<u64> {
+        match self.source {
+            UploadSource::Ranged(_) => None,
+            UploadSource::Stream(_) => Some(self.state.lock().streamed),
         }
     }
 
@@ -298,7 +320,7 @@ impl File for Upload {
     }
 
     fn is_in_place(&self) -> bool {
-        self.in_place
+        self.landing.is_in_place()
     }
 
     fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
@@ -312,6 +334,12 @@ impl File for Upload {
 
     fn compare(&self, reported: &Sides<Option<String>>) -> Result<(), RemoteError> {
         match &reported.destination {
+            // The server compares it when the upload is committed.
+            None if self.staging.upload().is_some() && self.needs_sum() => {
+                let sum = self.check.algorithm().map(|algorithm| self.sum(algorithm)).transpose()?;
+                self.state.lock().proof = sum;
+                Ok(())
+            }
             None => Ok(()),
             Some(size) if self.check == Check::Size => {
                 self.compare_size(size, self.wanted.start + self.bytes())
@@ -351,7 +379,8 @@ mod tests {
         let store = PosixStore::new(std::path::Path::new("/"), PosixOptions::default()).unwrap();
         let source = Source::open(&mut task, &store).unwrap();
         let check = Check::Inline(Algorithm::Crc32c);
-        let manner = Manner { check, atomic: true, expect: true, present: RangeSet::new(), in_place: false };
+        let staging = Staging::Part("/.part".into());
+        let manner = Manner { check, atomic: true, expect: true, present: RangeSet::new(), staging };
         Upload::begin(task, source, manner).unwrap()
     }
 

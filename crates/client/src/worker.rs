@@ -44,7 +44,7 @@ pub(crate) struct Worker<'c> {
     /// Uploads that are to go one by one, because one before them was refused.
     pub careful: Cell<u32>,
     /// Files at servers that are of no use and could not be removed by the session that made them.
-    leftovers: RefCell<Vec<(Arc<Endpoint>, BString)>>,
+    leftovers: RefCell<Vec<(Arc<Endpoint>, Vec<Command>)>>,
     /// The path has enough without it.
     leaving: Cell<bool>,
     /// It counts as a worker no more.
@@ -216,19 +216,19 @@ impl<'c> Worker<'c> {
         self.sessions.borrow_mut().push(session);
     }
 
-    /// This is to be removed when there is nothing else to do.
-    pub(crate) fn leave_over(&self, endpoint: &Arc<Endpoint>, path: BString) {
-        self.leftovers.borrow_mut().push((endpoint.clone(), path));
+    /// These commands remove something when there is nothing else to do.
+    pub(crate) fn leave_over(&self, endpoint: &Arc<Endpoint>, removal: Vec<Command>) {
+        self.leftovers.borrow_mut().push((endpoint.clone(), removal));
     }
 
     /// As far as that can be done: it does no harm where it stays.
     fn remove_leftovers(&self) {
-        for (endpoint, path) in self.leftovers.take() {
+        for (endpoint, removal) in self.leftovers.take() {
             if self.ctx.cancel.is_cancelled() {
                 return;
             }
             let Ok(mut session) = self.session(&endpoint) else { return };
-            if session.control.call(&Command::Dele(path)).is_ok() {
+            if session.remove_leftover(&removal, false).is_ok() {
                 self.keep(session);
             }
         }

@@ -35,6 +35,13 @@ impl UploadId {
     }
 }
 
+impl From<u128> for UploadId {
+    /// 32 hexadecimal digits.
+    fn from(number: u128) -> Self {
+        Self(format!("{number:032x}"))
+    }
+}
+
 impl fmt::Display for UploadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

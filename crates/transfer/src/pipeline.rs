@@ -296,9 +296,11 @@ impl<F: File, O> Pipeline<F, O> {
             }
             Purpose::Hint
             | Purpose::Expect
+            | Purpose::Begin
             | Purpose::Restart
             | Purpose::RenameFrom
             | Purpose::RenameTo
+            | Purpose::Commit
             | Purpose::Attribute => {}
         }
         Heard::Nothing
@@ -314,6 +316,7 @@ impl<F: File, O> Pipeline<F, O> {
             | Purpose::Size
             | Purpose::RenameFrom
             | Purpose::RenameTo
+            | Purpose::Commit
             | Purpose::Attribute
                 if of_destination && reply.code() == ABORTED && slot.repeat == Repeat::Possible =>
             {
@@ -324,10 +327,13 @@ impl<F: File, O> Pipeline<F, O> {
             Purpose::Size
             | Purpose::Checksum
             | Purpose::Expect
+            | Purpose::Begin
             | Purpose::Restart
             | Purpose::Transfer
             | Purpose::RenameFrom
-            | Purpose::RenameTo => {
+            | Purpose::RenameTo
+            | Purpose::Commit => {
+                slot.begin_refused |= purpose == Purpose::Begin;
                 let error = slot.file.refused(side, purpose, reply);
                 slot.error.get_or_insert(error);
             }
@@ -402,7 +408,7 @@ impl<F: File, O> Pipeline<F, O> {
             }
             // A refused command stood before the transfer: the server waits for data.
             Route::Upload => {
-                let waits = !slot.has_ended(Side::Destination) && !slot.has_moved();
+                let waits = !slot.has_ended(Side::Destination) && !slot.has_moved() && !slot.begin_refused;
                 !alone || slot.due() > 0 && waits
             }
             // One server may still wait for the other one.

@@ -9,6 +9,8 @@ pub enum Purpose {
     Replaced,
     /// SCKS: the checksum that the server is to expect.
     Expect,
+    /// SITE UPLOAD BEGIN. A server that refuses it refuses the transfer into the upload as well.
+    Begin,
     /// REST.
     Restart,
     /// STOR, ESTO, RETR or ERET.
@@ -23,6 +25,8 @@ pub enum Purpose {
     RenameFrom,
     /// RNTO.
     RenameTo,
+    /// SITE UPLOAD COMMIT: the server verifies the file and gives it its attributes and its name.
+    Commit,
     /// Times and modes. A refusal is reported; the file is complete all the same.
     Attribute,
 }
@@ -34,6 +38,7 @@ impl Purpose {
             Self::Hint => "ALLO",
             Self::Replaced | Self::Version => "MLST",
             Self::Expect => "SCKS",
+            Self::Begin => "SITE UPLOAD BEGIN",
             Self::Restart => "REST",
             Self::Transfer if side == crate::Side::Source => "RETR",
             Self::Transfer => "STOR",
@@ -41,6 +46,7 @@ impl Purpose {
             Self::Size => "SIZE",
             Self::RenameFrom => "RNFR",
             Self::RenameTo => "RNTO",
+            Self::Commit => "SITE UPLOAD COMMIT",
             Self::Attribute => "SITE",
         }
     }

@@ -156,6 +156,8 @@ pub struct Slot<F: File, O> {
     pub(crate) repeat: Repeat,
     /// The server does not know SCKS.
     pub(crate) expectation_unknown: bool,
+    /// The server has refused the upload, and will refuse the transfer into it.
+    pub(crate) begin_refused: bool,
     /// No data belongs to it: the source computes the checksum of the whole file.
     pub(crate) checksum_only: bool,
 }
@@ -185,6 +187,7 @@ impl<F: File, O> Slot<F, O> {
             phase: Phase::Moving,
             repeat: Repeat::Possible,
             expectation_unknown: false,
+            begin_refused: false,
             checksum_only,
         };
         (slot, commands)
@@ -223,6 +226,11 @@ impl<F: File, O> Slot<F, O> {
     /// The server does not know SCKS, so that it has not compared the sum.
     pub fn is_expectation_unknown(&self) -> bool {
         self.expectation_unknown
+    }
+
+    /// The server has refused the upload, and its refusal of the transfer is still due.
+    pub fn awaits_refusal(&self) -> bool {
+        self.begin_refused && self.due() > 0
     }
 
     /// The source was asked for its checksum of the file.

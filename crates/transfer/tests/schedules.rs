@@ -12,14 +12,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ropewalk_protocol::command::{ChecksumAlgorithm, Command};
+use ropewalk_protocol::command::{ChecksumAlgorithm, Command, Placement};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::upload::{UploadCommand, UploadId, UploadParameters};
 use ropewalk_transfer::{
     Arrival, Behind, Checks, Failure, File, Left, Moved, Outcome, Pipeline, Purpose, Route, Side, Sides,
     Slot, Submission,
 };
-use world::{Channel, Fault, Link, Store, sum_of};
+use world::{Channel, Fault, Link, Store, Uploads, sum_of};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Error {
@@ -27,6 +29,8 @@ enum Error {
     /// The part that had arrived is not there any more.
     Vanished,
     Mismatch,
+    /// A session that was left still writes to the upload.
+    Busy,
     /// The data connections broke: one of the files in flight is blamed.
     ChannelLost,
     SessionLost,
@@ -51,7 +55,9 @@ enum Check {
 
 struct Item {
     name: String,
+    /// The part file, or the ID of the upload.
     part: String,
+    is_upload: bool,
     content: Vec<u8>,
     check: Check,
 }
@@ -90,6 +96,9 @@ impl File for Item {
         let missing = reply.to_string().contains("No such file");
         match reply.code() {
             _ if missing && side == Side::Destination => Error::Vanished,
+            503 if purpose == Purpose::Transfer || purpose == Purpose::Commit => Error::Vanished,
+            451 if purpose == Purpose::Begin || purpose == Purpose::Commit => Error::Busy,
+            550 if purpose == Purpose::Commit => Error::Mismatch,
             425 | 426 => Error::ChannelLost,
             _ => Error::Refused(purpose),
         }
@@ -110,10 +119,12 @@ impl ropewalk_transfer::Site<Item, ()> for Ends {
         match slot.file.check {
             Check::None => {}
             Check::Size if self.0 == Route::Download => {}
+            Check::Size if slot.file.is_upload => {}
             Check::Size => checks.size = Some(Command::Size(slot.file.part.as_str().into())),
             Check::Checksum => {
                 let (source, destination) = (self.0.has(Side::Source), self.0.has(Side::Destination));
                 checks.checksums.source = source.then(|| sum(&slot.file.name));
+                let destination = destination && !slot.file.is_upload;
                 checks.checksums.destination = destination.then(|| sum(&slot.file.part));
             }
         }
@@ -124,6 +135,15 @@ impl ropewalk_transfer::Site<Item, ()> for Ends {
         if self.0 == Route::Download {
             return Vec::new();
         }
+        if file.is_upload {
+            let sum = (file.check == Check::Checksum).then(|| sum_of(&file.content));
+            let parameters = UploadParameters {
+                size: Some(file.content.len() as u64),
+                checksum: sum.map(|sum| (ChecksumAlgorithm::Md5, sum.into())),
+                ..UploadParameters::default()
+            };
+            return vec![(Purpose::Commit, upload(UploadCommand::Commit { id: id(&file.part), parameters }))];
+        }
         vec![
             (Purpose::RenameFrom, Command::Rnfr(file.part.as_str().into())),
             (Purpose::RenameTo, Command::Rnto(file.name.as_str().into())),
@@ -131,13 +151,24 @@ impl ropewalk_transfer::Site<Item, ()> for Ends {
     }
 }
 
+fn id(text: &str) -> UploadId {
+    UploadId::new(text.as_bytes()).unwrap()
+}
+
+fn upload(command: UploadCommand) -> Command {
+    Command::Site(SiteCommand::Upload(command))
+}
+
 /// A run of the client with its servers.
 struct Run {
     route: Route,
+    /// The client uploads by SITE UPLOAD.
+    uploads: bool,
     check: Check,
     depth: usize,
     sources: Store,
     destination: Store,
+    begun: Sides<Uploads>,
     queue: VecDeque<(String, String)>,
     done: BTreeSet<String>,
     links: Sides<Option<Link>>,
@@ -155,7 +186,7 @@ struct Run {
 
 impl Run {
     fn new(
-        route: Route,
+        (route, uploads): (Route, bool),
         check: Check,
         depth: usize,
         files: usize,
@@ -163,7 +194,8 @@ impl Run {
     ) -> Self {
         let name = |n: usize| format!("/f{n}.");
         let sources: Store = (0..files).map(|n| (name(n), vec![n as u8 + 1; 40])).collect();
-        let queue = sources.keys().map(|name| (name.clone(), format!("{name}part"))).collect();
+        let part = |name: &String| if uploads { name[1..].to_owned() } else { format!("{name}part") };
+        let queue = sources.keys().map(|name| (name.clone(), part(name))).collect();
         let named = |faults: Vec<(usize, Fault)>| -> Vec<(String, Fault)> {
             faults.into_iter().map(|(n, fault)| (name(n % files), fault)).collect()
         };
@@ -172,10 +204,12 @@ impl Run {
             faults.source.iter().chain(&faults.destination).map(|(name, _)| name.clone()).collect();
         let mut run = Self {
             route,
+            uploads,
             check,
             depth,
             sources,
             destination: Store::new(),
+            begun: Sides::default(),
             queue,
             done: BTreeSet::new(),
             links: Sides::default(),
@@ -226,14 +260,24 @@ impl Run {
         let content = self.sources[&name].clone();
         *self.sent.entry(name.clone()).or_default() += 1;
         let retrieve = vec![(Purpose::Transfer, Command::Retr(name.as_str().into()))];
-        let store = vec![(Purpose::Transfer, Command::Stor(part.as_str().into()))];
+        let store = if self.uploads {
+            let begin = UploadCommand::Begin {
+                id: id(&part),
+                parameters: UploadParameters::default(),
+                path: name.as_str().into(),
+            };
+            let (place, path) = (Placement::Upload(0), part.as_str().into());
+            vec![(Purpose::Begin, upload(begin)), (Purpose::Transfer, Command::Esto { place, path })]
+        } else {
+            vec![(Purpose::Transfer, Command::Stor(part.as_str().into()))]
+        };
         let has = |side, commands: Vec<_>| if self.route.has(side) { commands } else { Vec::new() };
         let commands =
             Sides { source: has(Side::Source, retrieve), destination: has(Side::Destination, store) };
         let range = 0..content.len() as u64;
         self.pipeline.submit(Submission {
             data: RangeSet::from_range(range.clone()),
-            file: Arc::new(Item { name, part, content, check: self.check }),
+            file: Arc::new(Item { name, part, is_upload: self.uploads, content, check: self.check }),
             range,
             origin: 0,
             own: (),
@@ -271,14 +315,16 @@ impl Run {
         let Some(link) = &mut self.links[side] else { return false };
         let store = if side == Side::Source { &mut self.sources } else { &mut self.destination };
         let faults = &mut self.faults[side];
-        link.step(&mut world::Site { store, channel: &mut self.channel, faults })
+        let uploads = &mut self.begun[side];
+        link.step(&mut world::Site { store, uploads, channel: &mut self.channel, faults })
     }
 
     fn step_left(&mut self, at: usize) -> bool {
         let count = self.left.len();
         let Some((link, channel)) = self.left.get_mut(at % count.max(1)) else { return false };
         let mut none = Vec::new();
-        link.step(&mut world::Site { store: &mut self.destination, channel, faults: &mut none })
+        let uploads = &mut self.begun.destination;
+        link.step(&mut world::Site { store: &mut self.destination, uploads, channel, faults: &mut none })
     }
 
     fn deliver(&mut self, side: Side) {
@@ -380,7 +426,8 @@ impl Run {
         for lost in lost {
             let name = lost.slot.file.name.clone();
             self.tag += 1;
-            let apart = format!("{name}{}part", self.tag);
+            let apart =
+                if self.uploads { format!("u{}", self.tag) } else { format!("{name}{}part", self.tag) };
             let part = match lost.left {
                 Left::Nothing => continue,
                 Left::Confirmation if !gone => apart,
@@ -421,9 +468,11 @@ impl Run {
             if self.is_over() {
                 break;
             }
-            for choice in [0, 2, 4, 7, 9, 11, 12, 14] {
+            for choice in [0, 2, 4, 7, 9, 11, 12] {
                 self.act(choice);
             }
+            (0..self.left.len()).for_each(|at| _ = self.step_left(at));
+            self.check_names();
         }
         while (0..self.left.len()).any(|at| self.step_left(at)) {
             self.check_names();
@@ -440,6 +489,9 @@ impl Run {
                 Error::SessionLost | Error::ChannelLost => by_session += 1,
                 // A session that was left has given the part its name.
                 Error::Vanished => assert!(!self.left.is_empty(), "the part of {name} vanished"),
+                Error::Busy => {
+                    assert!(!self.left.is_empty() || self.injected.contains(name), "{name} is busy");
+                }
                 Error::Mismatch => panic!("{name} got the bytes of another file"),
                 Error::Refused(purpose) => {
                     assert!(self.injected.contains(name), "{name} is blamed: {purpose:?}");
@@ -460,7 +512,8 @@ impl Run {
 }
 
 fn faults() -> impl Strategy<Value = Vec<(usize, Fault)>> {
-    let kind = prop_oneof![Just(Fault::Refused), Just(Fault::Broken), Just(Fault::Late)];
+    let kind =
+        prop_oneof![Just(Fault::Refused), Just(Fault::NotBegun), Just(Fault::Broken), Just(Fault::Late)];
     proptest::collection::vec((0usize..8, kind), 0..4)
 }
 
@@ -468,11 +521,11 @@ fn check() -> impl Strategy<Value = Check> {
     prop_oneof![Just(Check::None), Just(Check::Size), Just(Check::Checksum)]
 }
 
-fn schedule(route: Route) -> impl Strategy<Value = (Run, Vec<u8>)> {
+fn schedule(route: Route, uploads: bool) -> impl Strategy<Value = (Run, Vec<u8>)> {
     let choices = proptest::collection::vec(any::<u8>(), 0..400);
     (check(), 1usize..8, 1usize..8, faults(), faults(), choices).prop_map(
         move |(check, depth, files, source, destination, choices)| {
-            (Run::new(route, check, depth, files, Sides { source, destination }), choices)
+            (Run::new((route, uploads), check, depth, files, Sides { source, destination }), choices)
         },
     )
 }
@@ -488,18 +541,32 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn uploads_by_any_schedule_are_whole_or_absent((mut run, choices) in schedule(Route::Upload)) {
+    fn uploads_by_any_schedule_are_whole_or_absent((mut run, choices) in schedule(Route::Upload, false)) {
         run.run(&choices);
     }
 
     #[test]
-    fn downloads_by_any_schedule_are_whole_or_absent((mut run, choices) in schedule(Route::Download)) {
+    fn uploads_by_site_upload_are_whole_or_absent_by_any_schedule(
+        (mut run, choices) in schedule(Route::Upload, true)
+    ) {
+        run.run(&choices);
+    }
+
+    #[test]
+    fn third_party_transfers_by_site_upload_are_whole_or_absent_by_any_schedule(
+        (mut run, choices) in schedule(Route::ThirdParty, true)
+    ) {
+        run.run(&choices);
+    }
+
+    #[test]
+    fn downloads_by_any_schedule_are_whole_or_absent((mut run, choices) in schedule(Route::Download, false)) {
         run.run(&choices);
     }
 
     #[test]
     fn third_party_transfers_by_any_schedule_are_whole_or_absent(
-        (mut run, choices) in schedule(Route::ThirdParty)
+        (mut run, choices) in schedule(Route::ThirdParty, false)
     ) {
         run.run(&choices);
     }

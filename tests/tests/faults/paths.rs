@@ -110,7 +110,7 @@ fn upload_does_not_replace_pipe() {
         assert!(!outcome.status.success());
         // The copy fails at once instead of sending the data again and again.
         let errors = outcome.errors();
-        let expected = "answered RNTO with: 553 Nothing takes the place of a device";
+        let expected = "answered SITE UPLOAD BEGIN with: 553 Nothing takes the place of a device";
         assert!(errors.contains(expected) && !errors.contains("cannot resume"), "{errors}");
         assert!(fs::metadata(fixture.root.join(name)).unwrap().file_type().is_fifo());
     }

@@ -36,7 +36,7 @@ impl Flow<'_> {
             && !task.apart
             && !task.is_to_device()
             && task.size.is_some_and(|size| size > SMALL);
-        let known = ctx.states.claim(&mut task, resumable, self.session.quirks.separates_uploads);
+        let known = ctx.states.claim(&mut task, resumable, self.session.shares_part_names());
         let ask = known.is_some()
             || task.compares()
             || task.confirm
@@ -65,9 +65,12 @@ impl Flow<'_> {
                 Err(e) => return settled(e, task),
             }
         }
-        let part = part_of(&task);
+        let staging = match options.storage.in_place {
+            true => Staging::InPlace,
+            false => Staging::apart(&task, &self.session, options, known.is_some()),
+        };
         let present = match known {
-            Some(known) => match self.session.received(&part, known, task.size) {
+            Some(known) => match staging.received(&mut self.session, known, &task) {
                 Ok(present) => present,
                 Err(e) => return settled(e, task),
             },
@@ -78,13 +81,7 @@ impl Flow<'_> {
             Ok(check) => {
                 let expect =
                     can.may_expect_checksums() && self.session.preferred_mode() == Mode::ExtendedBlock;
-                Manner {
-                    check,
-                    atomic: can.replace,
-                    expect,
-                    present: present.clone(),
-                    in_place: options.storage.in_place,
-                }
+                Manner { check, atomic: can.replace, staging, expect, present: present.clone() }
             }
             Err(e) => return settled(e, task),
         };
@@ -98,13 +95,12 @@ impl Flow<'_> {
         }
         ctx.report.started(&upload.task, present.len());
         let whole = upload.wanted.clone();
-        if self.shares(&upload) && present.is_empty() {
-            // ESTO does not truncate: nothing of an earlier file must stay behind the end of this one.
-            let cleared = self.session.control.call(&Command::Dele(upload.path.clone()));
-            if let Err(e) = cleared {
-                ctx.report.put_back();
-                return settled(e, upload.task.clone());
-            }
+        if self.shares(&upload)
+            && present.is_empty()
+            && let Err(e) = upload.staging.clear(&mut self.session)
+        {
+            ctx.report.put_back();
+            return settled(e, upload.task.clone());
         }
         Ok(Begun::Yes(upload, whole))
     }
@@ -130,7 +126,7 @@ impl Flow<'_> {
     pub(super) fn shares(&self, upload: &Upload) -> bool {
         let left = (upload.wanted.end - upload.wanted.start).saturating_sub(upload.resumed);
         let ranged = matches!(upload.source, UploadSource::Ranged(_));
-        !upload.direct && ranged && left >= 2 * RANGE && self.cuts(&upload.task)
+        !upload.is_direct() && ranged && left >= 2 * RANGE && self.cuts(&upload.task)
     }
 
     /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
@@ -164,41 +160,62 @@ impl Flow<'_> {
         let present = upload.present();
         let path = upload.path.clone();
         let mut commands = Vec::new();
-        if let Some((algorithm, value)) = &upload.expected {
-            let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
-            commands.push((Purpose::Expect, command));
-        }
-        if let Some(command) = upload.asks_for_place(&self.session.can, self.worker.ctx.options().preserve) {
-            commands.push((Purpose::Replaced, command));
-        }
-        if whole && let Some(size) = size.filter(|size| *size > SMALL) {
-            commands.push((Purpose::Hint, Command::Allo(size)));
-        }
-        match mode {
-            _ if whole && present.is_empty() => commands.push((Purpose::Transfer, Command::Stor(path))),
-            Mode::ExtendedBlock => {
-                // Offsets on the wire stay those of the file; ESTO does not truncate.
-                commands.push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(0), path }));
-            }
-            Mode::Stream => {
-                let at = if whole { present.prefix() } else { range.start };
+        if let Some(plan) = upload.staging.upload() {
+            let in_flight = |id: &UploadId| {
+                let mut plans = self.pipeline.slots().filter_map(|slot| slot.file.staging.upload());
+                *id == plan.id || plans.any(|plan| plan.id == *id)
+            };
+            commands = self.session.releases(in_flight);
+            self.session.begins(&plan.id);
+            let at = match mode {
+                Mode::Stream if whole => present.prefix(),
+                Mode::Stream => range.start,
+                // Offsets on the wire stay those of the file.
+                Mode::ExtendedBlock => 0,
+            };
+            if mode == Mode::Stream {
                 data = RangeSet::from_range(at..range.end);
-                if upload.task.window.is_some() && self.session.can.partial {
-                    // STOR from the beginning would leave nothing of what is there.
-                    commands
-                        .push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(at), path }));
-                } else {
-                    if at > 0 {
-                        commands.push((Purpose::Restart, Command::Rest(Restart::Offset(at))));
+            }
+            commands.extend(plan.transfer(at));
+        } else {
+            if let Some((algorithm, value)) = &upload.expected {
+                let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
+                commands.push((Purpose::Expect, command));
+            }
+            let preserve = self.worker.ctx.options().preserve;
+            if let Some(command) = upload.asks_for_place(&self.session.can, preserve) {
+                commands.push((Purpose::Replaced, command));
+            }
+            if whole && let Some(size) = size.filter(|size| *size > SMALL) {
+                commands.push((Purpose::Hint, Command::Allo(size)));
+            }
+            match mode {
+                _ if whole && present.is_empty() => commands.push((Purpose::Transfer, Command::Stor(path))),
+                Mode::ExtendedBlock => {
+                    // Offsets on the wire stay those of the file; ESTO does not truncate.
+                    commands.push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(0), path }));
+                }
+                Mode::Stream => {
+                    let at = if whole { present.prefix() } else { range.start };
+                    data = RangeSet::from_range(at..range.end);
+                    if upload.task.window.is_some() && self.session.can.partial {
+                        // STOR from the beginning would leave nothing of what is there.
+                        let place = Placement::Adjusted(at);
+                        commands.push((Purpose::Transfer, Command::Esto { place, path }));
+                    } else {
+                        if at > 0 {
+                            commands.push((Purpose::Restart, Command::Rest(Restart::Offset(at))));
+                        }
+                        commands.push((Purpose::Transfer, Command::Stor(path)));
                     }
-                    commands.push((Purpose::Transfer, Command::Stor(path)));
                 }
             }
         }
         // Those that stand before it would be about the next file.
-        if let Some((_, transfer)) = commands.last()
-            && let Err(e) = self.session.control.check(transfer)
-        {
+        let mut named =
+            commands.iter().filter(|(purpose, _)| matches!(purpose, Purpose::Begin | Purpose::Transfer));
+        let sendable = named.try_for_each(|(_, command)| self.session.control.check(command));
+        if let Err(e) = sendable {
             return self.worker.failed(Job::Put(upload, range), e);
         }
         self.pipeline.submit(Submission {
@@ -217,7 +234,7 @@ impl Flow<'_> {
         while let Some(outgoing) = self.pipeline.next_command() {
             let sent = self.session.control.queue(&outgoing.command);
             sent.inspect_err(|_| self.culprit = Some(outgoing.id))?;
-            if matches!(outgoing.purpose, Purpose::Checksum | Purpose::Size)
+            if matches!(outgoing.purpose, Purpose::Checksum | Purpose::Size | Purpose::Commit)
                 && let Some(slot) = self.pipeline.slot(outgoing.id)
             {
                 let bytes = slot.file.wanted.start.saturating_add(slot.file.bytes());

@@ -98,8 +98,10 @@ impl Flow<'_> {
                         if let Some(answer) = answer {
                             hear(pipeline, ctx, answer);
                         }
-                        let over =
-                            |slot: &Slot<_, _>| slot.has_ended(Side::Destination) || slot.error.is_some();
+                        let over = |slot: &Slot<_, _>| {
+                            slot.has_ended(Side::Destination)
+                                || slot.error.is_some() && !slot.awaits_refusal()
+                        };
                         pipeline.slot(id).is_none_or(over) || pipeline.is_behind_refusal(id)
                     });
                     // One before it was refused, and the server closed the connections of both.

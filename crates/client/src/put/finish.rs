@@ -11,7 +11,9 @@ struct Ends<'e> {
 impl Site<Upload, Duration> for Ends<'_> {
     fn checks(&self, slot: &Slot<Upload, Duration>) -> Checks {
         let (upload, mut checks) = (&slot.file, Checks::default());
-        if upload.needs_sum() || slot.is_expectation_unknown() {
+        if upload.staging.upload().is_some() {
+            // The server compares size and sum when it is committed.
+        } else if upload.needs_sum() || slot.is_expectation_unknown() {
             checks.checksums.destination =
                 upload.check.algorithm().map(|algorithm| sum_command(upload, algorithm));
         } else if upload.check == Check::Size
@@ -25,7 +27,8 @@ impl Site<Upload, Duration> for Ends<'_> {
     }
 
     fn naming(&self, upload: &Upload) -> Vec<(Purpose, Command)> {
-        upload.naming(self.session, self.ctx.options().preserve)
+        let sent = upload.size_of_stream().filter(|_| !self.ctx.options().data.ascii);
+        upload.naming(self.session, self.ctx.options().preserve, sent, upload.upload_proof())
     }
 }
 
@@ -62,13 +65,13 @@ impl Flow<'_> {
         let upload = slot.file;
         let Some(error) = slot.error.map(|error| upload.once_only(error)) else { return Ok(()) };
         let over = !error.is_transient() && !error.refuses_resumption() && slot.range == upload.wanted;
-        let part = upload.path.clone();
-        let wrong = upload.in_place && error.invalidates_data();
-        let leftover = over && !upload.direct && ended;
+        let wrong = upload.is_in_place() && error.invalidates_data();
+        let leftover = (over || upload.staging.upload().is_some() && error.invalidates_data()) && ended;
+        let (path, removal) = (upload.path.clone(), upload.staging.removal());
         let busy = self.pipeline.pending() > 0;
         // Before another try: it has its name already.
         let removed = match wrong && ended && !busy {
-            true => self.session.control.call(&Command::Dele(part.clone())).map(drop),
+            true => self.session.control.call(&Command::Dele(path)).map(drop),
             false => Ok(()),
         };
         if !upload.is_resumable() {
@@ -76,7 +79,7 @@ impl Flow<'_> {
         }
         self.worker.fail(Job::Put(upload, slot.range), error);
         if leftover {
-            self.session.remove_leftover(part, busy)?;
+            self.session.remove_leftover(&removal, busy)?;
         }
         removed
     }
@@ -110,11 +113,14 @@ impl Flow<'_> {
     }
 
     /// A file, or a range of one, is done.
-    fn finished(&self, slot: Slot<Upload, Duration>) {
+    fn finished(&mut self, slot: Slot<Upload, Duration>) {
         let careful = &self.worker.careful;
         careful.set(careful.get().saturating_sub(1));
         if slot.is_last() {
             let (ctx, upload) = (self.worker.ctx, &slot.file);
+            if let Some(plan) = upload.staging.upload() {
+                self.session.ends(&plan.id);
+            }
             ctx.states.remove(&upload.task);
             ctx.report.tell_growth(&upload.task);
             ctx.done(&upload.task, upload.bytes(), upload.began().elapsed(), upload.proof());

@@ -197,6 +197,12 @@ impl Session {
         answer::checksum(&reply).ok_or_else(|| self.nonsense("CKSM", &reply))
     }
 
+    /// Whether uploads to one file may have one part name: the server refuses the second one. An
+    /// upload by SITE UPLOAD has an ID of its own instead.
+    pub(crate) fn shares_part_names(&self) -> bool {
+        self.quirks.separates_uploads && !self.can.upload
+    }
+
     /// The ranges that an interrupted upload has left (a Ropewalk extension).
     pub(crate) fn ranges(&mut self, path: &[u8]) -> Result<RangeSet, RemoteError> {
         let reply = self.control.call(&Command::Site(SiteCommand::Ranges(path.into())))?;

@@ -134,21 +134,23 @@ impl Flow<'_> {
             return Ok(None);
         }
         let check = self.check()?;
-        let part = part_of(&task);
+        let staging = match ctx.options().storage.in_place {
+            true => Staging::InPlace,
+            false => Staging::apart(&task, &self.destination, ctx.options(), known.is_some()),
+        };
         let mut present = RangeSet::new();
         if let Some(known) = known {
-            present = self.destination.received(&part, known, task.size)?;
+            present = staging.received(&mut self.destination, known, &task)?;
         }
         ctx.report.anew(&mut task);
-        let relay = Relay::begin(task, check, ctx.options().storage.in_place, present.clone());
+        let relay = Relay::begin(task, check, staging, present.clone());
         if resumable {
             ctx.states.save(&relay.task, &present);
         }
         ctx.report.started(&relay.task, present.len());
         let whole = relay.whole();
         if self.shares(&relay) && present.is_empty() {
-            // ESTO does not truncate.
-            let cleared = self.destination.control.call(&Command::Dele(relay.path.clone()));
+            let cleared = relay.staging.clear(&mut self.destination);
             cleared.inspect_err(|_| ctx.report.put_back())?;
         }
         Ok(Some((relay, whole)))
@@ -175,7 +177,7 @@ impl Flow<'_> {
             && self.mode() == Mode::ExtendedBlock;
         let whole = relay.whole();
         let left = (whole.end - whole.start).saturating_sub(relay.resumed);
-        can && !relay.direct
+        can && !relay.is_direct()
             && whole.end != u64::MAX
             && left >= 2 * RANGE
             && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
@@ -263,7 +265,7 @@ impl Flow<'_> {
         let whole = range == relay.whole() && relay.task.window.is_none();
         // No more than it had: the rest is none of this try's.
         let grows = relay.task.grows && self.source.can.partial && relay.task.size.is_some();
-        let (origin, path, from) = (range.start, relay.path.clone(), relay.task.source.path());
+        let (origin, from) = (range.start, relay.task.source.path());
         let present = relay.present().intersection(range.clone());
         let there = present.shift_down(origin);
         let restart = match mode {
@@ -278,27 +280,18 @@ impl Flow<'_> {
             let what = Retrieval::Partial(Window { offset: origin, length });
             Command::Eret { what, path: from }
         };
-        let store = if whole {
-            Command::Stor(path)
-        } else {
-            Command::Esto { place: Placement::Adjusted(origin), path }
-        };
+        let to_destination = self.destination_commands(&relay, whole, restart.as_ref(), origin);
         // Nothing of it is on its way yet: it fails alone.
-        let sendable =
-            self.destination.control.check(&store).and_then(|()| self.source.control.check(&retrieve));
+        let named = to_destination
+            .iter()
+            .filter(|(purpose, _)| matches!(purpose, Purpose::Begin | Purpose::Transfer));
+        let sendable = named
+            .map(|(_, command)| self.destination.control.check(command))
+            .chain([self.source.control.check(&retrieve)])
+            .collect::<Result<(), _>>();
         if let Err(e) = sendable {
             return self.worker.failed(Job::Third(relay, range), e);
         }
-        let mut to_destination = Vec::new();
-        let options = self.worker.ctx.options();
-        if let Some(command) = relay.asks_for_place(&self.destination.can, options.preserve) {
-            to_destination.push((Purpose::Replaced, command));
-        }
-        if let Some(size) = relay.task.length().filter(|size| *size > SMALL && whole) {
-            to_destination.push((Purpose::Hint, Command::Allo(size)));
-        }
-        to_destination.extend(restart.clone().map(|restart| (Purpose::Restart, Command::Rest(restart))));
-        to_destination.push((Purpose::Transfer, store));
         let mut to_source = Vec::new();
         to_source.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
         to_source.push((Purpose::Transfer, retrieve));
@@ -319,6 +312,45 @@ impl Flow<'_> {
             return Err(RemoteError::OutOfStep);
         }
         Ok(())
+    }
+
+    /// The commands with which the destination receives data from `origin` on.
+    fn destination_commands(
+        &mut self,
+        relay: &Relay,
+        whole: bool,
+        restart: Option<&Restart>,
+        origin: u64,
+    ) -> Vec<(Purpose, Command)> {
+        if let Some(plan) = relay.staging.upload() {
+            let in_flight = |id: &UploadId| {
+                let mut plans = self.pipeline.slots().filter_map(|slot| slot.file.staging.upload());
+                *id == plan.id || plans.any(|plan| plan.id == *id)
+            };
+            let mut commands = self.destination.releases(in_flight);
+            self.destination.begins(&plan.id);
+            // Blocks say where they belong; other data begins behind what is there.
+            let at = if let Some(Restart::Offset(there)) = restart { origin + there } else { origin };
+            commands.extend(plan.transfer(at));
+            return commands;
+        }
+        let mut commands = Vec::new();
+        let preserve = self.worker.ctx.options().preserve;
+        if let Some(command) = relay.asks_for_place(&self.destination.can, preserve) {
+            commands.push((Purpose::Replaced, command));
+        }
+        if let Some(size) = relay.task.length().filter(|size| *size > SMALL && whole) {
+            commands.push((Purpose::Hint, Command::Allo(size)));
+        }
+        commands.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart.clone()))));
+        let path = relay.path.clone();
+        let store = if whole {
+            Command::Stor(path)
+        } else {
+            Command::Esto { place: Placement::Adjusted(origin), path }
+        };
+        commands.push((Purpose::Transfer, store));
+        commands
     }
 
     /// Sends the commands of a transfer: first the destination's, which stand first in the pipeline.

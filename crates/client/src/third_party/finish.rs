@@ -20,13 +20,18 @@ impl<'r> Site<Relay, Moving<'r>> for Ends<'_> {
             let window = task.window.is_some();
             if let Some(algorithm) = relay.check.algorithm() {
                 checks.checksums.source = Some(checksum_command(algorithm, task, &task.source.path()));
-                checks.checksums.destination = Some(Command::Cksm {
+                let sum = Command::Cksm {
                     algorithm,
                     offset: task.offset(),
                     length: task.length().filter(|_| window),
                     path: relay.path.clone(),
-                });
+                };
+                // The server compares that of an upload when it is committed.
+                checks.checksums.destination = Some(sum).filter(|_| relay.staging.upload().is_none());
             }
+            return checks;
+        }
+        if relay.staging.upload().is_some() {
             return checks;
         }
         let plain = !relay.device() && !self.ctx.options().data.ascii && task.window.is_none();
@@ -37,7 +42,7 @@ impl<'r> Site<Relay, Moving<'r>> for Ends<'_> {
     }
 
     fn naming(&self, relay: &Relay) -> Vec<(Purpose, Command)> {
-        relay.naming(self.destination, self.ctx.options().preserve)
+        relay.naming(self.destination, self.ctx.options().preserve, None, relay.upload_proof())
     }
 }
 
@@ -115,27 +120,30 @@ impl<'w> Flow<'w> {
         let error = slot.error.unwrap_or(RemoteError::OutOfStep);
         let relay = slot.file;
         let over = !error.is_transient() && !error.refuses_resumption() && slot.range == relay.whole();
-        let leftover = over && !relay.direct && fails_alone;
-        let path = relay.path.clone();
+        let leftover = (over || relay.staging.upload().is_some() && error.invalidates_data()) && fails_alone;
+        let (path, removal) = (relay.path.clone(), relay.staging.removal());
         let busy = self.pipeline.oldest(Side::Destination).is_some();
         // Before another try: it has its name already.
-        let removed = match relay.in_place && error.invalidates_data() && !busy {
-            true => self.destination.control.call(&Command::Dele(path.clone())).map(drop),
+        let removed = match relay.is_in_place() && error.invalidates_data() && !busy {
+            true => self.destination.control.call(&Command::Dele(path)).map(drop),
             false => Ok(()),
         };
         self.worker.fail(Job::Third(relay, slot.range), error);
         if leftover {
-            self.destination.remove_leftover(path, busy)?;
+            self.destination.remove_leftover(&removal, busy)?;
         }
         removed
     }
 
     /// A file, or a range of one, is done.
-    fn finished(&self, slot: Slot<Relay, Moving<'w>>) {
+    fn finished(&mut self, slot: Slot<Relay, Moving<'w>>) {
         let careful = &self.worker.careful;
         careful.set(careful.get().saturating_sub(1));
         if slot.is_last() {
             let (ctx, relay) = (self.worker.ctx, &slot.file);
+            if let Some(plan) = relay.staging.upload() {
+                self.destination.ends(&plan.id);
+            }
             ctx.states.remove(&relay.task);
             ctx.report.tell_growth(&relay.task);
             ctx.done(&relay.task, relay.bytes(), relay.began().elapsed(), relay.proof());
@@ -150,8 +158,8 @@ impl<'w> Flow<'w> {
         worker.ctx.report.waited(source.control.waited + destination.control.waited);
         // Behind the file that failed are files that are tried again.
         let failed = pipeline.slots().find(|slot| slot.error.is_some());
-        if let Some(part) = failed.and_then(leftover) {
-            worker.leave_over(&destination.endpoint, part);
+        if let Some(removal) = failed.and_then(leftover) {
+            worker.leave_over(&destination.endpoint, removal);
         }
         let stray = destination.quirks.writes_late_block;
         // First the source, so that the destination waits for no more data; then the destination, which
@@ -176,13 +184,14 @@ impl<'w> Flow<'w> {
     }
 }
 
-/// The part of a file that failed for good, if it has nothing that a later run could resume: the source
+/// The commands that remove what has arrived of a file that failed for good, if that has nothing that a later run could resume: the source
 /// refused to send it, or it is too small.
-fn leftover(slot: &Slot<Relay, Moving<'_>>) -> Option<BString> {
+fn leftover(slot: &Slot<Relay, Moving<'_>>) -> Option<Vec<Command>> {
     let relay = &slot.file;
     let error = slot.error.as_ref().filter(|error| !error.is_transient())?;
     let unsent = error.refused_command() == Some("RETR");
     // If something has come it is tried once more.
     let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
-    (nothing && !relay.direct && slot.range == relay.whole()).then(|| relay.path.clone())
+    let removal = relay.staging.removal();
+    (nothing && !removal.is_empty() && slot.range == relay.whole()).then_some(removal)
 }

@@ -82,11 +82,10 @@ impl Worker<'_> {
                     );
                     // Nobody can go on with it.
                     if upload.is_spent()
-                        && !upload.direct
-                        && !upload.in_place
+                        && !upload.is_direct()
                         && let Place::Remote(endpoint, _) = &upload.task.destination
                     {
-                        self.leave_over(endpoint, upload.path.clone());
+                        self.leave_over(endpoint, upload.staging.removal());
                     }
                 }
             }
@@ -130,9 +129,9 @@ impl Worker<'_> {
         if landing.was_asked() {
             return Ok(());
         }
-        match session.received(&landing.path, landing.present(), landing.task.size) {
+        match landing.staging.received(session, landing.present(), &landing.task) {
             Ok(found) => {
-                let more = landing.was_told(&session.can, range.clone(), &found);
+                let more = landing.was_told(session, range.clone(), &found);
                 self.ctx.report.there(&landing.task.account, more);
                 Ok(())
             }
@@ -169,10 +168,14 @@ impl Worker<'_> {
         if refused || landing.task.size.is_none_or(|size| size <= SMALL) {
             self.forget(landing);
         }
-        if refused && landing.is_resumable() {
+        // What another file's data has left in an upload counts as present there.
+        let wrong = refused && landing.is_resumable() && landing.staging.upload().is_some();
+        if wrong {
+            self.ctx.states.remove(&landing.task);
+        } else if refused && landing.is_resumable() {
             self.ctx.states.save(&landing.task, &landing.present());
         }
-        if gone || behind == Behind::Confirmed || landing.direct {
+        if !wrong && (gone || behind == Behind::Confirmed || landing.is_direct()) {
             return Some(again);
         }
         // The session may still write to the part.
@@ -197,7 +200,9 @@ impl Worker<'_> {
                 file.give_up();
                 self.ctx.report.put_back();
                 // A file that has its name already needs no data, and may accept none: its mode may forbid writing.
-                let (apart, confirm) = (!gone && !file.direct, file.direct);
+                // The session may still rename or commit what another one would write to.
+                let apart = !gone && !file.is_direct();
+                let confirm = file.is_direct() || file.staging.upload().is_some();
                 Job::File(Task { apart, confirm, ..file.task.clone() })
             }
             Left::Range => {

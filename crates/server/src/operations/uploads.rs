@@ -72,6 +72,9 @@ fn begin(job: &mut Job<'_>, id: &UploadId, path: &VirtualPath, parameters: &Uplo
     let active = when_free(job, &writing, &mut |job| {
         let user = job.context.user().to_owned();
         let (place, _) = job.context.login()?.target(path, true)?;
+        if let Some(own) = job.context.uploads.get(id).filter(|own| own.upload().is_some()) {
+            return Ok(Arc::clone(own));
+        }
         host.uploads.begin(&user, &place, id, || open(job, id, path, parameters, &mut started_over))
     })?;
     let upload = active.upload().ok_or_else(ended)?;
@@ -92,11 +95,14 @@ fn open(
     let files = &job.context.settings.config.files;
     let (place, existing) = login.target(path, true)?;
     login.is_free(&place)?;
-    match existing.as_ref().map(|metadata| metadata.kind) {
+    let store = login.store_for(&place);
+    // A link to a device or pipe is not replaced either.
+    match store.stat(&place, true).ok().or(existing.clone()).map(|metadata| metadata.kind) {
         None | Some(Kind::File | Kind::Symlink) => {}
+        Some(Kind::Directory) if existing.is_none() => {}
         Some(Kind::Directory) => return Err(super::files::system(rustix::io::Errno::ISDIR, "open")),
         Some(_) => {
-            let text = "Nothing takes the place of a device, pipe or socket: send STOR.".to_owned();
+            let text = "Nothing takes the place of a device, pipe or socket.".to_owned();
             return Err(Failure::Refused { code: 553, text });
         }
     }
@@ -106,14 +112,18 @@ fn open(
     if let Some(metadata) = &existing {
         job.host.checksums.forget(metadata);
     }
-    let store = login.store_for(&place);
     if parameters.resume {
         // After a crash of the machine this reads what is there, and the client may not want to
         // wait for it.
         let looked = store.interrupted_upload(&place, &mut |_| job.dialogue.proceed(&place));
         looked.map_err(|error| job.dialogue.broken_off().unwrap_or_else(|| failure(error)))?;
     }
-    let replaced = existing.map(|metadata| metadata.mode & 0o777);
+    // That of a link is the mode of the file to which it leads.
+    let replaced = match existing {
+        None => login.target(path, false).ok().and_then(|(_, followed)| followed),
+        existing => existing,
+    };
+    let replaced = replaced.filter(|there| there.kind == Kind::File).map(|there| there.mode & 0o777);
     let wanted = parameters.mode.or(replaced).unwrap_or(0o7777);
     let options = UploadOptions {
         // As for other uploads: closed to users who may not read the file in the end, and open to
@@ -183,6 +193,10 @@ fn complete(
     if !missing.is_empty() && !parameters.holes {
         let few: ropewalk_protocol::range::RangeSet = missing.iter().take(3).collect();
         let text = format!("{} of {length} bytes are missing, the first at {few}.", missing.len());
+        return Err(Failure::Refused { code: 554, text });
+    }
+    if present.end() > length {
+        let text = format!("The upload has {} bytes, and the file {length}.", present.end());
         return Err(Failure::Refused { code: 554, text });
     }
     let login = job.context.login()?;

@@ -155,6 +155,21 @@ fn ranges_that_were_left_out_are_zeros_if_the_client_says_so() {
 }
 
 #[test]
+fn commit_of_more_than_the_size_is_refused() {
+    for server in servers() {
+        let mut client = server.login();
+        client.command("SITE UPLOAD BEGIN a size=3; f", 250);
+        sends(&mut client, "ESTO U 0 a", b"abcdef");
+        let text = client.command("SITE UPLOAD COMMIT a", 554);
+        assert_eq!(text, "554 The upload has 6 bytes, and the file 3.");
+        // A session that begins its own upload once more still has it.
+        assert_eq!(client.command("SITE UPLOAD BEGIN a size=3; f", 250), "250 Upload a has 6 bytes.");
+        client.command("SITE UPLOAD COMMIT a size=6;", 250);
+        assert_eq!(client.get("RETR f"), b"abcdef");
+    }
+}
+
+#[test]
 fn upload_with_wrong_checksum_is_discarded() {
     for server in servers() {
         let mut client = server.login();
@@ -240,6 +255,7 @@ fn commit_replaces_a_file_or_link_and_keeps_the_mode() {
     server.write("old", "old");
     std::fs::set_permissions(server.root().join("old"), std::fs::Permissions::from_mode(0o640)).unwrap();
     server.write("target", "target");
+    std::fs::set_permissions(server.root().join("target"), std::fs::Permissions::from_mode(0o640)).unwrap();
     symlink("target", server.root().join("link")).unwrap();
     std::fs::create_dir(server.root().join("d")).unwrap();
     let mut client = server.login();
@@ -249,8 +265,8 @@ fn commit_replaces_a_file_or_link_and_keeps_the_mode() {
         client.command("SITE UPLOAD COMMIT a size=3;", 250);
         assert_eq!(server.read(name), b"new");
         assert!(server.root().join(name).symlink_metadata().unwrap().is_file());
+        assert_eq!(server.root().join(name).metadata().unwrap().mode() & 0o777, 0o640, "{name}");
     }
-    assert_eq!(server.root().join("old").metadata().unwrap().mode() & 0o777, 0o640);
     assert_eq!(server.read("target"), b"target");
     client.command("SITE UPLOAD BEGIN a ; d", 550);
     client.command("SITE UPLOAD BEGIN a ; none/f", 550);

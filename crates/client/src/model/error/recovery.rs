@@ -76,6 +76,7 @@ impl RemoteError {
                 row(reply.code() < 500, Usable, Data::Kept)
             }
             Self::Ssh { reason, .. } => row(words::ssh_is_transient(reason), Closed, Data::Kept),
+            Self::Refused { .. } if self.is_of_wrong_ranges() => row(true, Usable, Data::Invalid),
             Self::Refused { reply, .. } => {
                 // 421: the server closes the session (RFC 959 section 4.2.2).
                 let session = if reply.code() == 421 { Closed } else { Usable };
@@ -110,12 +111,18 @@ impl RemoteError {
             // The server expected a certain sum, and has computed another one.
             _ if reply_kind(reply) == FailureKind::ChecksumMismatch => Data::Invalid,
             Some("REST") if self.refuses_restart() => Data::NotResumed,
-            // A refusal to rename a file that has arrived, or to report its size or sum, is
-            // repeated whatever is sent.
-            Some("REST" | "RNFR" | "RNTO" | "SIZE" | "CKSM") | None => Data::Kept,
+            // A refusal to rename or commit a file that has arrived, or to report its size or sum,
+            // is repeated whatever is sent.
+            Some("REST" | "RNFR" | "RNTO" | "SIZE" | "CKSM" | "SITE") | None => Data::Kept,
             Some(_) if may_succeed_later(reply) => Data::Kept,
             Some(_) => Data::NotResumed,
         }
+    }
+
+    /// The server has other ranges of an upload than the file has.
+    fn is_of_wrong_ranges(&self) -> bool {
+        matches!(self, Self::Refused { command, reply, .. }
+            if reply.code() == 554 && command.starts_with("SITE UPLOAD"))
     }
 
     /// Whether a retry may succeed.
@@ -240,6 +247,10 @@ mod tests {
             (refused("REST", 501, ""), false, Usable, Data::NotResumed),
             (refused("RNTO", 553, ""), false, Usable, Data::Kept),
             (refused("CKSM", 550, ""), false, Usable, Data::Kept),
+            (refused("SITE UPLOAD COMMIT", 451, ""), true, Usable, Data::Kept),
+            (refused("SITE UPLOAD COMMIT", 553, ""), false, Usable, Data::Kept),
+            (refused("SITE UPLOAD COMMIT", 554, ""), true, Usable, Data::Invalid),
+            (refused("SITE UPLOAD COMMIT", 550, "INCORRECT_CHECKSUM"), true, Usable, Data::Invalid),
             (
                 E::Spent { source: Box::new(E::Silent { peer: peer(), command: reason(), limit }) },
                 false,
