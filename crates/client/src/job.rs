@@ -32,7 +32,8 @@ impl Client {
         Self { state: ClientState::new(limits) }
     }
 
-    /// Starts a job. Its events wait in the handle until they are read.
+    /// Starts a job. Its events wait in the handle until they are read. A session that an earlier
+    /// job has left is not reported as [`Event::Connecting`] again.
     ///
     /// # Errors
     /// The job's options have a `bandwidth`, or the system has no thread for it.

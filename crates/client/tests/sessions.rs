@@ -16,6 +16,7 @@ use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::grid::Site;
 use ropewalk_tests::peers;
 use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::server::{Kind, Setup};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -303,6 +304,23 @@ fn jobs_with_a_certificate_share_a_session_until_the_proxy_is_renewed() -> Resul
             ropewalk_tests::process::run(site.command()?.args(renewed), LIMIT)?.succeeded()?;
             ensure!(connections(&client, up)? == 1);
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn idle_session_leaves_its_place_to_a_job_that_cannot_use_it() -> Result<()> {
+    let settings = ropewalk_tests::scratch::Scratch::new()?;
+    let config = settings.join("server.toml");
+    write(&config, b"[limits]\nsessions = 1\n")?;
+    let limited = |setup: Setup| setup.argument("--config").argument(config.as_path());
+    let bench = Bench::with(Kind::Ropewalk, limited)?.context("no server")?;
+    write(&bench.remote.join("f"), b"a file")?;
+    let client = Client::new(&ClientLimits::default());
+    let options = one_session().with(|o| o.recovery.retries = 0);
+    for (name, ascii) in [("a", false), ("b", true), ("c", false)] {
+        let options = options.clone().with(|o| o.data.ascii = ascii);
+        ensure_done(&run_job(&client, bench.url("f"), bench.here(name), &options)?)?;
     }
     Ok(())
 }
