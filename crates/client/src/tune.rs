@@ -308,6 +308,17 @@ mod tests {
     }
 
     #[test]
+    fn path_is_sampled_by_the_next_run_while_the_first_is_stuck() {
+        let paths = Arc::default();
+        let runs = [run(&paths, |_| {}), run(&paths, |_| {})];
+        let [_one, other] = runs.each_ref().map(|run| run.participant(ends(), RTT, None).unwrap());
+        decide(&runs[1], &other);
+        let first = runs[0].used()[0].clone();
+        let orders = first.step(Instant::now(), &mut Processors::default(), Load::default());
+        assert!(orders.decision.is_some());
+    }
+
+    #[test]
     fn workers_are_started_by_the_run_that_has_files_without_one() {
         let paths = Arc::default();
         let runs = [run(&paths, |_| {}), run(&paths, |_| {})];

@@ -1,7 +1,7 @@
 //! The runs that use a path at the same time, and the paths of a client.
 //!
 //! Runs of one client share the tuner of a path: otherwise each would take the other's data for
-//! cross traffic. One of them, the first, samples the path for all, with the sum of their
+//! cross traffic. The first that is not stuck samples the path for all, with the sum of their
 //! remaining work; the others find its decisions here, and the workers that they are to start.
 //! A later run starts with the tuner of an earlier one, unless the path was unused for long.
 
@@ -19,6 +19,10 @@ use crate::TuningOptions;
 /// After this time without a run a path may have changed: its next run starts from the stored
 /// results, as another program would.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// A run that has not looked for this time waits, for the sink of its events say: the next one
+/// samples the path.
+const STUCK: Duration = Duration::from_secs(2);
 
 /// The paths that runs of a client use, or have used.
 #[derive(Default)]
@@ -72,6 +76,8 @@ struct State {
 struct Run {
     id: u64,
     load: Load,
+    /// When it looked last.
+    looked: Instant,
     /// For the run's next look, if another one samples the path.
     decision: Option<(Decision, f64)>,
     hire: u32,
@@ -102,6 +108,12 @@ impl Runs {
     }
 }
 
+impl Run {
+    fn take_orders(&mut self) -> Step {
+        Step { decision: self.decision.take(), hire: std::mem::take(&mut self.hire) }
+    }
+}
+
 /// A run's use of a path, until this is dropped.
 pub(crate) struct PathUse {
     path_tuner: Arc<PathTuner>,
@@ -115,7 +127,7 @@ impl PathUse {
         let mut state = path_tuner.runs.0.lock();
         state.next += 1;
         let id = state.next;
-        state.runs.push(Run { id, load: Load::default(), decision: None, hire: 0 });
+        state.runs.push(Run { id, load: Load::default(), looked: Instant::now(), decision: None, hire: 0 });
         drop(state);
         let before = path_tuner.summed();
         Self { path_tuner, id, before }
@@ -125,16 +137,16 @@ impl PathUse {
         &self.path_tuner
     }
 
-    /// Reports the run's remaining work; returns what it has to do. The first run also samples the
-    /// path.
+    /// Reports the run's remaining work; returns what it has to do. The first run that is
+    /// not stuck also samples the path.
     pub(crate) fn step(&self, now: Instant, processors: &mut Processors, load: Load) -> Step {
         let nothing = Step { decision: None, hire: 0 };
         let mut state = self.path_tuner.runs.0.lock();
         let Some(at) = state.runs.iter().position(|run| run.id == self.id) else { return nothing };
-        state.runs[at].load = load;
-        if at > 0 {
-            let run = &mut state.runs[at];
-            return Step { decision: run.decision.take(), hire: std::mem::take(&mut run.hire) };
+        (state.runs[at].load, state.runs[at].looked) = (load, now);
+        let is_awake = |run: &Run| now.saturating_duration_since(run.looked) < STUCK;
+        if state.runs.iter().position(is_awake) != Some(at) {
+            return state.runs[at].take_orders();
         }
         let loads = || state.runs.iter().map(|run| run.load);
         // The one with the most files of those that have files without a worker.
@@ -149,17 +161,11 @@ impl PathUse {
         let ends = loads().map(|load| load.ends).reduce(|a, b| Some(a?.saturating_add(b?))).flatten();
         let workers = hires.map_or(load.workers, |at| state.runs[at].load.workers);
         let step = self.path_tuner.step(now, processors, (work, ends), hires.is_some(), workers);
-        for (other, run) in state.runs.iter_mut().enumerate().skip(1) {
+        for (other, run) in state.runs.iter_mut().enumerate() {
             run.decision = step.decision.or(run.decision);
             run.hire += if hires == Some(other) { step.hire } else { 0 };
         }
-        // It may have been given when another run was the first.
-        let first = &mut state.runs[0];
-        let own = if hires == Some(0) { step.hire } else { 0 };
-        Step {
-            decision: step.decision.or(first.decision.take()),
-            hire: own + std::mem::take(&mut first.hire),
-        }
+        state.runs[at].take_orders()
     }
 
     /// The result of this run for its summary; `None` without a decision. `set`: the user has set
