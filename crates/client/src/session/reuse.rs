@@ -125,7 +125,9 @@ impl Session {
         let usable = fresh
             && self.control.is_at_rest()
             && !self.setup.cancel.is_cancelled()
-            && matches!(self.data_trust, DataTrust::Login);
+            && matches!(self.data_trust, DataTrust::Login)
+            // The server would keep them for this session.
+            && self.uploads.is_empty();
         usable.then_some(&reuse.key)
     }
 
