@@ -93,8 +93,7 @@ impl Worker {
             self.receive(&mut inbox);
             self.serve();
             self.connections.retain(|_, entry| !entry.is_gone());
-            // After `serve` has cleared the waker: a listener that is dropped from now on wakes
-            // this thread.
+            // A listener that is dropped from now on wakes this thread.
             if !self.is_needed() {
                 return;
             }
@@ -196,7 +195,6 @@ impl Worker {
 
     /// Serves the connections that have something to do, and sends their datagrams.
     fn serve(&mut self) {
-        self.waker.clear();
         let Self { socket, endpoint, connections, listening, buffer, .. } = self;
         let most = socket.most_segments();
         for (handle, entry) in connections {

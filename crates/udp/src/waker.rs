@@ -32,20 +32,18 @@ impl Waker {
         }
     }
 
-    /// For the thread, before it looks for changes: a change after this call wakes it again.
-    pub fn clear(&self) {
-        if self.pending.load(Ordering::SeqCst) {
-            let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
-            self.pending.store(false, Ordering::SeqCst);
-        }
-    }
-
     /// For the thread: waits until the socket has received datagrams, or until it is woken, or
-    /// until `next`.
+    /// until `next`. A change that comes after this call wakes the thread again.
     pub fn wait(&self, socket: &UdpSocket, next: Option<Instant>) {
         let wait = next.map(|next| timespec(next.saturating_duration_since(Instant::now())));
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.fd, PollFlags::IN)];
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, wait.as_ref());
+        // The flag alone does not say that the descriptor is readable yet, and a descriptor that is
+        // left readable would end each wait at once.
+        if !fds[1].revents().is_empty() {
+            let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
+            self.pending.store(false, Ordering::SeqCst);
+        }
     }
 }

@@ -66,8 +66,7 @@ impl Worker {
             let now = Instant::now();
             self.transmit(now);
             self.forget(now);
-            // After `transmit` has cleared the waker: a listener that is dropped from now on wakes
-            // this thread.
+            // A listener that is dropped from now on wakes this thread.
             if !self.is_needed() {
                 return;
             }
@@ -124,7 +123,6 @@ impl Worker {
     }
 
     fn transmit(&mut self, now: Instant) {
-        self.waker.clear();
         let Self { socket, connections, batch, .. } = self;
         for entry in connections.values_mut() {
             let touched = entry.link.take_touched();
