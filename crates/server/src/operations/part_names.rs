@@ -32,6 +32,11 @@ pub(super) fn is_part(place: &VirtualPath) -> bool {
     journal_of_part(place).is_some()
 }
 
+/// The path under which a transfer is accounted for: that of the file to which a part file belongs.
+pub(super) fn accounted(place: &VirtualPath) -> VirtualPath {
+    target_of_part(place).unwrap_or_else(|| place.clone())
+}
+
 /// The permission bits of the file that the part file at this path will replace.
 pub(super) fn replaced_mode(store: &dyn Store, place: &VirtualPath) -> Option<u32> {
     store.stat(&target_of_part(place)?, true).ok().map(|there| there.mode & 0o777)

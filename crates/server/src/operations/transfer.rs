@@ -8,9 +8,8 @@ use ropewalk_engine::Progress;
 use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
-use ropewalk_storage::target_of_part;
 
-use super::{Answer, channel, retrieve, store};
+use super::{Answer, channel, part_names, retrieve, store};
 use crate::host::transfer_log::Record;
 use crate::session::job::Job;
 
@@ -94,8 +93,7 @@ impl Started {
             start: self.at,
             end,
             user: context.user().to_owned(),
-            // Accounting sees the file to which a part file belongs.
-            path: target_of_part(&self.path).as_ref().unwrap_or(&self.path).as_bytes().into(),
+            path: part_names::accounted(&self.path).as_bytes().into(),
             buffer: channel.and_then(|c| c.buffer).unwrap_or(0) as u64,
             block: context.settings.config.data.block_size,
             bytes,
