@@ -374,7 +374,8 @@ fn mode_e_both_sides() {
                             pipe.wire.push_back((block.header, block.header.count));
                         }
                         Some(Next::End(header)) => pipe.wire.push_back((header, 0)),
-                        None => {}
+                        // Nothing is sent again here.
+                        Some(Next::Header(_) | Next::Wait) | None => {}
                     }
                 }
                 if what == 3 || over {

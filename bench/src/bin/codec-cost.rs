@@ -42,7 +42,8 @@ fn main() -> Result<()> {
                     take(stream, &mut receiver, black_box(header.to_bytes()))?;
                     *slot = None;
                 }
-                None => *slot = None,
+                // Nothing is sent again here.
+                Some(Next::Header(_) | Next::Wait) | None => *slot = None,
             }
         }
     }

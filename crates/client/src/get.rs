@@ -165,6 +165,7 @@ impl Steps for Flow<'_> {
                 _ => None,
             };
             self.session.wants_path = self.participant.is_some() && streams > 1;
+            self.session.wants_resend = true;
             self.session.wants_congestion(self.participant.as_ref());
             if let Err(e) = self.session.receiving(mode, streams, inline) {
                 return self.worker.failed(Job::Get(download, range), e).map(|()| None);

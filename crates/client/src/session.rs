@@ -82,6 +82,9 @@ pub(crate) struct Session {
     /// Whether the server was asked for path markers while it sends, and whether it should be.
     tells_path: bool,
     pub wants_path: bool,
+    /// The same for blocks that are sent again: whether their receiver takes them.
+    resends: bool,
+    pub wants_resend: bool,
     channel: Option<Channel>,
     /// The path that its data takes, if that is tuned.
     pub path_tuner: Option<Arc<PathTuner>>,
@@ -130,6 +133,8 @@ impl Session {
             wanted_congestion: None,
             tells_path: false,
             wants_path: false,
+            resends: false,
+            wants_resend: false,
             channel: None,
             path_tuner: None,
             security: None,

@@ -199,6 +199,7 @@ fn send(options: &Options, address: SocketAddr) -> io::Result<()> {
             origin: 0,
             checksum: options.checksum.then_some(Algorithm::Crc32c),
             expected_size: None,
+            resend: false,
         };
         channel.send(&job, &mut Nobody, &Progress::new()).map_err(io::Error::other)?;
     }

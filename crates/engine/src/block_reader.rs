@@ -33,18 +33,9 @@ pub(crate) trait WaitPolicy {
     fn blocked(&mut self, wire: &Wire) -> Result<()>;
     /// Between two pieces of data.
     fn between(&mut self) -> Result<()>;
-}
-
-/// That of a thread that serves one stream: its calls wait by themselves, up to the time limit.
-pub(crate) struct Alone<'a>(pub(crate) &'a Control);
-
-impl WaitPolicy for Alone<'_> {
-    fn blocked(&mut self, _: &Wire) -> Result<()> {
-        self.between()
-    }
-
-    fn between(&mut self) -> Result<()> {
-        if self.0.stopping() { Err(Error::Aborted) } else { Ok(()) }
+    /// Other streams carry the bytes of this one, so nothing more is sent on it.
+    fn is_abandoned(&self) -> bool {
+        false
     }
 }
 
@@ -76,6 +67,10 @@ impl WaitPolicy for Timed<'_> {
     fn between(&mut self) -> Result<()> {
         self.inner.between()
     }
+
+    fn is_abandoned(&self) -> bool {
+        self.inner.is_abandoned()
+    }
 }
 
 /// Sends ranges of the file: with `sendfile` where nothing has to see the bytes, else through a
@@ -90,6 +85,8 @@ pub(crate) struct BlockReader<'a> {
     ahead: Ahead,
     chunk: usize,
     buffer: Option<Buffer>,
+    /// The bytes are sent again: they were counted and summed before.
+    again: bool,
     pub(crate) bytes: u64,
     pub(crate) pieces: Option<Pieces>,
 }
@@ -113,6 +110,7 @@ impl<'a> BlockReader<'a> {
             ahead: Ahead::default(),
             chunk: control.at_once(block_size.min(COPY_CHUNK)),
             buffer: None,
+            again: false,
             bytes: 0,
             pieces,
         }
@@ -145,6 +143,21 @@ impl<'a> BlockReader<'a> {
         Ok(())
     }
 
+    /// Sends a block that another stream carries as well.
+    pub(crate) fn send_again(
+        &mut self,
+        wire: &mut Wire,
+        head: &[u8],
+        range: Range<u64>,
+        tail: &[u8],
+        policy: &mut dyn WaitPolicy,
+    ) -> Result<()> {
+        self.again = true;
+        let result = self.send(wire, head, range, tail, policy);
+        self.again = false;
+        result
+    }
+
     /// Sends the end of a stream, unless the file is not as expected.
     pub(crate) fn send_tail(
         &mut self,
@@ -173,6 +186,7 @@ impl<'a> BlockReader<'a> {
                     wire.listed.moved(n);
                     head = &head[n..];
                 }
+                Err(_) if policy.is_abandoned() => break,
                 Err(Errno::AGAIN) => policy.blocked(wire)?,
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io(&wire.peer)(e.into())),
@@ -184,7 +198,7 @@ impl<'a> BlockReader<'a> {
     /// Returns where it got: short of the end where `sendfile` does not work here.
     fn send_file(&mut self, wire: &mut Wire, range: Range<u64>, policy: &mut dyn WaitPolicy) -> Result<u64> {
         let mut at = range.start;
-        while at < range.end {
+        while at < range.end && !policy.is_abandoned() {
             let (Some(file), Some(socket)) = (self.file, wire.connection.fast_path().socket()) else { break };
             let end = range.end.min(at.saturating_add(self.control.at_once(CHUNK) as u64));
             let mut waited = Duration::ZERO;
@@ -205,6 +219,7 @@ impl<'a> BlockReader<'a> {
                 }
                 Err(Errno::AGAIN) => policy.blocked(wire)?,
                 Err(Errno::INTR) => {}
+                Err(_) if policy.is_abandoned() => break,
                 Err(e @ (Errno::PIPE | Errno::CONNRESET | Errno::TIMEDOUT)) => {
                     return Err(Error::io(&wire.peer)(e.into()));
                 }
@@ -226,6 +241,11 @@ impl<'a> BlockReader<'a> {
         policy: &mut dyn WaitPolicy,
     ) -> Result<u64> {
         let wanted = (range.end - range.start).min(self.chunk as u64) as usize;
+        let abandoned = policy.is_abandoned();
+        if abandoned && self.pieces.is_none() {
+            self.sent((range.end - range.start) as usize);
+            return Ok(range.end);
+        }
         if self.buffer.as_ref().is_none_or(|b| b.len() < wanted && b.len() < self.chunk) {
             self.buffer = None;
             self.buffer = Some(self.budget.take(wanted));
@@ -235,11 +255,16 @@ impl<'a> BlockReader<'a> {
         self.read(&mut buffer[..wanted], range.start, range.end)?;
         let data = &buffer[..wanted];
         let end = range.start + wanted as u64;
-        if let Some(pieces) = &mut self.pieces {
+        if let Some(pieces) = self.pieces.as_mut().filter(|_| !self.again) {
             let began = Instant::now();
             let sum = block_sum(pieces.algorithm(), data);
             self.progress.add_time(Stage::Checksum, began.elapsed());
             pieces.insert(range.start..end, sum);
+        }
+        if abandoned {
+            self.buffer = Some(buffer);
+            self.sent(wanted);
+            return Ok(end);
         }
         let tail = if end == range.end { tail } else { &[] };
         if !tail.is_empty() {
@@ -249,12 +274,16 @@ impl<'a> BlockReader<'a> {
         let began = Instant::now();
         // A slow stream takes seconds for a chunk, and what is measured meanwhile needs to know how
         // far it is.
-        let mut payload = Payload { before: head.len(), left: wanted };
+        let mut payload = Payload { before: head.len(), left: if self.again { 0 } else { wanted } };
         let mut held = Duration::ZERO;
         let result = write_counted(wire, [head, data, tail], self.control, &mut policy, |n, waited| {
             self.progress.add_bytes(payload.count(n) as u64);
             held += waited;
         });
+        if result.is_ok() {
+            // Other streams carry these bytes, if this one was abandoned.
+            self.progress.add_bytes(payload.left as u64);
+        }
         let sealing = wire.take_sealing();
         // The waits count themselves.
         let others = sealing + policy.waited + held;
@@ -263,7 +292,7 @@ impl<'a> BlockReader<'a> {
         let policy = policy.inner;
         self.buffer = Some(buffer);
         result?;
-        self.bytes += wanted as u64;
+        self.bytes += if self.again { 0 } else { wanted as u64 };
         policy.between()?;
         Ok(end)
     }
@@ -283,6 +312,9 @@ impl<'a> BlockReader<'a> {
     }
 
     pub(crate) fn sent(&mut self, n: usize) {
+        if self.again {
+            return;
+        }
         self.bytes += n as u64;
         self.progress.add_bytes(n as u64);
     }
@@ -309,7 +341,7 @@ impl Payload {
     }
 }
 
-/// Writes all parts in as few calls as possible.
+/// Writes all parts in as few calls as possible, unless the stream is abandoned meanwhile.
 pub(crate) fn write_all(
     wire: &mut Wire,
     parts: [&[u8]; 3],
@@ -342,6 +374,7 @@ fn write_counted(
                 wrote(n, control.add_moved(n as u64));
                 IoSlice::advance_slices(&mut slices, n);
             }
+            Err(_) if policy.is_abandoned() => break,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => policy.blocked(wire)?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::io(&wire.peer)(e)),

@@ -73,6 +73,7 @@ impl DataChannel {
             patient: true,
             refused: OnceLock::new(),
             rest: Mutex::default(),
+            lingering: Mutex::default(),
         };
         Self { core, cache: Vec::new() }
     }

@@ -47,6 +47,9 @@ pub(crate) struct Core {
     pub(crate) refused: OnceLock<Endpoint>,
     /// The system had nothing left for a connection that waits, and why; it is tried again then.
     pub(crate) rest: Mutex<Option<(Instant, Errno)>>,
+    /// Connections of the last transfer that sent bytes again. They stay open until the next
+    /// transfer: the receiver has to learn on other streams that it needs no more from them.
+    pub(crate) lingering: Mutex<Vec<Wire>>,
 }
 
 /// The end that makes the connections, seen from here.
@@ -56,12 +59,23 @@ pub(crate) enum End {
 }
 
 impl Core {
+    /// Whether a sender has several addresses.
+    pub(crate) fn has_stripes(&self) -> bool {
+        matches!(&self.end, End::Active { addresses, .. } if addresses.len() > 1)
+    }
+
+    /// Keeps connections open until the next transfer.
+    pub(crate) fn linger(&self, wires: Vec<Wire>) {
+        *self.lingering.lock() = wires;
+    }
+
     pub(crate) fn watch<'a>(
         &self,
         attendant: &'a mut dyn Attendant,
         progress: &'a Progress,
         receiving: bool,
     ) -> Watch<'a> {
+        self.lingering.lock().clear();
         self.flows.set_receiving(receiving);
         progress.set_flows(&self.flows);
         Watch::new(attendant, progress, &self.control, self.settings.stall_timeout, self.patient)

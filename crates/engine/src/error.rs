@@ -62,6 +62,9 @@ pub enum Error {
     /// Blocks came too far out of order for a destination that takes them in order only.
     #[error("blocks came out of order: {held} bytes had to wait for those at offset {missing}")]
     OutOfOrder { missing: u64, held: u64 },
+    /// Streams ended although bytes that the sender had announced are missing.
+    #[error("only {stored} of {total} bytes could be stored")]
+    Incomplete { stored: u64, total: u64 },
     /// The received blocks have more gaps than are recorded.
     #[error("the blocks that came leave too many gaps between them: {count}")]
     Scattered { count: usize },
@@ -103,6 +106,7 @@ impl Error {
             Self::Connect { .. }
                 | Self::NoConnection { .. }
                 | Self::PeerClosed { .. }
+                | Self::Incomplete { .. }
                 | Self::Stalled { .. }
                 | Self::Io { .. }
         )

@@ -245,6 +245,11 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// The bytes that went through the connection, for other threads.
+    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
+    }
+
     /// `n` bytes went through the connection.
     pub(crate) fn moved(&self, n: usize) {
         self.bytes.fetch_add(n as u64, Ordering::Relaxed);

@@ -21,6 +21,9 @@ pub struct SendJob {
     /// The size that the file must still have when it has been sent. If it has not, the transfer
     /// fails with [`Error::SourceChanged`](crate::Error::SourceChanged).
     pub expected_size: Option<u64>,
+    /// MODE E: the receiver takes blocks that are sent again on another stream, and ends the
+    /// transfer without the streams that they replace.
+    pub resend: bool,
 }
 
 /// The result of a transfer that sends.

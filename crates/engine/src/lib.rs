@@ -10,6 +10,7 @@
 
 mod ahead;
 mod attendant;
+mod backlog;
 mod bandwidth;
 mod behind;
 mod block_reader;

@@ -155,7 +155,9 @@ struct Stream {
 impl Stream {
     /// True where its next payload comes before others that are missing.
     fn is_early(&self, next: u64) -> bool {
-        matches!(self.state.want(), Want::Payload { file_offset, .. } if file_offset > next)
+        // Blocks that were sent again are few, and what is missing may come behind them.
+        let early = matches!(self.state.want(), Want::Payload { file_offset, .. } if file_offset > next);
+        early && !self.state.is_resent()
     }
 
     fn is_untouched(&self) -> bool {
@@ -199,6 +201,15 @@ impl Held<'_> {
             return true;
         }
         missing == 0
+    }
+
+    /// Keeps a block of which another stream may have brought a part.
+    fn insert_again(&mut self, at: u64, block: &[u8]) {
+        let before = self.blocks.get(&at).map_or(0, Vec::len);
+        if before < block.len() {
+            self.blocks.insert(at, block.to_vec());
+            self.bytes += block.len() - before;
+        }
     }
 
     /// `false` where another block has its place.
@@ -245,6 +256,9 @@ impl Order<'_, '_> {
         self.serve_all(self.streams.iter().map(|stream| stream.id).collect(), &mut shortage, watch)?;
         while !self.transfer.is_complete() {
             let alive = self.streams.len();
+            if let Some((stored, total)) = self.transfer.shortfall().filter(|_| alive == 0) {
+                return Err(Error::Incomplete { stored, total });
+            }
             watch.progress.set_streams(alive as u32);
             let deadline = shortage.check(self.core, &self.transfer, alive, self.made as usize)?;
             // Those that are early have to wait while too much is held: what is missing comes over
@@ -281,6 +295,11 @@ impl Order<'_, '_> {
                     self.join(wire)?;
                 }
             }
+        }
+        if self.transfer.total().is_some() {
+            // The sender closes its connections, those of streams that it has replaced as well.
+            self.streams.clear();
+            self.done.clear();
         }
         if let Some(stream) = self.streams.iter().find(|stream| !stream.state.has_no_header()) {
             return Err(Error::ExtraStream {
@@ -323,6 +342,17 @@ impl Order<'_, '_> {
                 Ok(Some(0)) | Err(_) if stream.state.has_no_header() => {
                     shortage.lost(Error::PeerClosed { peer, stream: stream.id, bytes: 0, left: 0 });
                     self.transfer.remove_stream(&stream.state);
+                    self.streams.swap_remove(at);
+                    return Ok(());
+                }
+                // Other streams may bring all that it was to bring.
+                Ok(Some(0)) | Err(Error::Io { .. }) if self.transfer.total().is_some() => {
+                    shortage.lost(Error::PeerClosed {
+                        peer,
+                        stream: stream.id,
+                        bytes: stream.payload,
+                        left: 0,
+                    });
                     self.streams.swap_remove(at);
                     return Ok(());
                 }
@@ -374,15 +404,21 @@ impl Order<'_, '_> {
                         Err(error) => return Err(protocol(error)),
                     }
                 }
-                Want::Payload { file_offset, .. } if file_offset > self.next && full => return Ok(()),
+                Want::Payload { .. } if full && stream.is_early(self.next) => return Ok(()),
                 Want::Payload { file_offset, left, .. } => {
                     let n = left.min(ahead.len() as u64) as usize;
-                    if file_offset < self.next {
+                    let again = self.transfer.total().is_some();
+                    let end = file_offset + n as u64;
+                    if file_offset < self.next && !again {
                         return Err(self.out_of_order());
                     }
-                    if file_offset == self.next {
-                        (self.deliver)(watch, &peer, &ahead[..n])?;
-                        self.next += n as u64;
+                    if file_offset <= self.next {
+                        if end > self.next {
+                            (self.deliver)(watch, &peer, &ahead[(self.next - file_offset) as usize..n])?;
+                            self.next = end;
+                        }
+                    } else if again {
+                        self.held.insert_again(file_offset, &ahead[..n]);
                     } else if !self.held.insert(file_offset, &ahead[..n]) {
                         return Err(self.out_of_order());
                     }
@@ -398,11 +434,14 @@ impl Order<'_, '_> {
     /// Delivers what was held back for bytes that are there now.
     fn deliver_held(&mut self, peer: &Endpoint, watch: &mut Watch<'_>) -> Result<()> {
         while let Some((at, data)) = self.held.take(self.next) {
-            if at < self.next {
+            if at < self.next && self.transfer.total().is_none() {
                 return Err(self.out_of_order());
             }
-            (self.deliver)(watch, peer, &data)?;
-            self.next += data.len() as u64;
+            let brought = (self.next - at) as usize;
+            if let Some(rest) = data.get(brought..) {
+                (self.deliver)(watch, peer, rest)?;
+                self.next += rest.len() as u64;
+            }
         }
         Ok(())
     }

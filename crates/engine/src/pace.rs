@@ -12,7 +12,7 @@ use ropewalk_protocol::mode_e::Rate;
 use ropewalk_transport::PathStats;
 
 /// The rate is measured over spans no shorter than this, and than a round trip.
-const SPAN: Duration = Duration::from_millis(100);
+pub(crate) const SPAN: Duration = Duration::from_millis(100);
 /// At its rate the connection needs this long to send what waits unsent in the kernel. Long enough
 /// for a thread that a busy host wakes late.
 const UNSENT: Duration = Duration::from_millis(200);
@@ -37,6 +37,16 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// For a connection whose rate is known. If `since` states when its bytes were counted last,
+    /// because its thread was blocked after that, the rate since then replaces the known one.
+    pub(crate) fn of(rate: Rate, since: Option<(Instant, u64)>) -> Self {
+        let rate = match rate {
+            Rate::Measured(rate) if since.is_none() => Some(rate as f64),
+            _ => None,
+        };
+        Self { since, rate, ..Self::default() }
+    }
+
     /// A transfer starts: the time since the last one says nothing about the rate.
     pub(crate) fn restart(&mut self) {
         self.since = None;

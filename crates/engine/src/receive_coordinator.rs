@@ -55,6 +55,10 @@ pub(crate) struct Coordinator<'h, 's, 'e, 'a> {
     /// since when that is all.
     all_admitted: bool,
     standing: Option<(u64, Instant)>,
+    /// Bytes that were sent again, with their positions in the file.
+    copies: Vec<(u64, Vec<u8>)>,
+    /// Why a stream failed that the sender may have replaced.
+    failed: Option<Error>,
 }
 
 /// The state of a stream after [`Coordinator::serve`].
@@ -84,6 +88,8 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
             bytes: 0,
             all_admitted: false,
             standing: None,
+            copies: Vec::new(),
+            failed: None,
         }
     }
 
@@ -116,7 +122,10 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
                 self.hear(message)?;
             }
             if self.is_complete()? {
-                return Ok(());
+                return self.close_replaced(watch);
+            }
+            if self.alive() == 0 {
+                self.check_shortfall()?;
             }
             self.steer();
             let (deadline, listening) = {
@@ -162,6 +171,10 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
             );
             if listening && ready.contains(&0) {
                 self.accept(watch)?;
+            }
+            if self.shared.transfer.lock().total().is_some() {
+                // Parts of small blocks count from now on.
+                ids = self.local.iter().map(|reader| reader.id).collect();
             }
             hot_blocked &= !self.hot.is_some_and(|hot| ids.contains(&hot));
             self.serve_all(&ids, watch)?;
@@ -397,6 +410,12 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
                 reader.leave(&mut self.shared.transfer.lock());
                 return Ok(());
             }
+            Err(e) if e.is_network() && self.shared.transfer.lock().total().is_some() => {
+                // Other streams may bring all that it was to bring.
+                self.take_over(reader)?;
+                self.failed.get_or_insert(e);
+                return Ok(());
+            }
             Err(e) => {
                 // Bytes that have come are useful whatever happened.
                 let _ = reader.writer.settle();
@@ -406,6 +425,7 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
         if end.is_none() {
             reader.leave(&mut self.shared.transfer.lock());
         }
+        self.copies.extend(reader.take_copies());
         let StreamReader { mut wire, id, mut writer, .. } = reader;
         self.bytes += writer.bytes;
         self.shared.gather(&mut writer);
@@ -435,6 +455,9 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     fn is_complete(&self) -> Result<bool> {
         let (complete, ended) = {
             let transfer = self.shared.transfer.lock();
+            if transfer.total().is_some() {
+                return Ok(transfer.is_complete());
+            }
             (transfer.is_complete(), transfer.ended())
         };
         // Threads whose streams have ended report soon.
@@ -448,6 +471,64 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
         }
     }
 
+    /// If the sender has sent bytes again: ends the streams that are still there, stores the bytes
+    /// that none of them has brought the first time, and closes all connections.
+    fn close_replaced(&mut self, watch: &mut Watch<'_>) -> Result<()> {
+        let Some(total) = self.shared.transfer.lock().total() else { return Ok(()) };
+        self.shared.core.control.stop();
+        while self.serving > 0 {
+            for message in self.shared.take_messages() {
+                match message {
+                    Message::Ended(reader, _) => {
+                        self.serving -= 1;
+                        self.take_over(*reader)?;
+                    }
+                    Message::Connected { .. } => self.connecting -= 1,
+                    Message::Panicked => self.hear(Message::Panicked)?,
+                }
+            }
+            if self.serving > 0 {
+                watch.wait(&[], None, &mut Vec::new())?;
+            }
+        }
+        for reader in std::mem::take(&mut self.local) {
+            self.take_over(reader)?;
+        }
+        let Shared { core, job, progress, .. } = *self.shared;
+        let mut writer = BlockWriter::for_store(job, progress, core);
+        let mut present = self.shared.stored();
+        for (start, copy) in std::mem::take(&mut self.copies) {
+            let range = start..start + copy.len() as u64;
+            for gap in present.complement(range).iter() {
+                writer.store(&copy[(gap.start - start) as usize..(gap.end - start) as usize], gap.start)?;
+                present.insert(gap);
+            }
+        }
+        self.bytes += writer.bytes;
+        self.shared.gather(&mut writer);
+        let stored = present.len();
+        if stored == total { Ok(()) } else { Err(Error::Incomplete { stored, total }) }
+    }
+
+    /// Fails if no stream is left that could bring missing bytes.
+    fn check_shortfall(&mut self) -> Result<()> {
+        let shortfall = self.shared.transfer.lock().shortfall();
+        match (self.failed.take(), shortfall) {
+            (Some(error), _) => Err(error),
+            (None, Some((stored, total))) => Err(Error::Incomplete { stored, total }),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Takes what a stream has brought that is of no further use.
+    fn take_over(&mut self, mut reader: StreamReader<'a>) -> Result<()> {
+        reader.writer.settle()?;
+        self.copies.extend(reader.take_copies());
+        self.bytes += reader.writer.bytes;
+        self.shared.gather(&mut reader.writer);
+        Ok(())
+    }
+
     /// After a failure: writes what the streams served here have brought.
     pub(crate) fn settle(&mut self) {
         for reader in &mut self.local {
@@ -456,6 +537,11 @@ impl<'h, 's, 'e, 'a> Coordinator<'h, 's, 'e, 'a> {
     }
 
     pub(crate) fn finish(mut self, cache: &mut Vec<Wire>) -> Received {
+        // The sender has closed its connections.
+        if self.shared.transfer.lock().total().is_some() {
+            self.kept.clear();
+            self.local.clear();
+        }
         // Unused connections may be meant for the next transfer, unless this end made them and the
         // sender does not know of them.
         if self.shared.core.listener().is_none() {

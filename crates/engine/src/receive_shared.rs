@@ -81,6 +81,11 @@ impl<'a> Shared<'a> {
         }
     }
 
+    /// Returns the ranges that all streams have reported.
+    pub(crate) fn stored(&self) -> RangeSet {
+        self.arrived.lock().ranges.clone()
+    }
+
     /// Returns the bytes that all streams have reported.
     pub(crate) fn take_arrived(&self) -> Arrived {
         let mut arrived = self.arrived.lock();
@@ -112,7 +117,12 @@ impl<'a> Shared<'a> {
     fn drive(&self, reader: &mut StreamReader<'a>) -> Result<Step> {
         reader.wire.set_blocking(&self.core.control).map_err(Error::io(&reader.wire.peer))?;
         loop {
-            match reader.step(&self.transfer)? {
+            let step = reader.step(&self.transfer)?;
+            if reader.completes {
+                // The end of another stream, which would wake it, may never come.
+                self.core.control.wake();
+            }
+            match step {
                 Step::Moved if reader.writer.is_scattered() => self.gather(&mut reader.writer),
                 Step::Moved | Step::Blocked if self.core.control.stopping() => return Err(Error::Aborted),
                 Step::Moved | Step::Blocked => {}

@@ -8,11 +8,12 @@ use ropewalk_storage::checksum::Pieces;
 use ropewalk_transport::{Interest, Readiness};
 
 use crate::Stage;
+use crate::backlog::INTERVAL;
 use crate::block_reader::{BlockReader, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::job::Sent;
 use crate::pool::Scope;
-use crate::send_shared::{Done, Message, Shared, end_if_last, merged, send_one};
+use crate::send_shared::{Done, Message, Shared, merged, send_one};
 use crate::watch::Watch;
 use crate::wire::Wire;
 
@@ -58,6 +59,8 @@ pub(crate) struct Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     most: u64,
     done: Vec<Wire>,
     bytes: u64,
+    /// The stream that this thread serves.
+    first: Option<StreamId>,
 }
 
 struct Stream {
@@ -90,6 +93,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             most: 0,
             done: Vec::new(),
             bytes: 0,
+            first: None,
         }
     }
 
@@ -272,38 +276,43 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
 
     /// Serves the first stream until its end.
     fn serve(&mut self, mut first: Stream) -> Result<()> {
-        first.wire.restart_pace();
+        self.shared.begin(&mut first.wire, first.id);
+        self.first = Some(first.id);
         loop {
             // While a connection is being made this stream does not end, so that it can be the one
             // that counts it.
             while self.shared.sender().remaining() == 0 && self.connecting > 0 {
                 self.look(None, true)?;
             }
-            let rate = first.wire.sending_rate();
-            let next = {
-                let mut sender = self.shared.sender();
-                sender.set_rate(first.id, rate);
-                sender.next(first.id)
-            };
-            let block = match next {
-                Some(Next::Block(block)) => Some(block),
+            let (block, header, ends) = match self.shared.next(&mut first.wire, first.id) {
+                Some(Next::Block(block)) => {
+                    let mut end = None;
+                    if self.shared.sender().remaining() == 0 && self.connecting == 0 {
+                        self.end_idle()?;
+                        end = self.shared.sender().end_with_block(first.id);
+                    }
+                    (Some(block), end, end.is_some())
+                }
+                Some(Next::Header(header)) => (None, Some(header), false),
                 Some(Next::End(end)) => {
                     self.end_idle()?;
-                    self.send(&mut first.wire, None, Some(end))?;
-                    break;
+                    (None, Some(end), true)
+                }
+                Some(Next::Wait) => {
+                    self.look(None, false)?;
+                    self.watch.wait(&[], Some(Instant::now() + INTERVAL), &mut Vec::new())?;
+                    continue;
                 }
                 None => break,
             };
-            let mut end = None;
-            if self.shared.sender().remaining() == 0 && self.connecting == 0 {
-                self.end_idle()?;
-                end = end_if_last(&mut self.shared.sender(), first.id);
-            }
-            self.send(&mut first.wire, block, end)?;
-            if end.is_some() {
-                break;
+            match self.send(&mut first.wire, block, header) {
+                Err(e) if !self.shared.forgives(&e, first.id) => return Err(e),
+                Err(_) => break,
+                Ok(()) if ends => break,
+                Ok(()) => {}
             }
         }
+        self.first = None;
         self.done.push(first.wire);
         self.count_streams();
         Ok(())
@@ -433,6 +442,9 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             streams: self.shared.sender().streams() as u32,
             pieces: merged(reader.pieces.take(), self.pieces.take()),
         };
+        if self.shared.sender().has_resent() {
+            self.shared.core.linger(std::mem::take(&mut self.done));
+        }
         (sent, self.done)
     }
 }
@@ -447,5 +459,9 @@ impl WaitPolicy for Coordinator<'_, '_, '_, '_, '_, '_> {
 
     fn between(&mut self) -> Result<()> {
         self.look(None, false)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.first.is_some_and(|id| self.shared.is_abandoned(id))
     }
 }

@@ -5,14 +5,17 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_protocol::mode_e::{Block, Header, Next, Sender, StreamId};
 use ropewalk_storage::checksum::Pieces;
+use ropewalk_transport::{Wait, WaitAlone};
+use rustix::event::PollFlags;
 
 use crate::Progress;
-use crate::block_reader::{Alone, BlockReader, WaitPolicy, encode};
+use crate::backlog::{Backlogs, INTERVAL};
+use crate::block_reader::{BlockReader, WaitPolicy, encode};
 use crate::connect::{self, Core};
 use crate::error::{Error, Result};
 use crate::job::SendJob;
@@ -34,6 +37,8 @@ pub(crate) struct Shared<'a> {
     /// The number of streams without a thread.
     pub(crate) idle: AtomicU32,
     sender: Mutex<Sender>,
+    resend: bool,
+    backlogs: Backlogs,
     messages: Mutex<Vec<Message>>,
 }
 
@@ -64,7 +69,12 @@ impl<'a> Shared<'a> {
     /// Fails if the ranges of `job` do not fit the channel.
     pub(crate) fn new(core: &'a Core, job: &'a SendJob, progress: &'a Progress) -> Result<Self> {
         let block_size = core.settings.block_size.max(1) as u64;
-        let sender = Sender::new(job.ranges.clone(), job.origin, block_size)?;
+        let mut sender = Sender::new(job.ranges.clone(), job.origin, block_size)?;
+        // Each of several addresses counts the bytes that it gets.
+        let resend = job.resend && !core.has_stripes();
+        if resend {
+            sender.allow_resend();
+        }
         Ok(Self {
             core,
             job,
@@ -73,6 +83,8 @@ impl<'a> Shared<'a> {
             joining: AtomicU32::new(0),
             idle: AtomicU32::new(0),
             sender: Mutex::new(sender),
+            resend,
+            backlogs: Backlogs::default(),
             messages: Mutex::default(),
         })
     }
@@ -88,6 +100,51 @@ impl<'a> Shared<'a> {
 
     pub(crate) fn take_messages(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock())
+    }
+
+    /// The stream `id` starts to send over `wire`.
+    pub(crate) fn begin(&self, wire: &mut Wire, id: StreamId) {
+        wire.restart_pace();
+        if self.resend && wire.is_measured() {
+            self.backlogs.add(id, wire);
+        }
+    }
+
+    /// Returns what the stream `id` sends next.
+    pub(crate) fn next(&self, wire: &mut Wire, id: StreamId) -> Option<Next> {
+        if self.resend && self.sender().remaining() == 0 {
+            self.backlogs.observe(&self.sender);
+            return self.sender().next(id);
+        }
+        let rate = wire.sending_rate();
+        let measured = wire.take_measured().filter(|_| self.resend);
+        let mut sender = self.sender();
+        sender.set_rate(id, rate);
+        if let Some(stats) = measured {
+            drop(sender);
+            self.backlogs.report(id, &stats, &self.sender);
+            sender = self.sender();
+        }
+        sender.next(id)
+    }
+
+    pub(crate) fn is_abandoned(&self, id: StreamId) -> bool {
+        self.resend && self.sender().is_abandoned(id)
+    }
+
+    /// Whether the failure of the stream `id` is none of the transfer: a receiver that has all
+    /// bytes, some of them from streams that sent them again, closes its connections.
+    pub(crate) fn forgives(&self, error: &Error, id: StreamId) -> bool {
+        if !error.is_network() || !self.sender().has_resent() {
+            return false;
+        }
+        self.backlogs.observe_now(&self.sender);
+        let mut sender = self.sender();
+        let delivered = sender.is_delivered();
+        if delivered {
+            sender.close_delivered(id);
+        }
+        delivered || sender.is_abandoned(id)
     }
 
     /// The maximum number of blocks that are left to send.
@@ -143,25 +200,33 @@ impl<'a> Shared<'a> {
         let control = &self.core.control;
         wire.set_blocking(control).map_err(Error::io(&wire.peer))?;
         let mut reader = self.reader();
-        let policy = &mut Alone(control);
-        wire.restart_pace();
+        let policy = &mut Alone { shared: self, id };
+        self.begin(wire, id);
         let mut left;
         loop {
-            let rate = wire.sending_rate();
-            let (block, end) = {
-                let mut sender = self.sender();
-                sender.set_rate(id, rate);
-                let leaving = self.leave(&mut sender, id);
-                left = leaving.is_some();
-                match leaving.map(Next::End).or_else(|| sender.next(id)) {
-                    Some(Next::Block(block)) => (Some(block), end_if_last(&mut sender, id)),
-                    Some(Next::End(header)) => (None, Some(header)),
-                    None => (None, None),
+            let leaving = self.leave(&mut self.sender(), id);
+            left = leaving.is_some();
+            let (block, header, ends) = match leaving.map(Next::End).or_else(|| self.next(wire, id)) {
+                Some(Next::Block(block)) => {
+                    let end = self.sender().end_with_block(id);
+                    (Some(block), end, end.is_some())
                 }
+                Some(Next::Header(header)) => (None, Some(header), false),
+                Some(Next::End(header)) => (None, Some(header), true),
+                Some(Next::Wait) => {
+                    policy.between()?;
+                    let stopped = control.stop_event().fd().map_err(Error::system("eventfd"))?;
+                    // An early end of the wait does no harm.
+                    let _ = WaitAlone.wait(stopped, PollFlags::IN, Instant::now() + INTERVAL);
+                    continue;
+                }
+                None => break,
             };
-            send_one(&mut reader, wire, block, end, policy)?;
-            if block.is_none() || end.is_some() {
-                break;
+            match send_one(&mut reader, wire, block, header, policy) {
+                Err(e) if !self.forgives(&e, id) => return Err(e),
+                Err(_) => break,
+                Ok(()) if ends => break,
+                Ok(()) => {}
             }
         }
         Ok(Sum { left, bytes: reader.bytes, pieces: reader.pieces.take() })
@@ -184,11 +249,24 @@ fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Returns the end of the stream if no block is left, so that it is sent with the last block.
-pub(crate) fn end_if_last(sender: &mut Sender, id: StreamId) -> Option<Header> {
-    match (sender.remaining() == 0).then(|| sender.next(id))? {
-        Some(Next::End(header)) => Some(header),
-        _ => None,
+/// The wait policy of a thread that serves one stream: its calls wait by themselves, up to the time
+/// limit.
+struct Alone<'s, 'a> {
+    shared: &'s Shared<'a>,
+    id: StreamId,
+}
+
+impl WaitPolicy for Alone<'_, '_> {
+    fn blocked(&mut self, _: &Wire) -> Result<()> {
+        self.between()
+    }
+
+    fn between(&mut self) -> Result<()> {
+        if self.shared.core.control.stopping() { Err(Error::Aborted) } else { Ok(()) }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.shared.is_abandoned(self.id)
     }
 }
 
@@ -203,6 +281,9 @@ pub(crate) fn send_one(
     match block {
         Some(Block { header, file_offset }) => {
             let range = file_offset..file_offset + header.count;
+            if header.is_resent() {
+                return reader.send_again(wire, &header.to_bytes(), range, &end[..length], policy);
+            }
             reader.send(wire, &header.to_bytes(), range, &end[..length], policy)
         }
         None if length > 0 => reader.send_tail(wire, &end[..length], policy),

@@ -33,11 +33,26 @@ pub(crate) struct StreamReader<'a> {
     large: bool,
     /// Its very first header was wrong.
     pub(crate) nonsense: bool,
+    /// The last bytes made the transfer complete.
+    pub(crate) completes: bool,
+    /// Bytes that were sent again: they are stored only if no other stream has brought them when
+    /// the transfer is complete.
+    copies: Vec<(u64, Vec<u8>)>,
 }
 
 impl<'a> StreamReader<'a> {
     pub(crate) fn new(wire: Wire, id: u32, stream: StreamReceiver, writer: BlockWriter<'a>) -> Self {
-        Self { wire, id, stream, writer, payload: 0, large: false, nonsense: false }
+        Self {
+            wire,
+            id,
+            stream,
+            writer,
+            payload: 0,
+            large: false,
+            nonsense: false,
+            completes: false,
+            copies: Vec::new(),
+        }
     }
 
     /// True once a block has come that is worth a thread.
@@ -53,6 +68,11 @@ impl<'a> StreamReader<'a> {
     /// True while no header has come in this transfer, not even where a part of one has.
     pub(crate) fn has_no_header(&self) -> bool {
         self.stream.has_no_header()
+    }
+
+    /// Takes the bytes that were sent again, with their positions in the file.
+    pub(crate) fn take_copies(&mut self) -> Vec<(u64, Vec<u8>)> {
+        std::mem::take(&mut self.copies)
     }
 
     /// The connection takes no more part in the transfer, without having ended.
@@ -81,7 +101,12 @@ impl<'a> StreamReader<'a> {
                         read = true;
                     }
                     let first = self.stream.has_no_header();
-                    let taken = self.stream.header_bytes(self.wire.ahead(), &mut transfer.lock());
+                    let taken = {
+                        let mut transfer = transfer.lock();
+                        let taken = self.stream.header_bytes(self.wire.ahead(), &mut transfer);
+                        self.completes = transfer.is_complete();
+                        taken
+                    };
                     match taken {
                         Ok(n) => self.wire.consume(n),
                         Err(source) => {
@@ -92,6 +117,18 @@ impl<'a> StreamReader<'a> {
                         }
                     }
                 }
+                Want::Payload { file_offset, left, .. } if self.stream.is_resent() => {
+                    if self.wire.ahead().is_empty() {
+                        if read {
+                            return Ok(Step::Moved);
+                        }
+                        if let Some(step) = self.read_ahead(Wire::ahead_capacity())? {
+                            return Ok(step);
+                        }
+                        read = true;
+                    }
+                    self.keep_copy(file_offset, left, transfer)?;
+                }
                 Want::Payload { file_offset, left, last } => {
                     let ahead = self.wire.ahead().len();
                     self.large |= left > Wire::ahead_capacity() as u64;
@@ -101,6 +138,11 @@ impl<'a> StreamReader<'a> {
                             return Ok(Step::Moved);
                         }
                         if let Some(step) = self.read_ahead(Wire::ahead_capacity())? {
+                            // The rest may come on another stream only: then this part counts.
+                            if ahead > 0 && matches!(step, Step::Blocked) && transfer.lock().total().is_some()
+                            {
+                                self.keep_copy(file_offset, left, transfer)?;
+                            }
                             return Ok(step);
                         }
                         read = true;
@@ -113,8 +155,7 @@ impl<'a> StreamReader<'a> {
                     match self.writer.take(&mut self.wire, file_offset, left, beyond)? {
                         Taken::Bytes(n) => {
                             self.payload += n;
-                            let result = self.stream.payload(n, &mut transfer.lock());
-                            result.map_err(|e| self.protocol(e))?;
+                            self.count(n, transfer)?;
                         }
                         Taken::Blocked => return Ok(Step::Blocked),
                         Taken::End => return self.closed(),
@@ -123,6 +164,27 @@ impl<'a> StreamReader<'a> {
                 }
             }
         }
+    }
+
+    /// `n` bytes of the expected payload have come.
+    fn count(&mut self, n: u64, transfer: &Transfer) -> Result<()> {
+        let mut transfer = transfer.lock();
+        let result = self.stream.payload(n, &mut transfer);
+        self.completes = transfer.is_complete();
+        result.map_err(|e| self.protocol(e))
+    }
+
+    /// Keeps bytes of a block that was sent again.
+    fn keep_copy(&mut self, at: u64, left: u64, transfer: &Transfer) -> Result<()> {
+        let ahead = self.wire.ahead();
+        let data = &ahead[..(ahead.len() as u64).min(left) as usize];
+        let n = data.len();
+        match self.copies.last_mut() {
+            Some((start, copy)) if *start + copy.len() as u64 == at => copy.extend_from_slice(data),
+            _ => self.copies.push((at, data.to_vec())),
+        }
+        self.wire.consume(n);
+        self.count(n as u64, transfer)
     }
 
     /// `None` where something came.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::mode_e::Rate;
-use ropewalk_transport::{Connection, Endpoint, Interest, Readiness, Tuning};
+use ropewalk_transport::{Connection, Endpoint, Interest, PathStats, Readiness, Tuning};
 
 use crate::budget::{Buffer, BufferBudget, MIN_BUFFER};
 use crate::control::{Control, Registration};
@@ -38,6 +38,8 @@ pub(crate) struct Wire {
     /// `None` for a connection within the host, which has nothing to gain from it, and for one that
     /// is not measured.
     pace: Option<Pace>,
+    /// The statistics from which the rate was measured last, until they are taken.
+    measured: Option<Box<PathStats>>,
 }
 
 impl Wire {
@@ -63,6 +65,7 @@ impl Wire {
             blocking: None,
             sealed: Duration::ZERO,
             pace: (!within_host).then(Pace::default),
+            measured: None,
         })
     }
 
@@ -113,11 +116,22 @@ impl Wire {
                     if unsent_limit.is_some() {
                         self.connection.tune(&Tuning { unsent_limit, ..Tuning::default() });
                     }
+                    self.measured = Some(Box::new(stats));
                 }
                 _ => self.pace = None,
             }
         }
         self.pace.as_ref().map_or(Rate::Unmeasured, Pace::rate)
+    }
+
+    /// The statistics behind [`Self::sending_rate`], if they are new.
+    pub(crate) fn take_measured(&mut self) -> Option<Box<PathStats>> {
+        self.measured.take()
+    }
+
+    /// Whether the rate of the connection can be measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.pace.is_some()
     }
 
     pub(crate) fn readiness(&self, interest: Interest) -> Readiness<'_> {

@@ -4,9 +4,10 @@
 //! them.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_transport::{Connection, Interest, timespec};
+use ropewalk_transport::{Connection, ConnectionHandle, Interest, PathStats, Tuning, timespec};
 use rustix::event::PollFd;
 use rustix::io::Errno;
 
@@ -117,6 +118,20 @@ impl Sealed {
     }
 }
 
+/// The handle of a protected connection. Its peer can use the bytes of a record only if it has the
+/// whole record, so the number of acknowledged bytes does not tell which bytes the peer has.
+pub(crate) struct SealedHandle(pub(crate) Arc<dyn ConnectionHandle>);
+
+impl ConnectionHandle for SealedHandle {
+    fn stats(&self) -> Option<PathStats> {
+        Some(PathStats { unacknowledged: None, ..self.0.stats()? })
+    }
+
+    fn tune(&self, tuning: &Tuning) {
+        self.0.tune(tuning);
+    }
+}
+
 /// The methods that a protected connection forwards to its field `inner`.
 macro_rules! leave_to_inner {
     () => {
@@ -141,7 +156,7 @@ macro_rules! leave_to_inner {
         }
 
         fn handle(&self) -> Arc<dyn ConnectionHandle> {
-            self.inner.handle()
+            std::sync::Arc::new($crate::outgoing::SealedHandle(self.inner.handle()))
         }
     };
 }

@@ -35,12 +35,13 @@ const LINES: [(&str, &str); 20] = [
 ];
 
 /// Ropewalk extensions, which are on the last line, each with the command that it needs.
-const EXTENSIONS: [(&str, &str); 5] = [
+const EXTENSIONS: [(&str, &str); 6] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
     ("Streams", "SITE STREAMS"),
     ("PathMarkers", ""),
+    ("Resend", ""),
 ];
 
 /// Offered if uploads are not written in place ([`Offer::replaces`]).
@@ -176,6 +177,9 @@ pub struct Features {
     pub streams: bool,
     /// Ropewalk extension: `OPTS RETR PathInfo=1;`, see [`crate::marker::PathMarker`].
     pub path_markers: bool,
+    /// Ropewalk extension: MODE E in which blocks of slow streams are sent again on others, and
+    /// `OPTS RETR Resend=1;`.
+    pub resend: bool,
     /// Ropewalk extension: `OPTS STOR Replace=1;`.
     pub replace: bool,
     /// Ropewalk extension: `SITE UPLOAD`, see [`crate::upload`].
@@ -232,6 +236,7 @@ impl Features {
             "RANGES" => self.ranges = true,
             "STREAMS" => self.streams = true,
             "PATHMARKERS" => self.path_markers = true,
+            "RESEND" => self.resend = true,
             "REPLACE" => self.replace = true,
             "UPLOAD" => self.upload = true,
             "CONGESTION" => self.congestion = true,
@@ -287,7 +292,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Replace;Upload;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Replace;Upload;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));
@@ -341,6 +346,7 @@ mod tests {
             ranges: true,
             streams: true,
             path_markers: true,
+            resend: true,
             replace: true,
             upload: true,
             congestion: true,

@@ -53,6 +53,9 @@ pub struct RetrOptions {
     /// Ropewalk extension: `PathInfo=1;`. In MODE E the server then sends 115 markers in addition
     /// to 112 markers: about the path if it sends, and about its storage in both directions.
     pub path_info: Option<bool>,
+    /// Ropewalk extension: `Resend=1;`. In MODE E the server may send the last blocks of slow
+    /// streams again on others.
+    pub resend: Option<bool>,
 }
 
 /// The value of `StripeLayout`.
@@ -155,6 +158,9 @@ impl RetrOptions {
         if let Some(on) = self.path_info {
             text.push_str(&format!("PathInfo={};", u8::from(on)));
         }
+        if let Some(on) = self.resend {
+            text.push_str(&format!("Resend={};", u8::from(on)));
+        }
         text
     }
 }
@@ -211,6 +217,7 @@ fn retrieve(text: &[u8]) -> Option<RetrOptions> {
                 options.congestion = Some(None);
             }
             b"congestion" => options.congestion = Some(Some(CongestionName::parse(value).ok()?)),
+            b"resend" => options.resend = Some(number(value)? != 0),
             b"pathinfo" => options.path_info = Some(number(value)? != 0),
             _ => return None,
         }
@@ -301,6 +308,9 @@ mod tests {
         };
         assert_eq!(parse("OPTS RETR Congestion=BBR;"), congestion(Some("bbr")));
         assert_eq!(parse("OPTS RETR congestion=Default;"), congestion(None));
+        for (line, on) in [("OPTS RETR Resend=1;", true), ("OPTS RETR resend=0;", false)] {
+            assert_eq!(parse(line), retr(RetrOptions { resend: Some(on), ..RetrOptions::default() }));
+        }
         for (line, on) in [("OPTS RETR PathInfo=1;", true), ("OPTS RETR pathinfo=0;", false)] {
             assert_eq!(parse(line), retr(RetrOptions { path_info: Some(on), ..RetrOptions::default() }));
         }

@@ -79,20 +79,20 @@ fn any_options() -> impl Strategy<Value = Options> {
     let layout = prop_oneof![Just(Layout::Partitioned), Just(Layout::Blocked)];
     let checksum = prop::option::of(any_algorithm().prop_filter("combinable", |a| a.is_combinable()));
     let congestion = prop::option::of("[a-z0-9_-]{1,15}".prop_filter_map("a word", |n| n.parse().ok()));
-    let retr =
-        (
-            prop::option::of(layout),
-            prop::option::of(any_number()),
-            prop::option::of(1..u32::MAX),
-            prop::option::of(any::<u32>()),
-            prop::option::of(checksum),
-            prop::option::of(congestion),
-            any::<Option<bool>>(),
-        )
-            .prop_map(|(layout, block_size, parallelism, markers, checksum, congestion, path_info)| {
-                RetrOptions { layout, block_size, parallelism, markers, checksum, congestion, path_info }
-            })
-            .prop_filter("empty", |options| *options != RetrOptions::default());
+    let retr = (
+        prop::option::of(layout),
+        prop::option::of(any_number()),
+        prop::option::of(1..u32::MAX),
+        prop::option::of(any::<u32>()),
+        prop::option::of(checksum),
+        prop::option::of(congestion),
+        any::<(Option<bool>, Option<bool>)>(),
+    )
+        .prop_map(|(layout, block_size, parallelism, markers, checksum, congestion, switches)| {
+            let (path_info, resend) = switches;
+            RetrOptions { layout, block_size, parallelism, markers, checksum, congestion, path_info, resend }
+        })
+        .prop_filter("empty", |options| *options != RetrOptions::default());
     let recursion = (any::<Option<bool>>(), any::<Option<bool>>())
         .prop_map(|(continue_on_error, traverse_links)| RecursionOptions {
             continue_on_error,

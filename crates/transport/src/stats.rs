@@ -26,6 +26,9 @@ pub struct PathStats {
     /// Bytes that were sent and not acknowledged yet, and bytes that wait to be sent.
     pub in_flight: u64,
     pub not_sent: u64,
+    /// Bytes that were written and not acknowledged yet, exactly. `None` if a layer holds back
+    /// bytes or changes their number.
+    pub unacknowledged: Option<u64>,
     pub limits: Limits,
     /// The windows that the peer and that this side offer, in bytes.
     pub send_window: Option<u32>,

@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::ports::{is_port_taken, ports};
+use crate::tcp_info::unacknowledged_bytes;
 use crate::{
     Breaker, Connection, ConnectionHandle, Driver, Endpoint, FastPath, Interest, Listener, Options,
     PathStats, Readiness, TcpInfo, Tuning, Wait, WaitAlone, congestion, timespec,
@@ -389,6 +390,7 @@ impl ConnectionHandle for TcpHandle {
         Some(PathStats {
             send_buffer: sockopt::socket_send_buffer_size(&*stream).ok(),
             receive_buffer: sockopt::socket_recv_buffer_size(&*stream).ok(),
+            unacknowledged: unacknowledged_bytes(stream.as_fd()),
             ..PathStats::from(&info)
         })
     }

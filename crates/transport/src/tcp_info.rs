@@ -155,8 +155,18 @@ impl TcpInfo {
     }
 }
 
+/// The bytes in the send queue that the peer has not acknowledged (tcp(7), SIOCOUTQ). `None` if
+/// `socket` is not a connected TCP socket.
+pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> Option<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to `bytes`. TIOCOUTQ is the number of SIOCOUTQ.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { u64::try_from(bytes).ok() } else { None }
+}
+
 impl From<&TcpInfo> for PathStats {
-    /// Without the sizes of the buffers, which TCP_INFO does not have.
+    /// Without the sizes of the buffers and the bytes in the send queue, which TCP_INFO does not
+    /// have.
     fn from(info: &TcpInfo) -> Self {
         let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
         Self {
@@ -172,6 +182,7 @@ impl From<&TcpInfo> for PathStats {
             delivery_rate: info.delivery_rate,
             in_flight: u64::from(info.unacknowledged) * u64::from(info.mss),
             not_sent: info.not_sent.unwrap_or(0).into(),
+            unacknowledged: None,
             limits: Limits {
                 busy: info.busy.unwrap_or_default(),
                 receive_window: info.receive_window_limited.unwrap_or_default(),

@@ -69,6 +69,9 @@ impl Session {
         if self.can.path_markers && self.wants_path && !self.tells_path && mode == Mode::ExtendedBlock {
             (options.markers, options.path_info) = (Some(PATH_MARKERS), Some(true));
         }
+        if self.can.resend && self.wants_resend != self.resends && mode == Mode::ExtendedBlock {
+            options.resend = Some(self.wants_resend);
+        }
         let congestion = self.wanted_congestion.filter(|_| self.can.congestion);
         if congestion != self.congestion {
             // A separate command: a server that does not permit it must not refuse the other
@@ -93,6 +96,7 @@ impl Session {
                     self.parallelism = options.parallelism.or(self.parallelism);
                     self.tells_layout |= options.layout.is_some();
                     self.tells_path |= options.path_info == Some(true);
+                    self.resends = options.resend.unwrap_or(self.resends);
                     if options.checksum.is_some() {
                         self.inline = inline;
                     }

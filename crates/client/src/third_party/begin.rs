@@ -50,6 +50,7 @@ impl Flow<'_> {
         self.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
         self.source.wants_path = self.participant.is_some() && streams > 1;
+        self.source.wants_resend = self.destination.can.resend;
         self.source.wants_congestion(self.participant.as_ref());
         self.binding = self.source.bind_with(&self.destination)?;
         let binding = self.binding.as_ref();

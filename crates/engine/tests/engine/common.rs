@@ -223,6 +223,7 @@ pub(crate) fn send_job(source: &Arc<TestFile>) -> SendJob {
         origin: 0,
         checksum: None,
         expected_size: Some(size),
+        resend: false,
     }
 }
 

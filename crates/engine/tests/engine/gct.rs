@@ -95,6 +95,7 @@ fn store(
         origin: 0,
         checksum: None,
         expected_size: Some(contents.len() as u64),
+        resend: false,
     };
     control.send(format!("STOR {}", file.display())).unwrap();
     let progress = Progress::new();

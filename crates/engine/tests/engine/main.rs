@@ -11,4 +11,5 @@ mod gct;
 mod lies;
 mod moves;
 mod peers;
+mod resends;
 mod streams;

@@ -20,6 +20,9 @@ impl Descriptor {
     pub const END_OF_DATA: Self = Self(0x08);
     /// The sender will close the connection, so the receiver must not keep it.
     pub const CLOSE: Self = Self(0x04);
+    /// Ropewalk extension: another stream may carry the payload as well. Without payload, the
+    /// offset field is the number of bytes of the file that the transfer moves.
+    pub const RESENT: Self = Self(0x02);
 
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
@@ -78,6 +81,20 @@ impl Header {
     /// CLOSE alone: retires a connection that was kept from an earlier transfer.
     pub const fn close() -> Self {
         Self { descriptor: Descriptor::CLOSE, count: 0, offset: 0 }
+    }
+
+    /// Ropewalk extension: a block that another stream may carry as well.
+    pub const fn resent(offset: u64, count: u64) -> Self {
+        Self { descriptor: Descriptor::RESENT, count, offset }
+    }
+
+    /// Ropewalk extension: the transfer moves `bytes` bytes of the file.
+    pub const fn total(bytes: u64) -> Self {
+        Self { descriptor: Descriptor::RESENT, count: 0, offset: bytes }
+    }
+
+    pub const fn is_resent(&self) -> bool {
+        self.descriptor.contains(Descriptor::RESENT)
     }
 
     pub const fn is_end_of_file(&self) -> bool {

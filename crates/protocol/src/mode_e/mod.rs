@@ -7,10 +7,14 @@
 
 mod header;
 mod receiver;
+mod resend;
+#[cfg(test)]
+mod resend_tests;
 mod sender;
 
 pub use header::{Descriptor, Header};
 pub use receiver::{End, ReceiveError, Receiver, StreamReceiver, Want};
+pub use resend::Backlog;
 pub use sender::{Block, Next, Rate, SendError, Sender, StreamId};
 
 #[cfg(test)]

@@ -38,11 +38,18 @@ pub enum ReceiveError {
     TooManyEnded { ended: u64, announced: u64 },
     #[error("more than {most} streams in one transfer")]
     TooManyStreams { most: u64 },
+    #[error("the sender announces {announced} bytes, before it announced {before}")]
+    InconsistentTotal { announced: u64, before: u64 },
+    #[error("more than {most} bytes were sent again")]
+    TooMuchResent { most: u64 },
     #[error(
         "the connection ended before EOD: {left} bytes of payload and {header} bytes of a header were outstanding"
     )]
     Lost { left: u64, header: usize },
 }
+
+/// The maximum number of bytes of a transfer that are sent again: the caller keeps them in memory.
+const MOST_RESENT: u64 = 16 << 20;
 
 /// One transfer as its receiver sees it: the number of streams that have ended, the number that
 /// will end, and the accepted ranges.
@@ -54,6 +61,11 @@ pub struct Receiver {
     joined: u64,
     ended: u64,
     announced: Option<u64>,
+    /// The bytes of the file that have come, on any stream.
+    came: RangeSet,
+    /// The number of bytes that the transfer moves, if the sender has sent bytes again.
+    total: Option<u64>,
+    resent: u64,
 }
 
 impl Receiver {
@@ -62,7 +74,17 @@ impl Receiver {
     /// `most_streams` streams are an error; streams that ended with CLOSE, and streams that were
     /// removed, do not count.
     pub fn new(accept: RangeSet, origin: u64, most_streams: u32) -> Self {
-        Self { accept, origin, most_streams: most_streams.into(), joined: 0, ended: 0, announced: None }
+        Self {
+            accept,
+            origin,
+            most_streams: most_streams.into(),
+            joined: 0,
+            ended: 0,
+            announced: None,
+            came: RangeSet::new(),
+            total: None,
+            resent: 0,
+        }
     }
 
     /// A connection joins the transfer.
@@ -78,6 +100,7 @@ impl Receiver {
             state: State::Header { bytes: [0; Header::LEN], filled: 0 },
             headers: 0,
             closing: false,
+            resent: false,
         })
     }
 
@@ -90,9 +113,42 @@ impl Receiver {
         }
     }
 
-    /// Whether the transfer is complete: EOF has come, and as many EODs as it announced.
+    /// Whether the transfer is complete: EOF has come, and as many EODs as it announced. If the
+    /// sender has sent bytes again, every byte has come, and streams that have not ended are of no
+    /// further use.
     pub fn is_complete(&self) -> bool {
-        self.announced == Some(self.ended)
+        match self.total {
+            Some(total) => self.came.len() == total,
+            None => self.announced == Some(self.ended),
+        }
+    }
+
+    /// The number of bytes of the file that the transfer moves, if the sender has announced it
+    /// because it sends bytes again. No connection serves another transfer then.
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// Whether all streams that EOF announced have ended, but bytes are missing that the sender has
+    /// announced: returns the number of those that have come, and of all.
+    pub fn shortfall(&self) -> Option<(u64, u64)> {
+        let total = self.total.filter(|_| self.announced == Some(self.ended) && !self.is_complete())?;
+        Some((self.came.len(), total))
+    }
+
+    fn set_total(&mut self, announced: u64) -> Result<(), ReceiveError> {
+        match self.total.replace(announced) {
+            Some(before) if before != announced => Err(ReceiveError::InconsistentTotal { announced, before }),
+            _ => Ok(()),
+        }
+    }
+
+    fn add_resent(&mut self, count: u64) -> Result<(), ReceiveError> {
+        self.resent = self.resent.saturating_add(count);
+        if self.resent > MOST_RESENT {
+            return Err(ReceiveError::TooMuchResent { most: MOST_RESENT });
+        }
+        Ok(())
     }
 
     /// Number of streams that ended with EOD.
@@ -192,6 +248,8 @@ pub struct StreamReceiver {
     state: State,
     headers: u64,
     closing: bool,
+    /// The current block is one that another stream may carry as well.
+    resent: bool,
 }
 
 impl StreamReceiver {
@@ -201,6 +259,12 @@ impl StreamReceiver {
             State::Payload { file_offset, left, last } => Want::Payload { file_offset, left, last },
             State::Ended(end) => Want::Nothing(end),
         }
+    }
+
+    /// Whether the expected payload may come, or may have come, on another stream as well. Such
+    /// bytes are needed only if no other stream brings them until the transfer is complete.
+    pub fn is_resent(&self) -> bool {
+        self.resent
     }
 
     /// Takes bytes of a header if a header is wanted, at most as many as are missing. Returns the
@@ -237,6 +301,7 @@ impl StreamReceiver {
             return Ok(());
         };
         assert!(n <= left, "{n} bytes of payload where {left} were wanted");
+        transfer.came.insert(file_offset..file_offset + n);
         self.state = State::Payload { file_offset: file_offset + n, left: left - n, last };
         if n == left { self.block_ended(last, transfer) } else { Ok(()) }
     }
@@ -283,7 +348,14 @@ impl StreamReceiver {
             return Ok(());
         }
         if header.count == 0 {
+            if header.is_resent() {
+                transfer.set_total(header.offset)?;
+            }
             return self.block_ended(last, transfer);
+        }
+        self.resent = header.is_resent();
+        if self.resent {
+            transfer.add_resent(header.count)?;
         }
         let file_offset = transfer.place(header)?;
         self.state = State::Payload { file_offset, left: header.count, last };

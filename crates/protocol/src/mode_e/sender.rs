@@ -5,7 +5,8 @@
 //! that [`Sender::next`] returns. Near the end of the file, blocks become smaller and depend on the
 //! rates of the streams, so that all streams finish at about the same time.
 
-use crate::mode_e::{Descriptor, Header};
+use crate::mode_e::resend::{Decision, Resend};
+use crate::mode_e::{Backlog, Descriptor, Header};
 use crate::range::RangeSet;
 
 /// One connection of a sender, for one transfer.
@@ -23,6 +24,10 @@ pub struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Block(Block),
+    /// This header; then ask again.
+    Header(Header),
+    /// Nothing now: ask again soon, with a new [`Backlog`] of every stream.
+    Wait,
     /// This header, and then no more data for this file.
     End(Header),
 }
@@ -102,6 +107,7 @@ pub struct Sender {
     /// Number of ended streams that ended early, by [`Sender::leave`].
     left: u64,
     finished: bool,
+    resend: Option<Resend>,
 }
 
 impl Sender {
@@ -128,7 +134,50 @@ impl Sender {
             ended: 0,
             left: 0,
             finished: false,
+            resend: None,
         })
+    }
+
+    /// Lets the streams send bytes of slow streams again at the end. The receiver must know this
+    /// extension, and the caller reports the [`Backlog`] of its streams. To be called before the
+    /// first stream is added.
+    pub fn allow_resend(&mut self) {
+        self.resend = Some(Resend::new(self.todo.len()));
+    }
+
+    /// Whether bytes have been sent again. No connection may serve another transfer then, and the
+    /// receiver may close all of them once it has all bytes.
+    pub fn has_resent(&self) -> bool {
+        self.resend.as_ref().is_some_and(Resend::is_used)
+    }
+
+    /// Whether other streams carry all bytes that `stream` may still have to deliver, so that its
+    /// connection is of no further use.
+    pub fn is_abandoned(&self, stream: StreamId) -> bool {
+        self.resend.as_ref().is_some_and(|resend| resend.is_abandoned(stream.0))
+    }
+
+    /// Whether the peer is known to have acknowledged every byte, after bytes were sent again. A
+    /// connection that fails then is no failure of the transfer.
+    pub fn is_delivered(&self) -> bool {
+        self.todo.is_empty()
+            && self.resend.as_ref().is_some_and(|resend| resend.is_used() && resend.is_delivered())
+    }
+
+    /// Reports the state of the connection of `stream`, also after the end of the stream.
+    pub fn set_backlog(&mut self, stream: StreamId, backlog: Backlog) {
+        if let Some(resend) = &mut self.resend {
+            resend.set_backlog(stream.0, backlog);
+        }
+        self.release(stream);
+    }
+
+    /// A stream that is abandoned while it still has something to send ends without EOD.
+    fn release(&mut self, stream: StreamId) {
+        if self.is_abandoned(stream) && matches!(self.streams[stream.0], Stream::Active { .. }) {
+            self.retire(stream, Stream::Removed);
+            self.promised = self.promised.saturating_sub(1);
+        }
     }
 
     /// Delays EOF until this many streams were added and have ended. This is for peers that make
@@ -147,18 +196,36 @@ impl Sender {
         }
         self.streams.push(Stream::Active { block: None, carried: 0, rate: Rate::Unmeasured });
         self.active += 1;
+        if let Some(resend) = &mut self.resend {
+            resend.add_stream();
+        }
         Ok(StreamId(self.streams.len() - 1))
     }
 
-    /// Sets the rate of `stream`, which determines the size of its next blocks. Ignored after the
-    /// end of the stream.
+    /// Sets the rate of `stream`, which determines the size of its next blocks, and after its end
+    /// whether its bytes are sent again.
     pub fn set_rate(&mut self, stream: StreamId, new: Rate) {
+        if let Some(resend) = &mut self.resend {
+            resend.set_rate(stream.0, new);
+        }
         let Stream::Active { rate, .. } = &mut self.streams[stream.0] else { return };
         let old = std::mem::replace(rate, new);
         self.forget_rate(old);
         if let Rate::Measured(rate) = new {
             self.measured += 1;
             self.measured_rate += u128::from(rate);
+        }
+    }
+
+    /// The rate of `stream` that was set last, if bytes may be sent again.
+    pub fn rate(&self, stream: StreamId) -> Rate {
+        self.resend.as_ref().map_or(Rate::Unmeasured, |resend| resend.rate(stream.0))
+    }
+
+    /// Removes a stream whose connection failed after the peer had acknowledged every byte.
+    pub fn close_delivered(&mut self, stream: StreamId) {
+        if matches!(self.streams[stream.0], Stream::Active { .. }) {
+            self.retire(stream, Stream::Removed);
         }
     }
 
@@ -186,12 +253,51 @@ impl Sender {
         let carried = carried + block.map_or(0, |b| b.header.count);
         if let Some(block) = self.take_block(rate) {
             self.streams[stream.0] = Stream::Active { block: Some(block), carried, rate };
+            if let Some(resend) = &mut self.resend {
+                resend.carries(stream.0, block.file_offset..block.file_offset + block.header.count);
+            }
             return Some(Next::Block(block));
         }
+        if let Some(next) = self.help(stream) {
+            return Some(next);
+        }
+        Some(Next::End(self.end(stream)))
+    }
+
+    /// Ends `stream` if no block is left for it and it is not to help another one: returns the
+    /// final header, which may be sent with the last block.
+    pub fn end_with_block(&mut self, stream: StreamId) -> Option<Header> {
+        if !self.todo.is_empty() || !matches!(self.streams[stream.0], Stream::Active { .. }) {
+            return None;
+        }
+        let ends = self.resend.as_ref().is_none_or(|resend| resend.decide(stream.0) == Decision::End);
+        ends.then(|| self.end(stream))
+    }
+
+    /// Returns what `stream` sends again for a slower one, or whether it waits for that.
+    fn help(&mut self, stream: StreamId) -> Option<Next> {
+        let resend = self.resend.as_mut()?;
+        let slow = match resend.decide(stream.0) {
+            Decision::End => return None,
+            Decision::Wait => return Some(Next::Wait),
+            Decision::Help(slow) => slow,
+        };
+        if let Some(header) = resend.announce(stream.0) {
+            return Some(Next::Header(header));
+        }
+        let range = resend.help(stream.0, slow)?;
+        self.release(StreamId(slow));
+        let header = Header::resent(range.start - self.origin, range.end - range.start);
+        Some(Next::Block(Block { header, file_offset: range.start }))
+    }
+
+    fn end(&mut self, stream: StreamId) -> Header {
         self.retire(stream, Stream::Ended);
         self.ended += 1;
         self.finished = self.active == 0 && self.ended >= self.promised;
-        Some(Next::End(if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() }))
+        let end = if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() };
+        let close = if self.has_resent() { Descriptor::CLOSE } else { Descriptor::default() };
+        Header { descriptor: end.descriptor.union(close), ..end }
     }
 
     /// Ends `stream` before the others: returns the header with EOD and CLOSE, after which the
@@ -226,6 +332,9 @@ impl Sender {
                     self.todo.insert(block.file_offset..block.file_offset + block.header.count);
                 }
                 self.retire(stream, Stream::Removed);
+                if let Some(resend) = &mut self.resend {
+                    resend.forget(stream.0);
+                }
                 Ok(())
             }
             Stream::Active { carried, .. } => Err(SendError::Lost { bytes: carried }),
@@ -239,9 +348,10 @@ impl Sender {
         !self.finished && self.active == 0
     }
 
-    /// Whether EOF has been returned, so that every stream has ended.
+    /// Whether EOF has been returned, so that every stream has ended, or none is left of a transfer
+    /// whose bytes the peer has acknowledged.
     pub fn is_finished(&self) -> bool {
-        self.finished
+        self.finished || self.active == 0 && self.is_delivered()
     }
 
     /// Number of bytes that are not yet assigned to a stream.

@@ -85,7 +85,7 @@ fn sender_near_end_of_file_shrinks_blocks() {
         for id in ids.iter().cycle() {
             match sender.next(*id) {
                 Some(Next::Block(block)) => blocks.push(block.header.count),
-                Some(Next::End(_)) => {}
+                Some(_) => {}
                 None => break,
             }
         }
@@ -460,6 +460,7 @@ impl World {
                 pipe.wire.extend(&self.source[start..start + block.header.count as usize]);
             }
             Some(Next::End(header)) => pipe.wire.extend(header.to_bytes()),
+            Some(other) => unreachable!("{other:?}"),
             None => {}
         }
     }

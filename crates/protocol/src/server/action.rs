@@ -225,6 +225,8 @@ pub struct Transfer {
     pub restart_interval: u32,
     /// Report [`Event::Path`] with each [`Event::Perf`].
     pub path_info: bool,
+    /// The receiver takes blocks that are sent again (`OPTS RETR Resend=1;`).
+    pub resend: bool,
     /// Report [`Event::Storage`] with each [`Event::Perf`].
     pub storage_info: bool,
     /// The congestion control algorithm for further connections, as in [`ChannelOptions`].

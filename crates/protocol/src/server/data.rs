@@ -181,6 +181,7 @@ impl Session {
             perf_interval,
             restart_interval,
             path_info,
+            resend: options.resend,
             storage_info,
             congestion: options.congestion,
             delayed: listen,

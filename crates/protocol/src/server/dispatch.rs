@@ -470,6 +470,7 @@ impl Session {
         options.send_markers = wanted.markers.unwrap_or(options.send_markers);
         options.checksum = wanted.checksum.unwrap_or(options.checksum);
         options.congestion = wanted.congestion.unwrap_or(options.congestion);
+        options.resend = wanted.resend.unwrap_or(options.resend);
         options.path_info = wanted.path_info.unwrap_or(options.path_info);
         reply(200, OPTIONS_SET)
     }

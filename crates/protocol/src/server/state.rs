@@ -106,6 +106,7 @@ pub(super) struct DataOptions {
     pub(super) congestion: Option<CongestionName>,
     /// The client wants 115 markers in addition to 112 markers.
     pub(super) path_info: bool,
+    pub(super) resend: bool,
     /// Seconds between 112 markers when sending.
     pub(super) send_markers: u32,
     /// Seconds between 112 markers when receiving in MODE E.
@@ -232,6 +233,7 @@ impl DataOptions {
             automatic_buffers: None,
             congestion: None,
             path_info: false,
+            resend: false,
             send_markers: 0,
             perf_interval: MARKER_INTERVAL,
             restart_interval: MARKER_INTERVAL,

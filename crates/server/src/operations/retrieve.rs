@@ -90,6 +90,7 @@ fn send_ranges(
         checksum: inline,
         // A log may grow while it is read.
         expected_size: None,
+        resend: transfer.resend,
     };
     let sent = channel.data.send(&send, observer, progress).map_err(transfer_failure)?;
     // If the file was written meanwhile, the sum of what was read belongs to no version: the client

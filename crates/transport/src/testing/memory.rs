@@ -425,6 +425,7 @@ impl ConnectionHandle for MemoryHandle {
         Some(PathStats {
             delivered: Some(written - waiting),
             not_sent: waiting,
+            unacknowledged: Some(waiting),
             send_buffer: buffer(&shared.outgoing),
             receive_buffer: buffer(&shared.incoming),
             ..PathStats::default()

@@ -1,0 +1,136 @@
+//! Observes the connections of a MODE E sender, so that its last blocks can be sent again on other
+//! streams ([`ropewalk_protocol::mode_e::Sender::allow_resend`]).
+//!
+//! Threads of streams that have nothing else to send observe the connections of all streams, also
+//! of those whose threads are blocked in a write. One thread does so at a time, and no more often
+//! than every [`INTERVAL`]. A connection without exact statistics is not observed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use ropewalk_protocol::mode_e::{Backlog, Rate, Sender, StreamId};
+use ropewalk_transport::{ConnectionHandle, PathStats};
+
+use crate::pace::{Pace, SPAN};
+use crate::wire::Wire;
+
+/// The time between two observations.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
+/// A connection that sends more than one packet in so many again is lossy.
+const LOSSY: u64 = 50;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Backlogs(Mutex<Observed>);
+
+#[derive(Default)]
+struct Observed {
+    last: Option<Instant>,
+    connections: Vec<Observable>,
+}
+
+struct Observable {
+    id: StreamId,
+    handle: Arc<dyn ConnectionHandle>,
+    /// Bytes that went through the connection, and how many of them before this transfer.
+    moved: Arc<AtomicU64>,
+    before: u64,
+    /// When the owner of the stream has measured last, and the bytes that were acknowledged.
+    since: Option<(Instant, u64)>,
+    /// Its owner was blocked for long when it was observed first.
+    blocked: bool,
+    /// Made at the first observation, from the rate that the stream had until then.
+    pace: Option<Pace>,
+}
+
+impl Backlogs {
+    /// The stream `id` starts to send over `wire`.
+    pub(crate) fn add(&self, id: StreamId, wire: &Wire) {
+        let moved = wire.listed.counter();
+        let before = moved.load(Ordering::Relaxed);
+        let handle = wire.connection.handle();
+        self.0.lock().connections.push(Observable {
+            id,
+            handle,
+            moved,
+            before,
+            since: None,
+            blocked: false,
+            pace: None,
+        });
+    }
+
+    /// Reports the backlogs of all streams to `sender`, if the last time was long enough ago.
+    pub(crate) fn observe(&self, sender: &Mutex<Sender>) {
+        if let Some(mut observed) = self.0.try_lock()
+            && observed.last.is_none_or(|last| last.elapsed() >= INTERVAL)
+        {
+            observed.observe(sender);
+        }
+    }
+
+    /// Reports the backlogs of all streams to `sender` now.
+    pub(crate) fn observe_now(&self, sender: &Mutex<Sender>) {
+        self.0.lock().observe(sender);
+    }
+
+    /// Reports what the owner of the stream `id` has measured.
+    pub(crate) fn report(&self, id: StreamId, stats: &PathStats, sender: &Mutex<Sender>) {
+        let mut observed = self.0.lock();
+        let found = observed.connections.iter_mut().find(|connection| connection.id == id);
+        let Some(connection) = found else { return };
+        connection.since = stats.delivered.map(|delivered| (Instant::now(), delivered));
+        // The caller owns the stream, so nothing has moved since it took the statistics.
+        if let Some(backlog) = connection.backlog(connection.moved(), stats) {
+            sender.lock().set_backlog(id, backlog);
+        }
+    }
+}
+
+impl Observed {
+    fn observe(&mut self, sender: &Mutex<Sender>) {
+        for connection in &mut self.connections {
+            // Bytes that are written meanwhile count as unacknowledged only.
+            let moved = connection.moved();
+            let Some(stats) = connection.handle.stats() else { continue };
+            if connection.pace.is_none() {
+                let span = stats.rtt.unwrap_or_default().max(SPAN) * 2;
+                connection.blocked = connection.since.is_some_and(|(at, _)| at.elapsed() >= span);
+            }
+            let Some(backlog) = connection.backlog(moved, &stats) else { continue };
+            let (id, since, blocked) = (connection.id, connection.since, connection.blocked);
+            let mut sender = sender.lock();
+            let pace =
+                connection.pace.get_or_insert_with(|| Pace::of(sender.rate(id), since.filter(|_| blocked)));
+            let now = Instant::now();
+            if stats.unacknowledged == Some(0) {
+                // A connection with nothing to send has no rate.
+                pace.restart();
+            } else if pace.is_due(now) {
+                pace.learn(&stats, now);
+            }
+            if let rate @ Rate::Measured(_) = pace.rate() {
+                sender.set_rate(id, rate);
+            }
+            sender.set_backlog(id, backlog);
+        }
+        self.last = Some(Instant::now());
+    }
+}
+
+impl Observable {
+    fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed) - self.before
+    }
+
+    /// `moved` is what went through the connection before `stats` were taken.
+    fn backlog(&self, moved: u64, stats: &PathStats) -> Option<Backlog> {
+        Some(Backlog {
+            acknowledged: moved.saturating_sub(stats.unacknowledged?),
+            round_trip: stats.rtt.unwrap_or_default(),
+            doubtful: self.blocked || stats.retransmitted.saturating_mul(LOSSY) > stats.sent,
+        })
+    }
+}
