@@ -31,11 +31,12 @@ GCT is the Grid Community Toolkit, with the server `globus-gridftp-server` and t
 ";
 
 /// The order of sections.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "gridftp",
     "third-party",
     "gsi",
     "gsi-stacks",
+    "udt",
     "tls",
     "ssh",
     "kerberos",

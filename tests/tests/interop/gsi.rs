@@ -56,7 +56,7 @@ const STACK_ROWS: [(&str, Option<&str>); 4] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Client {
+pub(crate) enum Client {
     Ours,
     Guc,
     /// Our client, with the options of globus-url-copy.
@@ -64,7 +64,7 @@ enum Client {
 }
 
 impl Client {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ropewalk",
             Self::Guc => "globus-url-copy",
@@ -73,17 +73,18 @@ impl Client {
     }
 }
 
-struct Yard {
+pub(crate) struct Yard {
     site: Site,
-    ours: Served,
-    gct: Served,
+    pub(crate) ours: Served,
+    pub(crate) gct: Served,
     next: AtomicUsize,
 }
 
 impl Yard {
-    fn open() -> Result<Self> {
+    /// Starts both servers, ours with these settings and GCT's with these arguments.
+    pub(crate) fn open(settings: &str, arguments: &[&str]) -> Result<Self> {
         let site = Site::new()?;
-        let (ours, gct) = (site.serve("", &[])?, site.gct(&[])?);
+        let (ours, gct) = (site.serve(settings, &[])?, site.gct(arguments)?);
         Ok(Self { site, ours, gct, next: AtomicUsize::new(1) })
     }
 
@@ -92,6 +93,10 @@ impl Yard {
             Client::Guc => {
                 let mut command = process::command("globus-url-copy");
                 self.site.environment(&mut command);
+                if options.contains(&"-udt") {
+                    // With one thread it hangs when it accepts connections over UDT.
+                    command.env("GLOBUS_THREAD_MODEL", "pthread");
+                }
                 command
             }
             Client::Ours => {
@@ -109,7 +114,13 @@ impl Yard {
     }
 
     /// Upload and download with one server, or also a copy to the other one.
-    fn round(&self, client: Client, options: &[&str], first: &Served, second: Option<&Served>) -> Result<()> {
+    pub(crate) fn round(
+        &self,
+        client: Client,
+        options: &[&str],
+        first: &Served,
+        second: Option<&Served>,
+    ) -> Result<()> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let [there, over, source, back] =
             ["there", "over", "source", "back"].map(|name| format!("{name}{number}"));
@@ -140,7 +151,7 @@ fn gsi() {
     if !peers::available(&["globus-gridftp-server", "globus-url-copy"]) {
         return;
     }
-    let yard = Arc::new(Yard::open().unwrap());
+    let yard = Arc::new(Yard::open("", &[]).unwrap());
     let mut cells = Vec::new();
     for third in [false, true] {
         for (name, our_options, gct_options) in ROWS {
@@ -172,7 +183,7 @@ fn stripes_and_stacks() {
     if !peers::available(&["globus-gridftp-server", "globus-url-copy"]) {
         return;
     }
-    let yard = Arc::new(Yard::open().unwrap());
+    let yard = Arc::new(Yard::open("", &[]).unwrap());
     let mut cells = Vec::new();
     for third in [false, true] {
         for (options, guc_cannot) in STACK_ROWS {

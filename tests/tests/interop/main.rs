@@ -26,3 +26,4 @@ mod ssh;
 mod third_party;
 mod tls;
 mod tokens;
+mod udt;
