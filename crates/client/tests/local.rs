@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -331,11 +332,15 @@ fn holes_are_written_to_what_is_no_file() -> Result<()> {
     fs::File::create(&sparse)?.set_len(300_000)?;
     fs::File::options().write(true).open(&sparse)?.write_all_at(b"hello", 100_000)?;
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into())?;
-    let reader = std::thread::spawn({
-        let pipe = pipe.clone();
-        move || fs::read(pipe)
+    // A pipe without a reader cannot be opened for writing, and one without a writer is at its end.
+    let both = fs::File::options().read(true).write(true).open(&pipe)?;
+    let mut end = fs::File::open(&pipe)?;
+    let reader = std::thread::spawn(move || {
+        let mut read = Vec::new();
+        end.read_to_end(&mut read).map(|_| read)
     });
     let told = run(Location::Local(sparse.clone()), Location::Local(pipe), &options())?;
+    drop(both);
     let read = reader.join().unwrap_or_else(|_| Ok(Vec::new()))?;
     told.succeeded()?;
     ensure!(read == fs::read(sparse)?, "{} bytes", read.len());
