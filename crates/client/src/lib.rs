@@ -184,7 +184,8 @@ pub use model::options::{
     TuningOptions, Window,
 };
 pub use model::summary::{
-    FailureKind, FileFailure, SlowestPart, StackReason, StageTimes, Summary, TunedPath, UsedStack,
+    FailureKind, FileFailure, OnePortReason, SlowestPart, StackReason, StageTimes, Summary, TunedPath,
+    UsedStack,
 };
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;

@@ -24,6 +24,10 @@ pub(crate) struct Endpoint {
     pub name: String,
     /// The server could not reach a port of ours: data connections go the other way from now on.
     pub unreachable_back: AtomicBool,
+    /// Data connections go to the control port, because an announced port could not be reached.
+    pub one_port: AtomicBool,
+    /// A port that the server announced for data could be reached.
+    pub reached_data: AtomicBool,
     /// Sessions that move data, and those that are to and are being opened.
     serving: AtomicU32,
     opening: AtomicU32,
@@ -66,6 +70,8 @@ impl Endpoint {
             end,
             name,
             unreachable_back: AtomicBool::new(false),
+            one_port: AtomicBool::new(false),
+            reached_data: AtomicBool::new(false),
             serving: AtomicU32::new(0),
             opening: AtomicU32::new(0),
             reached: AtomicBool::new(false),

@@ -5,6 +5,7 @@ mod channel;
 mod clear;
 mod data_trust;
 mod kerberos;
+mod one_port;
 pub(crate) mod ops;
 mod over_tls;
 mod reuse;

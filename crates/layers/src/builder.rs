@@ -45,6 +45,8 @@ pub enum StackError {
     Twice(String),
     #[error("{0} driver cannot be used together with another transport")]
     TwoTransports(String),
+    #[error("{0} driver cannot use the control port")]
+    OnePort(String),
     #[error("{driver} option {option} is not supported")]
     Option { driver: String, option: String },
     #[error("gsi driver needs AUTH GSSAPI and DCAU A or S")]
@@ -67,6 +69,8 @@ pub struct StackBuilder<'a> {
     registry: &'a Registry,
     allowed: Option<&'a [String]>,
     gsi: Option<GsiOptions>,
+    /// In place of the default driver.
+    base: Option<Arc<dyn Driver>>,
 }
 
 /// The options of `gsi` that describe the session's data connections.
@@ -90,7 +94,7 @@ struct Parts {
 
 impl<'a> StackBuilder<'a> {
     pub fn new(registry: &'a Registry) -> Self {
-        Self { registry, allowed: None, gsi: None }
+        Self { registry, allowed: None, gsi: None, base: None }
     }
 
     /// Allows only drivers and layers of these names. Stacks that no string names are not
@@ -109,6 +113,12 @@ impl<'a> StackBuilder<'a> {
             protection,
         });
         Self { gsi, ..self }
+    }
+
+    /// Uses `driver` in place of the default driver, whose options it takes.
+    #[must_use]
+    pub fn over(self, driver: Arc<dyn Driver>) -> Self {
+        Self { base: Some(driver), ..self }
     }
 
     /// Checks whether there is such a stack, without the security of a session.
@@ -149,7 +159,8 @@ impl<'a> StackBuilder<'a> {
     }
 
     fn bare(&self) -> Parts {
-        Parts { driver: self.registry.default_driver(), options: Options::default(), layers: Vec::new() }
+        let driver = self.base.clone().unwrap_or_else(|| self.registry.default_driver());
+        Parts { driver, options: Options::default(), layers: Vec::new() }
     }
 
     fn parts(&self, spec: &StackSpec) -> Result<Parts, StackError> {
@@ -172,6 +183,15 @@ impl<'a> StackBuilder<'a> {
             match part {
                 Some(Part::Driver(..)) if has_driver => return Err(StackError::TwoTransports(name())),
                 Some(Part::Driver(driver, options)) => {
+                    if let Some(base) = &self.base
+                        && driver.name() == self.registry.default_driver().name()
+                    {
+                        (parts.driver, parts.options, has_driver) = (Arc::clone(base), options, true);
+                        continue;
+                    }
+                    if self.base.is_some() {
+                        return Err(StackError::OnePort(name()));
+                    }
                     (parts.driver, parts.options, has_driver) = (driver, options, true);
                 }
                 Some(Part::Layer(layer)) => parts.layers.push(layer),

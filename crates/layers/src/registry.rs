@@ -71,7 +71,13 @@ impl Registry {
         self.names().any(|known| known == name)
     }
 
-    pub(crate) fn default_driver(&self) -> Arc<dyn Driver> {
+    /// Whether the name is that of a driver, not of a layer.
+    pub fn has_driver(&self, name: &str) -> bool {
+        self.drivers.iter().any(|driver| driver.name() == name)
+    }
+
+    /// The driver of stacks that name none.
+    pub fn default_driver(&self) -> Arc<dyn Driver> {
         Arc::clone(&self.drivers[0])
     }
 

@@ -53,6 +53,9 @@ const CONGESTION: &str = "Congestion";
 /// Offered on protected control connections ([`Offer::data_keys`]).
 const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
 
+/// Offered if the control port takes data connections ([`Offer::one_port`]).
+const ONE_PORT: (&str, &str) = ("OnePort", "SITE ONEPORT");
+
 /// Offered after log-in if the site enables it ([`Offer::profiling`]).
 const PROFILE: (&str, &str) = ("Profile", "SITE PROFILE");
 
@@ -76,6 +79,8 @@ pub struct Offer<'a> {
     /// The control connection is protected, so data connections can be bound to it
     /// ([`crate::data_key`]).
     pub data_keys: bool,
+    /// Data connections can go to the control port ([`crate::one_port`]).
+    pub one_port: bool,
     /// The server accepts bearer tokens ([`crate::server::TOKEN_USER`]).
     pub tokens: bool,
     /// The server profiles its host for clients that have the permission ([`crate::profiling`]).
@@ -125,6 +130,7 @@ pub fn reply(offer: Offer<'_>, allowed: impl Fn(&str) -> bool) -> Reply {
         .iter()
         .chain(REPLACE.iter().filter(|_| offer.replaces))
         .chain(keys)
+        .chain(offer.one_port.then_some(&ONE_PORT))
         .chain(profile)
         .filter(|(_, verb)| possible(verb))
         .map(|(name, _)| *name);
@@ -188,6 +194,8 @@ pub struct Features {
     pub congestion: bool,
     /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
     pub data_keys: bool,
+    /// Ropewalk extension: `SITE ONEPORT`, see [`crate::one_port`].
+    pub one_port: bool,
     /// Ropewalk extension: `SITE PROFILE`, see [`crate::profiling`].
     pub profile: bool,
     /// Ropewalk extension: the drivers that a stack of SITE SETNETSTACK can have, in lower case.
@@ -241,6 +249,7 @@ impl Features {
             "UPLOAD" => self.upload = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
+            "ONEPORT" => self.one_port = true,
             "PROFILE" => self.profile = true,
             _ => {}
         }
@@ -281,6 +290,7 @@ mod tests {
             gssapi: false,
             tls: false,
             data_keys: false,
+            one_port: false,
             tokens: false,
             profiling: false,
             replaces: true,
@@ -321,6 +331,7 @@ mod tests {
             gssapi: true,
             tls: false,
             data_keys: true,
+            one_port: true,
             tokens: true,
             profiling: true,
             replaces: true,
@@ -351,6 +362,7 @@ mod tests {
             upload: true,
             congestion: true,
             data_keys: true,
+            one_port: true,
             profile: true,
             drivers: drivers.to_vec(),
         };

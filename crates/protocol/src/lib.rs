@@ -22,6 +22,7 @@ pub mod line;
 pub mod listing;
 pub mod marker;
 pub mod mode_e;
+pub mod one_port;
 pub mod opts;
 pub mod path;
 pub mod profiling;

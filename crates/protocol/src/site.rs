@@ -1,5 +1,7 @@
 //! SITE sub-commands (RFC 959 section 4.1.3, GFD.20, and those of GCT and Ropewalk).
 
+use std::net::SocketAddr;
+
 use bstr::{BString, ByteSlice};
 
 use crate::command::arguments::{Arguments, number};
@@ -7,13 +9,15 @@ use crate::command::print::Line;
 use crate::command::{ChecksumAlgorithm, CommandError, parse};
 use crate::data_key::DataKey;
 use crate::date::{self, Stamp};
+use crate::host_port::Extended;
+use crate::one_port::Token;
 use crate::profiling::ProfileCommand;
 use crate::upload::UploadCommand;
 use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
-/// [`SiteCommand::Profile`], [`SiteCommand::Ranges`], [`SiteCommand::Streams`],
-/// [`SiteCommand::Upload`]).
+/// [`SiteCommand::OnePort`], [`SiteCommand::Profile`], [`SiteCommand::Ranges`],
+/// [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -39,6 +43,10 @@ pub enum SiteCommand {
     Fault(BString),
     Help(Option<BString>),
     Http(BString),
+    /// Ropewalk extension: the next data connections go to a control port. Without an argument, to
+    /// that of this server, which returns a token; otherwise this server connects to the address of
+    /// another control port with the token. See [`crate::one_port`].
+    OnePort(Option<(Token, SocketAddr)>),
     /// Ropewalk extension: measurements on the server's host. See [`crate::profiling`].
     Profile(ProfileCommand),
     /// Ropewalk extension: the ranges that an interrupted upload to this path left on disk.
@@ -117,6 +125,11 @@ impl SiteCommand {
             b"FAULT" => Self::Fault(args.text()?),
             b"HELP" => Self::Help(args.optional_text()),
             b"HTTP" => Self::Http(args.text()?),
+            b"ONEPORT" if args.is_empty() => Self::OnePort(None),
+            b"ONEPORT" => {
+                let token = Token::parse(args.word()?).ok_or(CommandError::InvalidArguments)?;
+                Self::OnePort(Some((token, parse::extended_port(args.last_word()?)?)))
+            }
             b"PROFILE" => Self::Profile(ProfileCommand::parse(args).ok_or(CommandError::InvalidArguments)?),
             b"RANGES" => Self::Ranges(args.path()?),
             b"RDEL" => Self::Rdel(args.path()?),
@@ -178,6 +191,11 @@ impl SiteCommand {
             Self::Streams(n) => line.word(n.to_string()),
             Self::Profile(command) => line.word(command.print()),
             Self::Upload(command) => line.word(command.print()),
+            Self::OnePort(None) => {}
+            Self::OnePort(Some((token, address))) => {
+                line.word(token.to_string());
+                line.word(Extended(*address).to_string());
+            }
             Self::DataKey(None) => line.word("NONE"),
             Self::DataKey(Some(key)) => line.word(key.print().as_bytes()),
             Self::Chgrp { group, path } => {
@@ -224,6 +242,7 @@ impl SiteCommand {
             Self::Fault(_) => "FAULT",
             Self::Help(_) => "HELP",
             Self::Http(_) => "HTTP",
+            Self::OnePort(_) => "ONEPORT",
             Self::Profile(_) => "PROFILE",
             Self::Ranges(_) => "RANGES",
             Self::Rdel(_) => "RDEL",

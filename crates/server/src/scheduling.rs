@@ -5,6 +5,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod connection;
+mod data_connections;
 pub(crate) mod fair_queue;
 pub(crate) mod listeners;
 pub(crate) mod logins;

@@ -147,6 +147,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         gssapi: config.gsi.is_some() || config.kerberos.is_some(),
         tokens: config.tokens.is_some(),
         profiling: config.profiling.enabled,
+        one_port: true,
         security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required)
             || config.kerberos.as_ref().is_some_and(|kerberos| kerberos.required),
         tls,

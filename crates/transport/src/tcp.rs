@@ -27,6 +27,20 @@ const BACKLOG: i32 = 1024;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
+impl Tcp {
+    /// Makes a data connection of a connected socket, whatever it was used for before. The window
+    /// scale of its buffers is that of the socket's handshake.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn adopt(stream: TcpStream, tuning: &Tuning) -> io::Result<Box<dyn Connection>> {
+        stream.set_nonblocking(false)?;
+        let connection = TcpConnection::new(stream, has_automatic_buffers(tuning))?;
+        connection.tune(tuning);
+        Ok(Box::new(connection))
+    }
+}
+
 impl Driver for Tcp {
     fn name(&self) -> &'static str {
         "tcp"

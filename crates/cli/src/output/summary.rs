@@ -189,6 +189,7 @@ mod tests {
     #[test]
     fn stacks_are_shown_if_one_was_chosen() {
         let used = |peer: &str, stack: &str, reason| ropewalk_client::UsedStack {
+            one_port: None,
             peer: peer.into(),
             stack: stack.into(),
             reason,

@@ -161,6 +161,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Let the server choose its data address after it knows the file (OPTS PASV AllowDelayed)"),
     setting("through-here", None, Switch, Copy, switch!(options.data.through_here),
         "Pass data between two servers through this machine, if they cannot send to each other"),
+    setting("one-port", None, Switch, Copy, switch!(options.data.one_port),
+        "Send all data connections to the server's control port, for servers of which a firewall lets \
+         no other port through (OnePort; without this option, that happens by itself if an announced \
+         port cannot be reached)"),
     setting("user", None, Value("NAME"), Security, (user, |s| s.options.login.user.clone().unwrap_or_default()),
         "Log in as this user if the URL names none"),
     setting("password-file", None, Value("FILE"), Security, (ends::password_file, |s| show_path(s.password_files.common.as_ref())),

@@ -159,7 +159,12 @@ mod tests {
             buffers: None,
             buffers_matter: true,
         };
-        let stack = UsedStack { peer: "a".into(), stack: "quic".into(), reason: StackReason::ChosenForEnd };
+        let stack = UsedStack {
+            peer: "a".into(),
+            stack: "quic".into(),
+            reason: StackReason::ChosenForEnd,
+            one_port: None,
+        };
         let failure = FileFailure {
             source: "a".into(),
             destination: "b".into(),

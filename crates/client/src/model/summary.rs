@@ -118,6 +118,19 @@ pub struct UsedStack {
     /// As in the options: `quic`, `tcp,gsi`.
     pub stack: String,
     pub reason: StackReason,
+    /// Why data connections went to the control port; `None` if they did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_port: Option<OnePortReason>,
+}
+
+/// Why data connections of a server go to its control port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnePortReason {
+    /// [`DataOptions::one_port`](crate::DataOptions::one_port).
+    Chosen,
+    /// A port that the server announced could not be reached.
+    Fallback,
 }
 
 /// Why data connections have their stack.

@@ -5,6 +5,7 @@ use ropewalk_protocol::host_port::parse_spas_lines;
 use ropewalk_protocol::opts::Layout;
 use ropewalk_protocol::server::Family;
 
+use super::one_port::Way;
 use super::*;
 
 /// A data channel and its properties.
@@ -148,13 +149,15 @@ impl Session {
         self.trust_each_other()?;
         let extended = mode == Mode::ExtendedBlock;
         let parallelism = extended.then_some(streams);
+        self.uses_one_port()?;
         self.channel = Some(if extended && !self.can.passive_sender {
             self.listen(mode, streams, inline)?
         } else {
             let binding = self.bind()?;
-            let address = self.passive(mode, parallelism, inline, binding.as_ref())?;
+            let options = self.driver_options();
+            let way = self.way(mode, parallelism, inline, binding.as_ref(), &options)?;
             let streams = if extended { streams } else { 1 };
-            self.connect(mode, streams, address, binding.as_ref(), self.driver_options())?
+            self.connect(mode, streams, way, binding.as_ref(), options)?
         });
         Ok(())
     }
@@ -190,11 +193,11 @@ impl Session {
             self.frequent_markers()?;
         }
         let binding = self.bind()?;
-        let address = self.passive(mode, None, inline, binding.as_ref())?;
         let congestion = self.setup.options.fixed_congestion().map(str::to_owned);
         let mut options = self.driver_options();
         options.tuning.congestion = congestion;
-        let channel = self.connect(mode, streams, address, binding.as_ref(), options)?;
+        let way = self.way(mode, None, inline, binding.as_ref(), &options)?;
+        let channel = self.connect(mode, streams, way, binding.as_ref(), options)?;
         self.channel = Some(Channel { sending: true, ..channel });
         Ok(())
     }
@@ -232,16 +235,16 @@ impl Session {
         &self,
         mode: Mode,
         streams: u32,
-        address: SocketAddr,
+        way: Way,
         binding: Option<&Binding>,
         mut options: DriverOptions,
     ) -> Result<Channel, RemoteError> {
-        let stack = self.data_stack(binding)?;
+        let stack = self.data_stack(binding, way.driver)?;
         stack.apply(&mut options);
         let settings = self.setup.channel_settings(mode, streams, None, options);
         let data = DataChannel::active(
             stack.driver,
-            vec![address],
+            vec![way.address],
             settings,
             self.setup.shared.pool.clone(),
             self.setup.shared.budget.clone(),
@@ -267,7 +270,7 @@ impl Session {
         }
         let broken = |source| RemoteError::Control { peer: "the local listener".to_owned(), source };
         let binding = self.bind()?;
-        let stack = self.data_stack(binding.as_ref())?;
+        let stack = self.data_stack(binding.as_ref(), None)?;
         let mut options = self.driver_options();
         stack.apply(&mut options);
         let listener = stack.driver.listen(local.into(), &options).map_err(broken)?;

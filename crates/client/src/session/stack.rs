@@ -1,10 +1,13 @@
 //! The stack of drivers and layers for the data connections of a session: the same at the server
 //! and here, unless the data goes to another server.
 
+use std::sync::Arc;
+
 use ropewalk_layers::{Policy, Refusal, Registry, SessionSecurity, Stack, StackBuilder, StackError};
 use ropewalk_protocol::command::{Command, DataAuthentication};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::stack::StackSpec;
+use ropewalk_transport::Driver;
 
 use crate::model::error::text;
 use crate::place::End;
@@ -49,12 +52,26 @@ impl Session {
             None => ("tcp".to_owned(), StackReason::Default),
         };
         let peer = self.endpoint.name.clone();
-        let used = UsedStack { peer: peer.clone(), stack, reason };
+        let used = UsedStack { peer: peer.clone(), stack, reason, one_port: self.one_port_reason() };
         self.setup.stacks.lock().insert(peer, used);
     }
 
-    /// Makes the stack for a data channel of this session. `binding` is its key, if it has one.
-    pub(crate) fn data_stack(&self, binding: Option<&Binding>) -> Result<Stack, RemoteError> {
+    /// Whether data connections are TCP connections at the bottom.
+    pub(super) fn has_tcp_data(&self) -> bool {
+        let default = self.setup.shared.registry.default_driver();
+        let stack = self.net_stack();
+        let mut others =
+            stack.iter().flat_map(StackSpec::drivers).filter(|spec| spec.name() != default.name());
+        !others.any(|spec| self.setup.shared.registry.has_driver(spec.name()))
+    }
+
+    /// Makes the stack for a data channel of this session, over `base` in place of TCP. `binding`
+    /// is its key, if it has one.
+    pub(crate) fn data_stack(
+        &self,
+        binding: Option<&Binding>,
+        base: Option<Arc<dyn Driver>>,
+    ) -> Result<Stack, RemoteError> {
         let security = SessionSecurity {
             key: binding.map(Binding::layer),
             layer: self.kerberos_layer().or_else(|| self.tls_layer()).or_else(|| self.gsi_layer()),
@@ -67,13 +84,15 @@ impl Session {
             false => DataAuthentication::None,
         };
         let registry = &self.setup.shared.registry;
-        StackBuilder::new(registry)
-            .with_gsi(&authentication, self.data_protection())
-            .build(self.net_stack().as_ref(), security, policy)
-            .map_err(|refusal| match refusal {
-                Refusal::Stack(error) => RemoteError::Usage(explain(&error, registry)),
-                Refusal::NotProtected | Refusal::NotBound => self.data_is_not_bound(),
-            })
+        let builder = StackBuilder::new(registry).with_gsi(&authentication, self.data_protection());
+        let builder = match base {
+            Some(base) => builder.over(base),
+            None => builder,
+        };
+        builder.build(self.net_stack().as_ref(), security, policy).map_err(|refusal| match refusal {
+            Refusal::Stack(error) => RemoteError::Usage(explain(&error, registry)),
+            Refusal::NotProtected | Refusal::NotBound => self.data_is_not_bound(),
+        })
     }
 
     /// The drivers that the options name. GCT's servers use `gsi` only if the stack has it.

@@ -173,7 +173,7 @@ fn credential(mut args: Arguments<'_>) -> Result<Command, CommandError> {
     }
 }
 
-fn extended_port(text: &[u8]) -> Result<SocketAddr, CommandError> {
+pub(crate) fn extended_port(text: &[u8]) -> Result<SocketAddr, CommandError> {
     host_port::parse_extended(text).map_err(|error| match error {
         HostPortError::UnknownProtocol { .. } => CommandError::UnknownProtocol,
         _ => CommandError::MalformedAddress,

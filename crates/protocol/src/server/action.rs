@@ -15,6 +15,7 @@ use crate::data_key::DataKey;
 use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
 use crate::marker::PathMarker;
+use crate::one_port::Token;
 use crate::path::VirtualPath;
 use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
@@ -158,6 +159,8 @@ pub struct Listen {
     pub family: Option<Family>,
     /// SPAS: one address per stripe.
     pub striped: bool,
+    /// SITE ONEPORT: connections come through the control port. Report [`Outcome::Token`] instead.
+    pub one_port: bool,
     pub channel: ChannelOptions,
 }
 
@@ -167,6 +170,8 @@ pub struct Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
     pub addresses: Vec<SocketAddr>,
+    /// SITE ONEPORT: the address is a control port, where this token names the data channel.
+    pub token: Option<Token>,
     pub channel: ChannelOptions,
 }
 
@@ -320,7 +325,7 @@ pub enum Operation {
         password: Password,
     },
     Listen(Listen),
-    Connect(Connect),
+    Connect(Box<Connect>),
     /// ABUF: describe the buffer sizes, up to `ceiling` bytes, that suit the path to this client
     /// (0: the system chooses). Report [`Outcome::Advice`]. It applies to channels that are created
     /// later ([`ChannelOptions::automatic_buffers`]).
@@ -449,6 +454,8 @@ pub enum Outcome {
     /// section 3; Kerberos): there is no DCAU, and PROT works without it.
     Wrapped(Option<String>),
     Addresses(Vec<SocketAddr>),
+    /// The channel that [`Listen::one_port`] has made.
+    Token(Token),
     /// The text for the reply to ABUF.
     Advice(String),
     /// `checksum` is set if it was computed during the transfer.

@@ -45,6 +45,9 @@ pub struct SessionConfig {
     pub replaces: bool,
     /// Whether SITE PROFILE is enabled (Ropewalk extension, [`crate::profiling`]).
     pub profiling: bool,
+    /// Whether data connections can go to the control port (Ropewalk extension,
+    /// [`crate::one_port`]).
+    pub one_port: bool,
     /// Whether bearer tokens are accepted, as the password of [`TOKEN_USER`], on protected control
     /// connections.
     pub tokens: bool,
@@ -98,6 +101,7 @@ impl Default for SessionConfig {
             required: RequiredProtection::None,
             replaces: true,
             profiling: false,
+            one_port: false,
             tokens: false,
         }
     }
@@ -120,6 +124,7 @@ impl SessionConfig {
         let on = match name {
             "SITE FAULT" => self.faults,
             "SITE PROFILE" => self.profiling,
+            "SITE ONEPORT" => self.one_port,
             _ => true,
         };
         on && !self.disabled.contains(name)

@@ -14,6 +14,7 @@ use crate::command::{
     CommandError, DataAuthentication, EpsvArgument, Password, Placement, Protection, Retrieval,
 };
 use crate::data_key::DataKey;
+use crate::one_port::Token;
 use crate::path::VirtualPath;
 use crate::reply::Reply;
 
@@ -64,14 +65,15 @@ impl TransferKind {
 impl Session {
     /// PASV, EPSV, SPAS. If `family` is `None`, it is that of the control connection.
     pub(super) fn passive(&mut self, kind: PassiveKind, family: Option<Family>) -> Step {
-        if let Some(step) = self.only_epsv(kind == PassiveKind::Epsv) {
+        if let Some(step) = self.only_epsv(matches!(kind, PassiveKind::Epsv | PassiveKind::OnePort)) {
             return step;
         }
         let striped = matches!(kind, PassiveKind::Spas { .. });
-        let listen = Listen { family, striped, channel: self.state.channel_options() };
+        let one_port = kind == PassiveKind::OnePort;
+        let listen = Listen { family, striped, one_port, channel: self.state.channel_options() };
         // The old channel is closed, even if the command fails.
         let before = mem::replace(&mut self.state.channel, Channel::None);
-        if !self.state.options.delayed {
+        if !self.state.options.delayed || one_port {
             return Step::Perform(Operation::Listen(listen), Pending::Listen(kind));
         }
         self.state.channel = Channel::Delayed(listen, kind);
@@ -93,14 +95,14 @@ impl Session {
         }
     }
 
-    /// PORT, EPRT, SPOR.
-    pub(super) fn active(&mut self, addresses: Vec<SocketAddr>) -> Step {
+    /// PORT, EPRT, SPOR; with `token`, SITE ONEPORT.
+    pub(super) fn active(&mut self, addresses: Vec<SocketAddr>, token: Option<Token>) -> Step {
         if let Some(step) = self.only_epsv(false) {
             return step;
         }
         self.state.channel = Channel::None;
-        let connect = Connect { addresses, channel: self.state.channel_options() };
-        Step::Perform(Operation::Connect(connect), Pending::Connect)
+        let connect = Connect { addresses, token, channel: self.state.channel_options() };
+        Step::Perform(Operation::Connect(Box::new(connect)), Pending::Connect)
     }
 
     /// Refuses other commands that create data channels after EPSV ALL (RFC 2428 section 4).

@@ -252,7 +252,7 @@ impl Session {
                 }
             }
             Command::Dele(path) => simple(Operation::Delete(self.resolve(&path)?)),
-            Command::Eprt(address) => self.active(vec![address]),
+            Command::Eprt(address) => self.active(vec![address], None),
             Command::Epsv(argument) => self.extended_passive(argument),
             Command::Eret { what, path } => self.transfer(TransferKind::partial(what)?, &path)?,
             Command::Esto { place, path } => self.transfer(TransferKind::adjusted(place)?, &path)?,
@@ -263,6 +263,8 @@ impl Session {
                     gssapi: self.config.gssapi,
                     tls: self.config.tls,
                     data_keys: self.state.is_private(),
+                    // A session through ssh has no control port.
+                    one_port: self.config.one_port && !self.state.within_ssh,
                     tokens: self.config.tokens,
                     profiling: self.config.profiling,
                     replaces: self.config.replaces,
@@ -311,7 +313,7 @@ impl Session {
             }
             Command::Pbsz(size) if self.state.wraps => self.set_protection_buffer(size),
             Command::Pbsz(size) => reply(200, &format!("PBSZ={size}")),
-            Command::Port(address) => self.active(vec![SocketAddr::V4(address)]),
+            Command::Port(address) => self.active(vec![SocketAddr::V4(address)], None),
             Command::Prot(level) if self.state.tls => self.set_tls_protection(level)?,
             Command::Prot(Protection::Safe | Protection::Private)
                 if self.state.wraps && !self.state.sized =>
@@ -354,7 +356,7 @@ impl Session {
             Command::Site(command) => self.site(command)?,
             Command::Size(path) => Step::Perform(Operation::Size(self.resolve(&path)?), Pending::Size),
             Command::Spas(family) => self.passive(PassiveKind::Spas { extended: family.is_some() }, family),
-            Command::Spor(addresses) => self.active(addresses),
+            Command::Spor(addresses) => self.active(addresses, None),
             Command::Stat(None) => reply(212, "GridFTP server status."),
             Command::Stat(Some(given)) => {
                 let path = self.resolve(&given)?;

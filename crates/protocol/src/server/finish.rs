@@ -2,7 +2,7 @@
 
 use super::action::*;
 use super::failure::{Attempt, wrong_outcome};
-use super::pending::{DataPending, Pending, addresses, fact_line};
+use super::pending::{DataPending, PassiveKind, Pending, addresses, fact_line};
 use super::session::Session;
 use super::site::buffer_size;
 use super::state::{Channel, State};
@@ -44,6 +44,10 @@ impl Session {
                     }
                     None => Reply::new(425, "Can't open passive connection."),
                 }
+            }
+            (Pending::Listen(PassiveKind::OnePort), Ok(Outcome::Token(token))) => {
+                self.state.channel = Channel::Made;
+                Reply::new(250, format!("One port, token {token}"))
             }
             (Pending::Connect, Ok(Outcome::Done)) => {
                 self.state.channel = Channel::Made;

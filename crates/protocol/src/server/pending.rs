@@ -26,6 +26,8 @@ const ENTRIES_PER_REPLY: usize = 1000;
 pub(super) enum PassiveKind {
     Pasv,
     Epsv,
+    /// SITE ONEPORT. The reply has a token instead.
+    OnePort,
     /// `extended` is true if the command had an argument.
     Spas {
         extended: bool,
@@ -180,6 +182,7 @@ pub(super) fn addresses(
             let inner = if full { Extended(first).to_string() } else { PortOnly(first.port()).to_string() };
             Reply::new(hundred + 29, format!("Entering Extended Passive Mode ({inner})"))
         }
+        PassiveKind::OnePort => return None,
         PassiveKind::Spas { extended } => {
             let body = addresses.iter().map(|address| match extended {
                 true => Extended(*address).to_string(),

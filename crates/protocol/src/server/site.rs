@@ -2,7 +2,7 @@
 
 use super::action::{ExpectedChecksum, Failure, NetStack, Operation, ProfileRequest, StackKind};
 use super::failure::Attempt;
-use super::pending::Pending;
+use super::pending::{PassiveKind, Pending};
 use super::session::{Session, Step};
 use crate::command::{ChecksumAlgorithm, CommandError, DataAuthentication};
 use crate::profiling::{Baseline, ProfileCommand};
@@ -74,6 +74,9 @@ impl Session {
             SiteCommand::ClientInfo(info) => simple(Operation::ClientInfo(info)),
             SiteCommand::TaskId(id) => simple(Operation::TaskId(id)),
             SiteCommand::DataKey(key) => self.set_data_key(key),
+            SiteCommand::OnePort(_) if self.state.within_ssh => return Err(CommandError::UnknownSite),
+            SiteCommand::OnePort(None) => self.passive(PassiveKind::OnePort, None),
+            SiteCommand::OnePort(Some((token, address))) => self.active(vec![address], Some(token)),
             SiteCommand::Dsi(_) => Step::Reply(Reply::new(500, "no such DSI")),
             SiteCommand::Fault(verb) => {
                 if self.state.faults.len() < MAX_FAULTS {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use mio::Waker;
 use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{BufferBudget, Pool};
-use ropewalk_layers::Registry;
+use ropewalk_layers::{Registry, Router};
 use ropewalk_security::Verifier;
 
 use crate::config::{Fixed, Log};
@@ -62,6 +62,8 @@ pub(crate) struct Host {
     pub(crate) budget: Arc<BufferBudget>,
     /// The drivers and layers of data connections.
     pub(crate) registry: Registry,
+    /// The data channels that are reached through the control port.
+    pub(crate) router: Arc<Router>,
     pub(crate) names: Names,
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
@@ -106,6 +108,7 @@ impl Host {
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
             registry: Registry::standard(),
+            router: Arc::default(),
             names: Names::default(),
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),

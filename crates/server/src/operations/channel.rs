@@ -4,10 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ropewalk_engine::{ChannelSettings, DataChannel};
+use ropewalk_layers::ControlPort;
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
-use ropewalk_transport::{Options, Tuning};
+use ropewalk_transport::{Driver, Options, Tcp, Tuning};
 
 use super::buffers::Buffers;
 use super::{Answer, stack};
@@ -19,11 +20,32 @@ use crate::session::job::Job;
 
 /// PASV and related commands: listens, and returns the address for the client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
+    let bound = listen_with(job, listen, None)?;
+    let config = &job.context.settings.config.data;
+    Ok(vec![SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port())])
+}
+
+/// SITE ONEPORT: as [`listen`], but connections come through the control port.
+pub(super) fn listen_at_control_port(job: &mut Job<'_>, listen: &Listen) -> Answer {
+    let channel = job.host.router.channel();
+    let (token, driver) =
+        channel.map_err(|e| Failure::DataConnection(format!("cannot make a token: {e}")))?;
+    listen_with(job, listen, Some(driver))?;
+    Ok(Outcome::Token(token))
+}
+
+/// Makes a passive channel, over `base` in place of the default driver. Returns its address.
+fn listen_with(
+    job: &mut Job<'_>,
+    listen: &Listen,
+    base: Option<Arc<dyn Driver>>,
+) -> Result<SocketAddr, Failure> {
     // The port of the old channel may be the only one in the range.
     job.context.channel = None;
     let third_party = job.context.login()?.account.third_party;
     let local = local_address(job.context, listen.family)?;
-    let stack = stack::build(job, &listen.channel)?;
+    let one_port = base.is_some();
+    let stack = stack::build(job, &listen.channel, base)?;
     let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, job.context.peer.ip());
     let context = &mut *job.context;
     let config = &context.settings.config.data;
@@ -42,18 +64,18 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     let mut data = DataChannel::passive(listener, settings, pool, budget);
     // A pipe that no program fills or empties must not hold a permit.
     data.set_patient(false);
-    let address = SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port());
     context.channel = Some(Box::new(Channel {
         data,
         options: ChannelOptions { key: None, ..listen.channel.clone() },
         passive: true,
+        one_port,
         peer: context.peer.ip(),
         tls: has_tls(context, &listen.channel),
         buffer: buffers.larger(),
         desynchronized: false,
     }));
     job.dialogue.streams = context.streams();
-    Ok(vec![address])
+    Ok(bound)
 }
 
 /// PORT and related commands: stores the addresses to connect to.
@@ -73,7 +95,9 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let Some(first) = addresses.first().map(SocketAddr::ip) else {
         return Err(Failure::Refused { code: 501, text: "Illegal PORT command: no address.".into() });
     };
-    let stack = stack::build(job, &connect.channel)?;
+    let one_port = connect.token.is_some();
+    let base = connect.token.map(|token| Arc::new(ControlPort::new(Arc::new(Tcp), token)) as Arc<dyn Driver>);
+    let stack = stack::build(job, &connect.channel, base)?;
     let buffers = Buffers::choose(job, &connect.channel, &stack.options.tuning, first);
     let context = &mut *job.context;
     let config = &context.settings.config.data;
@@ -89,8 +113,16 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let tls = has_tls(context, &connect.channel);
     let options = ChannelOptions { key: None, ..connect.channel };
     let (passive, desynchronized) = (false, false);
-    context.channel =
-        Some(Box::new(Channel { data, options, passive, peer: first, tls, buffer, desynchronized }));
+    context.channel = Some(Box::new(Channel {
+        data,
+        options,
+        passive,
+        one_port,
+        peer: first,
+        tls,
+        buffer,
+        desynchronized,
+    }));
     Ok(Outcome::Done)
 }
 
@@ -100,10 +132,11 @@ pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channe
         return Err(Failure::NoDataChannel("No data channel: send PASV or PORT first.".into()));
     };
     let sends = direction == Direction::Retrieve;
-    if channel.options.mode == Mode::ExtendedBlock && !channel.passive && !sends {
+    if channel.options.mode == Mode::ExtendedBlock && !channel.passive && !channel.one_port && !sends {
         job.context.channel = Some(channel);
         // In MODE E the sender connects (GFD.20 section 3.4). The text is that of GCT. A sender
-        // that listens is the extension PassiveSender of Ropewalk.
+        // that listens is the extension PassiveSender of Ropewalk; a receiver that connects is
+        // OnePort.
         return Err(Failure::NoDataChannel("globus_gridftp_server_register_read failed.".into()));
     }
     // The sender determines the number of streams.

@@ -69,12 +69,16 @@ impl Entry {
         use ProfileRequest as P;
         match operation {
             // Commands of RFC 959, RFC 3659 and GFD.20.
+            O::Listen(listen) if listen.one_port => {
+                Self::new("SITE ONEPORT", move |job| channel::listen_at_control_port(job, &listen))
+                    .audited(Audit::Settings)
+            }
             O::Listen(listen) => {
                 Self::new("PASV", move |job| channel::listen(job, &listen).map(Outcome::Addresses))
                     .audited(Audit::Settings)
             }
             O::Connect(connect) => {
-                Self::new("PORT", move |job| channel::connect(job, connect)).audited(Audit::Settings)
+                Self::new("PORT", move |job| channel::connect(job, *connect)).audited(Audit::Settings)
             }
             O::CloseChannel => Self::new("", |job| {
                 job.context.channel = None;

@@ -7,6 +7,7 @@ use ropewalk_layers::{KeyLayer, Policy, Refusal, SessionSecurity, Stack, StackBu
 use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::server::{ChannelOptions, Failure, NetStack, Outcome, StackKind};
 use ropewalk_protocol::stack::StackSpec;
+use ropewalk_transport::Driver;
 
 use super::Answer;
 use crate::config::RequiredProtection;
@@ -43,11 +44,15 @@ pub(super) fn set_disk_stack(job: &Job<'_>, stack: &StackSpec) -> Answer {
     Ok(Outcome::Done)
 }
 
-/// The stack of a channel with these options.
+/// The stack of a channel with these options, over `base` in place of the default driver.
 ///
 /// # Errors
 /// There is no such stack, or it does not protect the data as the settings require.
-pub(super) fn build(job: &Job<'_>, options: &ChannelOptions) -> Result<Stack, Failure> {
+pub(super) fn build(
+    job: &Job<'_>,
+    options: &ChannelOptions,
+    base: Option<Arc<dyn Driver>>,
+) -> Result<Stack, Failure> {
     let context = &*job.context;
     let config = &context.settings.config;
     let key = options.key.as_ref().map(|key| KeyLayer::new(key.number(), key.secret())).transpose();
@@ -62,7 +67,10 @@ pub(super) fn build(job: &Job<'_>, options: &ChannelOptions) -> Result<Stack, Fa
         protected: all || context.login()?.protection == RequiredProtection::Data,
         bound: config.data.require_key && job.dialogue.session.is_private(),
     };
-    let builder = builder(job, &options.authentication, options.protection);
+    let mut builder = builder(job, &options.authentication, options.protection);
+    if let Some(base) = base {
+        builder = builder.over(base);
+    }
     builder.build(options.stack.as_ref(), security, policy).map_err(|refusal| match refusal {
         Refusal::Stack(error) => Failure::bad_stack(StackKind::DataChannel, error),
         // RFC 4217 section 9: the connection cannot be opened with the current protection.

@@ -4,12 +4,13 @@
 //! pool. Dropping it or [`Connection::close`] ends the session.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
 use mio::{Registry, Token};
 use ropewalk_engine::Discarded;
+use ropewalk_protocol::one_port::TAKEN;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
@@ -107,6 +108,25 @@ impl Connection {
             deserted: false,
             _permit: permit,
         })
+    }
+
+    /// Ends the session, and returns the connection for the data behind its first line of `length`
+    /// bytes. The answer to that line is sent in clear. Output that was meant for a handshake is
+    /// not sent.
+    pub(crate) fn into_data(self: Box<Self>, registry: &Registry, length: usize) -> io::Result<TcpStream> {
+        tracing::debug!(session = self.context.id, "is a data connection");
+        let Self { mut control, .. } = *self;
+        control.set_codec(Box::new(ClearText));
+        control.push(&Reply::new(TAKEN, "Data connection open."));
+        match control.flush()? {
+            true => control.release(registry, length),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// When the connection was accepted.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -84,6 +84,11 @@ impl Parking {
         state.remove(token).map(|entry| entry.connection)
     }
 
+    /// The poller's registry, with which connections are registered.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     pub(crate) fn take_all(&self) -> Vec<Entry> {
         let mut state = self.state.lock();
         state.deadlines.clear();

@@ -19,6 +19,7 @@ use crate::host::stores::Credential;
 use crate::host::{Host, Phase};
 use crate::operations::{self, Data, Entry, Permits};
 use crate::scheduling::connection::{Connection, Wait};
+use crate::scheduling::data_connections;
 use crate::scheduling::permit::HeldPermit;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::semaphore::FairSemaphore;
@@ -71,7 +72,8 @@ pub(crate) fn greet(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>)
     follow(scheduler, connection, next);
 }
 
-fn run(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
+fn run(scheduler: &Arc<Scheduler>, connection: Box<Connection>) {
+    let Some(mut connection) = data_connections::take(scheduler, connection) else { return };
     let next = if connection.control.in_handshake() {
         Next::TlsHandshake
     } else {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mio::event::Source;
@@ -34,6 +34,7 @@ pub(crate) struct Control {
     sent: usize,
     written: u64,
     registered: bool,
+    has_received: bool,
     /// The client has closed its side, or the connection is broken.
     ended: bool,
     /// The connection is closed when everything is written.
@@ -60,6 +61,7 @@ impl Control {
             sent: 0,
             written: 0,
             registered: false,
+            has_received: false,
             ended: false,
             closing: false,
         }
@@ -135,6 +137,34 @@ impl Control {
         Ok(())
     }
 
+    /// Copies what the client has sent into `buffer`, to be received later. Returns the number of
+    /// bytes; `None` if that is not a TCP connection that waits for its first input.
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> Option<usize> {
+        match &self.stream {
+            Stream::Tcp(stream) if !self.has_received => stream.peek(buffer).ok(),
+            _ => None,
+        }
+    }
+
+    /// Drops so many bytes of input that [`Self::peek`] has returned.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        // If they cannot be read, the connection is lost, and the next read finds out.
+        let _ = self.stream.read_exact(&mut vec![0; bytes]);
+    }
+
+    /// Takes the socket out of the poller, for data. Input beyond `consumed` bytes, and output that
+    /// waits, is left to the caller.
+    pub(crate) fn release(mut self, registry: &Registry, consumed: usize) -> io::Result<std::net::TcpStream> {
+        self.skip(consumed);
+        if self.registered {
+            registry.deregister(self.stream.source())?;
+        }
+        match self.stream {
+            Stream::Tcp(stream) => Ok(OwnedFd::from(stream).into()),
+            Stream::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Reads what the client has sent, without waiting.
     pub(crate) fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Received<'a>> {
         if self.ended {
@@ -146,7 +176,10 @@ impl Control {
                     self.ended = true;
                     return Ok(Received::End);
                 }
-                Ok(n) => return Ok(Received::Bytes(self.codec.decode(&buffer[..n], &mut self.out)?)),
+                Ok(n) => {
+                    self.has_received = true;
+                    return Ok(Received::Bytes(self.codec.decode(&buffer[..n], &mut self.out)?));
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
@@ -219,6 +252,13 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+
+    fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.read_exact(buffer),
+            Self::Unix(stream) => stream.read_exact(buffer),
         }
     }
 

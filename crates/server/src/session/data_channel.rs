@@ -14,6 +14,8 @@ pub(crate) struct Channel {
     pub(crate) options: ChannelOptions,
     /// The client connects.
     pub(crate) passive: bool,
+    /// Its connections go to a control port (SITE ONEPORT), so that also a receiver may connect.
+    pub(crate) one_port: bool,
     /// The host to which the server connects; the client's address for a passive channel.
     pub(crate) peer: IpAddr,
     /// Its connections start with TLS. Some clients wait for the preliminary reply before they

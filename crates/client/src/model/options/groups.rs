@@ -92,6 +92,9 @@ pub struct DataOptions {
     /// Data between two servers passes through this program, for servers that may not send to each
     /// other. Slower: one stream for each file, and no restart within a file.
     pub through_here: bool,
+    /// Data connections go to the control port of each server. A server that does not offer that
+    /// is an error.
+    pub one_port: bool,
     /// The drivers of data connections, here and at the servers (SITE SETNETSTACK). `None` leaves
     /// them to the servers, and is TCP here. Authentication and protection hold with any stack.
     #[serde(with = "as_text::optional")]
@@ -109,6 +112,7 @@ impl Default for DataOptions {
             stripe_block: None,
             ports: None,
             through_here: false,
+            one_port: false,
             stack: None,
         }
     }

@@ -1,0 +1,293 @@
+//! Data connections to the control port (SITE ONEPORT), with the real program at both ends.
+//!
+//! The servers here cannot listen at any other port: `data.ports` names a port that is taken.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use ropewalk_tests::control::Control;
+use ropewalk_tests::process::{Outcome, run};
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::sites::data_keys::Site;
+use ropewalk_tests::{files, grid, peers};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const LARGE: u64 = (60 << 20) + 12_345;
+
+/// A port that no server can listen at while the listener lives.
+struct Taken(TcpListener);
+
+impl Taken {
+    fn new() -> Self {
+        Self(TcpListener::bind("0.0.0.0:0").unwrap())
+    }
+
+    fn ports(&self) -> String {
+        let port = self.0.local_addr().unwrap().port();
+        format!("{port}-{port}")
+    }
+
+    fn setting(&self) -> String {
+        let port = self.0.local_addr().unwrap().port();
+        format!("[data]\nports = [{port}, {port}]\n")
+    }
+
+    /// A server for anonymous users that can listen at no other port.
+    fn server(&self, root: &Path) -> Server {
+        Setup::new(Kind::Ropewalk, root).argument("--data-ports").argument(self.ports()).start().unwrap()
+    }
+}
+
+fn cp(options: &[&str], from: impl AsRef<str>, to: impl AsRef<str>) -> Outcome {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["cp", "--json", "--one-port"]).args(options).args([from.as_ref(), to.as_ref()]);
+    run(&mut command, LIMIT).unwrap()
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn last_event(outcome: &Outcome) -> serde_json::Value {
+    serde_json::from_str(outcome.text().lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn copies_in_clear_through_one_port_are_equal() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let (source, back) = (scratch.join("source"), scratch.join("back"));
+    files::write_random(&source, LARGE, 1).unwrap();
+    let taken = Taken::new();
+    let server = taken.server(&root);
+    for options in [&["-p", "16"][..], &["-p", "1"], &["--mode", "stream"], &[]] {
+        let put = cp(options, text(&source), server.url("there")).succeeded().unwrap();
+        let stack = &last_event(&put)["stacks"][0];
+        assert!(stack["one_port"] == "chosen" && stack["stack"] == "tcp", "{stack}");
+        files::ensure_same(&source, &root.join("there")).unwrap();
+        cp(options, server.url("there"), text(&back)).succeeded().unwrap();
+        files::ensure_same(&source, &back).unwrap();
+        fs::remove_file(&back).unwrap();
+        fs::remove_file(root.join("there")).unwrap();
+    }
+}
+
+#[test]
+fn trees_of_small_files_through_one_port_are_equal() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let tree = scratch.directory("tree/below").unwrap();
+    let content = |n: usize| vec![n as u8; n * 7];
+    for n in 0..200 {
+        fs::write(tree.join(n.to_string()), content(n)).unwrap();
+    }
+    let taken = Taken::new();
+    let server = taken.server(&root);
+    for options in [&["-r"][..], &["-r", "--mode", "stream"]] {
+        let from = format!("{}/", text(&scratch.join("tree")));
+        let back = format!("{}/", text(&scratch.join("back")));
+        cp(options, from, server.url("tree/")).succeeded().unwrap();
+        cp(options, server.url("tree/"), back).succeeded().unwrap();
+        for n in 0..200 {
+            assert!(fs::read(scratch.join(format!("back/below/{n}"))).unwrap() == content(n), "{n}");
+        }
+        fs::remove_dir_all(scratch.join("back")).unwrap();
+        fs::remove_dir_all(root.join("tree")).unwrap();
+    }
+}
+
+/// The control connection is protected by GSI or TLS, and data connections by a data key or TLS.
+#[test]
+fn copies_with_data_keys_and_tls_through_one_port_are_equal() {
+    let site = Site::new();
+    let taken = Taken::new();
+    let keys = format!("{}require_key = true\n", taken.setting());
+    let (_gsi, gsi) = site.serve("gsi", &keys);
+    let implicit = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let tls = format!(
+        "{keys}[anonymous]\nroot = 'tls-root'\nwrite = true\n[identity]\nmapped = false\n\
+         [tls]\nstate_directory = 'tls'\nrequired = 'control'\nimplicit = ['{implicit}']\n"
+    );
+    let (_tls, port) = site.start("tls-root", &tls);
+    let urls = [
+        (gsi, "gsi"),
+        (format!("ftpes://localhost:{port}"), "tls-root"),
+        (format!("ftps://localhost:{}", implicit.port()), "tls-root"),
+    ];
+    for (url, root) in urls {
+        let tls = if root == "gsi" { &[][..] } else { &["--accept-new"] };
+        for options in [&["-p", "16"][..], &["--mode", "stream"], &["-p", "4", "--data-protection", "clear"]]
+        {
+            let options = [&["--one-port", "--retries", "0"], tls, options].concat();
+            site.cp(&options, "source", &format!("{url}/there")).succeeded().unwrap();
+            assert!(site.is_whole(&format!("{root}/there")), "{url} {options:?}");
+            site.cp(&options, &format!("{url}/there"), "back").succeeded().unwrap();
+            assert!(site.is_whole("back"), "{url} {options:?}");
+            fs::remove_file(site.path(&format!("{root}/there"))).unwrap();
+            fs::remove_file(site.path("back")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn copies_with_gsi_data_through_one_port_are_equal() {
+    let site = grid::Site::new().unwrap();
+    let content = site.content().unwrap();
+    let taken = Taken::new();
+    let server = site.serve(&taken.setting(), &[]).unwrap();
+    for options in [&["-p", "16"][..], &["-p", "2", "--data-protection", "private"], &["--mode", "stream"]] {
+        let options = [&["--one-port", "--retries", "0"], options].concat();
+        let url = format!("{}/copy", server.url);
+        site.cp(&options, "source", &url).unwrap().succeeded().unwrap();
+        assert!(fs::read(site.path("root/copy")).unwrap() == content, "{options:?}");
+        site.cp(&options, &url, "back").unwrap().succeeded().unwrap();
+        assert!(fs::read(site.path("back")).unwrap() == content, "{options:?}");
+        fs::remove_file(site.path("root/copy")).unwrap();
+        fs::remove_file(site.path("back")).unwrap();
+    }
+}
+
+#[test]
+fn server_without_one_port_is_a_clear_error() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let source = scratch.join("source");
+    files::write_random(&source, 1000, 1).unwrap();
+    if !peers::available(&["vsftpd"]) {
+        return;
+    }
+    let server = Setup::new(Kind::Vsftpd, &root).start().unwrap();
+    let outcome = cp(&[], text(&source), server.url("there")).failed().unwrap();
+    let error = last_event(&outcome)["failures"][0]["error"].to_string();
+    assert!(error.contains("OnePort"), "{error}");
+}
+
+fn token(control: &mut Control) -> String {
+    let reply = control.expect("SITE ONEPORT", 250).unwrap();
+    reply.text.trim().rsplit(' ').next().unwrap().to_owned()
+}
+
+/// A connection to the control port with this first line, and the reply to it.
+fn begin(server: &Server, line: &str) -> (TcpStream, String) {
+    let mut control = Control::connect(server.address()).unwrap();
+    control.send_raw(line.as_bytes()).unwrap();
+    let reply = control.reply().map(|reply| reply.code.to_string()).unwrap_or_default();
+    (control.stream().try_clone().unwrap(), reply)
+}
+
+#[test]
+fn data_connection_needs_the_token_of_a_living_channel() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    fs::write(root.join("file"), "content").unwrap();
+    let taken = Taken::new();
+    let server = taken.server(&root);
+    let mut control = Control::log_in(server.address()).unwrap();
+    let first = token(&mut control);
+    let used = format!("ONEPORT {first}\r\n");
+    let (mut data, reply) = begin(&server, &used);
+    assert_eq!(reply, "225");
+    control.expect("RETR file", 226).unwrap();
+    let mut content = String::new();
+    data.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "content");
+    // The channel of MODE S has ended, and its token with it.
+    assert_eq!(begin(&server, &used).1, "425");
+    // A new channel has a new token, and ends the earlier one.
+    let second = token(&mut control);
+    let third = token(&mut control);
+    assert!(second != third && first != second);
+    for bad in [
+        format!("ONEPORT {second}\r\n"),
+        format!("ONEPORT {}\r\n", "0".repeat(32)),
+        "ONEPORT \r\n".to_owned(),
+        format!("ONEPORT {third}0\r\n"),
+    ] {
+        let (mut data, reply) = begin(&server, &bad);
+        assert_eq!(reply, "425", "{bad}");
+        assert_eq!(data.read(&mut [0; 9]).unwrap(), 0, "{bad}");
+    }
+    // Other sessions have channels of their own.
+    let mut other = Control::log_in(server.address()).unwrap();
+    fs::write(root.join("other"), "of another session").unwrap();
+    let theirs = token(&mut other);
+    let (mut data, _) = begin(&server, &format!("ONEPORT {theirs}\r\n"));
+    let (mut ours, _) = begin(&server, &format!("oneport {third}\r\n"));
+    other.expect("RETR other", 226).unwrap();
+    content.clear();
+    data.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "of another session");
+    control.expect("RETR file", 226).unwrap();
+    content.clear();
+    ours.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "content");
+    // A session that ends takes its token along.
+    let last = token(&mut control);
+    control.expect("QUIT", 221).unwrap();
+    assert!(control.is_closed());
+    assert_eq!(begin(&server, &format!("ONEPORT {last}\r\n")).1, "425");
+}
+
+#[test]
+fn line_of_a_data_connection_in_two_segments_is_taken_and_a_slow_one_is_not() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let taken = Taken::new();
+    let server = taken.server(&root);
+    let mut control = Control::log_in(server.address()).unwrap();
+    let token = token(&mut control);
+    let (head, tail) = (format!("ONEPORT {}", &token[..7]), format!("{}\r\n", &token[7..]));
+    let mut slow = Control::connect(server.address()).unwrap();
+    slow.send_raw(head.as_bytes()).unwrap();
+    let mut split = Control::connect(server.address()).unwrap();
+    split.send_raw(head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    split.send_raw(tail.as_bytes()).unwrap();
+    assert_eq!(split.reply().unwrap().code, 225);
+    // Three seconds are the limit.
+    assert_eq!(slow.reply().unwrap().code, 425);
+    assert!(slow.is_closed());
+}
+
+/// The first bytes decide. Commands that begin like the line are commands.
+#[test]
+fn control_connection_that_begins_with_opts_is_a_control_connection() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let server = Setup::new(Kind::Ropewalk, &root).start().unwrap();
+    let mut control = Control::connect(server.address()).unwrap();
+    control.stream().write_all(b"O").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    control.expect("PTS UTF8 ON", 530).unwrap();
+    // A later line is a command, too.
+    let reply = control.command(format!("ONEPORT {}", "0".repeat(32))).unwrap();
+    assert_eq!(reply.code, 501);
+}
+
+#[test]
+fn copies_through_one_port_work_beside_idle_connections() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let source = scratch.join("source");
+    files::write_random(&source, 5_000_000, 1).unwrap();
+    let taken = Taken::new();
+    let server = taken.server(&root);
+    let idle: Vec<_> = (0..1000)
+        .map(|n| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            if n % 2 == 0 {
+                stream.write_all(b"ONEPORT 00").unwrap();
+            }
+            stream
+        })
+        .collect();
+    cp(&["-p", "16"], text(&source), server.url("there")).succeeded().unwrap();
+    files::ensure_same(&source, &root.join("there")).unwrap();
+    drop(idle);
+}
