@@ -27,6 +27,8 @@ const QUEUED_RATE_FACTOR: f64 = 1.1;
 /// after a loss, in powers of ten. A step for this multiple of the capacity makes up for random
 /// losses.
 const CAPACITY_FACTOR: f64 = 20.0;
+/// The largest speed halves in about 700 ACKs.
+const PEAK_DECAY: f64 = 0.999;
 /// The least time between two ACKs.
 const ACK_INTERVAL: Micros = 1000;
 /// After so many packets an ACK does not wait for the timer: libudt begins with a window of 16.
@@ -70,6 +72,8 @@ pub(crate) struct Receiver {
     end: Option<u64>,
     estimate: Estimate,
     queue: QueueDelay,
+    /// The largest speed of the latest ACKs, which loses a little with each.
+    peak: f64,
     /// When the first gap was reported.
     first_report: Option<Micros>,
     ack_due: Option<Micros>,
@@ -108,6 +112,7 @@ impl Receiver {
             end: None,
             estimate: Estimate::default(),
             queue: QueueDelay::default(),
+            peak: 0.0,
             first_report: None,
             ack_due: None,
             unacked: 0,
@@ -288,6 +293,7 @@ impl Receiver {
             self.acks.pop_front();
         }
         self.acks.push_back((self.ack_number, position, now));
+        self.peak = self.estimate.speed().max(PEAK_DECAY * self.peak);
         let (speed, capacity) = self.reported_rates(now, rtt);
         let word = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
         let state = ReceiverState {
@@ -311,7 +317,9 @@ impl Receiver {
     /// not become faster; while it has none, losses are none of congestion, and the sender may
     /// recover from them fast.
     fn reported_rates(&self, now: Micros, rtt: &Rtt) -> (i32, i32) {
-        let (measured, most) = (self.estimate.speed(), self.estimate.capacity());
+        let measured = self.estimate.speed();
+        // Packets that are read together are no probing pairs.
+        let most = self.estimate.capacity().max(self.peak);
         #[expect(clippy::cast_possible_truncation, reason = "a conversion of f64 saturates")]
         let rate = |rate: f64| if rate > 0.0 { rate as i32 } else { self.initial_rate };
         let left_slow_start = self.first_report.is_some_and(|at| now > at + 2 * rtt.smoothed());
