@@ -1,8 +1,8 @@
 //! The table of operations.
 //!
-//! [`Entry::of`] is the only place that lists them: the name in the audit trail, the permit, the
-//! use of the data channel, and the function of each operation. A new command needs one entry, and
-//! the compiler asks for it.
+//! [`Entry::of`] lists them: the name in the audit trail, the permit, the use of the data channel,
+//! and the function of each operation. A new command of a host needs one entry here, and the
+//! compiler asks for it. Its syntax, help and replies are in `protocol` (see ARCHITECTURE.md).
 
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
