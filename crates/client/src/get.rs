@@ -72,6 +72,8 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let participant =
         worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
+    // A Ropewalk server, which is asked for the congestion control, sends.
+    session.offer_driver(session.can.congestion);
     let flow = Flow {
         worker,
         session,

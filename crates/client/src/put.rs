@@ -34,7 +34,7 @@ use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
 use crate::staging::Staging;
 use crate::task::Task;
-use crate::tune::{Ends, Participant, StreamControl, useful_streams};
+use crate::tune::{Ends, Participant, StreamControl, kernel_permits, useful_streams};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proved};
 use crate::watch::Watch;
@@ -67,6 +67,7 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let participant =
         worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
+    session.offer_driver(kernel_permits("bbr"));
     let pipeline = Pipeline::new(transfer::Route::Upload);
     let flow = Flow { worker, session, participant, pipeline, culprit: None, path };
     let Some(flow) = worker.drive(flow, &route, job) else { return };
@@ -151,10 +152,11 @@ impl Steps for Flow<'_> {
         };
         let ahead = self.worker.ahead(&upload, data.len());
         let streams = self.streams(mode, ahead, &upload);
+        let same_driver = !self.session.must_change_driver();
         let fits = self.session.channel().is_some_and(|c| {
             // Where the path is tuned, streams come and go.
             let enough = c.streams >= streams || self.participant.is_some() && c.streams > 1;
-            c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
+            same_driver && c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         });
         if !fits {
             if !self.pipeline.is_empty() {

@@ -89,6 +89,8 @@ pub(crate) struct Session {
     channel: Option<Channel>,
     /// The path that its data takes, if that is tuned.
     pub path_tuner: Option<Arc<PathTuner>>,
+    /// The driver that the tuner has chosen for the data connections; `None`: it never chose one.
+    driver: Option<&'static str>,
     /// The control connection is protected.
     pub(crate) security: Option<Secured>,
     /// The session has TLS.
@@ -138,6 +140,7 @@ impl Session {
             wants_resend: false,
             channel: None,
             path_tuner: None,
+            driver: None,
             security: None,
             tls: None,
             kerberos: None,

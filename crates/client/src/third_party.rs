@@ -84,10 +84,14 @@ struct Flow<'w> {
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let job = worker.cut_before_log_in(job);
-    let (source, destination) = match worker.session_pair(from, to) {
+    let (mut source, mut destination) = match worker.session_pair(from, to) {
         Ok(pair) => pair,
         Err(e) => return worker.fail(job, e),
     };
+    // Both servers need the same driver.
+    if let Err(e) = source.restore_driver().and_then(|()| destination.restore_driver()) {
+        return worker.fail(job, e);
+    }
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
     let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };

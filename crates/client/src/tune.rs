@@ -16,6 +16,7 @@ mod path_tuner;
 mod path_use;
 mod pressure;
 mod span;
+mod stack_choice;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +56,16 @@ impl Ends {
     }
 }
 
+/// Whether this process may choose the kernel's congestion control of this name.
+pub(crate) fn kernel_permits(name: &str) -> bool {
+    let has = |list: &str| {
+        let path = format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control");
+        std::fs::read_to_string(path)
+            .is_ok_and(|names| names.split_ascii_whitespace().any(|known| known == name))
+    };
+    has("allowed") || rustix::process::geteuid().is_root() && has("available")
+}
+
 /// The tuning of a run.
 pub(crate) struct Tune {
     options: Options,
@@ -84,6 +95,11 @@ impl Tune {
     /// Neither polite nor with a stated share.
     fn is_usual(&self) -> bool {
         self.options.tuning.fairness != Fairness::Polite && self.options.tuning.fairness.stated().is_none()
+    }
+
+    /// Other drivers take more than their share from TCP of others.
+    fn chooses_stack(&self) -> bool {
+        self.options.tuning.choose_stack && self.is_usual() && self.limit.is_none()
     }
 
     /// Adds a worker to the path between these ends; `None` if the path is not tuned. `left`:
@@ -122,8 +138,13 @@ impl Tune {
         let hires = self.options.tuning.files == Auto::Auto;
         let known = buffers::Known::new(learnt, options.capacity);
         let usual = Path::new(rtt).files(&self.options);
+        let ends_name = ends.name();
         let path_tuner = PathTuner::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
         let path_tuner = path_tuner.within(self.limit.clone());
+        let path_tuner = match self.chooses_stack() {
+            true => path_tuner.choosing_stack(self.memory.recall_stack(&ends_name)),
+            false => path_tuner,
+        };
         let path = Path::new(rtt);
         let many =
             options.prior.is_none() && options.first_streams > path.streams(&self.options, None, false);
@@ -223,10 +244,12 @@ impl Tune {
         // its rate measures that.
         if self.is_usual() && self.limit.is_none() {
             let usual = Options::default().tuning.max_streams;
-            let path_tuners = used.iter().map(|path| path.path_tuner());
-            let priors = path_tuners
+            let path_tuners = || used.iter().map(|path| path.path_tuner());
+            let priors = path_tuners()
                 .filter_map(|path_tuner| Some((path_tuner.ends.name(), path_tuner.learnt(usual)?)));
-            self.memory.keep(&priors.collect::<Vec<_>>());
+            let stacks = path_tuners()
+                .filter_map(|path_tuner| Some((path_tuner.ends.name(), path_tuner.compared_stacks()?)));
+            self.memory.keep(&priors.collect::<Vec<_>>(), &stacks.collect::<Vec<_>>());
         }
         let set = self.options.tuning.tcp_buffer.is_some();
         used.iter().filter_map(|path| path.tuned(set)).collect()

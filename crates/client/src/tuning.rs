@@ -29,6 +29,15 @@ pub(crate) fn drive(ctx: &Context, hire: &dyn Fn() -> bool) {
                 }
                 ctx.report.sessions(workers);
             }
+            if let Some(change) = step.stack {
+                ctx.report.event(Event::Stack {
+                    path: path.path_tuner().ends.name(),
+                    stack: change.stack.to_owned(),
+                    bits_per_second: 8.0 * change.rate,
+                    reason: change.reason.into(),
+                    why: change.why,
+                });
+            }
             if let Some((decision, rate)) = step.decision {
                 ctx.report.event(Event::Tuned {
                     path: path.path_tuner().ends.name(),

@@ -51,6 +51,7 @@ pub(crate) struct Watch<'w, 'r> {
     checkpoints: Option<Checkpoints<'w>>,
     streams: Option<(&'w Wanted, Parallelism)>,
     straggler: Option<(Straggler, &'w dyn Fn() -> Option<Idle>)>,
+    moves: Option<&'w dyn Fn(u64) -> bool>,
     /// Why the transfer was broken off by us; `None` where a reply broke it off.
     pub failure: Option<RemoteError>,
 }
@@ -75,6 +76,7 @@ impl<'w, 'r> Watch<'w, 'r> {
             checkpoints: None,
             streams: None,
             straggler: None,
+            moves: None,
             failure: None,
         }
     }
@@ -98,6 +100,13 @@ impl<'w, 'r> Watch<'w, 'r> {
         idle: &'w dyn Fn() -> Option<Idle>,
     ) -> Self {
         self.straggler = straggler.map(|straggler| (straggler, idle));
+        self
+    }
+
+    /// Breaks the transfer off when `moves` is true of the bytes that have arrived: what is missing
+    /// comes over another driver.
+    pub(crate) fn moving(mut self, moves: &'w dyn Fn(u64) -> bool) -> Self {
+        self.moves = Some(moves);
         self
     }
 
@@ -165,6 +174,11 @@ impl Attendant for Watch<'_, '_> {
         }
         if self.should_yield(progress) {
             tracing::debug!(path = %self.path, "other sessions take over what is missing of a slow range");
+            self.failure = Some(RemoteError::OutOfStep);
+            return ControlFlow::Break(());
+        }
+        if self.moves.is_some_and(|moves| moves(progress.bytes())) {
+            tracing::debug!(path = %self.path, "the path moves to another driver");
             self.failure = Some(RemoteError::OutOfStep);
             return ControlFlow::Break(());
         }

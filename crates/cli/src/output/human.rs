@@ -171,6 +171,9 @@ impl EventSink for Human {
                 let streams = units::count(streams.into(), "stream");
                 self.line(format_args!("{}: {rate}; {streams} now: {why}", harmless(&path)));
             }
+            Event::Stack { path, stack, why, .. } if self.verbose() => {
+                self.line(format_args!("{}: over {stack} from now on: {why}", harmless(&path)));
+            }
             Event::FileSkipped { source, reason } if self.verbose() => {
                 self.line(format_args!("{}: skipped: {reason}", harmless(&source)));
             }

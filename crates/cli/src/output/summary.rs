@@ -129,6 +129,9 @@ fn streams(tuned: &TunedPath) -> String {
     if streams != usual {
         text += &format!("; the last decision was {streams}");
     }
+    if let Some(stack) = &tuned.stack {
+        text += &format!("; {stack}");
+    }
     format!("{text}; {reason}")
 }
 
@@ -214,6 +217,7 @@ mod tests {
                 decisions: 3,
                 reason: reason.into(),
                 buffers: None,
+                stack: None,
                 buffers_matter: false,
             };
             lines(&Summary { tuned: vec![path], ..summary() }, false, false).pop()

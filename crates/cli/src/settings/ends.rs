@@ -70,7 +70,9 @@ fn parsed_stack(text: &str) -> Result<Option<StackSpec>, String> {
 }
 
 pub(super) fn stack(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.data.stack = parsed_stack(text)?;
+    let auto = text.eq_ignore_ascii_case("auto");
+    settings.options.data.stack = if auto { None } else { parsed_stack(text)? };
+    settings.options.tuning.choose_stack = auto;
     Ok(())
 }
 
@@ -82,6 +84,13 @@ pub(super) fn source_stack(settings: &mut Settings, text: &str) -> Result<(), St
 pub(super) fn destination_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.login.destination.stack = parsed_stack(text)?;
     Ok(())
+}
+
+pub(super) fn show_common_stack(settings: &Settings) -> String {
+    match settings.options.tuning.choose_stack {
+        true => "auto".into(),
+        false => show_stack(settings.options.data.stack.as_ref()),
+    }
 }
 
 pub(super) fn show_stack(stack: Option<&StackSpec>) -> String {
@@ -123,6 +132,16 @@ mod tests {
         assert_eq!(show_stack(settings.options.login.source.stack.as_ref()), "default");
         assert_eq!(show_stack(settings.options.login.destination.stack.as_ref()), "tcp");
         assert!(source_stack(&mut settings, "tcp,").is_err());
+        assert_eq!(stack(&mut settings, "auto"), Ok(()));
+        assert_eq!(
+            (show_common_stack(&settings), settings.options.data.stack.clone()),
+            ("auto".into(), None)
+        );
+        assert_eq!(stack(&mut settings, "udt"), Ok(()));
+        assert_eq!(
+            (show_common_stack(&settings).as_str(), settings.options.tuning.choose_stack),
+            ("udt", false)
+        );
     }
 
     #[test]

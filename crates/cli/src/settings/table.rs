@@ -91,10 +91,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
         "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than \
          its share of a shared path); without tuning, as with --streams, the first is used"),
-    setting("stack", None, Value("DRIVERS|default"), Copy, (ends::stack, |s| ends::show_stack(s.options.data.stack.as_ref())),
+    setting("stack", None, Value("DRIVERS|auto|default"), Copy, (ends::stack, ends::show_common_stack),
         "Drivers of data connections, here and at the servers (SITE SETNETSTACK), with options behind \
-         a colon: tcp:sndbuf=4194304, tcp,rate:rate=10M, udt or quic. Authentication and protection hold \
-         with any stack"),
+         a colon: tcp:sndbuf=4194304, tcp,rate:rate=10M, udt or quic. auto starts with TCP, and tries \
+         udt or quic while data moves if TCP cannot fill a lossy path. Authentication and protection \
+         hold with any stack"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \
          S (stream)"),

@@ -181,10 +181,11 @@ impl Flow<'_> {
     }
 
     pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {
+        let same_driver = !self.session.must_change_driver();
         self.session.channel().is_some_and(|c| {
             // Where the path is tuned, streams come and go.
             let enough = c.streams >= streams || self.participant.is_some() && c.streams > 1;
-            !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
+            same_driver && !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
         })
     }
 

@@ -17,6 +17,10 @@ impl Flow<'_> {
                 self.hear(answer);
                 Ok(())
             }
+            None if self.session.other_driver().is_some() => {
+                self.session.driver_failed("the server made no data connection");
+                Err(RemoteError::OutOfStep)
+            }
             None => {
                 self.avoid_listening();
                 let peer = self.session.control.peer().to_owned();
@@ -57,7 +61,7 @@ impl Flow<'_> {
         };
         let Some(slot) = self.pipeline.slot(id) else { return Err(RemoteError::OutOfStep) };
         let (download, accept, origin) = (slot.file.clone(), slot.data.clone(), slot.origin);
-        let range = slot.range.clone();
+        let (range, accept_len) = (slot.range.clone(), slot.data.len());
         let path = download.task.source.path();
         // Where what is asked for reaches to the end of the file.
         let end = Some(download.end()).filter(|end| accept.end() == *end);
@@ -76,6 +80,7 @@ impl Flow<'_> {
             sparse: download.sparse,
             written: &written,
         };
+        let moves = self.session.changes_driver(accept_len);
         let (straggler, streams) = (self.straggler(&download), channel.streams);
         let (pipeline, participant) = (&mut self.pipeline, self.participant.as_ref());
         let mut judge = |answer: Answer| {
@@ -98,7 +103,7 @@ impl Flow<'_> {
             let rate = participant?.typical_rate(streams)?;
             Some(Idle { sessions: ctx.queue.idle(), rate })
         };
-        watch = watch.yielding(straggler, &idle);
+        watch = watch.yielding(straggler, &idle).moving(&moves);
         let secure = || download.checkpoint();
         if ctx.options().integrity.fsync == FsyncPolicy::EachMarker {
             watch = watch.secured(&secure);
@@ -127,7 +132,7 @@ impl Flow<'_> {
             }
             Err(source) => {
                 let came = !matches!(source, ropewalk_engine::Error::NoConnection { .. });
-                if channel.listening && !came {
+                if channel.listening && !came && self.session.other_driver().is_none() {
                     self.avoid_listening();
                 }
                 drop(channel);
@@ -148,6 +153,12 @@ impl Flow<'_> {
                             .is_none_or(|slot| slot.has_ended(Side::Source) || slot.error.is_some())
                     });
                     error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
+                }
+                if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
+                    && self.session.other_driver().is_some()
+                {
+                    self.session.driver_failed(&error.to_string());
+                    error = RemoteError::OutOfStep;
                 }
                 // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
                 let alone = self.pipeline.len() == 1 && !error.breaks_session();

@@ -67,6 +67,19 @@ pub enum Event {
         reason: Cow<'static, str>,
         why: String,
     },
+    /// The tuner has moved a path to another driver of data connections, or back
+    /// ([`TuningOptions::choose_stack`](crate::TuningOptions::choose_stack)).
+    Stack {
+        /// Source and destination.
+        path: String,
+        /// The driver of data connections from now on.
+        stack: String,
+        /// The rate on which this is based; 0 if the driver does not work.
+        bits_per_second: f64,
+        /// A fixed name, and the same in words.
+        reason: Cow<'static, str>,
+        why: String,
+    },
     FileDone {
         id: FileId,
         bytes: u64,
@@ -157,6 +170,7 @@ mod tests {
             decisions: 3,
             reason: "best between 4 and 16".into(),
             buffers: None,
+            stack: Some("over udt: 450 Mbit/s over udt, 70 Mbit/s over TCP".into()),
             buffers_matter: true,
         };
         let stack = UsedStack {

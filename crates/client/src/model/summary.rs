@@ -103,6 +103,10 @@ pub struct TunedPath {
     pub decisions: u32,
     /// The reason for the number, in words.
     pub reason: String,
+    /// The last change of the driver of data connections by the tuner, and why; absent if there was
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<String>,
     /// The treatment of socket buffers of new connections at this host, and why; absent between two
     /// servers, and if a size was set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +147,8 @@ pub enum StackReason {
     Chosen,
     /// [`EndOptions::stack`](crate::EndOptions::stack).
     ChosenForEnd,
+    /// The tuner has changed it, perhaps back to TCP.
+    Tuned,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

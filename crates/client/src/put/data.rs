@@ -19,6 +19,7 @@ impl Flow<'_> {
         // Other sessions may move other ranges of it.
         let there = || upload.present().intersection(range.clone()).len();
         let before = there();
+        let moves = self.session.changes_driver(ranges.len());
         let pipeline = &mut self.pipeline;
         let mut judge = |answer: Answer| {
             hear(pipeline, ctx, answer);
@@ -35,6 +36,9 @@ impl Flow<'_> {
             &ctx.cancel,
             path.clone(),
         );
+        if matches!(upload.source, UploadSource::Ranged(_)) {
+            watch = watch.moving(&moves);
+        }
         let mut stream_sum = None;
         let result = match &upload.source {
             UploadSource::Ranged(handle) => {
@@ -110,6 +114,12 @@ impl Flow<'_> {
                         return Ok(());
                     }
                     error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
+                }
+                if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
+                    && self.session.other_driver().is_some()
+                {
+                    self.session.driver_failed(&error.to_string());
+                    error = RemoteError::OutOfStep;
                 }
                 let refused = matches!(error, RemoteError::Refused { .. });
                 if refused {

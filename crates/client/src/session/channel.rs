@@ -1,5 +1,6 @@
 //! The data channel of a session.
 
+use ropewalk_engine::ChannelSettings;
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::host_port::parse_spas_lines;
 use ropewalk_protocol::opts::Layout;
@@ -147,6 +148,7 @@ impl Session {
     ) -> Result<(), RemoteError> {
         self.channel = None;
         self.trust_each_other()?;
+        self.change_driver()?;
         let extended = mode == Mode::ExtendedBlock;
         let parallelism = extended.then_some(streams);
         self.uses_one_port()?;
@@ -189,6 +191,7 @@ impl Session {
     ) -> Result<(), RemoteError> {
         self.channel = None;
         self.trust_each_other()?;
+        self.change_driver()?;
         if mode == Mode::ExtendedBlock {
             self.frequent_markers()?;
         }
@@ -241,7 +244,7 @@ impl Session {
     ) -> Result<Channel, RemoteError> {
         let stack = self.data_stack(binding, way.driver)?;
         stack.apply(&mut options);
-        let settings = self.setup.channel_settings(mode, streams, None, options);
+        let settings = self.channel_settings(mode, streams, options);
         let data = DataChannel::active(
             stack.driver,
             vec![way.address],
@@ -251,6 +254,15 @@ impl Session {
         );
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None })
+    }
+
+    fn channel_settings(&self, mode: Mode, streams: u32, options: DriverOptions) -> ChannelSettings {
+        let settings = self.setup.channel_settings(mode, streams, None, options);
+        let connect_timeout = match self.other_driver() {
+            Some(_) => settings.connect_timeout.min(stack::PATIENCE),
+            None => settings.connect_timeout,
+        };
+        ChannelSettings { connect_timeout, ..settings }
     }
 
     fn listen(
@@ -276,7 +288,7 @@ impl Session {
         let listener = stack.driver.listen(local.into(), &options).map_err(broken)?;
         let address = advertised(listener.local_addr().and_then(|local| local.socket()).map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
-        let settings = self.setup.channel_settings(mode, streams, None, options);
+        let settings = self.channel_settings(mode, streams, options);
         let data = DataChannel::passive(
             listener,
             settings,

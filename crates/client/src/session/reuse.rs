@@ -126,6 +126,8 @@ impl Session {
             && self.control.is_at_rest()
             && !self.setup.cancel.is_cancelled()
             && matches!(self.data_trust, DataTrust::Login)
+            // The server's stack is that of this job's tuner.
+            && self.driver.is_none()
             // The server would keep them for this session.
             && self.uploads.is_empty();
         usable.then_some(&reuse.key)

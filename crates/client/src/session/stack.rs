@@ -2,6 +2,7 @@
 //! and here, unless the data goes to another server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropewalk_layers::{Policy, Refusal, Registry, SessionSecurity, Stack, StackBuilder, StackError};
 use ropewalk_protocol::command::{Command, DataAuthentication};
@@ -13,6 +14,15 @@ use crate::model::error::text;
 use crate::place::End;
 use crate::session::{Binding, Session};
 use crate::{RemoteError, StackReason, UsedStack};
+
+/// The driver that a path starts with.
+const TCP: &str = "tcp";
+/// Drivers that the tuner may try, the preferred one first.
+const OTHER_DRIVERS: [&str; 2] = ["udt", "quic"];
+/// Time for a data connection of a driver that the tuner tries: UDP may be blocked.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// A transfer that takes no longer than this, in seconds, is not broken off for another driver.
+const SOON: f64 = 3.0;
 
 impl Session {
     /// SITE SETNETSTACK, if the options name drivers. Call it after DCAU and PROT, because the
@@ -37,6 +47,94 @@ impl Session {
         })
     }
 
+    /// Tells the tuner of the path which driver besides TCP both ends have. `bbr`: see
+    /// [`PathTuner::offers_driver`](crate::tune::PathTuner::offers_driver).
+    pub(crate) fn offer_driver(&self, bbr: bool) {
+        let Some(path_tuner) = self.path_tuner.as_ref().filter(|path_tuner| path_tuner.chooses_stack())
+        else {
+            return;
+        };
+        if self.setup.options.end(self.endpoint.end).stack.is_none()
+            && let Some(other) = OTHER_DRIVERS.iter().find(|name| self.can_use(name))
+        {
+            path_tuner.offers_driver(other, bbr);
+        }
+    }
+
+    /// Whether data connections of this driver, and of TCP again, are possible.
+    fn can_use(&self, driver: &str) -> bool {
+        let told = |name: &str| self.can.drivers.iter().any(|known| known == name);
+        // If only the control port can be reached, data goes there.
+        let one_port = matches!(self.uses_one_port(), Ok(true));
+        !one_port && told(driver) && told(TCP) && self.setup.shared.registry.has(driver)
+    }
+
+    /// The driver that the path's tuner wants; `None`: TCP.
+    fn wanted_driver(&self) -> Option<&'static str> {
+        let path_tuner = self.path_tuner.as_ref().filter(|path_tuner| path_tuner.chooses_stack())?;
+        path_tuner.driver().filter(|driver| self.can_use(driver))
+    }
+
+    /// The driver that the tuner has chosen for this session's data connections, if it is not TCP.
+    pub(crate) fn other_driver(&self) -> Option<&'static str> {
+        self.driver.filter(|driver| *driver != TCP)
+    }
+
+    /// The path's tuner wants data connections of another driver than this session has.
+    pub(crate) fn must_change_driver(&self) -> bool {
+        self.wanted_driver() != self.other_driver()
+    }
+
+    /// Changes to the driver that the path's tuner wants, before a data channel is made.
+    pub(super) fn change_driver(&mut self) -> Result<(), RemoteError> {
+        let wanted = self.wanted_driver();
+        if wanted == self.other_driver() {
+            // Another session may have had another driver.
+            self.report_stack();
+            return Ok(());
+        }
+        self.channel = None;
+        let before = self.driver.replace(wanted.unwrap_or(TCP));
+        match self.choose_stack() {
+            Err(RemoteError::Unsupported { what, .. }) if wanted.is_some() => {
+                self.driver = before;
+                self.driver_failed(&format!("the server does not {what}"));
+                Ok(())
+            }
+            changed => {
+                self.report_stack();
+                changed
+            }
+        }
+    }
+
+    /// Goes back to TCP for data that takes another path, whose tuner chooses no driver.
+    pub(crate) fn restore_driver(&mut self) -> Result<(), RemoteError> {
+        self.path_tuner = None;
+        self.change_driver()
+    }
+
+    /// Reports to the path's tuner that data connections of its driver fail.
+    pub(crate) fn driver_failed(&self, why: &str) {
+        if let Some(path_tuner) = &self.path_tuner {
+            path_tuner.driver_failed(why);
+        }
+    }
+
+    /// The condition to break off a transfer of `left` bytes, given the bytes that have arrived:
+    /// the path's tuner wants another driver, and what is missing takes a while.
+    pub(crate) fn changes_driver(&self, left: u64) -> impl Fn(u64) -> bool + use<> {
+        let path_tuner = self.path_tuner.clone().filter(|path_tuner| path_tuner.chooses_stack());
+        let own = self.other_driver();
+        let usable: Vec<_> = OTHER_DRIVERS.into_iter().filter(|name| self.can_use(name)).collect();
+        move |arrived| {
+            let Some(path_tuner) = &path_tuner else { return false };
+            let wanted = path_tuner.driver().filter(|name| usable.contains(name));
+            let soon = path_tuner.last_rate().unwrap_or_default() * SOON;
+            wanted != own && (own.is_some() || left.saturating_sub(arrived) as f64 > soon)
+        }
+    }
+
     /// Reports the stack of this session's data connections to the summary of the run.
     pub(super) fn report_stack(&self) {
         let options = &self.setup.options;
@@ -46,6 +144,7 @@ impl Session {
             None => false,
         };
         let (stack, reason) = match self.net_stack() {
+            Some(stack) if self.driver.is_some() => (stack.to_string(), StackReason::Tuned),
             Some(stack) if of_end => (stack.to_string(), StackReason::ChosenForEnd),
             Some(stack) => (stack.to_string(), StackReason::Chosen),
             None if self.has_gsi_data() => ("tcp,gsi".to_owned(), StackReason::Default),
@@ -53,7 +152,15 @@ impl Session {
         };
         let peer = self.endpoint.name.clone();
         let used = UsedStack { peer: peer.clone(), stack, reason, one_port: self.one_port_reason() };
-        self.setup.stacks.lock().insert(peer, used);
+        let mut stacks = self.setup.stacks.lock();
+        let tuned = stacks.get(&peer).is_some_and(|known| known.reason == StackReason::Tuned);
+        let used = match used.reason {
+            // Every session starts with the default, before its path is known.
+            StackReason::Default if tuned && self.path_tuner.is_none() => return,
+            StackReason::Default if tuned => UsedStack { reason: StackReason::Tuned, ..used },
+            _ => used,
+        };
+        stacks.insert(peer, used);
     }
 
     /// Whether data connections are TCP connections at the bottom.
@@ -97,7 +204,10 @@ impl Session {
 
     /// The drivers that the options name. GCT's servers use `gsi` only if the stack has it.
     fn net_stack(&self) -> Option<StackSpec> {
-        let mut stack = self.setup.options.end(self.endpoint.end).stack?;
+        let mut stack = match self.driver {
+            Some(driver) => driver.parse().ok()?,
+            None => self.setup.options.end(self.endpoint.end).stack?,
+        };
         if self.has_gsi_data() && !stack.has("gsi") {
             stack.insert_above_first("gsi");
         }

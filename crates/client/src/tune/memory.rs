@@ -10,12 +10,17 @@ use ropewalk_files::OnDisk;
 use ropewalk_tuning::tuner::Prior;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::stack_choice::Compared;
 use crate::model::xdg::state_directory;
 
 const NAME: &str = "paths.json";
 const VERSION: u32 = 1;
 /// Most paths; the oldest are dropped.
 const MOST: usize = 1000;
+/// A driver that was better than TCP is used again for so many seconds; one that was not is tried
+/// again after fewer, because paths begin to lose packets.
+const OLDEST_STACK: u64 = 30 * 86_400;
+const TCP_AGAIN: u64 = 86_400;
 /// A larger file was not written by this program.
 const LARGEST: u64 = 1 << 20;
 
@@ -28,6 +33,9 @@ struct Paths {
     version: u32,
     #[serde(deserialize_with = "readable")]
     paths: BTreeMap<String, Known>,
+    /// Comparisons of drivers. Older versions did not store them.
+    #[serde(default, deserialize_with = "readable")]
+    stacks: BTreeMap<String, KnownStack>,
 }
 
 /// Results of an earlier transfer on a path.
@@ -56,6 +64,43 @@ struct Known {
     at: u64,
 }
 
+/// The stored comparison of the drivers of one path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct KnownStack {
+    /// The better driver.
+    stack: String,
+    tcp_bits_per_second: f64,
+    other_bits_per_second: f64,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+/// An entry with its time.
+trait Dated {
+    fn at(&self) -> u64;
+    fn set_at(&mut self, at: u64);
+}
+
+impl Dated for Known {
+    fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn set_at(&mut self, at: u64) {
+        self.at = at;
+    }
+}
+
+impl Dated for KnownStack {
+    fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn set_at(&mut self, at: u64) {
+        self.at = at;
+    }
+}
+
 impl Memory {
     pub(super) fn new(given: Option<&Path>) -> Self {
         Self { directory: state_directory(given) }
@@ -79,17 +124,30 @@ impl Memory {
         sound.then_some(Learnt { prior, fastest, fastest_of })
     }
 
+    /// The comparison of drivers on this path, unless it is invalid or old.
+    pub(super) fn recall_stack(&self, path: &str) -> Option<Compared> {
+        let known = self.read().filter(|all| all.version == VERSION)?.stacks.remove(path)?;
+        let oldest = if known.stack == "tcp" { TCP_AGAIN } else { OLDEST_STACK };
+        let rates = [known.tcp_bits_per_second, known.other_bits_per_second];
+        let sound = rates.iter().all(|rate| (0.0..=8e13).contains(rate));
+        (sound && now().saturating_sub(known.at) < oldest).then_some(Compared {
+            stack: known.stack,
+            tcp_rate: rates[0] / 8.0,
+            other_rate: rates[1] / 8.0,
+        })
+    }
+
     /// Stores results. Transfers also work without them, so that a failure is only logged.
-    pub(super) fn keep(&self, found: &[(String, Learnt)]) {
-        if found.is_empty() {
+    pub(super) fn keep(&self, found: &[(String, Learnt)], stacks: &[(String, Compared)]) {
+        if found.is_empty() && stacks.is_empty() {
             return;
         }
-        if let Err(error) = self.try_keep(found) {
+        if let Err(error) = self.try_keep(found, stacks) {
             tracing::warn!(%error, "the results for the path could not be stored");
         }
     }
 
-    fn try_keep(&self, found: &[(String, Learnt)]) -> io::Result<()> {
+    fn try_keep(&self, found: &[(String, Learnt)], stacks: &[(String, Compared)]) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         fs::create_dir_all(directory)?;
         // If two runs end at the same time, the later one wins. The file is replaced atomically.
@@ -109,11 +167,17 @@ impl Memory {
             };
             all.paths.insert(path.clone(), known);
         }
-        while all.paths.len() > MOST {
-            let Some(oldest) = all.paths.iter().min_by_key(|(_, known)| known.at) else { break };
-            let oldest = oldest.0.clone();
-            all.paths.remove(&oldest);
+        for (path, Compared { stack, tcp_rate, other_rate }) in stacks {
+            let known = KnownStack {
+                stack: stack.clone(),
+                tcp_bits_per_second: 8.0 * tcp_rate,
+                other_bits_per_second: 8.0 * other_rate,
+                at: now(),
+            };
+            all.stacks.insert(path.clone(), known);
         }
+        drop_oldest(&mut all.paths);
+        drop_oldest(&mut all.stacks);
         // The file reveals where a user has data.
         let text = serde_json::to_vec_pretty(&all)?;
         ropewalk_files::replace(&directory.join(NAME), &text, 0o600, OnDisk::Later)
@@ -135,15 +199,27 @@ impl Memory {
 }
 
 /// Reads the file; an invalid entry does not affect the others.
-fn readable<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, Known>, D::Error> {
+fn readable<'de, D, K>(source: D) -> Result<BTreeMap<String, K>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Dated + for<'k> Deserialize<'k>,
+{
     let entries = BTreeMap::<String, serde_json::Value>::deserialize(source)?;
     let known = entries.into_iter().filter_map(|(path, entry)| {
-        let mut known: Known = serde_json::from_value(entry).ok()?;
+        let mut known: K = serde_json::from_value(entry).ok()?;
         // The clock was ahead: the entry ages from now on.
-        known.at = known.at.min(now());
+        known.set_at(known.at().min(now()));
         Some((path, known))
     });
     Ok(known.collect())
+}
+
+fn drop_oldest<K: Dated>(entries: &mut BTreeMap<String, K>) {
+    while entries.len() > MOST {
+        let Some(oldest) = entries.iter().min_by_key(|(_, known)| known.at()) else { return };
+        let oldest = oldest.0.clone();
+        entries.remove(&oldest);
+    }
 }
 
 fn now() -> u64 {
@@ -167,8 +243,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::new(Some(&dir.path().join("a/b")));
         assert_eq!(memory.recall("x"), None);
-        memory.keep(&[("x".into(), prior(7)), ("y".into(), prior(9))]);
-        memory.keep(&[("x".into(), prior(8))]);
+        memory.keep(&[("x".into(), prior(7)), ("y".into(), prior(9))], &[]);
+        memory.keep(&[("x".into(), prior(8))], &[]);
         assert_eq!(
             memory.recall("x").map(|p| (p.prior.streams, p.prior.rate, p.fastest, p.fastest_of)),
             Some((8, 1e6, 5e5, 2))
@@ -186,13 +262,13 @@ mod tests {
         let good = r#"{"streams":7,"bits_per_second":8e6,"min_rtt_seconds":0.1,"at":99999999999}"#;
         let text = format!(r#"{{"version":1,"paths":{{"bad":{{"streams":-7}},"good":{good}}}}}"#);
         fs::write(&file, &text).unwrap();
-        memory.keep(&[("other".into(), prior(9))]);
+        memory.keep(&[("other".into(), prior(9))], &[]);
         assert_eq!(memory.recall("bad"), None);
         assert_eq!(memory.recall("good").map(|known| known.prior.streams), Some(7));
         assert!(!fs::read_to_string(&file).unwrap().contains("99999999999"));
         let newer = text.replace(r#""version":1"#, r#""version":2"#);
         fs::write(&file, &newer).unwrap();
-        memory.keep(&[("other".into(), prior(9))]);
+        memory.keep(&[("other".into(), prior(9))], &[]);
         assert_eq!(memory.recall("good"), None);
         assert_eq!(fs::read_to_string(&file).unwrap(), newer);
     }
@@ -231,7 +307,7 @@ mod tests {
         fs::remove_file(&file).unwrap();
         // An invalid file does not prevent later writes.
         fs::write(&file, "{").unwrap();
-        memory.keep(&[("x".into(), prior(7))]);
+        memory.keep(&[("x".into(), prior(7))], &[]);
         assert!(memory.recall("x").is_some());
     }
 
@@ -240,7 +316,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let memory = Memory::new(Some(dir.path()));
         let many: Vec<_> = (0..MOST + 5).map(|n| (format!("{n:05}"), prior(2))).collect();
-        memory.keep(&many);
+        memory.keep(&many, &[]);
         assert_eq!(memory.read().unwrap().paths.len(), MOST);
+    }
+
+    #[test]
+    fn comparison_of_drivers_is_remembered_beside_the_results() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(Some(dir.path()));
+        let compared = |stack: &str| Compared { stack: stack.into(), tcp_rate: 1e6, other_rate: 5e6 };
+        memory.keep(&[("x".into(), prior(7))], &[("x".into(), compared("udt"))]);
+        memory.keep(&[], &[("y".into(), compared("tcp"))]);
+        assert_eq!(memory.recall_stack("x"), Some(compared("udt")));
+        assert_eq!(memory.recall_stack("y"), Some(compared("tcp")));
+        assert_eq!(memory.recall("x").map(|known| known.prior.streams), Some(7));
+        // Two days later.
+        let file = dir.path().join(NAME);
+        let mut all = memory.read().unwrap();
+        all.stacks.values_mut().for_each(|known| known.at -= 2 * 86_400);
+        fs::write(&file, serde_json::to_vec(&all).unwrap()).unwrap();
+        assert_eq!((memory.recall_stack("x"), memory.recall_stack("y")), (Some(compared("udt")), None));
     }
 }

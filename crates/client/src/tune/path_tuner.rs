@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, Progress};
 use ropewalk_protocol::marker::PathMarker;
-use ropewalk_tuning::tuner::{Decision, Prior, Reason, Tuner, Work};
+use ropewalk_tuning::tuner::{CongestionControl, Decision, Prior, Reason, Tuner, Work};
 
 use super::buffers::{self, Buffer, Purpose, Reached};
 use super::carried::Carried;
@@ -17,11 +17,13 @@ use super::participant::StreamControl;
 use super::path_use::Runs;
 use super::pressure::Processors;
 use super::span::{Counter, Heard, Span, Totals, waited};
+use super::stack_choice::{Compared, Measured, StackChange, StackChoice};
 use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
 use crate::auto::Pace;
 
 mod results;
+mod stacks;
 mod state;
 
 pub(super) use results::Summed;
@@ -66,6 +68,8 @@ pub(crate) struct PathTuner {
     many: bool,
     /// Payload bytes that the destination, or our sockets, have accepted.
     moved: AtomicU64,
+    /// Another driver than TCP may be tried.
+    chooses_stack: bool,
     state: Mutex<State>,
     pub(super) runs: Runs,
 }
@@ -99,6 +103,9 @@ struct State {
     carried: Carried,
     /// A number of remaining bytes was known at some time.
     sized: bool,
+    stack: StackChoice,
+    /// The sender uses BBR if the tuner chooses it.
+    bbr_permitted: bool,
 }
 
 struct ParticipantState {
@@ -146,9 +153,12 @@ const DESCENT_ROUND_TRIPS: u32 = 10;
 const DESCENT_PART: u32 = 16;
 
 /// Actions for the driver after a sample.
+#[derive(Default)]
 pub(crate) struct Step {
     /// A new decision, and the rate on which it is based, in bytes per second.
     pub(crate) decision: Option<(Decision, f64)>,
+    /// The path was moved to another driver.
+    pub(crate) stack: Option<StackChange>,
     /// Number of missing workers.
     pub(crate) hire: u32,
 }
@@ -183,6 +193,8 @@ impl PathTuner {
             min_rtt: None,
             carried: Carried::default(),
             sized: false,
+            stack: StackChoice::default(),
+            bbr_permitted: false,
         };
         let known = buffers::Known::default();
         Self {
@@ -195,6 +207,7 @@ impl PathTuner {
             limit: None,
             many: false,
             moved: AtomicU64::new(0),
+            chooses_stack: false,
             state: Mutex::new(state),
             runs: Runs::default(),
         }
@@ -390,6 +403,10 @@ impl PathTuner {
             return false;
         }
         let mut state = self.state.lock();
+        if state.stack.driver().is_some() {
+            // The number of workers is that of TCP's decisions.
+            return false;
+        }
         let target = state.dealt;
         let some_more = |n: u32| n + n / 2;
         let files = state.files().map(|files| some_more(files.max(self.usual)));
@@ -430,7 +447,7 @@ impl PathTuner {
         workers: u32,
     ) -> Step {
         let mut state = self.state.lock();
-        let nothing = Step { decision: None, hire: 0 };
+        let nothing = Step { stack: state.stack.take_change(), ..Step::default() };
         if !state.participants.iter().any(|participant| participant.is_busy(now, self.rtt)) {
             // Between two files: the rate of a pause says nothing about the path.
             (state.span, state.complete) = (None, None);
@@ -448,6 +465,10 @@ impl PathTuner {
         state.sized |= ends.is_some_and(|bytes| bytes > 0);
         if state.is_ending(ends, totals.streams) {
             (state.span, state.complete) = (None, None);
+            return nothing;
+        }
+        if state.stack.driver().is_some() {
+            state.measure_other(now, totals, self.rtt);
             return nothing;
         }
         let (target, bytes) = (state.target(), state.decision.bytes);
@@ -501,6 +522,9 @@ impl PathTuner {
             state.reached.push((chunk.streams, rate, purpose));
         }
         let decision = state.tuner.chunk(&chunk);
+        let bbr = state.bbr_permitted && state.decision.congestion == Some(CongestionControl::Bbr);
+        let settled = decision.reason.stays() || decision.reason.bounds();
+        state.stack.over_tcp(Measured { chunk: &chunk, settled, bbr, left: ends });
         tracing::info!(
             path = %self.ends.name(), measured = ?chunk, streams = decision.knobs.streams,
             files = decision.knobs.files, pipeline = decision.knobs.pipeline, reason = %decision.reason, "tuned"
@@ -511,6 +535,10 @@ impl PathTuner {
         state.same = !changed;
         state.decided = now;
         state.complete = None;
+        if state.stack.driver().is_some() {
+            state.moves_to_other_driver(now);
+            return Step { decision: Some((decision, rate)), stack: state.stack.take_change(), hire: 0 };
+        }
         state.follow();
         if !changed {
             // Nothing has to settle, so the next span starts without a gap.
@@ -527,7 +555,7 @@ impl PathTuner {
             0
         };
         state.coming.extend((0..hire).map(|_| now));
-        Step { decision: Some((decision, rate)), hire }
+        Step { decision: Some((decision, rate)), stack: nothing.stack, hire }
     }
 
     fn totals(&self, state: &mut State, now: Instant, moved: u64) -> Totals {

@@ -13,6 +13,7 @@ use ropewalk_tuning::tuner::{Decision, Work};
 
 use super::path_tuner::{PathTuner, Step, Summed};
 use super::pressure::Processors;
+use super::stack_choice::StackChange;
 use super::{Ends, TunedPath};
 use crate::TuningOptions;
 
@@ -80,6 +81,7 @@ struct Run {
     looked: Instant,
     /// For the run's next look, if another one samples the path.
     decision: Option<(Decision, f64)>,
+    stack: Option<StackChange>,
     hire: u32,
 }
 
@@ -110,7 +112,11 @@ impl Runs {
 
 impl Run {
     fn take_orders(&mut self) -> Step {
-        Step { decision: self.decision.take(), hire: std::mem::take(&mut self.hire) }
+        Step {
+            decision: self.decision.take(),
+            stack: self.stack.take(),
+            hire: std::mem::take(&mut self.hire),
+        }
     }
 }
 
@@ -127,7 +133,14 @@ impl PathUse {
         let mut state = path_tuner.runs.0.lock();
         state.next += 1;
         let id = state.next;
-        state.runs.push(Run { id, load: Load::default(), looked: Instant::now(), decision: None, hire: 0 });
+        state.runs.push(Run {
+            id,
+            load: Load::default(),
+            looked: Instant::now(),
+            decision: None,
+            stack: None,
+            hire: 0,
+        });
         drop(state);
         let before = path_tuner.summed();
         Self { path_tuner, id, before }
@@ -140,7 +153,7 @@ impl PathUse {
     /// Reports the run's remaining work; returns what it has to do. The first run that is
     /// not stuck also samples the path.
     pub(crate) fn step(&self, now: Instant, processors: &mut Processors, load: Load) -> Step {
-        let nothing = Step { decision: None, hire: 0 };
+        let nothing = Step::default();
         let mut state = self.path_tuner.runs.0.lock();
         let Some(at) = state.runs.iter().position(|run| run.id == self.id) else { return nothing };
         (state.runs[at].load, state.runs[at].looked) = (load, now);
@@ -163,6 +176,7 @@ impl PathUse {
         let step = self.path_tuner.step(now, processors, (work, ends), hires.is_some(), workers);
         for (other, run) in state.runs.iter_mut().enumerate() {
             run.decision = step.decision.or(run.decision);
+            run.stack = step.stack.clone().or(run.stack.take());
             run.hire += if hires == Some(other) { step.hire } else { 0 };
         }
         state.runs[at].take_orders()

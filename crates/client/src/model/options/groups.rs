@@ -43,6 +43,9 @@ pub struct TuningOptions {
     /// Congestion controls that the tuner may choose from, by the kernel's names; none: the
     /// kernel's own. Without tuning the first one is used.
     pub congestion: Vec<String>,
+    /// The tuner may move data over another driver than TCP if TCP cannot fill the path and both
+    /// ends have the driver (`--stack auto`). A stack that is set has precedence.
+    pub choose_stack: bool,
     /// Socket buffers in bytes; `None` leaves them to the kernel.
     pub tcp_buffer: Option<u64>,
     /// Payload bytes per second over all data connections of this process, in both directions
@@ -63,6 +66,7 @@ impl Default for TuningOptions {
             fairness: TunerOptions::default().fairness,
             capacity: None,
             congestion: Vec::new(),
+            choose_stack: false,
             tcp_buffer: None,
             bandwidth: None,
             buffer_memory: 64 << 20,

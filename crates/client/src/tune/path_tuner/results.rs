@@ -69,7 +69,8 @@ impl PathTuner {
         let state = self.state.lock();
         let decisions = state.decisions - before.decisions;
         let carried = state.carried.since(&before.carried);
-        (decisions > 0).then(|| TunedPath {
+        let stack = state.stack.why().map(str::to_owned);
+        (decisions > 0 || stack.is_some()).then(|| TunedPath {
             path: self.ends.name(),
             streams: state.target(),
             usual: carried.usual().unwrap_or(state.target()),
@@ -77,6 +78,7 @@ impl PathTuner {
             bits_per_second: state.reached.last().map_or(0.0, |reached| 8.0 * reached.1),
             decisions,
             reason: state.decision.reason.to_string(),
+            stack,
             buffers_matter: buffer.as_ref().is_some_and(Buffer::matters),
             buffers: buffer.map(|buffer| buffer.why()),
         })

@@ -4,7 +4,10 @@ use super::*;
 
 impl State {
     pub(super) fn target(&self) -> u32 {
-        self.decision.knobs.connections().max(1)
+        match self.stack.driver() {
+            Some(_) => stacks::STREAMS,
+            None => self.decision.knobs.connections().max(1),
+        }
     }
 
     /// Whether streams have left because little data remains. `ends`: the remaining bytes, if all
