@@ -5,13 +5,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use ropewalk_tests::control::Control;
-use ropewalk_tests::process::{Outcome, run};
+use ropewalk_tests::process::{self, Outcome, Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::sites::data_keys::Site;
@@ -290,4 +291,87 @@ fn copies_through_one_port_work_beside_idle_connections() {
     cp(&["-p", "16"], text(&source), server.url("there")).succeeded().unwrap();
     files::ensure_same(&source, &root.join("there")).unwrap();
     drop(idle);
+}
+
+#[test]
+fn third_party_copies_through_one_port_are_equal() {
+    let site = Site::new();
+    let taken = Taken::new();
+    let keys = format!("{}require_key = true\n", taken.setting());
+    let (_one, one) = site.serve("one", &keys);
+    let (_other, other) = site.serve("other", &keys);
+    fs::copy(site.path("source"), site.path("one/a")).unwrap();
+    for options in [&["-p", "16"][..], &["--mode", "stream"]] {
+        let options = [&["--one-port", "--retries", "0"], options].concat();
+        site.cp(&options, &format!("{one}/a"), &format!("{other}/b")).succeeded().unwrap();
+        assert!(site.is_whole("other/b"), "{options:?}");
+        fs::remove_file(site.path("other/b")).unwrap();
+    }
+    let options = ["-r", "--one-port", "--retries", "0"];
+    site.cp(&options, "tree/", &format!("{one}/tree/")).succeeded().unwrap();
+    site.cp(&options, &format!("{one}/tree/"), &format!("{other}/tree/")).succeeded().unwrap();
+    assert!(site.tree_is_whole("other/tree"));
+}
+
+#[test]
+fn upload_through_one_port_resumes_after_the_server_was_killed() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let source = scratch.join("source");
+    files::write_random(&source, LARGE, 1).unwrap();
+    let taken = Taken::new();
+    // The second server has the port of the first one.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let serve = || {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["serve", "--anonymous=rw", "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--data-ports", &taken.ports()]).arg("--root").arg(&root);
+        let program = Program::start(&mut command).unwrap();
+        program.wait_for_line(LIMIT, |line| line.contains("listening").then_some(())).unwrap();
+        program
+    };
+    let first = serve();
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["cp", "--json", "--one-port", "-p", "4", "--bandwidth", "20MB/s", &text(&source)]);
+    command.arg(format!("ftp://127.0.0.1:{port}/there"));
+    let mut client = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut events = BufReader::new(client.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(events.any(|line| {
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        event["event"] == "progress" && event["bytes"].as_u64() >= Some(LARGE / 3)
+    }));
+    drop(first);
+    let _second = serve();
+    let last: serde_json::Value = serde_json::from_str(&events.last().unwrap()).unwrap();
+    assert!(client.wait().unwrap().success(), "{last}");
+    assert!(last["retries"].as_u64() >= Some(1) && last["bytes"].as_u64() < Some(2 * LARGE), "{last}");
+    files::ensure_same(&source, &root.join("there")).unwrap();
+}
+
+/// Without `--one-port`: the announced ports are behind a firewall, and the copies work all the
+/// same. Between two servers only one of them can be reached, and only at its control port.
+#[test]
+fn copies_through_a_firewall_fall_back_to_one_port() {
+    if !rustix::process::geteuid().is_root() && peers::skip("network namespaces need root") {
+        return;
+    }
+    if !peers::available(&["unshare", "nsenter", "ip"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    files::write_random(&scratch.join("source"), 5_000_000, 1).unwrap();
+    let tree = scratch.directory("tree").unwrap();
+    for n in 0..50 {
+        fs::write(tree.join(n.to_string()), vec![n; usize::from(n)]).unwrap();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/one_port_firewall.sh");
+    let mut command = process::command("unshare");
+    command.args(["--net", "bash"]).arg(script).arg(peers::ropewalk().unwrap()).arg(scratch.path());
+    command.env("XDG_STATE_HOME", scratch.join("state"));
+    run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+    for name in ["upload", "download", "tree"] {
+        let event = fs::read_to_string(scratch.join(format!("{name}.event"))).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+        assert!(event["stacks"][0]["one_port"] == "fallback" && event["retries"] == 0, "{event}");
+    }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Endpoint {
     pub one_port: AtomicBool,
     /// A port that the server announced for data could be reached.
     pub reached_data: AtomicBool,
+    /// For a source of third-party transfers: where it meets each destination.
+    meetings: Mutex<HashMap<String, Meeting>>,
     /// Sessions that move data, and those that are to and are being opened.
     serving: AtomicU32,
     opening: AtomicU32,
@@ -41,6 +43,18 @@ pub(crate) struct Endpoint {
     features: OnceLock<Arc<FeaturesReply>>,
     /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
     rtt: AtomicU64,
+}
+
+/// How two servers meet for data, in the order in which the ways are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Meeting {
+    /// The source connects to a port that the destination announces (PASV, PORT).
+    #[default]
+    Announced,
+    /// The source connects to the control port of the destination.
+    DestinationPort,
+    /// The destination connects to the control port of the source.
+    SourcePort,
 }
 
 /// A session that moves data.
@@ -72,6 +86,7 @@ impl Endpoint {
             unreachable_back: AtomicBool::new(false),
             one_port: AtomicBool::new(false),
             reached_data: AtomicBool::new(false),
+            meetings: Mutex::default(),
             serving: AtomicU32::new(0),
             opening: AtomicU32::new(0),
             reached: AtomicBool::new(false),
@@ -99,6 +114,23 @@ impl Endpoint {
         let opened = open(&|| self.opening.load(Ordering::Relaxed) > 1);
         self.opening.fetch_sub(1, Ordering::Relaxed);
         opened
+    }
+
+    /// Where this source meets the destination of this name.
+    pub(crate) fn meeting(&self, destination: &str) -> Meeting {
+        self.meetings.lock().get(destination).copied().unwrap_or_default()
+    }
+
+    /// The two servers cannot meet by `failed`: `next` is tried from now on. Returns `false` if
+    /// another session has found that out before.
+    pub(crate) fn meet_next(&self, destination: &str, failed: Meeting, next: Meeting) -> bool {
+        let mut meetings = self.meetings.lock();
+        let current = meetings.entry(destination.to_owned()).or_default();
+        let ahead = *current > failed;
+        if !ahead {
+            *current = next;
+        }
+        !ahead
     }
 
     pub(crate) fn was_reached(&self) {

@@ -6,6 +6,7 @@
 
 mod begin;
 mod finish;
+mod meeting;
 mod moving;
 
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::get::checksum_command;
-use crate::place::Endpoint;
+use crate::place::{Endpoint, Meeting};
 use crate::relay::Relay;
 use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
@@ -63,6 +64,8 @@ struct Flow<'w> {
     wanted: Option<Wanted>,
     pipeline: Pipeline<Relay, Moving<'w>>,
     path: Path,
+    /// Where the two meet for data.
+    meeting: Meeting,
     /// MODE and streams of the data channel between the two; `None` before there is one.
     channel: Option<(Mode, u32)>,
     /// The key of that channel, where both servers take one.
@@ -106,6 +109,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         source,
         destination,
         pipeline: Pipeline::new(transfer::Route::ThirdParty),
+        meeting: Meeting::default(),
         channel: None,
         binding: None,
         moved: 0,
@@ -439,6 +443,7 @@ impl<'w> Flow<'w> {
             Answer::Final(reply) => reply,
             answer => return self.hear_of_progress(side, answer),
         };
+        self.check_meeting(&reply);
         let front = self.pipeline.oldest(side).map(|(id, _)| id);
         let heard = self.pipeline.reply(side, reply);
         if let Heard::Ended = heard {

@@ -53,8 +53,14 @@ impl Flow<'_> {
         self.source.wants_resend = self.destination.can.resend;
         self.source.wants_congestion(self.participant.as_ref());
         self.binding = self.source.bind_with(&self.destination)?;
+        self.meeting = self.choose_meeting()?;
         let binding = self.binding.as_ref();
-        if self.delayed() {
+        if self.meeting != Meeting::Announced {
+            if parallelism.is_some() {
+                self.destination.frequent_markers()?;
+            }
+            self.meet_at_control_port(mode, parallelism, inline)?;
+        } else if self.delayed() {
             // The address comes after STOR.
             let delayed = Command::Opts(Opts::Passive { delayed: true });
             self.destination.prepare(mode, None, inline, None, Some(delayed))?;
@@ -78,7 +84,9 @@ impl Flow<'_> {
     }
 
     pub(super) fn delayed(&self) -> bool {
-        self.worker.ctx.options().data.delayed_passive && self.destination.can.delayed_passive
+        self.meeting == Meeting::Announced
+            && self.worker.ctx.options().data.delayed_passive
+            && self.destination.can.delayed_passive
     }
 
     /// Tells the source where to connect to.
@@ -201,7 +209,9 @@ impl Flow<'_> {
     pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
         let Some(participant) = &self.participant else { return };
         participant.moves_elsewhere();
-        let told = (streams > 1 && self.source.can.streams).then(|| Wanted::new(streams));
+        // A destination that connects would not make the streams that are added.
+        let adjustable = self.source.can.streams && self.meeting.connects() == Side::Source;
+        let told = (streams > 1 && adjustable).then(|| Wanted::new(streams));
         self.wanted = told.clone();
         participant.opened(
             streams,
