@@ -19,6 +19,7 @@ mod records;
 mod revocation;
 mod self_signed;
 mod server;
+mod shared_key;
 mod sys;
 mod traffic;
 
@@ -35,6 +36,7 @@ pub use records::{Opened, RECORD, RecordError, Records, Ticket, forget_errors};
 pub use revocation::{RevocationError, Revocations, is_signed_by, revocation_lists};
 pub use self_signed::{SelfSigned, load_or_make, make};
 pub use server::{Binding, Server, ServerSettings};
+pub use shared_key::SharedKey;
 
 /// The maximum number of certificates between a peer's own and that of the authority.
 const MAX_CHAIN: u32 = 32;
