@@ -1,0 +1,271 @@
+//! The side of the front end: accepts nodes, holds their leases, and lends their connections to
+//! sessions.
+//!
+//! One thread accepts connections; each node has a thread that receives its renewals. Sessions take
+//! connections on their own threads ([`FrontEnd::choose`]). A node whose lease ends or whose
+//! connection closes is no member any more, and its transfers fail.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::link::{Link, LinkError};
+use crate::message::{Greeting, Lease, Welcome};
+use crate::registry::{NodeId, Registry};
+use crate::token::JoinToken;
+
+/// How often threads look whether the front end has ended or a lease has run out.
+const LOOK: Duration = Duration::from_millis(500);
+/// A new connection has to greet within this time.
+const GREETING: Duration = Duration::from_secs(10);
+/// A node keeps connections ready, and makes another one when one is taken.
+const CONNECTION: Duration = Duration::from_secs(3);
+/// Connections that have not proved yet that they come from a node.
+const MOST_UNPROVEN: usize = 64;
+
+/// The nodes of a server.
+pub struct FrontEnd {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: JoinToken,
+    registry: Mutex<Registry>,
+    /// Connections of members that wait for a session.
+    ready: Mutex<BTreeMap<NodeId, VecDeque<Link>>>,
+    arrived: Condvar,
+    unproven: AtomicUsize,
+    ended: AtomicBool,
+}
+
+impl FrontEnd {
+    /// Listens for nodes. They are accepted from [`Self::start`] on.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn bind(address: SocketAddr, token: JoinToken, version: &str) -> io::Result<Arc<Self>> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Arc::new(Self {
+            address: listener.local_addr()?,
+            listener,
+            token,
+            registry: Mutex::new(Registry::new(version)),
+            ready: Mutex::default(),
+            arrived: Condvar::new(),
+            unproven: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+        }))
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts nodes from now on, until [`Self::end`].
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn start(self: &Arc<Self>) -> io::Result<()> {
+        let front_end = Arc::clone(self);
+        thread::Builder::new().name("nodes".into()).spawn(move || front_end.accept())?;
+        Ok(())
+    }
+
+    /// Accepts no more nodes, and lets those go that are members.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.ready.lock().clear();
+    }
+
+    /// The number of members.
+    pub fn members(&self) -> usize {
+        let mut registry = self.registry.lock();
+        registry.expire(Instant::now());
+        registry.len()
+    }
+
+    /// Lends the session a connection of the node with most free capacity among those with an
+    /// address that `suits`. `current` is what the session has now, and is returned again if its
+    /// node is as good as any. `None` if no node can be had.
+    pub fn choose(
+        self: &Arc<Self>,
+        suits: impl Fn(IpAddr) -> bool,
+        mut current: Option<Chosen>,
+    ) -> Option<Chosen> {
+        // A node that is chosen may go before it has given a connection.
+        for _ in 0..4 {
+            let own = current.as_ref().map(|chosen| chosen.id);
+            let mut registry = self.registry.lock();
+            let (id, address) = registry.choose(&suits, own, Instant::now())?;
+            if own == Some(id) {
+                if let Some(mut same) = current.take().filter(|chosen| !chosen.broken) {
+                    same.address = address;
+                    return Some(same);
+                }
+                continue;
+            }
+            let name = registry.name(id).unwrap_or_default().to_owned();
+            registry.channel_opened(id);
+            drop(registry);
+            let counted = Counted { front_end: Arc::clone(self), id };
+            if let Some(link) = self.take(id) {
+                return Some(Chosen { link, id, name, address, broken: false, counted });
+            }
+            tracing::warn!(node = name, "a node has no connection for a session");
+            self.remove(id);
+        }
+        None
+    }
+
+    /// Whether the node is still a member.
+    fn is_member(&self, id: NodeId) -> bool {
+        let mut registry = self.registry.lock();
+        registry.expire(Instant::now());
+        registry.is_member(id)
+    }
+
+    fn take(&self, id: NodeId) -> Option<Link> {
+        let until = Instant::now() + CONNECTION;
+        let mut ready = self.ready.lock();
+        loop {
+            while let Some(mut link) = ready.get_mut(&id)?.pop_front() {
+                // A node says nothing before it has an order, so anything else is the end.
+                if matches!(link.ready(), Ok(None)) {
+                    return Some(link);
+                }
+            }
+            if self.arrived.wait_until(&mut ready, until).timed_out() {
+                return None;
+            }
+        }
+    }
+
+    fn remove(&self, id: NodeId) -> Option<String> {
+        self.ready.lock().remove(&id);
+        self.arrived.notify_all();
+        self.registry.lock().leave(id)
+    }
+
+    fn accept(self: Arc<Self>) {
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        while !self.ended.load(Ordering::SeqCst) {
+            let _ = poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&look));
+            let Ok((stream, peer)) = self.listener.accept() else { continue };
+            if self.unproven.fetch_add(1, Ordering::SeqCst) >= MOST_UNPROVEN {
+                self.unproven.fetch_sub(1, Ordering::SeqCst);
+                tracing::warn!(%peer, "too many connections have not proved that they come from nodes");
+                continue;
+            }
+            let front_end = Arc::clone(&self);
+            let serve = move || {
+                let greeted = Link::accept(stream, &front_end.token).and_then(|mut link| {
+                    let greeting = link.expect(GREETING)?.message()?;
+                    Ok((link, greeting))
+                });
+                front_end.unproven.fetch_sub(1, Ordering::SeqCst);
+                match greeted {
+                    Ok((link, greeting)) => front_end.greeted(link, greeting),
+                    Err(error) => tracing::warn!(%peer, %error, "a node was not let in"),
+                }
+            };
+            if let Err(error) = thread::Builder::new().name("node".into()).spawn(serve) {
+                self.unproven.fetch_sub(1, Ordering::SeqCst);
+                tracing::error!(%error, "no thread for a node");
+            }
+        }
+    }
+
+    fn greeted(self: &Arc<Self>, mut link: Link, greeting: Greeting) {
+        let announcement = match greeting {
+            Greeting::Ready(number) => {
+                let id = NodeId::from_number(number);
+                if let Some(waiting) = self.ready.lock().get_mut(&id) {
+                    waiting.push_back(link);
+                    self.arrived.notify_all();
+                }
+                return;
+            }
+            Greeting::Join(announcement) => announcement,
+        };
+        let (name, peer) = (announcement.name.clone(), link.peer());
+        let joined = {
+            let mut ready = self.ready.lock();
+            let joined = self.registry.lock().join(announcement.clone(), peer, Instant::now());
+            joined.inspect(|id| {
+                ready.insert(*id, VecDeque::new());
+            })
+        };
+        let id = match joined {
+            Ok(id) => id,
+            Err(refused) => {
+                tracing::warn!(node = ?name, %peer, reason = %refused, "a node was refused");
+                let _ = link.send(&Welcome::Refused(refused));
+                return;
+            }
+        };
+        tracing::info!(node = name, %peer, addresses = ?announcement.addresses, "a node has joined");
+        let why = match self.hold(&mut link, id) {
+            Ok(()) => "the front end ends".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.remove(id);
+        tracing::info!(node = name, %peer, reason = why, "a node has left");
+    }
+
+    /// Receives the renewals of a member, until it is none any more.
+    fn hold(&self, link: &mut Link, id: NodeId) -> Result<(), LinkError> {
+        link.send(&Welcome::Joined(id.number()))?;
+        loop {
+            if self.ended.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            match link.receive(LOOK)?.map(|frame| frame.message()).transpose()? {
+                Some(Lease::Renew) => {
+                    self.registry.lock().renew(id, Instant::now());
+                }
+                Some(Lease::Drain) => self.registry.lock().drain(id),
+                None => {}
+            }
+            if !self.is_member(id) {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "its lease has run out").into());
+            }
+        }
+    }
+}
+
+/// A connection of a node, lent to a session. The node counts it until it is dropped.
+pub struct Chosen {
+    pub link: Link,
+    /// The address at which peers reach the node.
+    pub address: IpAddr,
+    pub name: String,
+    /// The link has failed, and cannot be used any more.
+    pub broken: bool,
+    id: NodeId,
+    counted: Counted,
+}
+
+impl Chosen {
+    /// Whether the node still renews its lease.
+    pub fn is_alive(&self) -> bool {
+        self.counted.front_end.is_member(self.id)
+    }
+}
+
+/// Counts a channel of a node until it is dropped.
+struct Counted {
+    front_end: Arc<FrontEnd>,
+    id: NodeId,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.front_end.registry.lock().channel_closed(self.id);
+    }
+}

@@ -1,0 +1,27 @@
+//! A front end and its data nodes.
+//!
+//! A node dials the front end, proves that it has the join token, and holds a lease in the
+//! [`Registry`] as long as it renews it. It keeps a few connections ready ([`Link`]); the front end
+//! takes one for each session whose data a node is to move, and sends [`Order`]s over it. Nothing
+//! here knows FTP, files or data connections: the server crate carries the orders out.
+
+#![forbid(unsafe_code)]
+// Input of a peer must never end the program.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
+
+mod front_end;
+mod link;
+mod member;
+mod message;
+mod registry;
+mod token;
+
+pub use front_end::{Chosen, FrontEnd};
+pub use link::{Frame, Link, LinkError};
+pub use member::{JoinFailure, Joined, Member, Serve};
+pub use message::{
+    ChannelOrder, FileOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder, Sum,
+    Transferred,
+};
+pub use registry::{Announcement, JoinError, LEASE, NodeId, RENEWAL, Registry};
+pub use token::{JoinToken, TokenError};

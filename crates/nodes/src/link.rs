@@ -1,0 +1,305 @@
+//! A connection between front end and node, on which both have proved that they have the join
+//! token. It carries frames: messages in JSON, and bytes. One thread uses a link at a time. After
+//! an error it can only be closed.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use ropewalk_tls::{Handshake, HandshakeError, Records};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::token::JoinToken;
+
+/// A peer that does not take or send the next bytes of a handshake or a frame for this time is
+/// gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest frame: some hundred thousand ranges.
+const LONGEST: usize = 32 << 20;
+const HEAD: usize = 5;
+
+/// Why a link cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the other side does not have the same join token, or is no ropewalk front end or node ({0})")]
+    Token(String),
+    #[error("the other side has closed the connection")]
+    Closed,
+    #[error("TLS: {0}")]
+    Tls(String),
+    #[error("the other side has sent a message that this version does not understand: {0}")]
+    Message(String),
+}
+
+/// What a link carries.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    Message(Vec<u8>),
+    Bytes(Vec<u8>),
+}
+
+impl Frame {
+    /// The content of a message.
+    ///
+    /// # Errors
+    /// It is no such message.
+    pub fn message<T: DeserializeOwned>(&self) -> Result<T, LinkError> {
+        match self {
+            Self::Message(text) => {
+                serde_json::from_slice(text).map_err(|error| LinkError::Message(error.to_string()))
+            }
+            Self::Bytes(_) => Err(LinkError::Message("bytes out of turn".into())),
+        }
+    }
+}
+
+/// A proven connection.
+pub struct Link {
+    stream: TcpStream,
+    peer: SocketAddr,
+    records: Records,
+    /// Received, and not returned as a frame yet.
+    plain: Vec<u8>,
+}
+
+impl Link {
+    pub(crate) fn connect(address: SocketAddr, token: &JoinToken) -> Result<Self, LinkError> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let handshake = token.key().connect().map_err(|error| LinkError::Tls(error.to_string()))?;
+        Self::secured(stream, handshake)
+    }
+
+    pub(crate) fn accept(stream: TcpStream, token: &JoinToken) -> Result<Self, LinkError> {
+        let handshake = token.key().accept().map_err(|error| LinkError::Tls(error.to_string()))?;
+        Self::secured(stream, handshake)
+    }
+
+    fn secured(mut stream: TcpStream, mut handshake: Handshake) -> Result<Self, LinkError> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let peer = stream.peer_addr()?;
+        let until = Instant::now() + PATIENCE;
+        let (mut input, mut out) = (vec![0; 4096], Vec::new());
+        let mut count = 0;
+        let established = loop {
+            let step = handshake.step(&input[..count], &mut out);
+            // After an error this is the alert for the other side.
+            let written = stream.write_all(&out);
+            out.clear();
+            match step {
+                Ok(Some(established)) => {
+                    written?;
+                    break established;
+                }
+                Ok(None) => written?,
+                Err(HandshakeError::Closed) => return Err(LinkError::Token("it has closed".into())),
+                Err(error) => return Err(LinkError::Token(error.to_string())),
+            }
+            if Instant::now() >= until {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            count = stream.read(&mut input)?;
+            if count == 0 {
+                return Err(LinkError::Token("it has closed".into()));
+            }
+        };
+        // Without this, a peer with a certificate of its own might be taken for one with the token.
+        if !established.resumed {
+            return Err(LinkError::Token("it has not used the token".into()));
+        }
+        let mut link = Self { stream, peer, records: established.records, plain: Vec::new() };
+        link.feed(&[])?;
+        Ok(link)
+    }
+
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The own address of the connection.
+    ///
+    /// # Errors
+    /// The system does not know the socket any more.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The connection is broken, or the peer does not read.
+    pub fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
+        let text = serde_json::to_vec(message).map_err(|error| LinkError::Message(error.to_string()))?;
+        self.write(b'M', &text)
+    }
+
+    /// Sends a frame of bytes.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.write(b'B', bytes)
+    }
+
+    fn write(&mut self, kind: u8, payload: &[u8]) -> Result<(), LinkError> {
+        let length = u32::try_from(payload.len()).ok().filter(|length| *length as usize <= LONGEST);
+        let length = length.ok_or_else(|| LinkError::Message("it is too long".into()))?;
+        let [a, b, c, d] = length.to_be_bytes();
+        let mut sealed = Vec::with_capacity(payload.len() + 256);
+        let records = &mut self.records;
+        let tls = |error: ropewalk_tls::RecordError| LinkError::Tls(error.to_string());
+        records.seal(&[a, b, c, d, kind], &mut sealed).map_err(tls)?;
+        records.seal(payload, &mut sealed).map_err(tls)?;
+        Ok(self.stream.write_all(&sealed)?)
+    }
+
+    /// Returns a frame that is there already, without waiting.
+    ///
+    /// # Errors
+    /// The connection is closed or broken.
+    pub fn ready(&mut self) -> Result<Option<Frame>, LinkError> {
+        self.receive(Duration::ZERO)
+    }
+
+    /// Waits for a frame. `None` if none has come within this time.
+    ///
+    /// # Errors
+    /// The connection is closed or broken.
+    pub fn receive(&mut self, timeout: Duration) -> Result<Option<Frame>, LinkError> {
+        let until = Instant::now() + timeout;
+        loop {
+            if let Some(frame) = self.parse()? {
+                return Ok(Some(frame));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+            let mut buffer = vec![0; 64 << 10];
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(LinkError::Closed),
+                count => self.feed(&buffer[..count])?,
+            }
+        }
+    }
+
+    /// Waits for a frame that has to come.
+    ///
+    /// # Errors
+    /// It has not come in time, or the connection is closed or broken.
+    pub fn expect(&mut self, timeout: Duration) -> Result<Frame, LinkError> {
+        self.receive(timeout)?.ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        let open = self.records.open(bytes, &mut self.plain);
+        let more = self.records.take_output();
+        if !more.is_empty() {
+            self.stream.write_all(&more)?;
+        }
+        match open {
+            Ok(true) => Ok(()),
+            // Frames before the end are still returned; then the closed socket says so.
+            Ok(false) if self.plain.len() >= HEAD => Ok(()),
+            Ok(false) => Err(LinkError::Closed),
+            Err(error) => Err(LinkError::Tls(error.to_string())),
+        }
+    }
+
+    fn parse(&mut self) -> Result<Option<Frame>, LinkError> {
+        let Some((head, rest)) = self.plain.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let [a, b, c, d, kind] = *head;
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        if length > LONGEST {
+            return Err(LinkError::Message(format!("a frame of {length} bytes")));
+        }
+        let Some(payload) = rest.get(..length) else { return Ok(None) };
+        let payload = payload.to_vec();
+        self.plain.drain(..HEAD + length);
+        match kind {
+            b'M' => Ok(Some(Frame::Message(payload))),
+            b'B' => Ok(Some(Frame::Bytes(payload))),
+            kind => Err(LinkError::Message(format!("a frame of kind {kind}"))),
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::message::Order;
+
+    fn token(secret: &str) -> JoinToken {
+        JoinToken::new(secret.as_bytes()).unwrap()
+    }
+
+    fn pair(here: &str, there: &str) -> (Result<Link, LinkError>, Result<Link, LinkError>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            let accepting = scope.spawn(|| Link::accept(listener.accept().unwrap().0, &token(there)));
+            let connected = Link::connect(address, &token(here));
+            (connected, accepting.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn frames_arrive_whole_and_in_order() {
+        let (here, there) = pair("one", "one");
+        let (mut here, mut there) = (here.unwrap(), there.unwrap());
+        assert!(there.ready().unwrap().is_none());
+        let bytes: Vec<u8> = (0..300_000_u32).map(|at| at as u8).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                here.send(&Order::Streams(7)).unwrap();
+                here.send_bytes(&bytes).unwrap();
+                here.send(&Order::Abort).unwrap();
+            });
+            let first: Order = there.expect(PATIENCE).unwrap().message().unwrap();
+            assert!(matches!(first, Order::Streams(7)));
+            assert_eq!(there.expect(PATIENCE).unwrap(), Frame::Bytes(bytes.clone()));
+            let last: Order = there.expect(PATIENCE).unwrap().message().unwrap();
+            assert!(matches!(last, Order::Abort));
+        });
+        drop(here);
+        assert!(matches!(there.receive(PATIENCE), Err(LinkError::Closed)));
+    }
+
+    #[test]
+    fn other_token_is_refused_by_both_sides() {
+        let (here, there) = pair("one", "two");
+        assert!(matches!(here, Err(LinkError::Token(_))), "{:?}", here.err());
+        assert!(matches!(there, Err(LinkError::Token(_))), "{:?}", there.err());
+    }
+
+    #[test]
+    fn false_front_end_in_clear_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| listener.accept().unwrap().0.write_all(b"220 ready\r\n").unwrap());
+            assert!(matches!(Link::connect(address, &token("one")), Err(LinkError::Token(_))));
+        });
+    }
+}

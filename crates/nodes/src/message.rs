@@ -1,0 +1,194 @@
+//! The messages on a link. Each is one frame of JSON.
+//!
+//! A node begins with a [`Greeting`]. On the connection of its membership it then sends
+//! [`Lease`]s, and the front end nothing after its [`Welcome`]. On a connection for a session the
+//! front end sends [`Order`]s, and the node [`Report`]s.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::registry::{Announcement, JoinError};
+
+/// The first message of a node on a connection.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Greeting {
+    Join(Announcement),
+    /// The connection waits for the orders of a session. The number is that of the membership.
+    Ready(u64),
+}
+
+/// The answer to [`Greeting::Join`].
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Welcome {
+    Joined(u64),
+    Refused(JoinError),
+}
+
+/// What a member says about its membership.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Lease {
+    Renew,
+    /// The node takes no new channels, and leaves when those that it has are closed.
+    Drain,
+}
+
+/// An order of the front end.
+#[derive(Debug, Deserialize, Serialize)]
+pub enum Order {
+    /// Listen at this address. [`Report::Listening`] answers.
+    Listen {
+        address: IpAddr,
+        channel: Box<ChannelOrder>,
+    },
+    /// The addresses to connect to when the first transfer begins. [`Report::Done`] answers.
+    Connect {
+        addresses: Vec<SocketAddr>,
+        channel: Box<ChannelOrder>,
+    },
+    /// Close cached connections. [`Report::Done`] answers.
+    Discard,
+    Send(SendOrder),
+    /// Send bytes that come in frames of data; the node asks for each with [`Report::More`].
+    SendBytes(MoveOrder),
+    Receive(ReceiveOrder),
+    /// The last frame of data has come. `complete`: these were all bytes that there are.
+    BytesEnd {
+        complete: bool,
+    },
+    /// The running transfer uses this number of streams from now on.
+    Streams(u32),
+    /// Break the running transfer off. [`Report::Ended`] still answers the transfer.
+    Abort,
+}
+
+/// The properties of a data channel.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ChannelOrder {
+    pub extended_block: bool,
+    pub parallelism: u32,
+    pub max_streams: u32,
+    pub block_size: usize,
+    pub send_buffer: Option<usize>,
+    pub receive_buffer: Option<usize>,
+    pub congestion: Option<String>,
+    pub connect_timeout_ms: u64,
+    /// 0 is none.
+    pub stall_timeout_ms: u64,
+    /// The only address from which data connections are accepted.
+    pub only_from: Option<IpAddr>,
+    /// The peer that is expected.
+    pub peer: IpAddr,
+    /// The stack string that the client has chosen, and the drivers that it may choose.
+    pub stack: Option<String>,
+    pub drivers: Vec<String>,
+    /// The number and the secret of the data key.
+    pub key: Option<(u64, [u8; 32])>,
+}
+
+/// The file of a transfer, which the front end has open.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct FileOrder {
+    /// The path within the shared file system, without symbolic links.
+    pub path: Vec<u8>,
+    /// The number of the file in its file system, so that both ends surely mean the same file.
+    pub inode: u64,
+    /// The user as whom to open it; `None` is the node's own user.
+    pub owner: Option<Owner>,
+}
+
+/// A user of the file system.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+/// What a transfer changes in its channel.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct MoveOrder {
+    pub parallelism: u32,
+    pub ascii: bool,
+    pub congestion: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct SendOrder {
+    pub file: FileOrder,
+    pub moves: MoveOrder,
+    pub ranges: Vec<(u64, u64)>,
+    pub origin: u64,
+    /// The name of the algorithm of the checksum to compute.
+    pub checksum: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ReceiveOrder {
+    pub file: FileOrder,
+    pub moves: MoveOrder,
+    pub accept: Vec<(u64, u64)>,
+    pub origin: u64,
+    pub checksum: Option<String>,
+    pub sparse: bool,
+    /// Force data to stable storage before it is reported, or once at the end.
+    pub sync_each: bool,
+    pub sync_end: bool,
+}
+
+/// A range of a file, and its checksum if that was computed.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Sum {
+    pub start: u64,
+    pub end: u64,
+    pub sum: Option<u32>,
+}
+
+/// A message of a node about its channel.
+#[derive(Debug, Deserialize, Serialize)]
+pub enum Report {
+    Listening(SocketAddr),
+    Done,
+    /// The order cannot be carried out.
+    Failed(MoveFailure),
+    /// Data connections are there.
+    Begun {
+        reused: bool,
+    },
+    /// What was moved until now. A running transfer reports at least every second.
+    Moved {
+        bytes: u64,
+        streams: u32,
+        waiting_ns: [u64; 5],
+        stored: Vec<Sum>,
+    },
+    /// The next bytes of [`Order::SendBytes`] are wanted.
+    More,
+    /// The transfer has ended. Everything that was stored has been reported.
+    Ended(Result<Transferred, MoveFailure>),
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Transferred {
+    pub bytes: u64,
+    pub streams: u32,
+    /// Connections that are kept for the next transfer.
+    pub cached: usize,
+    /// Sending: the ranges with their checksums.
+    pub sums: Vec<Sum>,
+}
+
+/// Why a node could not carry out an order.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub enum MoveFailure {
+    System {
+        errno: i32,
+        action: String,
+    },
+    /// No data connection could be made.
+    Connection(String),
+    /// A data connection broke.
+    Broken(String),
+    Refused(String),
+    Aborted,
+}

@@ -1,0 +1,295 @@
+//! The data nodes of a front end, and their leases: no I/O, and no clock of its own.
+//!
+//! A node is a member from [`Registry::join`] until it leaves or has missed its renewals. A name
+//! belongs to one member at a time. [`Registry::choose`] gives a data channel to the node whose
+//! capacity, divided by the channels that it has and the new one, is the largest. A node that
+//! drains keeps its channels and gets no new ones.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// A node renews its lease in this interval.
+pub const RENEWAL: Duration = Duration::from_secs(2);
+/// A node that has not renewed its lease for this time, three times in a row, is no member any
+/// more.
+pub const LEASE: Duration = Duration::from_secs(6);
+
+/// The number of a membership. A node that joins again gets another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u64);
+
+impl NodeId {
+    pub(crate) fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// What a node says about itself when it joins.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Announcement {
+    pub name: String,
+    /// The version of the program.
+    pub version: String,
+    /// The addresses at which peers reach its data connections.
+    pub addresses: Vec<IpAddr>,
+    /// The rate of its network, in bytes per second.
+    pub capacity: u64,
+}
+
+/// Why a node cannot join.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, thiserror::Error)]
+pub enum JoinError {
+    #[error(
+        "a node with the name {name} has joined from {peer} and renewed its lease {seconds} s ago: each node needs a name of its own"
+    )]
+    NameTaken { name: String, peer: SocketAddr, seconds: u64 },
+    #[error("the node runs ropewalk {node}, and the front end {front_end}: both need the same version")]
+    Version { node: String, front_end: String },
+    #[error("a node's name has 1 to 64 letters, digits, dots, hyphens and underscores, and {0:?} is none")]
+    Name(String),
+    #[error("the node announces no address")]
+    NoAddress,
+}
+
+/// A member.
+#[derive(Debug)]
+struct Entry {
+    announcement: Announcement,
+    peer: SocketAddr,
+    renewed: Instant,
+    draining: bool,
+    channels: u32,
+}
+
+/// The members.
+#[derive(Debug)]
+pub struct Registry {
+    version: String,
+    last: u64,
+    entries: BTreeMap<NodeId, Entry>,
+}
+
+impl Registry {
+    /// The registry of a front end of this version.
+    pub fn new(version: &str) -> Self {
+        Self { version: version.to_owned(), last: 0, entries: BTreeMap::new() }
+    }
+
+    /// Makes a node a member. `peer` is the address from which it has dialled.
+    ///
+    /// # Errors
+    /// Another node has the name, or the announcement is not acceptable.
+    pub fn join(&mut self, node: Announcement, peer: SocketAddr, now: Instant) -> Result<NodeId, JoinError> {
+        if node.version != self.version {
+            return Err(JoinError::Version { node: node.version, front_end: self.version.clone() });
+        }
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if node.name.is_empty() || node.name.len() > 64 || !node.name.bytes().all(allowed) {
+            return Err(JoinError::Name(node.name));
+        }
+        if node.addresses.is_empty() {
+            return Err(JoinError::NoAddress);
+        }
+        self.expire(now);
+        if let Some(other) = self.entries.values().find(|entry| entry.announcement.name == node.name) {
+            let seconds = now.saturating_duration_since(other.renewed).as_secs();
+            return Err(JoinError::NameTaken { name: node.name, peer: other.peer, seconds });
+        }
+        self.last += 1;
+        let id = NodeId(self.last);
+        let entry = Entry { announcement: node, peer, renewed: now, draining: false, channels: 0 };
+        self.entries.insert(id, entry);
+        Ok(id)
+    }
+
+    /// Renews a lease. False if it had run out: the node has to join again.
+    pub fn renew(&mut self, id: NodeId, now: Instant) -> bool {
+        self.expire(now);
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        entry.renewed = now;
+        true
+    }
+
+    /// The node takes no more channels, and leaves when those that it has are closed.
+    pub fn drain(&mut self, id: NodeId) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.draining = true;
+        }
+    }
+
+    /// Ends a membership. Returns the name of the node if it was still a member.
+    pub fn leave(&mut self, id: NodeId) -> Option<String> {
+        self.entries.remove(&id).map(|entry| entry.announcement.name)
+    }
+
+    /// Ends the memberships whose leases have run out, and returns them with their names.
+    pub fn expire(&mut self, now: Instant) -> Vec<(NodeId, String)> {
+        let over = |entry: &Entry| now.saturating_duration_since(entry.renewed) >= LEASE;
+        let gone: Vec<NodeId> =
+            self.entries.iter().filter(|(_, entry)| over(entry)).map(|(id, _)| *id).collect();
+        gone.into_iter().filter_map(|id| self.leave(id).map(|name| (id, name))).collect()
+    }
+
+    /// Whether the node is a member that takes new channels.
+    pub fn takes_channels(&self, id: NodeId) -> bool {
+        self.entries.get(&id).is_some_and(|entry| !entry.draining)
+    }
+
+    pub fn is_member(&self, id: NodeId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    pub fn name(&self, id: NodeId) -> Option<&str> {
+        self.entries.get(&id).map(|entry| entry.announcement.name.as_str())
+    }
+
+    /// The node with most free capacity among those with an address that `suits`, and that address.
+    /// Of equal ones, `current` is preferred, and then the one that joined first.
+    pub fn choose(
+        &mut self,
+        suits: impl Fn(IpAddr) -> bool,
+        current: Option<NodeId>,
+        now: Instant,
+    ) -> Option<(NodeId, IpAddr)> {
+        self.expire(now);
+        self.entries
+            .iter()
+            .filter(|(_, entry)| !entry.draining)
+            .filter_map(|(id, entry)| {
+                let address = entry.announcement.addresses.iter().copied().find(|ip| suits(*ip))?;
+                let own = u32::from(current == Some(*id));
+                let free =
+                    entry.announcement.capacity / u64::from(entry.channels - own.min(entry.channels) + 1);
+                Some((free, own, std::cmp::Reverse(*id), address))
+            })
+            .max()
+            .map(|(_, _, std::cmp::Reverse(id), address)| (id, address))
+    }
+
+    /// A session has taken a connection of the node.
+    pub fn channel_opened(&mut self, id: NodeId) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.channels += 1;
+        }
+    }
+
+    pub fn channel_closed(&mut self, id: NodeId) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.channels = entry.channels.saturating_sub(1);
+        }
+    }
+
+    /// The number of members.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn node(name: &str, capacity: u64) -> Announcement {
+        let addresses = vec![[192, 0, 2, 1].into()];
+        Announcement { name: name.into(), version: "1".into(), addresses, capacity }
+    }
+
+    fn peer() -> SocketAddr {
+        ([192, 0, 2, 1], 4000).into()
+    }
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn lease_that_is_renewed_lasts_and_one_that_is_not_ends() {
+        let (mut registry, start) = (Registry::new("1"), Instant::now());
+        let a = registry.join(node("a", 1), peer(), start).unwrap();
+        let b = registry.join(node("b", 1), peer(), start).unwrap();
+        for renewal in 1..=10 {
+            assert!(registry.renew(a, start + RENEWAL * renewal));
+            if renewal < 3 {
+                assert!(registry.is_member(b), "it has missed {renewal}");
+            }
+        }
+        assert!(registry.is_member(a) && !registry.is_member(b));
+        assert!(!registry.renew(b, start + seconds(20)), "a stale node has to join again");
+        let again = registry.join(node("b", 1), peer(), start + seconds(20)).unwrap();
+        assert_ne!(again, b);
+    }
+
+    #[test]
+    fn name_in_use_is_refused_until_its_lease_ends() {
+        let (mut registry, start) = (Registry::new("1"), Instant::now());
+        let first = registry.join(node("a", 1), peer(), start).unwrap();
+        let refused = registry.join(node("a", 1), peer(), start + seconds(5)).unwrap_err();
+        assert_eq!(refused, JoinError::NameTaken { name: "a".into(), peer: peer(), seconds: 5 });
+        let second = registry.join(node("a", 1), peer(), start + LEASE).unwrap();
+        assert!(registry.is_member(second) && !registry.is_member(first));
+        // The stale node neither renews nor ends the membership of its successor.
+        assert!(!registry.renew(first, start + LEASE));
+        assert_eq!(registry.leave(first), None);
+        assert!(registry.is_member(second));
+    }
+
+    #[test]
+    fn node_of_other_version_or_without_name_or_address_is_refused() {
+        let (mut registry, now) = (Registry::new("2"), Instant::now());
+        let text = registry.join(node("a", 1), peer(), now).unwrap_err().to_string();
+        assert_eq!(text, "the node runs ropewalk 1, and the front end 2: both need the same version");
+        let mut registry = Registry::new("1");
+        for name in ["", "a b", "a\n", &"x".repeat(65)] {
+            let refused = registry.join(node(name, 1), peer(), now);
+            assert_eq!(refused, Err(JoinError::Name(name.into())));
+        }
+        let nowhere = Announcement { addresses: Vec::new(), ..node("a", 1) };
+        assert_eq!(registry.join(nowhere, peer(), now), Err(JoinError::NoAddress));
+        assert!(registry.is_empty());
+    }
+
+    #[test]
+    fn channel_goes_to_node_with_most_free_capacity() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        assert_eq!(registry.choose(|_| true, None, now), None);
+        let small = registry.join(node("small", 10), peer(), now).unwrap();
+        let large = registry.join(node("large", 30), peer(), now).unwrap();
+        let mut given = Vec::new();
+        for _ in 0..8 {
+            let (id, _) = registry.choose(|_| true, None, now).unwrap();
+            registry.channel_opened(id);
+            given.push(id);
+        }
+        assert_eq!(given.iter().filter(|id| **id == large).count(), 6, "{given:?}");
+        // A session keeps its node if none is better.
+        assert_eq!(registry.choose(|_| true, Some(small), now).unwrap().0, small);
+        for _ in 0..6 {
+            registry.channel_closed(large);
+        }
+        assert_eq!(registry.choose(|_| true, Some(small), now).unwrap().0, large);
+        assert_eq!(registry.choose(|ip| ip.is_ipv6(), None, now), None);
+    }
+
+    #[test]
+    fn draining_node_gets_no_channel() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        let a = registry.join(node("a", 10), peer(), now).unwrap();
+        registry.drain(a);
+        assert_eq!(registry.choose(|_| true, Some(a), now), None);
+        assert!(registry.is_member(a) && !registry.takes_channels(a));
+        assert!(registry.renew(a, now + RENEWAL));
+        assert_eq!(registry.leave(a).as_deref(), Some("a"));
+    }
+}
