@@ -150,6 +150,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("kerberos.rs", "Kerberos", "`[kerberos]`"),
     ("tokens.rs", "TokenIssuer", "`[[tokens.issuers]]`"),
     ("tokens.rs", "TokenMapping", "`[[tokens.issuers.map]]`"),
+    ("nodes.rs", "Nodes", "`[nodes]`"),
     ("profiling.rs", "Profiling", "`[profiling]`"),
     ("testing.rs", "Testing", "`[testing]`"),
 ];

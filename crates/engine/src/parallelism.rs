@@ -33,6 +33,11 @@ impl Parallelism {
         Self(Arc::new(Target { state: AtomicU64::new(n.max(1).into()), control: Arc::downgrade(control) }))
     }
 
+    /// A number for a data channel in another process. A change wakes no transfer.
+    pub fn detached(n: u32) -> Self {
+        Self(Arc::new(Target { state: AtomicU64::new(n.max(1).into()), control: Weak::new() }))
+    }
+
     /// From any thread. 0 is taken as 1.
     pub fn set(&self, n: u32) {
         let n = u64::from(n.max(1));

@@ -147,6 +147,30 @@ impl Progress {
         self.flows.lock().clone()
     }
 
+    /// Takes over the figures of a transfer whose data another process moves: its bytes, its
+    /// streams, and the times of the stages in the order of [`Stage`].
+    pub fn report(&self, bytes: u64, streams: u32, times: [Duration; 5]) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.set_streams(streams);
+        for (stage, time) in self.stages.iter().zip(times) {
+            stage.store(time.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The times of all stages, in the order of [`Stage`].
+    pub fn times(&self) -> [Duration; 5] {
+        [Stage::Source, Stage::Network, Stage::Destination, Stage::Checksum, Stage::Encryption]
+            .map(|stage| self.time(stage))
+    }
+
+    /// Adds a range that another process has received.
+    ///
+    /// # Errors
+    /// The ranges have too many gaps between them.
+    pub fn report_received(&self, range: Range<u64>, budget: &Arc<BufferBudget>) -> Result<()> {
+        self.add_received(range, budget)
+    }
+
     pub(crate) fn set_flows(&self, flows: &Flows) {
         *self.flows.lock() = Some(flows.clone());
     }

@@ -121,6 +121,8 @@ pub struct SendOrder {
     pub origin: u64,
     /// The name of the algorithm of the checksum to compute.
     pub checksum: Option<String>,
+    /// The receiver takes blocks that are sent again on another stream.
+    pub resend: bool,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -118,6 +118,8 @@ pub(crate) enum Command {
     Profile(Box<ropewalk_tools::profile::Profiled>),
     /// Run a server
     Serve(commands::serve::Serve),
+    /// Move data for a server that is a front end (serve --nodes-listen)
+    Node(commands::node::Node),
     /// Set, remove or list passwords of a server's users
     Passwd(commands::passwd::Passwd),
     /// Make, show or remove a proxy: the short-lived credential for gsiftp://
@@ -176,6 +178,7 @@ impl Command {
                 let measurements = None;
                 command.run(measurements)
             }
+            Self::Node(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Proxy(command) => command.run(),
             Self::KnownHosts(command) => command.run(),

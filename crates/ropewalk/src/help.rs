@@ -7,7 +7,7 @@ use clap::{Arg, Command, ValueHint};
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Copy", &["cp", "sync", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
-    ("Serve and log in", &["serve", "passwd", "proxy", "known-hosts", "ca"]),
+    ("Serve and log in", &["serve", "node", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
 ];
@@ -38,6 +38,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "serve",
         &["ropewalk serve --root /data --anonymous", "ropewalk serve --config /etc/ropewalk/server.toml"],
     ),
+    ("node", &["ropewalk node --join front.example:2812 --join-token-file /etc/ropewalk/join --root /data"]),
     ("passwd", &["ropewalk passwd ada", "ropewalk passwd --list"]),
     ("proxy", &["ropewalk proxy init"]),
     ("known-hosts", &["ropewalk known-hosts list", "ropewalk known-hosts forget data.example"]),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ropewalk_buffers::{Rule, check_budget};
 use ropewalk_layers::Registry;
+use ropewalk_nodes::JoinToken;
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::help;
 use ropewalk_protocol::path::VirtualPath;
@@ -42,8 +43,30 @@ impl Config {
         check_accounts(self, &mut report);
         check_numbers(self, &mut report);
         check_places(self, &mut report);
+        check_nodes(self, &mut report);
         report.0.sort_by_key(|p| std::cmp::Reverse(p.severity));
         report.0
+    }
+}
+
+fn check_nodes(config: &Config, report: &mut Report) {
+    let Some(nodes) = &config.nodes else { return };
+    match &nodes.join_token_file {
+        None => report.error(
+            "nodes.join_token_file",
+            "nodes could not prove that they belong to this front end: name a file with a secret \
+             (`openssl rand -hex 32 > FILE` makes one)",
+        ),
+        Some(path) => {
+            if let Err(error) = JoinToken::load(path) {
+                report.error("nodes.join_token_file", error.to_string());
+            }
+        }
+    }
+    if let Some(root) = &nodes.root
+        && !root.is_dir()
+    {
+        report.error("nodes.root", format!("{} is no directory", root.display()));
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn transfer_failure(error: EngineError) -> Failure {
     }
 }
 
-fn io_failure(error: io::Error) -> Failure {
+pub(crate) fn io_failure(error: io::Error) -> Failure {
     match error.downcast::<Error>() {
         Ok(error) => failure(error),
         Err(error) => match error.raw_os_error() {

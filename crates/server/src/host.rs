@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod checksum_cache;
 pub(crate) mod limits;
 pub(crate) mod names;
+pub(crate) mod nodes;
 pub(crate) mod parts;
 pub(crate) mod profiling;
 pub(crate) mod routes;

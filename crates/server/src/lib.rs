@@ -20,6 +20,7 @@ mod failure;
 mod handle;
 mod host;
 pub mod measurements;
+mod node;
 mod operations;
 mod privileges;
 mod scheduling;
@@ -32,12 +33,13 @@ mod ssh;
 
 pub use config::{
     Access, AnonymousAccess, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi, Identity, Kerberos,
-    Limits, Log, Problem, Profiling, RequiredProtection, RunAs, SessionReuse, Severity, Testing, Timeouts,
-    Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens, User,
+    Limits, Log, Nodes, Problem, Profiling, RequiredProtection, RunAs, SessionReuse, Severity, Testing,
+    Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;
 pub use host::stores::{Credential, StoreFactory, StoreLogin};
+pub use node::{Node, NodeError, NodeSettings};
 pub use privileges::confine_ssh;
 pub use ropewalk_tls::Fingerprint;
 pub use server::Backends;

@@ -15,6 +15,7 @@ mod entry;
 mod files;
 mod here;
 mod listing;
+mod node;
 mod observer;
 mod part_names;
 mod path_watch;

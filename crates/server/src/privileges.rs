@@ -55,6 +55,14 @@ pub fn confine_ssh(config: &Config) -> Result<()> {
         .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))
 }
 
+/// As [`Server::confine`], for a data node, before it makes its first thread.
+pub(crate) fn confine_node(data_ports: Option<(u16, u16)>) -> Result<()> {
+    let mut config = Config::default();
+    config.data.ports = data_ports;
+    confine(&config, needed(&config))
+        .map_err(|errno| Error::system("cannot give up privileges")(errno.into()))
+}
+
 fn confine(config: &Config, needed: CapabilitySet) -> std::result::Result<(), Errno> {
     if let Some(umask) = config.identity.umask {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handle::ServerHandle;
 use crate::host::Host;
+use crate::host::nodes::Nodes;
 use crate::host::socket_memory;
 use crate::host::stores::{StoreFactory, Stores};
 use crate::measurements::Measurements;
@@ -63,8 +64,9 @@ impl Server {
         let settings = Settings::prepare(config, &stores, measurements.is_some())?;
         let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();
+        let nodes = Nodes::bind(&settings.config)?;
         let (reactor, registry, waker) = Reactor::new(listeners)?;
-        let host = Host::new(settings, stores, measurements, waker)?;
+        let host = Host::new(settings, stores, measurements, waker, nodes)?;
         let scheduler = Scheduler::new(host, registry);
         Ok(Self { scheduler, reactor, addresses })
     }
@@ -81,6 +83,11 @@ impl Server {
     /// system chose.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The address on which data nodes join, if the server is a front end.
+    pub fn nodes_addr(&self) -> Option<SocketAddr> {
+        self.scheduler.host.nodes.as_ref().map(|nodes| nodes.front_end.local_addr())
     }
 
     /// The fingerprint of the certificate for TLS, if AUTH TLS is offered.
@@ -106,7 +113,14 @@ impl Server {
         let Self { scheduler, reactor, addresses } = self;
         tracing::info!(?addresses, "server listening");
         let _keeper = socket_memory::keep(&scheduler.host);
+        let nodes = scheduler.host.nodes.as_ref().map(|nodes| &nodes.front_end);
+        if let Some(front_end) = nodes {
+            front_end.start().map_err(Error::system("cannot start a thread"))?;
+        }
         let result = reactor.run(&scheduler);
+        if let Some(front_end) = nodes {
+            front_end.end();
+        }
         tracing::info!("server ended");
         result
     }

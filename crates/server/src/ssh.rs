@@ -96,6 +96,7 @@ pub(crate) fn prepare(config: Config, client: &SshClient) -> Config {
         kerberos: None,
         tls: None,
         tokens: None,
+        nodes: None,
         ..config
     };
     config.identity.mapped = false;
@@ -133,6 +134,7 @@ pub fn check_ssh(config: &Config) -> Vec<Problem> {
         "users",
         "tls",
         "tokens",
+        "nodes",
     ];
     let mut problems = config.check();
     problems.retain(|problem| {

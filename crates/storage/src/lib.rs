@@ -190,6 +190,10 @@ pub trait WriteHandle: Lock {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// The descriptor of the open file, by which the system knows its current name.
+    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor()
+    }
     /// Whether positions have no meaning (a device such as /dev/null, a pipe): bytes are written in
     /// the order in which they arrive.
     fn positionless(&self) -> bool {

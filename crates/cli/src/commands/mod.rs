@@ -13,6 +13,7 @@ pub mod known_hosts;
 pub mod ls;
 pub mod mkdir;
 pub mod mv;
+pub mod node;
 pub mod passwd;
 pub mod proxy;
 pub mod rm;

@@ -57,10 +57,18 @@ pub struct Serve {
     /// rate, with commas between [default: tcp,gsi]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     drivers: Vec<String>,
+    /// Be the front end of data nodes, which join at this address and port, or at this port alone,
+    /// and move data in place of the server; needs --join-token-file or a configuration that names
+    /// one
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    nodes_listen: Option<Addresses>,
+    /// The file with the secret that the front end and its nodes have in common
+    #[arg(long, value_name = "FILE")]
+    join_token_file: Option<PathBuf>,
     /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients.
     /// There is no further log-in: ssh has authenticated the user. Without --config and --root: the
     /// whole host, starting in the user's home
-    #[arg(long, conflicts_with_all = ["listen", "anonymous", "anonymous_third_party", "anonymous_user", "password_file"])]
+    #[arg(long, conflicts_with_all = ["listen", "nodes_listen", "join_token_file", "anonymous", "anonymous_third_party", "anonymous_user", "password_file"])]
     ssh: bool,
     /// Write the script that sshftp:// clients (GCT's and Ropewalk's) start on this host:
     /// ~/.globus/sshftp, or /etc/grid-security/sshftp for every user; and exit
@@ -152,6 +160,9 @@ impl Serve {
         for address in server.local_addrs() {
             writeln!(out, "Server listening at {address}")?;
         }
+        if let Some(address) = server.nodes_addr() {
+            writeln!(out, "Nodes join at {address}")?;
+        }
         if let Some(fingerprint) = server.tls_fingerprint() {
             writeln!(out, "TLS certificate {fingerprint}")?;
         }
@@ -221,6 +232,12 @@ impl Serve {
         if !self.drivers.is_empty() {
             config.data.drivers.clone_from(&self.drivers);
         }
+        if let Some(address) = self.nodes_listen.as_ref().and_then(|addresses| addresses.0.first()) {
+            config.nodes.get_or_insert_default().listen = *address;
+        }
+        if let Some(path) = &self.join_token_file {
+            config.nodes.get_or_insert_default().join_token_file = Some(path.clone());
+        }
         if self.no_tls {
             // Requirements of the configuration still apply.
             if let Some(tls) = &mut config.tls {
@@ -266,6 +283,16 @@ mod tests {
         assert_eq!(config.data.drivers, ["tcp", "quic"]);
         let anonymous = config.anonymous.unwrap();
         assert!(!anonymous.write && !anonymous.third_party);
+    }
+
+    #[test]
+    fn nodes_of_flags_precede_those_of_the_file() {
+        let file = Config::parse("[nodes]\nroot = '/shared'\n").unwrap();
+        let words = ["serve", "--nodes-listen", "127.0.0.1:7001", "--join-token-file", "/t"];
+        let nodes = Command::try_parse_from(words).unwrap().serve.over(file).nodes.unwrap();
+        assert_eq!(nodes.listen, "127.0.0.1:7001".parse().unwrap());
+        assert_eq!((nodes.join_token_file, nodes.root), (Some("/t".into()), Some("/shared".into())));
+        assert_eq!(config("--root /srv").nodes, None);
     }
 
     #[test]

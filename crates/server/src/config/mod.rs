@@ -12,6 +12,7 @@ mod identity;
 mod kerberos;
 mod limits;
 mod log;
+mod nodes;
 mod problem;
 mod profiling;
 mod testing;
@@ -34,6 +35,7 @@ pub use identity::{Identity, RequiredProtection, RunAs};
 pub use kerberos::Kerberos;
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
+pub use nodes::Nodes;
 pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
 use serde::{Deserialize, Serialize};
@@ -81,6 +83,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Log-in with bearer tokens. Default: none.
     pub tokens: Option<Tokens>,
+    /// Data nodes. Default: none, the server moves all data itself.
+    pub nodes: Option<Nodes>,
     /// Settings for each user of the password file or the gridmap that `users` does not override.
     pub defaults: User,
     /// Single users of the password file or the gridmap, by name.
@@ -117,6 +121,7 @@ impl Default for Config {
             kerberos: None,
             tls: None,
             tokens: None,
+            nodes: None,
             defaults: User::default(),
             users: BTreeMap::new(),
             identity: Identity::default(),
@@ -146,7 +151,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 8];
+pub(crate) type Fixed = [(&'static str, String); 9];
 
 impl Config {
     /// Reads a TOML file. Relative paths in it count from the file's directory.
@@ -226,6 +231,7 @@ impl Config {
             ("limits.password_checks", self.limits.password_checks.to_string()),
             ("identity.mapped", self.identity.mapped.to_string()),
             ("identity.umask", format!("{:?}", self.identity.umask)),
+            ("nodes", format!("{:?}", self.nodes)),
         ]
     }
 
@@ -255,6 +261,7 @@ impl Config {
                     tls;
                 [certificate, key, state_directory, client_authorities, client_revocations]
             }))
+            .chain(self.nodes.iter_mut().flat_map(|nodes| [&mut nodes.join_token_file, &mut nodes.root]))
             .chain(self.kerberos.iter_mut().flat_map(|kerberos| [&mut kerberos.keytab, &mut kerberos.map]))
             .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json, &mut self.log.audit]);
         for path in paths.flatten() {

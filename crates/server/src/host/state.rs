@@ -19,6 +19,7 @@ use crate::host::audit::{self, Audit};
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::limits::SessionCounts;
 use crate::host::names::Names;
+use crate::host::nodes::Nodes;
 use crate::host::parts::{Appends, SharedParts};
 use crate::host::profiling::Profiling;
 use crate::host::routes::Routes;
@@ -65,6 +66,8 @@ pub(crate) struct Host {
     /// The data channels that are reached through the control port.
     pub(crate) router: Arc<Router>,
     pub(crate) names: Names,
+    /// Data nodes, if this is a front end.
+    pub(crate) nodes: Option<Arc<Nodes>>,
     pub(crate) checksums: ChecksumCache,
     pub(crate) parts: SharedParts,
     pub(crate) appends: Appends,
@@ -87,6 +90,7 @@ impl Host {
         stores: Stores,
         measurements: Option<Arc<dyn Measurements>>,
         waker: Waker,
+        nodes: Option<Nodes>,
     ) -> Result<Arc<Self>> {
         let config = &settings.config;
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
@@ -110,6 +114,7 @@ impl Host {
             registry: Registry::standard(),
             router: Arc::default(),
             names: Names::default(),
+            nodes: nodes.map(Arc::new),
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),
             appends: Appends::default(),

@@ -11,15 +11,29 @@ use ropewalk_security::canonical;
 use ropewalk_transport::{Driver, Options, Tcp, Tuning};
 
 use super::buffers::Buffers;
-use super::{Answer, stack};
+use super::{Answer, node, stack};
 use crate::config::Data;
 use crate::security::client::SecurityContext;
 use crate::session::context::Context;
 use crate::session::data_channel::{Channel, congestion};
+use crate::session::data_plane::DataPlane;
 use crate::session::job::Job;
+use crate::session::node_channel::NodeChannel;
 
-/// PASV and related commands: listens, and returns the address for the client.
+/// PASV and related commands: listens, here or on a data node, and returns the address for the
+/// client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
+    let current = job.context.channel.take().and_then(|channel| channel.data.into_node());
+    let third_party = job.context.login()?.account.third_party;
+    if let Some(chosen) = node::for_listening(job, listen, current)? {
+        let stack = stack::build(job, &listen.channel, None)?;
+        let peer = job.context.peer.ip();
+        let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, peer);
+        let order = node::order(job, &listen.channel, buffers, peer, (!third_party).then_some(peer));
+        let (data, address) = NodeChannel::listen(chosen, node::session(job)?, order)?;
+        put(job, Box::new(data), &listen.channel, peer, Way { passive: true, one_port: false }, buffers);
+        return Ok(vec![address]);
+    }
     let bound = listen_with(job, listen, None)?;
     let config = &job.context.settings.config.data;
     Ok(vec![SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port())])
@@ -64,23 +78,20 @@ fn listen_with(
     let mut data = DataChannel::passive(listener, settings, pool, budget);
     // A pipe that no program fills or empties must not hold a permit.
     data.set_patient(false);
-    context.channel = Some(Box::new(Channel {
-        data,
-        options: ChannelOptions { key: None, ..listen.channel.clone() },
-        passive: true,
-        one_port,
-        peer: context.peer.ip(),
-        tls: has_tls(context, &listen.channel),
-        buffer: buffers.larger(),
-        desynchronized: false,
-    }));
-    job.dialogue.streams = context.streams();
+    put(
+        job,
+        Box::new(data),
+        &listen.channel,
+        job.context.peer.ip(),
+        Way { passive: true, one_port },
+        buffers,
+    );
     Ok(bound)
 }
 
 /// PORT and related commands: stores the addresses to connect to.
 pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
-    job.context.channel = None;
+    let current = job.context.channel.take().and_then(|channel| channel.data.into_node());
     let third_party = job.context.login()?.account.third_party;
     let context = &mut *job.context;
     let config = &context.settings.config.data;
@@ -99,6 +110,13 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let base = connect.token.map(|token| Arc::new(ControlPort::new(Arc::new(Tcp), token)) as Arc<dyn Driver>);
     let stack = stack::build(job, &connect.channel, base)?;
     let buffers = Buffers::choose(job, &connect.channel, &stack.options.tuning, first);
+    // Connections to a control port are made here.
+    if !one_port && let Some(chosen) = node::for_connecting(job, &connect.channel, first, current)? {
+        let order = node::order(job, &connect.channel, buffers, first, None);
+        let data = NodeChannel::connect(chosen, node::session(job)?, addresses, order)?;
+        put(job, Box::new(data), &connect.channel, first, Way { passive: false, one_port }, buffers);
+        return Ok(Outcome::Done);
+    }
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
@@ -109,21 +127,41 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let mut data = DataChannel::active(stack.driver, addresses, settings, pool, budget);
     data.set_patient(false);
-    let buffer = buffers.larger();
-    let tls = has_tls(context, &connect.channel);
-    let options = ChannelOptions { key: None, ..connect.channel };
-    let (passive, desynchronized) = (false, false);
-    context.channel = Some(Box::new(Channel {
+    put(job, Box::new(data), &connect.channel, first, Way { passive: false, one_port }, buffers);
+    Ok(Outcome::Done)
+}
+
+/// How the connections of a channel are made.
+struct Way {
+    /// The client connects.
+    passive: bool,
+    /// Through the control port.
+    one_port: bool,
+}
+
+/// Makes this the session's channel.
+fn put(
+    job: &mut Job<'_>,
+    data: Box<dyn DataPlane>,
+    options: &ChannelOptions,
+    peer: IpAddr,
+    way: Way,
+    buffers: Buffers,
+) {
+    let Way { passive, one_port } = way;
+    job.context.channel = Some(Box::new(Channel {
         data,
-        options,
+        options: ChannelOptions { key: None, ..options.clone() },
         passive,
         one_port,
-        peer: first,
-        tls,
-        buffer,
-        desynchronized,
+        peer,
+        tls: has_tls(job.context, options),
+        buffer: buffers.larger(),
+        desynchronized: false,
     }));
-    Ok(Outcome::Done)
+    if passive {
+        job.dialogue.streams = job.context.streams();
+    }
 }
 
 /// Takes the session's channel for a transfer. The caller returns it afterwards.

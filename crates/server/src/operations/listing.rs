@@ -13,7 +13,6 @@ use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
 use super::{Answer, directory, entries, tree};
 use crate::accounts::login::Login;
-use crate::failure::transfer_failure;
 use crate::host::Host;
 use crate::session::data_channel::Channel;
 use crate::session::job::Job;
@@ -74,7 +73,7 @@ fn send(job: &mut Job<'_>, channel: &mut Channel, list: &List, progress: &Progre
         let result = channel.data.send_reader(&mut reader, &mut observer, progress);
         match (job.dialogue.broken_off(), reader.failure.take(), result) {
             (Some(failure), _, _) | (None, Some(failure), _) => Err(failure),
-            (None, None, Err(error)) => Err(transfer_failure(error)),
+            (None, None, Err(failure)) => Err(failure),
             (None, None, Ok(_)) => Ok(()),
         }
         // The reader is dropped here, so that the other thread does not wait for it.

@@ -12,7 +12,6 @@ use super::baseline;
 use super::observer::{Markers, Observer};
 use super::transfer::announce;
 use super::{Answer, channel};
-use crate::failure::transfer_failure;
 use crate::host::profiling::{self, Profile, Slot, StartError};
 use crate::measurements::Measurements;
 use crate::session::context::Context;
@@ -142,8 +141,7 @@ pub(super) fn fetch(job: &mut Job<'_>, fetch: &FetchProfile) -> Answer {
     let broken = job.dialogue.broken_off();
     job.context.channel = Some(channel);
     match (broken, result) {
-        (Some(failure), _) => Err(failure),
-        (None, Err(error)) => Err(transfer_failure(error)),
+        (Some(failure), _) | (None, Err(failure)) => Err(failure),
         (None, Ok(_)) => Ok(Outcome::Transferred { checksum: None }),
     }
 }

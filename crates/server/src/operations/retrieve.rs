@@ -17,7 +17,7 @@ use super::files::system;
 use super::observer::{Markers, Observer};
 use super::path_watch::PathWatch;
 use super::transfer::Checksum;
-use crate::failure::{failure, transfer_failure};
+use crate::failure::failure;
 use crate::host::checksum_cache::ChecksumCache;
 use crate::session::data_channel::Channel;
 use crate::session::job::Job;
@@ -92,7 +92,7 @@ fn send_ranges(
         expected_size: None,
         resend: transfer.resend,
     };
-    let sent = channel.data.send(&send, observer, progress).map_err(transfer_failure)?;
+    let sent = channel.data.send(&send, observer, progress)?;
     // If the file was written meanwhile, the sum of what was read belongs to no version: the client
     // has to ask for the sum of the current file.
     let version = |metadata: &Metadata| (metadata.size, metadata.modified);
@@ -120,11 +120,10 @@ fn send_all(
         offset: offset.saturating_add(skip),
         left: left.saturating_sub(skip),
     };
-    let sent = match source.wait_descriptor() {
+    match source.wait_descriptor() {
         Some(descriptor) => channel.data.send_polled(&mut reader, descriptor, observer, progress),
         None => channel.data.send_reader(&mut reader, observer, progress),
-    };
-    sent.map_err(transfer_failure)?;
+    }?;
     Ok((None, false))
 }
 

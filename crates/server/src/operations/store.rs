@@ -26,7 +26,7 @@ use super::part_names;
 use super::plan::Plan;
 use super::transfer::Checksum;
 use super::uploads;
-use crate::failure::{failure, transfer_failure};
+use crate::failure::failure;
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::parts::RELEASE_TIME;
 use crate::host::writers::{Others, Writing};
@@ -176,7 +176,7 @@ fn receive_file(
             destination.record(range, value.filter(|_| sum == Some(ChecksumAlgorithm::Crc32c)))
         },
     };
-    let result = channel.data.receive(&receive, &mut observer, progress).map_err(transfer_failure);
+    let result = channel.data.receive(&receive, &mut observer, progress);
     channel.desynchronized = result.is_err();
     // If little has arrived and space is short, no part file is left to resume from, unless markers
     // have reported ranges of it.

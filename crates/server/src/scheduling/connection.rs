@@ -189,8 +189,7 @@ impl Connection {
     /// Discards data that may have been sent for an upload that was refused.
     pub(crate) fn decline(&mut self) {
         if let Some(channel) = &mut self.context.channel {
-            let declined = channel.decline();
-            self.leftovers.push(declined);
+            self.leftovers.extend(channel.decline());
         }
     }
 

@@ -2,15 +2,16 @@
 
 use std::net::IpAddr;
 
-use ropewalk_engine::{DataChannel, Discarded, Parallelism};
+use ropewalk_engine::{Discarded, Parallelism};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Mode};
 
 use crate::config::Data;
+use crate::session::data_plane::DataPlane;
 
 /// The session's data channel.
 pub(crate) struct Channel {
-    pub(crate) data: DataChannel,
+    pub(crate) data: Box<dyn DataPlane>,
     pub(crate) options: ChannelOptions,
     /// The client connects.
     pub(crate) passive: bool,
@@ -38,11 +39,11 @@ impl Channel {
     /// its connections stay.
     pub(crate) fn tidy(&mut self) -> Option<Discarded> {
         let wrong = std::mem::take(&mut self.desynchronized) || self.options.mode == Mode::Stream;
-        wrong.then(|| self.data.discard())
+        wrong.then(|| self.data.discard()).flatten()
     }
 
     /// As [`Self::tidy`], for an upload that was refused before it became an operation.
-    pub(crate) fn decline(&mut self) -> Discarded {
+    pub(crate) fn decline(&mut self) -> Option<Discarded> {
         self.data.discard()
     }
 

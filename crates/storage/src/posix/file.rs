@@ -247,6 +247,10 @@ impl WriteHandle for PosixFile {
         ((self.seekable() && !self.direct.is_on()) || self.null).then(|| self.fd.as_fd())
     }
 
+    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         WriteHandle::in_order(self).then(|| self.fd.as_fd())
     }

@@ -1,0 +1,189 @@
+//! The orders of one session: channels are made here, transfers in `transfer`.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_engine::{ChannelSettings, DataChannel};
+use ropewalk_layers::{KeyLayer, Policy, SessionSecurity, Stack, StackBuilder};
+use ropewalk_nodes::{ChannelOrder, Frame, Link, LinkError, Member, MoveFailure, Order, Report};
+use ropewalk_protocol::server::{Mode, RepresentationType};
+use ropewalk_protocol::stack::StackSpec;
+use ropewalk_transport::{Listener, Options, Tuning};
+
+use super::Shared;
+use super::line::Line;
+use super::transfer;
+
+/// How often an idle session looks whether the node drains.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Carries out the orders that come over `link`, of which `first` is one, until the front end
+/// closes it or the node drains.
+pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, member: &Member) {
+    ropewalk_storage::thread_starts();
+    let peer = link.peer();
+    let mut session = Session { shared, link, channel: None };
+    let mut next = Some(first);
+    let result = loop {
+        let frame = match next.take() {
+            Some(frame) => frame,
+            None if member.is_draining() => break Ok(()),
+            None => match session.link.receive(LOOK) {
+                Ok(frame) => {
+                    next = frame;
+                    continue;
+                }
+                Err(error) => break Err(error),
+            },
+        };
+        if let Err(error) = frame.message().and_then(|order| session.carry_out(order)) {
+            break Err(error);
+        }
+    };
+    match result {
+        Ok(()) | Err(LinkError::Closed) => {}
+        Err(error) => tracing::warn!(%peer, %error, "a session of the front end has broken"),
+    }
+}
+
+struct Session<'s> {
+    shared: &'s Arc<Shared>,
+    link: Link,
+    channel: Option<DataChannel>,
+}
+
+impl Session<'_> {
+    fn carry_out(&mut self, order: Order) -> Result<(), LinkError> {
+        let answer = match order {
+            Order::Listen { address, channel } => {
+                // Its port may be the only one.
+                self.channel = None;
+                match self.listen(address, &channel) {
+                    Ok((made, bound)) => {
+                        self.channel = Some(made);
+                        Report::Listening(bound)
+                    }
+                    Err(failure) => Report::Failed(failure),
+                }
+            }
+            Order::Connect { addresses, channel } => {
+                self.channel = None;
+                match self.connect(addresses, &channel) {
+                    Ok(made) => {
+                        self.channel = Some(made);
+                        Report::Done
+                    }
+                    Err(failure) => Report::Failed(failure),
+                }
+            }
+            Order::Discard => {
+                if let Some(channel) = &mut self.channel {
+                    drop(channel.discard());
+                }
+                Report::Done
+            }
+            Order::Send(_) | Order::SendBytes(_) | Order::Receive(_) => return self.transfer(order),
+            // The transfer for which they were meant has ended.
+            Order::BytesEnd { .. } | Order::Streams(_) | Order::Abort => return Ok(()),
+        };
+        self.link.send(&answer)
+    }
+
+    fn transfer(&mut self, order: Order) -> Result<(), LinkError> {
+        let Some(channel) = &mut self.channel else {
+            let failure = MoveFailure::Connection("there is no data channel".into());
+            return self.link.send(&Report::Ended(Err(failure)));
+        };
+        let line = RefCell::new(Line::new(&mut self.link, channel.parallelism()));
+        let result = match order {
+            Order::Send(order) => transfer::send(self.shared, channel, &order, &line),
+            Order::SendBytes(moves) => transfer::send_bytes(channel, &moves, &line),
+            Order::Receive(order) => transfer::receive(self.shared, channel, &order, &line),
+            _ => return Ok(()),
+        };
+        line.into_inner().end(result)
+    }
+
+    fn listen(
+        &self,
+        address: IpAddr,
+        order: &ChannelOrder,
+    ) -> Result<(DataChannel, SocketAddr), MoveFailure> {
+        let stack = self.stack(order)?;
+        let options = options(order, self.shared.data_ports);
+        let listen = |address| stack.driver.listen(SocketAddr::new(address, 0).into(), &options);
+        let listener: Box<dyn Listener> = match listen(address) {
+            // Behind an address translation the node does not have the address that it announces.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => listen(unspecified(address)),
+            result => result,
+        }
+        .map_err(|error| MoveFailure::Connection(format!("cannot listen on {address}: {error}")))?;
+        let bound = listener
+            .local_addr()
+            .and_then(|bound| bound.socket())
+            .map_err(|error| MoveFailure::Connection(error.to_string()))?;
+        let mut settings = settings(order, options);
+        settings.only_from = order.only_from;
+        let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
+        let mut channel = DataChannel::passive(listener, settings, pool, budget);
+        channel.set_patient(false);
+        Ok((channel, bound))
+    }
+
+    fn connect(&self, addresses: Vec<SocketAddr>, order: &ChannelOrder) -> Result<DataChannel, MoveFailure> {
+        let stack = self.stack(order)?;
+        let settings = settings(order, options(order, None));
+        let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
+        let mut channel = DataChannel::active(stack.driver, addresses, settings, pool, budget);
+        channel.set_patient(false);
+        Ok(channel)
+    }
+
+    /// The front end has checked what the session has to have.
+    fn stack(&self, order: &ChannelOrder) -> Result<Stack, MoveFailure> {
+        let failed = |error: String| MoveFailure::Connection(error);
+        let key = order.key.as_ref().map(|(number, secret)| KeyLayer::new(*number, secret)).transpose();
+        let key = key.map_err(|error| failed(format!("cannot use the data key: {error}")))?;
+        let spec: Option<StackSpec> = match order.stack.as_deref().map(str::parse).transpose() {
+            Ok(spec) => spec,
+            Err(_) => return Err(failed("the stack string cannot be read".into())),
+        };
+        let security = SessionSecurity { key: key.map(Arc::new), layer: None, peer: Some(order.peer) };
+        StackBuilder::new(&self.shared.registry)
+            .allowing(&order.drivers)
+            .build(spec.as_ref(), security, Policy::default())
+            .map_err(|refusal| failed(refusal.to_string()))
+    }
+}
+
+fn unspecified(address: IpAddr) -> IpAddr {
+    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn options(order: &ChannelOrder, ports: Option<(u16, u16)>) -> Options {
+    let tuning = Tuning {
+        send_buffer: order.send_buffer,
+        receive_buffer: order.receive_buffer,
+        congestion: order.congestion.clone(),
+        unsent_limit: None,
+    };
+    Options { tuning, ports, bind: None }
+}
+
+fn settings(order: &ChannelOrder, options: Options) -> ChannelSettings {
+    ChannelSettings {
+        bandwidth: None,
+        mode: if order.extended_block { Mode::ExtendedBlock } else { Mode::Stream },
+        representation: RepresentationType::Image,
+        parallelism: order.parallelism,
+        block_size: order.block_size,
+        options,
+        connect_timeout: Duration::from_millis(order.connect_timeout_ms),
+        stall_timeout: (order.stall_timeout_ms > 0).then(|| Duration::from_millis(order.stall_timeout_ms)),
+        max_streams: order.max_streams,
+        only_from: None,
+    }
+}

@@ -1,0 +1,108 @@
+//! Chooses between this process and a data node for a new data channel.
+//!
+//! A node is chosen if the server is a front end, a node can be had, and the data connections need
+//! no security of the session that a node does not have: GSI, TLS and Kerberos protect data
+//! connections of the front end itself. Data keys go to the node.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ropewalk_nodes::{ChannelOrder, Chosen};
+use ropewalk_protocol::server::{ChannelOptions, Failure, Family, Listen, Mode};
+
+use super::buffers::Buffers;
+use crate::session::data_channel::congestion;
+use crate::session::job::Job;
+use crate::session::node_channel::Session;
+
+/// The node for a channel to which the client connects. `current` is the node of the channel
+/// before. `None`: the server listens itself.
+pub(super) fn for_listening(
+    job: &Job<'_>,
+    listen: &Listen,
+    current: Option<Chosen>,
+) -> Result<Option<Chosen>, Failure> {
+    let client = job.context.peer.ip();
+    let v4 = match listen.family {
+        Some(family) => family == Family::V4,
+        None => job.context.local.ip().to_canonical().is_ipv4(),
+    };
+    // The loopback addresses of two hosts have nothing to do with each other.
+    let suits = |ip: IpAddr| ip.is_ipv4() == v4 && ip.is_loopback() == client.is_loopback();
+    choose(job, &listen.channel, suits, current)
+}
+
+/// The node for a channel that connects to `peer`.
+pub(super) fn for_connecting(
+    job: &Job<'_>,
+    channel: &ChannelOptions,
+    peer: IpAddr,
+    current: Option<Chosen>,
+) -> Result<Option<Chosen>, Failure> {
+    // A node with a loopback address is on this host.
+    let suits = |ip: IpAddr| ip.is_ipv4() == peer.is_ipv4() && (ip.is_loopback() || !peer.is_loopback());
+    choose(job, channel, suits, current)
+}
+
+fn choose(
+    job: &Job<'_>,
+    channel: &ChannelOptions,
+    suits: impl Fn(IpAddr) -> bool,
+    current: Option<Chosen>,
+) -> Result<Option<Chosen>, Failure> {
+    // Stores of a caller are not in a file system that nodes share.
+    let Some(nodes) = job.host.nodes.as_ref().filter(|_| job.host.stores.have_identities()) else {
+        return Ok(None);
+    };
+    let protected = job.context.client.layer(channel)?.is_some();
+    if protected || channel.stack.as_ref().is_some_and(|stack| stack.has("gsi")) {
+        return Ok(None);
+    }
+    let chosen = nodes.front_end.choose(suits, current);
+    if let Some(chosen) = &chosen {
+        tracing::info!(
+            session = job.context.id, node = chosen.name, address = %chosen.address, "data channel on a node"
+        );
+    }
+    Ok(chosen)
+}
+
+/// The files of the session for its node.
+pub(super) fn session(job: &Job<'_>) -> Result<Session, Failure> {
+    let nodes = job.host.nodes.as_ref().map(Arc::clone);
+    let Some(nodes) = nodes else { return Err(Failure::DataConnection("there are no data nodes".into())) };
+    Ok(Session {
+        nodes,
+        budget: Arc::clone(&job.host.budget),
+        owner: job.context.login()?.identity.clone(),
+        fsync: job.context.settings.config.files.fsync,
+    })
+}
+
+/// The properties of the channel for its node.
+pub(super) fn order(
+    job: &Job<'_>,
+    channel: &ChannelOptions,
+    buffers: Buffers,
+    peer: IpAddr,
+    only_from: Option<IpAddr>,
+) -> ChannelOrder {
+    let config = &job.context.settings.config.data;
+    let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    ChannelOrder {
+        extended_block: channel.mode == Mode::ExtendedBlock,
+        parallelism: channel.parallelism.clamp(1, config.max_streams),
+        max_streams: config.max_streams,
+        block_size: usize::try_from(config.block_size).unwrap_or(1 << 20),
+        send_buffer: buffers.send,
+        receive_buffer: buffers.receive,
+        congestion: congestion(channel.congestion, config),
+        connect_timeout_ms: milliseconds(config.connect_timeout),
+        stall_timeout_ms: milliseconds(config.stall_timeout),
+        only_from,
+        peer,
+        stack: channel.stack.as_ref().map(ToString::to_string),
+        drivers: config.drivers.clone(),
+        key: channel.key.as_ref().map(|key| (key.number(), *key.secret())),
+    }
+}
