@@ -523,8 +523,7 @@ impl PathTuner {
         }
         let decision = state.tuner.chunk(&chunk);
         let bbr = state.bbr_permitted && state.decision.congestion == Some(CongestionControl::Bbr);
-        let settled = decision.reason.stays() || decision.reason.bounds();
-        state.stack.over_tcp(Measured { chunk: &chunk, settled, bbr, left: ends });
+        state.stack.over_tcp(Measured { chunk: &chunk, reason: decision.reason, bbr, left: ends });
         tracing::info!(
             path = %self.ends.name(), measured = ?chunk, streams = decision.knobs.streams,
             files = decision.knobs.files, pipeline = decision.knobs.pipeline, reason = %decision.reason, "tuned"

@@ -8,21 +8,21 @@
 
 use std::time::Duration;
 
-use ropewalk_tuning::tuner::Chunk;
+use ropewalk_tuning::tuner::{Chunk, Reason};
 
 /// Loss that TCP's windows suffer from over a long path.
 const LOSS: f64 = 5e-4;
-/// With so much loss, further streams do not fill a path: the trial does not wait until their best
-/// number is found.
+/// With so much loss a trial does not wait until the most streams that are allowed are in use.
 const HEAVY_LOSS: f64 = 5e-3;
+/// While a path is not full, the logarithm of the rate grows at least so much with that of the
+/// number of streams.
+const GROWING: f64 = 0.5;
 /// A round trip that is longer by this factor, and by this time, shows a queue: the loss is due to
 /// congestion.
 const QUEUE: f64 = 1.25;
 const QUEUE_TIME: Duration = Duration::from_millis(2);
 /// Measurements in a row that show such loss: that of slow start is over after the first.
 const LOSSY: u32 = 2;
-/// After so many measurements the tuner's search for the best number of streams is not awaited.
-const LONG_SEARCH: u32 = 8;
 /// A trial costs a log-in and a start: the data that is left should take much longer.
 const WORTH: Duration = Duration::from_secs(20);
 /// The other driver is kept if it carries so many times as much as TCP did.
@@ -59,8 +59,8 @@ pub(crate) struct StackChange {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured<'m> {
     pub(super) chunk: &'m Chunk,
-    /// The tuner has found its number of streams.
-    pub(super) settled: bool,
+    /// The tuner's reason for the next number of streams.
+    pub(super) reason: Reason,
     /// The sender uses BBR, which fills a lossy path.
     pub(super) bbr: bool,
     /// The bytes that are left to move, if they are known.
@@ -84,7 +84,6 @@ pub(super) struct StackChoice {
     /// The driver that both ends have besides TCP.
     other: Option<&'static str>,
     state: State,
-    measured: u32,
     lossy: u32,
     tcp_rate: f64,
     compared: Option<Compared>,
@@ -128,16 +127,20 @@ impl StackChoice {
 
     /// Adds a measurement over TCP.
     pub(super) fn over_tcp(&mut self, measured: Measured<'_>) {
-        let Measured { chunk, settled, bbr, left } = measured;
+        let Measured { chunk, reason, bbr, left } = measured;
         let Some(other) = self.other.filter(|_| matches!(self.state, State::Watching)) else { return };
         let rate = if chunk.seconds > 0.0 { chunk.rate() } else { 0.0 };
-        self.measured = self.measured.saturating_add(1);
         let loss = chunk.loss.unwrap_or_default();
         let is_lossy = loss >= LOSS && !has_queue(chunk) && !is_limited(chunk) && !bbr && chunk.bytes > 0;
         self.lossy = if is_lossy { self.lossy + 1 } else { 0 };
-        let searched = settled || loss >= HEAVY_LOSS || self.measured >= LONG_SEARCH;
+        // Where more streams gain nothing, TCP fills the path, and overflows a short queue.
+        let is_open = match reason {
+            Reason::Growing { elasticity } => loss >= HEAVY_LOSS && elasticity >= GROWING,
+            Reason::Capped { .. } => true,
+            _ => false,
+        };
         let pays = left.is_none_or(|left| left as f64 > rate * WORTH.as_secs_f64());
-        if self.lossy < LOSSY || !searched || !pays {
+        if self.lossy < LOSSY || !is_open || !pays {
             return;
         }
         self.tcp_rate = rate;
@@ -252,7 +255,8 @@ mod tests {
     fn after(count: u32, chunk: &Chunk, change: fn(&mut Measured<'_>)) -> StackChoice {
         let mut choice = offered();
         for _ in 0..count {
-            let mut measured = Measured { chunk, settled: false, bbr: false, left: None };
+            let mut measured =
+                Measured { chunk, reason: Reason::Growing { elasticity: 0.9 }, bbr: false, left: None };
             change(&mut measured);
             choice.over_tcp(measured);
         }
@@ -275,17 +279,30 @@ mod tests {
         let mut nowhere = StackChoice::default();
         let chunk = lossy();
         for _ in 0..5 {
-            nowhere.over_tcp(Measured { chunk: &chunk, settled: true, bbr: false, left: None });
+            nowhere.over_tcp(Measured {
+                chunk: &chunk,
+                reason: Reason::Growing { elasticity: 0.9 },
+                bbr: false,
+                left: None,
+            });
         }
         assert_eq!(nowhere.driver(), None);
     }
 
     #[test]
-    fn path_with_little_loss_waits_for_the_number_of_streams() {
+    fn path_with_little_loss_waits_for_the_most_streams() {
         let chunk = Chunk { loss: Some(0.001), ..lossy() };
-        assert_eq!(after(LONG_SEARCH - 1, &chunk, |_| {}).driver(), None);
-        assert_eq!(after(LONG_SEARCH, &chunk, |_| {}).driver(), Some("udt"));
-        assert_eq!(after(2, &chunk, |measured| measured.settled = true).driver(), Some("udt"));
+        assert_eq!(after(20, &chunk, |_| {}).driver(), None);
+        let capped = |measured: &mut Measured<'_>| measured.reason = Reason::Capped { cap: 128 };
+        assert_eq!(after(2, &chunk, capped).driver(), Some("udt"));
+    }
+
+    #[test]
+    fn path_that_more_streams_do_not_fill_better_stays_with_tcp() {
+        // Loss at a queue of a few packets shows in no round trip.
+        let full = |measured: &mut Measured<'_>| measured.reason = Reason::Growing { elasticity: 0.2 };
+        assert_eq!(after(20, &lossy(), full).driver(), None);
+        assert_eq!(after(20, &lossy(), |measured| measured.reason = Reason::Holding).driver(), None);
     }
 
     #[test]
@@ -296,7 +313,11 @@ mod tests {
             Chunk { loss: Some(1e-5), ..lossy() },
             Chunk { loss: None, ..lossy() },
         ] {
-            assert_eq!(after(20, &chunk, |measured| measured.settled = true).driver(), None, "{chunk:?}");
+            assert_eq!(
+                after(20, &chunk, |measured| measured.reason = Reason::Growing { elasticity: 1.0 }).driver(),
+                None,
+                "{chunk:?}"
+            );
         }
     }
 
@@ -308,7 +329,11 @@ mod tests {
             of(Pressure { limit: Some(0.97), ..Pressure::default() }),
             of(Pressure { cpu: Some(0.99), ..Pressure::default() }),
         ] {
-            assert_eq!(after(20, &chunk, |measured| measured.settled = true).driver(), None, "{chunk:?}");
+            assert_eq!(
+                after(20, &chunk, |measured| measured.reason = Reason::Growing { elasticity: 1.0 }).driver(),
+                None,
+                "{chunk:?}"
+            );
         }
     }
 
@@ -351,7 +376,12 @@ mod tests {
         );
         let chunk = lossy();
         for _ in 0..20 {
-            choice.over_tcp(Measured { chunk: &chunk, settled: true, bbr: false, left: None });
+            choice.over_tcp(Measured {
+                chunk: &chunk,
+                reason: Reason::Growing { elasticity: 0.9 },
+                bbr: false,
+                left: None,
+            });
         }
         assert_eq!(choice.driver(), None);
     }
@@ -365,8 +395,18 @@ mod tests {
         choice.failed("again");
         assert_eq!(choice.take_change(), None);
         let chunk = lossy();
-        choice.over_tcp(Measured { chunk: &chunk, settled: true, bbr: false, left: None });
-        choice.over_tcp(Measured { chunk: &chunk, settled: true, bbr: false, left: None });
+        choice.over_tcp(Measured {
+            chunk: &chunk,
+            reason: Reason::Growing { elasticity: 0.9 },
+            bbr: false,
+            left: None,
+        });
+        choice.over_tcp(Measured {
+            chunk: &chunk,
+            reason: Reason::Growing { elasticity: 0.9 },
+            bbr: false,
+            left: None,
+        });
         assert_eq!(choice.driver(), None);
     }
 
