@@ -169,6 +169,18 @@ fn server_without_one_port_is_a_clear_error() {
     assert!(error.contains("OnePort"), "{error}");
 }
 
+#[test]
+fn one_port_with_a_stack_over_udp_fails_at_once() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    files::write_random(&root.join("there"), 1000, 1).unwrap();
+    let server = Setup::new(Kind::Ropewalk, &root).argument("--drivers").argument("tcp,udt").start().unwrap();
+    let outcome = cp(&["--stack", "udt"], server.url("there"), text(&scratch.join("back"))).failed().unwrap();
+    let finished = last_event(&outcome);
+    assert!(finished["failures"][0]["error"].to_string().contains("only TCP can"), "{finished}");
+    assert_eq!(finished["retries"], 0, "{finished}");
+}
+
 fn token(control: &mut Control) -> String {
     let reply = control.expect("SITE ONEPORT", 250).unwrap();
     reply.text.trim().rsplit(' ').next().unwrap().to_owned()

@@ -39,11 +39,16 @@ impl Session {
     /// Whether data connections go to the server's control port.
     ///
     /// # Errors
-    /// The user wants that, and the server does not offer it.
+    /// The user wants that, and the server does not offer it, or the stack is not over TCP.
     pub(crate) fn uses_one_port(&self) -> Result<bool, RemoteError> {
         let wanted = self.setup.options.data.one_port;
         if wanted && !self.can.one_port {
             let what = "take data connections at its control port (--one-port): it does not offer OnePort";
+            let (peer, what) = (self.control.peer().to_owned(), what.to_owned());
+            return Err(RemoteError::Unsupported { peer, what });
+        }
+        if wanted && !self.has_tcp_data() {
+            let what = "take data connections over this stack at its control port (--one-port): only TCP can";
             let (peer, what) = (self.control.peer().to_owned(), what.to_owned());
             return Err(RemoteError::Unsupported { peer, what });
         }
