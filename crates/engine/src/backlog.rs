@@ -71,11 +71,6 @@ impl Backlogs {
         }
     }
 
-    /// Reports the backlogs of all streams to `sender` now.
-    pub(crate) fn observe_now(&self, sender: &Mutex<Sender>) {
-        self.0.lock().observe(sender);
-    }
-
     /// Reports what the owner of the stream `id` has measured.
     pub(crate) fn report(&self, id: StreamId, stats: &PathStats, sender: &Mutex<Sender>) {
         let mut observed = self.0.lock();

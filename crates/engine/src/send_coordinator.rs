@@ -299,6 +299,9 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                     (None, Some(end), true)
                 }
                 Some(Next::Wait) => {
+                    if self.shared.is_released(&first.wire, first.id) {
+                        break;
+                    }
                     self.look(None, false)?;
                     self.watch.wait(&[], Some(Instant::now() + INTERVAL), &mut Vec::new())?;
                     continue;

@@ -133,18 +133,32 @@ impl<'a> Shared<'a> {
     }
 
     /// Whether the failure of the stream `id` is none of the transfer: a receiver that has all
-    /// bytes, some of them from streams that sent them again, closes its connections.
+    /// bytes, some of them from streams that sent them again, closes its connections. This end
+    /// cannot know which bytes arrived before that. A receiver that fails says so in its reply.
     pub(crate) fn forgives(&self, error: &Error, id: StreamId) -> bool {
-        if !error.is_network() || !self.sender().has_resent() {
+        let mut sender = self.sender();
+        if !error.is_network() || !sender.has_resent() {
             return false;
         }
-        self.backlogs.observe_now(&self.sender);
-        let mut sender = self.sender();
-        let delivered = sender.is_delivered();
-        if delivered {
-            sender.close_delivered(id);
+        if sender.is_abandoned(id) {
+            return true;
         }
-        delivered || sender.is_abandoned(id)
+        let all_assigned = sender.remaining() == 0;
+        if all_assigned {
+            sender.close_after_resend(id);
+        }
+        all_assigned
+    }
+
+    /// Whether the stream `id` need not wait for others any more, because the receiver has closed
+    /// its connection: it has all bytes, or has failed.
+    pub(crate) fn is_released(&self, wire: &Wire, id: StreamId) -> bool {
+        let mut sender = self.sender();
+        let released = sender.has_resent() && wire.connection.peer_closed();
+        if released {
+            sender.close_after_resend(id);
+        }
+        released
     }
 
     /// The maximum number of blocks that are left to send.
@@ -215,6 +229,9 @@ impl<'a> Shared<'a> {
                 Some(Next::End(header)) => (None, Some(header), true),
                 Some(Next::Wait) => {
                     policy.between()?;
+                    if self.is_released(wire, id) {
+                        break;
+                    }
                     let stopped = control.stop_event().fd().map_err(Error::system("eventfd"))?;
                     // An early end of the wait does no harm.
                     let _ = WaitAlone.wait(stopped, PollFlags::IN, Instant::now() + INTERVAL);

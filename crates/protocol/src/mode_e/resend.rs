@@ -166,13 +166,6 @@ impl Resend {
         self.carriers[stream].abandoned
     }
 
-    /// Whether every byte that was sent has been acknowledged on one of the streams that carried
-    /// it, as far as that can be known.
-    pub(super) fn is_delivered(&self) -> bool {
-        let measured = |carrier: &Carrier| carrier.rate != Rate::Unmeasured;
-        self.carriers.iter().all(|carrier| carrier.abandoned || measured(carrier) && carrier.log.is_empty())
-    }
-
     /// Bytes that may be sent again for `stream`, in addition to what is planned for others.
     fn affords(&self, stream: usize, wanted: u64) -> bool {
         let others = self.carriers.iter().enumerate();

@@ -157,13 +157,6 @@ impl Sender {
         self.resend.as_ref().is_some_and(|resend| resend.is_abandoned(stream.0))
     }
 
-    /// Whether the peer is known to have acknowledged every byte, after bytes were sent again. A
-    /// connection that fails then is no failure of the transfer.
-    pub fn is_delivered(&self) -> bool {
-        self.todo.is_empty()
-            && self.resend.as_ref().is_some_and(|resend| resend.is_used() && resend.is_delivered())
-    }
-
     /// Reports the state of the connection of `stream`, also after the end of the stream.
     pub fn set_backlog(&mut self, stream: StreamId, backlog: Backlog) {
         if let Some(resend) = &mut self.resend {
@@ -222,10 +215,15 @@ impl Sender {
         self.resend.as_ref().map_or(Rate::Unmeasured, |resend| resend.rate(stream.0))
     }
 
-    /// Removes a stream whose connection failed after the peer had acknowledged every byte.
-    pub fn close_delivered(&mut self, stream: StreamId) {
+    /// Removes a stream whose connection ended after every byte was assigned and some were sent
+    /// again.
+    pub fn close_after_resend(&mut self, stream: StreamId) {
         if matches!(self.streams[stream.0], Stream::Active { .. }) {
             self.retire(stream, Stream::Removed);
+        }
+        // The others need not wait for what it carried.
+        if let Some(resend) = &mut self.resend {
+            resend.forget(stream.0);
         }
     }
 
@@ -349,9 +347,9 @@ impl Sender {
     }
 
     /// Whether EOF has been returned, so that every stream has ended, or none is left of a transfer
-    /// whose bytes the peer has acknowledged.
+    /// that has sent bytes again.
     pub fn is_finished(&self) -> bool {
-        self.finished || self.active == 0 && self.is_delivered()
+        self.finished || self.active == 0 && self.todo.is_empty() && self.has_resent()
     }
 
     /// Number of bytes that are not yet assigned to a stream.
