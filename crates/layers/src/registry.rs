@@ -46,6 +46,8 @@ impl Registry {
         let drivers = Self::new(Arc::new(Tcp)).with_driver(Arc::new(Udt));
         #[cfg(feature = "quic")]
         let drivers = drivers.with_driver(Arc::new(ropewalk_quic_driver::Quic::default()));
+        #[cfg(feature = "ucx")]
+        let drivers = drivers.with_driver(Arc::new(ropewalk_ucx_driver::Ucx::default()));
         drivers.with_layer(RateLayer::NAME, RateLayer::parse)
     }
 

@@ -215,14 +215,14 @@ pub fn largest_payload(peer: SocketAddr) -> io::Result<u16> {
     Ok(u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX))
 }
 
-/// Makes a socket at the first of these ports that is free.
+/// Makes a socket, or whatever else has a port, at the first of these ports that is free.
 ///
 /// # Errors
 /// No port is free, or the error of `make`.
-pub fn first_free(
+pub fn first_free<T>(
     ports: impl Iterator<Item = u16>,
-    mut make: impl FnMut(u16) -> io::Result<UdpSocket>,
-) -> io::Result<UdpSocket> {
+    mut make: impl FnMut(u16) -> io::Result<T>,
+) -> io::Result<T> {
     let mut failure = io::ErrorKind::AddrInUse.into();
     for port in ports {
         match make(port) {

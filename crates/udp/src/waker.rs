@@ -1,15 +1,13 @@
 //! Wakes the thread of a socket when an application has changed something.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ropewalk_transport::timespec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-
-use crate::UdpSocket;
 
 /// Wakes the thread of a socket.
 pub struct Waker {
@@ -32,9 +30,9 @@ impl Waker {
         }
     }
 
-    /// For the thread: waits until the socket has received datagrams, or until it is woken, or
-    /// until `next`. A change that comes after this call wakes the thread again.
-    pub fn wait(&self, socket: &UdpSocket, next: Option<Instant>) {
+    /// For the thread: waits until the socket (or another descriptor) is readable, or until it is
+    /// woken, or until `next`. A change that comes after this call wakes the thread again.
+    pub fn wait(&self, socket: &impl AsFd, next: Option<Instant>) {
         let wait = next.map(|next| timespec(next.saturating_duration_since(Instant::now())));
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.fd, PollFlags::IN)];
         // An interrupted wait is a short one.

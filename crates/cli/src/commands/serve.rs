@@ -53,8 +53,8 @@ pub struct Serve {
     /// Ports for passive data connections, for firewalls
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
     data_ports: Option<(u16, u16)>,
-    /// Drivers of data connections that clients may choose (their --stack): tcp, udt, quic, gsi,
-    /// rate, with commas between [default: tcp,gsi]
+    /// Drivers of data connections that clients may choose (their --stack): tcp, udt, quic, ucx,
+    /// gsi, rate, with commas between [default: tcp,gsi]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     drivers: Vec<String>,
     /// Be the front end of data nodes, which join at this address and port, or at this port alone,

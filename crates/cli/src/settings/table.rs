@@ -93,8 +93,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
          its share of a shared path); without tuning, as with --streams, the first is used"),
     setting("stack", None, Value("DRIVERS|auto|default"), Copy, (ends::stack, ends::show_common_stack),
         "Drivers of data connections, here and at the servers (SITE SETNETSTACK), with options behind \
-         a colon: tcp:sndbuf=4194304, tcp,rate:rate=10M, udt or quic. auto starts with TCP, and tries \
-         udt or quic while data moves if TCP cannot fill a lossy path. Authentication and protection \
+         a colon: tcp:sndbuf=4194304, tcp,rate:rate=10M, udt, quic or ucx. auto starts with TCP, and \
+         tries udt or quic while data moves if TCP cannot fill a lossy path. Authentication and protection \
          hold with any stack"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \

@@ -49,8 +49,8 @@ pub struct Data {
     /// extension). Default: none.
     pub congestion_choices: Vec<String>,
     /// The drivers of data connections that clients may choose (`SITE SETNETSTACK`): `tcp`, `udt`,
-    /// `quic`, `gsi`, and `rate`, which limits the speed of each connection. Default `tcp` and
-    /// `gsi`.
+    /// `quic`, `ucx`, `gsi`, and `rate`, which limits the speed of each connection. Default `tcp`
+    /// and `gsi`.
     pub drivers: Vec<String>,
     /// Data connections of sessions with a protected control connection have to be protected
     /// (PROT), authenticated (DCAU) or bound to their session (SITE DATAKEY, a Ropewalk extension;

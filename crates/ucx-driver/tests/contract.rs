@@ -1,0 +1,168 @@
+//! The UCX driver over UCX's own TCP transport keeps the contract of drivers.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_tests::peers;
+use ropewalk_transport::{Driver, Options, Tuning, testing};
+use ropewalk_ucx_driver::Ucx;
+
+const V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `None` if UCX is not installed.
+fn ucx() -> Option<Ucx> {
+    let ucx = Ucx::default().with_transports("tcp,self");
+    match ucx.listen(V4.into(), &Options::default()) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            peers::skip(&error.to_string());
+            None
+        }
+        result => result.map(|_| Some(ucx)).unwrap(),
+    }
+}
+
+#[test]
+fn ucx_over_tcp_keeps_the_contract() {
+    let Some(ucx) = ucx() else { return };
+    testing::contract(&ucx, V4);
+}
+
+#[test]
+fn listener_with_many_connections_keeps_them_apart() {
+    const CONNECTIONS: u8 = 40;
+    let Some(ucx) = &ucx() else { return };
+    let listener = ucx.listen(V4.into(), &Options::default()).unwrap();
+    let to = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        for number in 0..CONNECTIONS {
+            let to = to.clone();
+            scope.spawn(move || {
+                let mut near = ucx.connect(to, &Options::default(), PATIENCE).unwrap();
+                near.set_time_limit(PATIENCE).unwrap();
+                near.write_all(&[number; 10_000]).unwrap();
+                near.finish().unwrap();
+                let mut back = Vec::new();
+                near.read_to_end(&mut back).unwrap();
+                assert_eq!(back, [number; 10_000]);
+            });
+        }
+        for _ in 0..CONNECTIONS {
+            let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+            scope.spawn(move || {
+                far.set_time_limit(PATIENCE).unwrap();
+                let mut all = Vec::new();
+                far.read_to_end(&mut all).unwrap();
+                far.write_all(&all).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn writer_waits_when_the_peer_stops_reading() {
+    const WINDOW: usize = 1 << 20;
+    let Some(ucx) = ucx() else { return };
+    let tuning = Tuning { receive_buffer: Some(WINDOW), ..Tuning::default() };
+    let options = Options { tuning, ..Options::default() };
+    let listener = ucx.listen(V4.into(), &options).unwrap();
+    let mut near = ucx.connect(listener.local_addr().unwrap(), &options, PATIENCE).unwrap();
+    let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    near.set_time_limit(Duration::from_millis(500)).unwrap();
+    let block: Vec<u8> = (0..1_000_003_u32).map(|i| (i % 251) as u8).collect();
+    let mut sent = Vec::new();
+    let error = loop {
+        match near.write(&block) {
+            Ok(count) => sent.extend_from_slice(&block[..count]),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    // The window of the peer and the queue of this end.
+    assert!((WINDOW..8 << 20).contains(&sent.len()), "{}", sent.len());
+    assert!(near.stats().unwrap().not_sent > 0);
+    // The rest arrives once the peer reads again, even after this end was dropped.
+    near.finish().unwrap();
+    drop(near);
+    far.set_time_limit(PATIENCE).unwrap();
+    let mut all = Vec::new();
+    far.read_to_end(&mut all).unwrap();
+    assert!(all == sent);
+}
+
+/// Runs in a process of its own, which the test below kills.
+#[test]
+fn peer_to_be_killed() {
+    let Ok(to) = std::env::var("ROPEWALK_TEST_CONNECT_TO") else { return };
+    let to: SocketAddr = to.parse().unwrap();
+    let mut near = ucx().unwrap().connect(to.into(), &Options::default(), PATIENCE).unwrap();
+    near.write_all(b"alive").unwrap();
+    thread::sleep(2 * PATIENCE);
+}
+
+#[test]
+fn connection_fails_when_the_peer_is_killed() {
+    let Some(ucx) = ucx() else { return };
+    let listener = ucx.listen(V4.into(), &Options::default()).unwrap();
+    let to = listener.local_addr().unwrap().socket().unwrap();
+    let mut peer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "peer_to_be_killed"])
+        .env("ROPEWALK_TEST_CONNECT_TO", to.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    far.set_time_limit(PATIENCE).unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    peer.kill().unwrap();
+    peer.wait().unwrap();
+    let error = far.read(&mut [0; 5]).unwrap_err();
+    assert_ne!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    assert!(far.write(&[0; 5]).is_err() && far.peer_closed());
+}
+
+#[test]
+fn connection_to_a_port_without_a_program_is_refused() {
+    let Some(ucx) = ucx() else { return };
+    let gone = std::net::TcpListener::bind(V4).unwrap().local_addr().unwrap();
+    let began = Instant::now();
+    let error = ucx.connect(gone.into(), &Options::default(), PATIENCE).err().unwrap();
+    assert!(began.elapsed() < PATIENCE / 2, "{error}");
+}
+
+#[test]
+fn library_that_is_missing_or_not_ucx_is_an_error_that_names_it() {
+    let fails = |library: &Path| {
+        let error = Ucx::default().with_library(library).listen(V4.into(), &Options::default());
+        let error = error.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        error.to_string()
+    };
+    let missing = fails(Path::new("/nowhere/libucp.so.0"));
+    assert!(missing.contains("/nowhere/libucp.so.0") && missing.contains("libucx0"), "{missing}");
+    let other = fails(Path::new("libc.so.6"));
+    assert!(other.contains("undefined symbol: ucp_"), "{other}");
+}
+
+#[test]
+fn handlers_of_signals_stay_those_of_the_program() {
+    let Some(_) = ucx() else { return };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+    const SIGHUP: u32 = 1;
+    assert_eq!(caught >> (SIGHUP - 1) & 1, 0, "{caught:x}");
+}
+
+#[test]
+fn read_option_takes_only_the_receive_buffer() {
+    let read = |key: &str, value: &[u8]| Ucx::default().read_option(key, value, &mut Options::default());
+    assert!(read("rcvbuf", b"8388608"));
+    assert!(!read("rcvbuf", b"much") && !read("sndbuf", b"8388608") && !read("congestion", b"bbr"));
+}
