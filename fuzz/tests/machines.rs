@@ -268,7 +268,7 @@ fn mode_e_receiver() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
         let mut choose = Decisions(input);
         let accept: RangeSet = [10..200, 300..u64::MAX].into_iter().collect();
-        let mut transfer = Receiver::new(accept.clone(), u64::from(choose.byte()), 4);
+        let mut transfer = Receiver::new(accept.clone(), u64::from(choose.byte()), 4).with_resend();
         let mut streams: Vec<StreamReceiver> = Vec::new();
         while !choose.is_empty() {
             if streams.is_empty() || choose.below(8) == 0 {

@@ -1,8 +1,9 @@
 //! Runs only the MODE E codec, so that `bench/codec` can count its instructions.
 //!
-//! `codec-cost BLOCKS`: a sender distributes this number of blocks to four streams; a receiver
-//! takes their headers, each in two segments, and records the ranges that arrived. No payload is
-//! moved.
+//! `codec-cost BLOCKS [resend]`: a sender distributes this number of blocks to four streams; a
+//! receiver takes their headers, each in two segments, and records the ranges that arrived. No
+//! payload is moved. With `resend` the receiver is ready for blocks that are sent again, but none
+//! is.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,9 @@ fn main() -> Result<()> {
     let file = 0..blocks * BLOCK;
     let mut sender = Sender::new(RangeSet::from_range(file.clone()), 0, BLOCK)?;
     let mut receiver = Receiver::new(RangeSet::from_range(file.clone()), 0, 64);
+    if std::env::args().nth(2).is_some_and(|word| word == "resend") {
+        receiver = receiver.with_resend();
+    }
     let mut come = RangeSet::new();
     let mut streams: Vec<Option<(StreamId, StreamReceiver)>> = Vec::new();
     for _ in 0..STREAMS {

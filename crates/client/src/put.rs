@@ -167,6 +167,7 @@ impl Steps for Flow<'_> {
                 _ => None,
             };
             self.session.wants_path = self.participant.is_some() && streams > 1;
+            self.session.wants_resend = true;
             if let Err(e) = self.session.sending(mode, streams, inline) {
                 return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
             }

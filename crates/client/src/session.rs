@@ -84,7 +84,8 @@ pub(crate) struct Session {
     tells_path: bool,
     pub wants_path: bool,
     /// The same for blocks that are sent again: whether their receiver takes them.
-    resends: bool,
+    /// Both ends have agreed that blocks may be sent again.
+    pub(crate) resends: bool,
     pub wants_resend: bool,
     channel: Option<Channel>,
     /// The path that its data takes, if that is tuned.

@@ -71,6 +71,7 @@ impl DataChannel {
             congestion,
             flows,
             patient: true,
+            resend: false,
             refused: OnceLock::new(),
             rest: Mutex::default(),
             lingering: Mutex::default(),
@@ -130,6 +131,12 @@ impl DataChannel {
     /// Changes the representation type of the next transfers: clients may send TYPE after PASV.
     pub fn set_representation(&mut self, representation: RepresentationType) {
         self.core.settings.representation = representation;
+    }
+
+    /// Whether the sender may send blocks again, because both ends have agreed on it. Not so unless
+    /// this is called.
+    pub fn set_resend(&mut self, allowed: bool) {
+        self.core.resend = allowed;
     }
 
     /// Whether it is no stall where a source has nothing to send yet, or a destination takes

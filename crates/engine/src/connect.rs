@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use ropewalk_protocol::mode_e::Receiver;
+use ropewalk_protocol::range::RangeSet;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Readiness, Tuning, Wait, timespec};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -43,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) flows: Flows,
     /// See [`crate::DataChannel::set_patient`].
     pub(crate) patient: bool,
+    /// See [`crate::DataChannel::set_resend`].
+    pub(crate) resend: bool,
     /// The first that came from an address that is not welcome.
     pub(crate) refused: OnceLock<Endpoint>,
     /// The system had nothing left for a connection that waits, and why; it is tried again then.
@@ -221,6 +225,12 @@ impl Core {
     /// something.
     pub(crate) fn most_connections(&self) -> u32 {
         self.settings.max_streams.max(MOST_WAITING)
+    }
+
+    /// The state of a transfer in MODE E that this end receives.
+    pub(crate) fn receiver(&self, accept: RangeSet, origin: u64) -> Receiver {
+        let receiver = Receiver::new(accept, origin, self.most_connections());
+        if self.resend { receiver.with_resend() } else { receiver }
     }
 
     /// The listener, to wait for further connections.

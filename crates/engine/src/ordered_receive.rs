@@ -124,7 +124,7 @@ fn receive_blocks(
     let accept = RangeSet::from_range(start..u64::MAX);
     let mut order = Order {
         core,
-        transfer: Receiver::new(accept, 0, core.most_connections()),
+        transfer: core.receiver(accept, 0),
         streams: Vec::new(),
         made: 0,
         done: Vec::new(),

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ropewalk_protocol::mode_e::Receiver;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Pieces;
 
@@ -53,7 +52,7 @@ impl<'a> Shared<'a> {
             core,
             job,
             progress,
-            transfer: Mutex::new(Receiver::new(accept, job.origin, core.most_connections())),
+            transfer: Mutex::new(core.receiver(accept, job.origin)),
             messages: Mutex::default(),
             arrived: Mutex::new(Arrived {
                 ranges: RangeSet::new(),

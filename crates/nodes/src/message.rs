@@ -111,6 +111,8 @@ pub struct MoveOrder {
     pub parallelism: u32,
     pub ascii: bool,
     pub congestion: Option<String>,
+    /// The sender may send blocks again on another stream, because both ends have agreed on it.
+    pub resend: bool,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -121,8 +123,6 @@ pub struct SendOrder {
     pub origin: u64,
     /// The name of the algorithm of the checksum to compute.
     pub checksum: Option<String>,
-    /// The receiver takes blocks that are sent again on another stream.
-    pub resend: bool,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

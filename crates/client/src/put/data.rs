@@ -49,7 +49,7 @@ impl Flow<'_> {
                     // A small file was summed when it was read.
                     checksum: upload.check.in_passing().filter(|_| upload.expected.is_none()),
                     expected_size: upload.task.size.filter(|_| !upload.task.grows),
-                    resend: self.session.can.resend,
+                    resend: self.session.resends,
                 };
                 channel.data.send(&job, &mut watch, &progress)
             }

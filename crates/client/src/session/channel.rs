@@ -245,13 +245,14 @@ impl Session {
         let stack = self.data_stack(binding, way.driver)?;
         stack.apply(&mut options);
         let settings = self.channel_settings(mode, streams, options);
-        let data = DataChannel::active(
+        let mut data = DataChannel::active(
             stack.driver,
             vec![way.address],
             settings,
             self.setup.shared.pool.clone(),
             self.setup.shared.budget.clone(),
         );
+        data.set_resend(self.resends);
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None })
     }
@@ -289,12 +290,13 @@ impl Session {
         let address = advertised(listener.local_addr().and_then(|local| local.socket()).map_err(broken)?);
         self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
         let settings = self.channel_settings(mode, streams, options);
-        let data = DataChannel::passive(
+        let mut data = DataChannel::passive(
             listener,
             settings,
             self.setup.shared.pool.clone(),
             self.setup.shared.budget.clone(),
         );
+        data.set_resend(self.resends);
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
     }

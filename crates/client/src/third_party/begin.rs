@@ -51,6 +51,7 @@ impl Flow<'_> {
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
         self.source.wants_path = self.participant.is_some() && streams > 1;
         self.source.wants_resend = self.destination.can.resend;
+        self.destination.wants_resend = self.source.can.resend;
         self.source.wants_congestion(self.participant.as_ref());
         self.binding = self.source.bind_with(&self.destination)?;
         self.meeting = self.choose_meeting()?;

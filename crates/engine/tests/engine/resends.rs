@@ -205,8 +205,9 @@ fn channels(stalled: u64, most: u64) -> (DataChannel, DataChannel, Allowance) {
     let allowance = Arc::new(AtomicU64::new(most));
     let listener = Slow { inner, accepted: AtomicU64::new(0), stalled, allowance: Arc::clone(&allowance) };
     let (pool, budget) = (pool(), budget());
-    let receiver =
+    let mut receiver =
         DataChannel::passive(Box::new(listener), settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
+    receiver.set_resend(true);
     let sender = DataChannel::active(net, vec![address], settings, pool, budget);
     (sender, receiver, allowance)
 }

@@ -61,8 +61,8 @@ pub struct Receiver {
     joined: u64,
     ended: u64,
     announced: Option<u64>,
-    /// The bytes of the file that have come, on any stream.
-    came: RangeSet,
+    /// The bytes of the file that have come, on any stream, if some may be sent again.
+    came: Option<RangeSet>,
     /// The number of bytes that the transfer moves, if the sender has sent bytes again.
     total: Option<u64>,
     resent: u64,
@@ -81,10 +81,35 @@ impl Receiver {
             joined: 0,
             ended: 0,
             announced: None,
-            came: RangeSet::new(),
+            came: None,
             total: None,
             resent: 0,
         }
+    }
+
+    /// Lets the sender send bytes again. Every block then costs an entry in a set of ranges.
+    #[must_use]
+    pub fn with_resend(mut self) -> Self {
+        self.came = Some(RangeSet::new());
+        self
+    }
+
+    /// Records that bytes have come, for a transfer that may send some again.
+    #[cold]
+    #[inline(never)]
+    fn noted(
+        &mut self,
+        range: std::ops::Range<u64>,
+        result: Result<(), ReceiveError>,
+    ) -> Result<(), ReceiveError> {
+        if let Some(came) = &mut self.came {
+            came.insert(range);
+        }
+        result
+    }
+
+    fn came(&self) -> u64 {
+        self.came.as_ref().map_or(0, RangeSet::len)
     }
 
     /// A connection joins the transfer.
@@ -118,7 +143,7 @@ impl Receiver {
     /// further use.
     pub fn is_complete(&self) -> bool {
         match self.total {
-            Some(total) => self.came.len() == total,
+            Some(total) => self.came() == total,
             None => self.announced == Some(self.ended),
         }
     }
@@ -133,7 +158,15 @@ impl Receiver {
     /// announced: returns the number of those that have come, and of all.
     pub fn shortfall(&self) -> Option<(u64, u64)> {
         let total = self.total.filter(|_| self.announced == Some(self.ended) && !self.is_complete())?;
-        Some((self.came.len(), total))
+        Some((self.came(), total))
+    }
+
+    /// Takes the header of a block that another stream may carry as well, or of the size of the
+    /// transfer.
+    #[cold]
+    #[inline(never)]
+    fn resent_header(&mut self, header: &Header) -> Result<(), ReceiveError> {
+        if header.count == 0 { self.set_total(header.offset) } else { self.add_resent(header.count) }
     }
 
     fn set_total(&mut self, announced: u64) -> Result<(), ReceiveError> {
@@ -295,15 +328,19 @@ impl StreamReceiver {
     ///
     /// # Panics
     /// If `n` exceeds the expected number of bytes.
+    #[inline(always)]
     pub fn payload(&mut self, n: u64, transfer: &mut Receiver) -> Result<(), ReceiveError> {
         let State::Payload { file_offset, left, last } = self.state else {
             assert_eq!(n, 0, "no payload was wanted");
             return Ok(());
         };
         assert!(n <= left, "{n} bytes of payload where {left} were wanted");
-        transfer.came.insert(file_offset..file_offset + n);
         self.state = State::Payload { file_offset: file_offset + n, left: left - n, last };
-        if n == left { self.block_ended(last, transfer) } else { Ok(()) }
+        let ended = if n == left { self.block_ended(last, transfer) } else { Ok(()) };
+        if transfer.came.is_some() {
+            return transfer.noted(file_offset..file_offset + n, ended);
+        }
+        ended
     }
 
     /// Records that the connection ended, with an end of file or a read error.
@@ -347,15 +384,13 @@ impl StreamReceiver {
             transfer.joined -= 1;
             return Ok(());
         }
-        if header.count == 0 {
-            if header.is_resent() {
-                transfer.set_total(header.offset)?;
-            }
-            return self.block_ended(last, transfer);
-        }
-        self.resent = header.is_resent();
+        // Without an agreement on resends the bit has no meaning, and is ignored like other ones.
+        self.resent = header.is_resent() && transfer.came.is_some();
         if self.resent {
-            transfer.add_resent(header.count)?;
+            transfer.resent_header(header)?;
+        }
+        if header.count == 0 {
+            return self.block_ended(last, transfer);
         }
         let file_offset = transfer.place(header)?;
         self.state = State::Payload { file_offset, left: header.count, last };

@@ -51,7 +51,7 @@ fn simulate(size: u64, paths: &[Path], resend: bool) -> Outcome {
     if resend {
         sender.allow_resend();
     }
-    let mut receiver = Receiver::new(RangeSet::from_range(0..size), 0, 64);
+    let mut receiver = Receiver::new(RangeSet::from_range(0..size), 0, 64).with_resend();
     let mut connections: Vec<Connection> = paths
         .iter()
         .map(|path| Connection {
@@ -230,7 +230,7 @@ proptest! {
 
 #[test]
 fn receiver_with_bytes_sent_again_ends_once_all_have_come() {
-    let mut receiver = Receiver::new(RangeSet::from_range(0..100), 0, 8);
+    let mut receiver = Receiver::new(RangeSet::from_range(0..100), 0, 8).with_resend();
     let [mut slow, mut free] = [(); 2].map(|()| receiver.add_stream().unwrap());
     let header = |stream: &mut StreamReceiver, header: Header, receiver: &mut Receiver| {
         stream.header_bytes(&header.to_bytes(), receiver).unwrap();
@@ -248,7 +248,7 @@ fn receiver_with_bytes_sent_again_ends_once_all_have_come() {
 
 #[test]
 fn receiver_with_eods_but_missing_bytes_is_not_complete() {
-    let mut receiver = Receiver::new(RangeSet::from_range(0..100), 0, 8);
+    let mut receiver = Receiver::new(RangeSet::from_range(0..100), 0, 8).with_resend();
     let mut stream = receiver.add_stream().unwrap();
     for header in [Header::total(100), Header::end_of_file(1)] {
         stream.header_bytes(&header.to_bytes(), &mut receiver).unwrap();
@@ -259,7 +259,7 @@ fn receiver_with_eods_but_missing_bytes_is_not_complete() {
 
 #[test]
 fn receiver_refuses_contradictory_totals_and_too_many_resent_bytes() {
-    let mut receiver = Receiver::new(RangeSet::from_range(0..u64::MAX), 0, 8);
+    let mut receiver = Receiver::new(RangeSet::from_range(0..u64::MAX), 0, 8).with_resend();
     let mut stream = receiver.add_stream().unwrap();
     stream.header_bytes(&Header::total(100).to_bytes(), &mut receiver).unwrap();
     let error = stream.header_bytes(&Header::total(99).to_bytes(), &mut receiver).unwrap_err();
@@ -267,4 +267,14 @@ fn receiver_refuses_contradictory_totals_and_too_many_resent_bytes() {
     let mut stream = receiver.add_stream().unwrap();
     let error = stream.header_bytes(&Header::resent(0, 17 << 20).to_bytes(), &mut receiver).unwrap_err();
     assert_eq!(error, ReceiveError::TooMuchResent { most: 16 << 20 });
+}
+
+#[test]
+fn bit_of_resent_blocks_has_no_meaning_in_a_transfer_without_resends() {
+    let mut receiver = Receiver::new(RangeSet::from_range(0..100), 0, 8);
+    let mut stream = receiver.add_stream().unwrap();
+    for header in [Header::total(100), Header::resent(0, 10)] {
+        assert_eq!(stream.header_bytes(&header.to_bytes(), &mut receiver), Ok(Header::LEN));
+    }
+    assert_eq!((stream.is_resent(), receiver.total()), (false, None));
 }

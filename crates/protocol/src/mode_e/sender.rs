@@ -107,7 +107,7 @@ pub struct Sender {
     /// Number of ended streams that ended early, by [`Sender::leave`].
     left: u64,
     finished: bool,
-    resend: Option<Resend>,
+    resend: Option<Box<Resend>>,
 }
 
 impl Sender {
@@ -142,13 +142,13 @@ impl Sender {
     /// extension, and the caller reports the [`Backlog`] of its streams. To be called before the
     /// first stream is added.
     pub fn allow_resend(&mut self) {
-        self.resend = Some(Resend::new(self.todo.len()));
+        self.resend = Some(Box::new(Resend::new(self.todo.len())));
     }
 
     /// Whether bytes have been sent again. No connection may serve another transfer then, and the
     /// receiver may close all of them once it has all bytes.
     pub fn has_resent(&self) -> bool {
-        self.resend.as_ref().is_some_and(Resend::is_used)
+        self.resend.as_ref().is_some_and(|resend| resend.is_used())
     }
 
     /// Whether other streams carry all bytes that `stream` may still have to deliver, so that its
@@ -251,15 +251,27 @@ impl Sender {
         let carried = carried + block.map_or(0, |b| b.header.count);
         if let Some(block) = self.take_block(rate) {
             self.streams[stream.0] = Stream::Active { block: Some(block), carried, rate };
-            if let Some(resend) = &mut self.resend {
-                resend.carries(stream.0, block.file_offset..block.file_offset + block.header.count);
+            if self.resend.is_some() {
+                return Some(self.noted(stream, block));
             }
             return Some(Next::Block(block));
         }
-        if let Some(next) = self.help(stream) {
+        if self.resend.is_some()
+            && let Some(next) = self.help(stream)
+        {
             return Some(next);
         }
         Some(Next::End(self.end(stream)))
+    }
+
+    /// Records that a stream carries a block, for a transfer that may send some again.
+    #[cold]
+    #[inline(never)]
+    fn noted(&mut self, stream: StreamId, block: Block) -> Next {
+        if let Some(resend) = &mut self.resend {
+            resend.carries(stream.0, block.file_offset..block.file_offset + block.header.count);
+        }
+        Next::Block(block)
     }
 
     /// Ends `stream` if no block is left for it and it is not to help another one: returns the
@@ -273,6 +285,8 @@ impl Sender {
     }
 
     /// Returns what `stream` sends again for a slower one, or whether it waits for that.
+    #[cold]
+    #[inline(never)]
     fn help(&mut self, stream: StreamId) -> Option<Next> {
         let resend = self.resend.as_mut()?;
         let slow = match resend.decide(stream.0) {

@@ -35,7 +35,7 @@ pub(super) fn send(
         origin: order.origin,
         checksum: algorithm(order.checksum.as_deref())?,
         expected_size: None,
-        resend: order.resend,
+        resend: order.moves.resend,
     };
     let (mut reporter, progress) = (reporter(line, None)?, Progress::new());
     let sent = channel.send(&job, &mut reporter, &progress);
@@ -103,6 +103,7 @@ fn prepare(channel: &mut DataChannel, moves: &MoveOrder) {
     let type_of = if moves.ascii { RepresentationType::Ascii } else { RepresentationType::Image };
     channel.set_representation(type_of);
     channel.set_congestion(moves.congestion.clone());
+    channel.set_resend(moves.resend);
     if channel.parallelism().get() != moves.parallelism {
         channel.set_parallelism(moves.parallelism);
     }

@@ -21,6 +21,7 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
     let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
         if let Some(channel) = &mut job.context.channel {
             channel.data.set_representation(transfer.representation);
+            channel.data.set_resend(transfer.resend);
             channel.set_congestion(transfer.congestion, &job.context.settings.config.data);
         }
         match transfer.direction {

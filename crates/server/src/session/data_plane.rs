@@ -21,6 +21,7 @@ pub(crate) trait DataPlane: Send {
     fn parallelism(&self) -> Parallelism;
     fn set_parallelism(&mut self, n: u32);
     fn set_representation(&mut self, representation: RepresentationType);
+    fn set_resend(&mut self, allowed: bool);
     fn set_congestion(&mut self, name: Option<String>);
     /// The statistics of the data connections; empty if they are elsewhere.
     fn flows(&self) -> Flows;
@@ -70,6 +71,10 @@ impl DataPlane for DataChannel {
 
     fn set_representation(&mut self, representation: RepresentationType) {
         Self::set_representation(self, representation);
+    }
+
+    fn set_resend(&mut self, allowed: bool) {
+        Self::set_resend(self, allowed);
     }
 
     fn set_congestion(&mut self, name: Option<String>) {

@@ -49,6 +49,7 @@ pub(crate) struct NodeChannel {
     parallelism: Parallelism,
     representation: RepresentationType,
     congestion: Option<String>,
+    resend: bool,
     cached: usize,
 }
 
@@ -101,6 +102,7 @@ impl NodeChannel {
             parallelism: Parallelism::detached(channel.parallelism),
             representation: RepresentationType::Image,
             congestion: channel.congestion.clone(),
+            resend: false,
             cached: 0,
         }
     }
@@ -153,6 +155,7 @@ impl NodeChannel {
             parallelism: self.parallelism.get(),
             ascii: self.representation == RepresentationType::Ascii,
             congestion: self.congestion.clone(),
+            resend: self.resend,
         }
     }
 
@@ -345,6 +348,10 @@ impl DataPlane for NodeChannel {
         self.representation = representation;
     }
 
+    fn set_resend(&mut self, allowed: bool) {
+        self.resend = allowed;
+    }
+
     fn set_congestion(&mut self, name: Option<String>) {
         self.congestion = name;
     }
@@ -366,7 +373,6 @@ impl DataPlane for NodeChannel {
             ranges: pairs(&job.ranges),
             origin: job.origin,
             checksum: name(job.checksum),
-            resend: job.resend,
         });
         let sent = self.transfer(&order, attendant, progress, &mut |_| Ok(()), None)?;
         let pieces = job.checksum.map(|algorithm| pieces(algorithm, &sent.sums));
