@@ -1,4 +1,4 @@
-//! What the jobs of a client share.
+//! The state that the jobs of a client share.
 
 use std::sync::Arc;
 use std::time::Duration;

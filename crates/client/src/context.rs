@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub states: States,
     /// What the same command need not send again after an interruption.
     pub finished: Finished,
-    /// What the job has finished before it was paused; `None`: it cannot be paused.
+    /// The files that the job has finished before it was paused; `None`: it cannot be paused.
     pub done_before: Option<Arc<DoneFiles>>,
     /// Workers that there are or will be.
     pub sessions: AtomicU32,

@@ -89,7 +89,7 @@ impl Landing {
         matches!(self.staging, Staging::InPlace)
     }
 
-    /// What is at its place is asked for before it is replaced, unless the server looks itself.
+    /// The client asks for the entry at its place before it replaces it, unless the server looks.
     pub(crate) fn asks_for_place(&self, can: &Features, preserve: Preserve) -> Option<Command> {
         let asks = can.facts
             && matches!(self.staging, Staging::Part(_))

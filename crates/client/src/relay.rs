@@ -108,7 +108,7 @@ impl Relay {
         }
     }
 
-    /// What the server needs to know in order to complete it.
+    /// The values that the server needs in order to complete it.
     pub(crate) fn upload_proof(&self) -> UploadProof {
         let sum = self.check.algorithm().zip(self.proof.get());
         sum.map(|(algorithm, sum)| UploadProof::of(algorithm, sum)).unwrap_or_default()

@@ -131,7 +131,7 @@ impl UploadPlan {
     }
 }
 
-/// What a server needs to know in order to complete an upload.
+/// The values that a server needs in order to complete an upload.
 #[derive(Default)]
 pub(crate) struct UploadProof {
     /// The checksum of the file, if the server has to compare it.

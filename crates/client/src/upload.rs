@@ -219,7 +219,7 @@ impl Upload {
         }
     }
 
-    /// What the server needs to know in order to complete it.
+    /// The values that the server needs in order to complete it.
     pub(crate) fn upload_proof(&self) -> UploadProof {
         let state = self.state.lock();
         let asked = self.check.algorithm().zip(state.proof.clone());

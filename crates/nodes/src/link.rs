@@ -36,7 +36,7 @@ pub enum LinkError {
     Message(String),
 }
 
-/// What a link carries.
+/// The purpose of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     Message(Vec<u8>),

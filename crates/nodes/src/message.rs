@@ -25,7 +25,7 @@ pub(crate) enum Welcome {
     Refused(JoinError),
 }
 
-/// What a member says about its membership.
+/// The message of a member about its membership.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Lease {
     Renew,
@@ -105,7 +105,7 @@ pub struct Owner {
     pub groups: Vec<u32>,
 }
 
-/// What a transfer changes in its channel.
+/// The settings that a transfer changes in its channel.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct MoveOrder {
     pub parallelism: u32,
@@ -157,7 +157,7 @@ pub enum Report {
     Begun {
         reused: bool,
     },
-    /// What was moved until now. A running transfer reports at least every second.
+    /// The bytes that were moved until now. A running transfer reports at least every second.
     Moved {
         bytes: u64,
         streams: u32,

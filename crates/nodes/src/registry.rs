@@ -31,7 +31,7 @@ impl NodeId {
     }
 }
 
-/// What a node says about itself when it joins.
+/// The description of a node, which it sends when it joins.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Announcement {
     pub name: String,

@@ -168,7 +168,7 @@ impl Worker<'_> {
         if refused || landing.task.size.is_none_or(|size| size <= SMALL) {
             self.forget(landing);
         }
-        // What another file's data has left in an upload counts as present there.
+        // Ranges that another file's data has left in an upload count as present there.
         let wrong = refused && landing.is_resumable() && landing.staging.upload().is_some();
         if wrong {
             self.ctx.states.remove(&landing.task);

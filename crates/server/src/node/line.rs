@@ -145,7 +145,7 @@ impl<'r, 'l> Reporter<'r, 'l> {
     /// Reports what has moved until now.
     ///
     /// # Errors
-    /// What was stored cannot be brought to stable storage.
+    /// The stored bytes cannot be brought to stable storage.
     pub(super) fn report(&mut self, progress: &Progress) -> ropewalk_storage::Result<ControlFlow<()>> {
         let stored = self.stored.map(Stored::take).transpose()?.unwrap_or_default();
         let waiting_ns = progress.times().map(|time| time.as_nanos() as u64);
