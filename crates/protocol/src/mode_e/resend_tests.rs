@@ -20,6 +20,8 @@ struct Path {
     /// Nothing passes from the first to the second time, in seconds.
     stall: (f64, f64),
     lossy: bool,
+    /// From this second on the stream is one too many.
+    leaves: f64,
 }
 
 struct Connection {
@@ -145,6 +147,13 @@ fn simulate(size: u64, paths: &[Path], resend: bool) -> Outcome {
             if connection.done || waiting > connection.path.rate * 0.2 {
                 continue;
             }
+            if now >= connection.path.leaves
+                && let Some(header) = sender.leave(connection.id)
+            {
+                connection.queue.push_back((header.to_bytes().to_vec(), false));
+                connection.done = true;
+                continue;
+            }
             match sender.next(connection.id) {
                 Some(Next::Block(Block { header, file_offset })) => {
                     let range = file_offset as usize..(file_offset + header.count) as usize;
@@ -174,7 +183,7 @@ fn simulate(size: u64, paths: &[Path], resend: bool) -> Outcome {
 }
 
 fn path(rate: f64) -> Path {
-    Path { rate, round_trip: 0.05, stall: (0.0, 0.0), lossy: false }
+    Path { rate, round_trip: 0.05, stall: (0.0, 0.0), lossy: false, leaves: f64::INFINITY }
 }
 
 #[test]
@@ -195,6 +204,15 @@ fn sender_with_stalled_stream_ends_without_it() {
 }
 
 #[test]
+fn sender_with_stalled_stream_that_has_left_ends_without_it() {
+    let mut paths = vec![path(1e6); 4];
+    paths[2] = Path { stall: (1.0, 60.0), lossy: true, leaves: 0.9, ..path(1e6) };
+    let outcome = simulate(8 << 20, &paths, true);
+    assert!(outcome.time < 6.0, "{} s", outcome.time);
+    assert_eq!(outcome.abandoned, 1);
+}
+
+#[test]
 fn sender_with_too_long_a_backlog_resends_nothing() {
     let mut paths = vec![path(1e6); 2];
     paths[1].stall = (0.1, 20.0);
@@ -204,9 +222,11 @@ fn sender_with_too_long_a_backlog_resends_nothing() {
 }
 
 fn any_path() -> impl Strategy<Value = Path> {
-    (1e5..3e6, 0.0..0.3, 0.0..8.0, prop::option::of(0.1..30.0), any::<bool>()).prop_map(
-        |(rate, round_trip, stalls_at, stall, lossy)| Path {
+    let leaves = prop::option::of(0.1..8.0);
+    (1e5..3e6, 0.0..0.3, 0.0..8.0, prop::option::of(0.1..30.0), any::<bool>(), leaves).prop_map(
+        |(rate, round_trip, stalls_at, stall, lossy, leaves)| Path {
             rate,
+            leaves: leaves.unwrap_or(f64::INFINITY),
             round_trip,
             stall: (stalls_at, stall.map_or(0.0, |length: f64| stalls_at + length)),
             lossy,
