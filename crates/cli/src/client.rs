@@ -7,7 +7,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropewalk_client::{Cancel, EventSink, Location, Options, Remote, RemoteError};
+use ropewalk_client::{Cancel, Error, ErrorKind, EventSink, Location, Options, Remote};
 use ropewalk_protocol::url::Url;
 
 use crate::credentials::{self, Side};
@@ -111,7 +111,7 @@ impl Client {
             if let Err(error) = run(target) {
                 // A failure to write standard output is not the target's fault.
                 let output = |cause: &(dyn std::error::Error + 'static)| {
-                    matches!(cause.downcast_ref(), Some(RemoteError::Output(_)))
+                    cause.downcast_ref().is_some_and(|error: &Error| error.kind() == ErrorKind::Output)
                 };
                 if signals::is_broken_pipe(&error) || error.chain().any(output) {
                     return Err(error);
@@ -149,8 +149,8 @@ impl<'e> Sessions<'e> {
     pub(crate) fn with<T>(
         &mut self,
         url: &Url,
-        run: impl FnOnce(&mut Remote, &[u8]) -> Result<T, RemoteError>,
-    ) -> Result<T, RemoteError> {
+        run: impl FnOnce(&mut Remote, &[u8]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut remote = match self.open.iter().position(|(open, _)| credentials::same_server(open, url)) {
             Some(index) => self.open.swap_remove(index).1,
             None => {
@@ -161,8 +161,9 @@ impl<'e> Sessions<'e> {
         let path = remote.path_of(url);
         let result = run(&mut remote, &path);
         // After any other error the state of the connection is unknown.
-        use RemoteError as E;
-        if matches!(result, Ok(_) | Err(E::Refused { .. } | E::Unsupported { .. } | E::Usage(_))) {
+        use ErrorKind::{Refused, Unsupported, Usage};
+        let kind = result.as_ref().err().map(Error::kind);
+        if kind.is_none_or(|kind| matches!(kind, Refused | Unsupported | Usage)) {
             self.open.push((url.clone(), remote));
         }
         result

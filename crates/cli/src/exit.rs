@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use ropewalk_client::{CopyError, FailureKind, LocationError, RemoteError, Summary};
+use ropewalk_client::{Error, ErrorKind, FailureKind, LocationError, Summary};
 
 /// How the program ends. The numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +79,10 @@ impl Exit {
             if cause.is::<Usage>() || cause.is::<LocationError>() {
                 return Self::Usage;
             }
-            match cause.downcast_ref::<RemoteError>() {
-                Some(RemoteError::Usage(_)) => return Self::Usage,
-                Some(error) => return error.kind().into(),
-                None => {}
-            }
-            if let Some(error) = cause.downcast_ref::<CopyError>() {
-                return match error {
-                    CopyError::Local(RemoteError::Usage(_)) => Self::Usage,
-                    error => error.kind().map_or(Self::Usage, Self::from),
+            if let Some(error) = cause.downcast_ref::<Error>() {
+                return match error.kind() {
+                    ErrorKind::Usage => Self::Usage,
+                    _ => error.failure_kind().into(),
                 };
             }
             if let Some(error) = cause.downcast_ref::<io::Error>() {

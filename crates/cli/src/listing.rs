@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bstr::{BStr, BString, ByteSlice};
-use ropewalk_client::{Entry, FailureKind, Remote, RemoteError, list, walk};
+use ropewalk_client::{Entry, Error, ErrorKind, FailureKind, Remote, list, walk};
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Place, Sessions, Target};
@@ -64,10 +64,10 @@ pub(crate) fn each_entry(
             }
             return Ok(());
         }
-        each(entry, location.as_bstr()).map_err(RemoteError::Output)
+        each(entry, location.as_bstr()).map_err(Error::output)
     };
     match (found, place) {
-        (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr()).map_err(RemoteError::Output)?,
+        (Found::Itself(entry), _) => each(&entry, base.locate(b"").as_bstr()).map_err(Error::output)?,
         (_, _) if recursive => {
             let mut options = client.options.clone().with(|o| o.selection.recursive = true);
             options.preserve.links = true;
@@ -98,10 +98,10 @@ pub(crate) fn each_entry(
 }
 
 /// The error of an entry that could not be read, of its own kind if it has one.
-pub(crate) fn unread_for(kinds: impl IntoIterator<Item = FailureKind>, reason: String) -> RemoteError {
+pub(crate) fn unread_for(kinds: impl IntoIterator<Item = FailureKind>, reason: String) -> Error {
     let mut kinds = kinds.into_iter();
     let kind = kinds.next().filter(|_| kinds.next().is_none()).unwrap_or(FailureKind::Other);
-    RemoteError::Lost { kind, reason }
+    Error::found(kind, reason)
 }
 
 fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> {
@@ -113,23 +113,20 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
                 true => remote.stat(path),
                 false => stat(remote, path),
             });
-            let missing = matches!(&entry, Err(error) if error.kind() == FailureKind::NotFound);
+            let missing = matches!(&entry, Err(error) if error.failure_kind() == FailureKind::NotFound);
             if missing && pattern {
                 return Ok(Found::Pattern);
             }
             if missing {
                 // Replaces the server's text about a command that the user did not give.
-                let reason = "no such file or directory".into();
-                return Err(RemoteError::Lost { kind: FailureKind::NotFound, reason }.into());
+                return Err(Error::found(FailureKind::NotFound, "no such file or directory").into());
             }
             (entry.map_err(Into::into), url.path.as_bstr())
         }
     };
     match entry {
         Ok(entry) if entry.is_directory() => Ok(Found::Directory),
-        Ok(_) if path.ends_with(b"/") => {
-            Err(RemoteError::Lost { kind: FailureKind::NotFound, reason: "not a directory".into() }.into())
-        }
+        Ok(_) if path.ends_with(b"/") => Err(Error::found(FailureKind::NotFound, "not a directory").into()),
         Ok(mut entry) => {
             entry.name = path.rsplit_once_str("/").map_or(path.as_bytes(), |(_, name)| name).into();
             Ok(Found::Itself(entry))
@@ -143,9 +140,9 @@ fn find(sessions: &mut Sessions<'_>, place: Place<'_>) -> anyhow::Result<Found> 
 
 /// Returns the server's information about a path. A dangling symbolic link, which servers do not
 /// find, is taken from the listing of its directory.
-pub(crate) fn stat(remote: &mut Remote, path: &[u8]) -> Result<Entry, RemoteError> {
+pub(crate) fn stat(remote: &mut Remote, path: &[u8]) -> Result<Entry, Error> {
     let missing = match remote.stat(path) {
-        Err(error) if error.kind() == FailureKind::NotFound => error,
+        Err(error) if error.failure_kind() == FailureKind::NotFound => error,
         found => return found,
     };
     let (directory, name) = path.rsplit_once_str("/").unwrap_or((b".", path));
@@ -160,8 +157,8 @@ pub(crate) fn stat(remote: &mut Remote, path: &[u8]) -> Result<Entry, RemoteErro
     });
     match (link, listed) {
         (Some(link), _) => Ok(link),
-        (None, Ok(()) | Err(RemoteError::Refused { .. })) => Err(missing),
-        (None, Err(error)) => Err(error),
+        (None, Err(error)) if error.kind() != ErrorKind::Refused => Err(error),
+        (None, _) => Err(missing),
     }
 }
 
@@ -215,7 +212,7 @@ mod tests {
 
     #[test]
     fn unreadable_entries_of_one_kind_return_its_error() {
-        let kind = |kinds: &[FailureKind]| unread_for(kinds.iter().copied(), String::new()).kind();
+        let kind = |kinds: &[FailureKind]| unread_for(kinds.iter().copied(), String::new()).failure_kind();
         assert_eq!(kind(&[FailureKind::Permission]), FailureKind::Permission);
         assert_eq!(kind(&[FailureKind::Permission, FailureKind::Other]), FailureKind::Other);
         assert_eq!(kind(&[]), FailureKind::Other);

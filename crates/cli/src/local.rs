@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use ropewalk_client::{Amount, Entry, RemoteError};
+use ropewalk_client::{Amount, Entry, Error};
 use ropewalk_storage::Kind;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 
@@ -66,7 +66,7 @@ fn open(path: &Path, window: Amount) -> io::Result<io::Take<File>> {
 pub(crate) fn read_to(path: &Path, writer: &mut impl Write, window: Amount) -> anyhow::Result<u64> {
     io::copy(&mut open(path, window)?, writer).map_err(|error| match error.kind() {
         // The error concerns the output: reading the file does not fill anything.
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RemoteError::Output(error).into(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::output(error).into(),
         _ => error.into(),
     })
 }
@@ -103,7 +103,7 @@ pub(crate) fn checksum(path: &Path, algorithm: Algorithm, window: Amount) -> any
 ///
 /// # Errors
 /// The file is shorter.
-pub(crate) fn within(size: u64, window: Amount) -> Result<(), RemoteError> {
+pub(crate) fn within(size: u64, window: Amount) -> Result<(), Error> {
     let Some(window) = window else { return Ok(()) };
     let missing = match window.length {
         _ if window.offset > size => format!("there is nothing at byte {}", window.offset),
@@ -112,7 +112,7 @@ pub(crate) fn within(size: u64, window: Amount) -> Result<(), RemoteError> {
         }
         _ => return Ok(()),
     };
-    Err(RemoteError::Usage(format!("it has {size} bytes: {missing}")))
+    Err(Error::usage(format!("it has {size} bytes: {missing}")))
 }
 
 #[cfg(test)]

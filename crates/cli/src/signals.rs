@@ -7,7 +7,7 @@ use std::process;
 use std::thread;
 
 use anyhow::Context;
-use ropewalk_client::{Cancel, RemoteError};
+use ropewalk_client::{Cancel, Error};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -69,10 +69,8 @@ fn hangup_is_ignored() -> bool {
 /// with an error. Rust's runtime ignores SIGPIPE, so the broken pipe arrives as an error.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        let error = match cause.downcast_ref::<RemoteError>() {
-            Some(RemoteError::Output(error)) => Some(error),
-            _ => cause.downcast_ref::<io::Error>(),
-        };
+        let output = cause.downcast_ref::<Error>().and_then(Error::output_error);
+        let error = output.or_else(|| cause.downcast_ref::<io::Error>());
         error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
 }

@@ -18,7 +18,7 @@ use crate::dispatch::carry_out;
 use crate::done_files::DoneFiles;
 use crate::finished::Finished;
 use crate::local_copy::replace_link;
-use crate::model::filter::{Filter, PatternError};
+use crate::model::filter::Filter;
 use crate::model::glob::is_glob;
 use crate::model::threads::{join, spawn_in};
 use crate::model::xdg::state_directory;
@@ -33,7 +33,7 @@ use crate::task::Task;
 use crate::tuning::drive;
 use crate::work::Job;
 use crate::worker::{Worker, left_over};
-use crate::{Cancel, EventSink, FailureKind, Location, Options, Pair, RemoteError, Summary};
+use crate::{Cancel, Error, EventSink, Location, Options, Pair, RemoteError, Summary};
 
 /// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
 /// the plan's own sessions instead.
@@ -41,25 +41,6 @@ const WAITING: u64 = 16;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How often a blocked plan looks after its idle sessions.
 const IDLE: Duration = Duration::from_secs(5);
-
-/// Why a copy could not be begun. What went wrong with files, or with servers, is in the [`Summary`].
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
-    #[error(transparent)]
-    Local(#[from] RemoteError),
-}
-
-impl CopyError {
-    /// `None`: the request itself was wrong (usage).
-    pub fn kind(&self) -> Option<FailureKind> {
-        match self {
-            Self::Pattern(_) => None,
-            Self::Local(e) => Some(e.kind()),
-        }
-    }
-}
 
 /// Copies every pair. Sources may be files, directories (with `recursive`) or globs; a destination that ends with `/`, or is
 /// an existing directory, takes the source's name beneath it, as `cp` does; a source directory that ends with `/`
@@ -78,7 +59,7 @@ pub fn copy(
     options: &Options,
     events: &dyn EventSink,
     cancel: &Cancel,
-) -> Result<Summary, CopyError> {
+) -> Result<Summary, Error> {
     lend(events, |events| copy_with(pairs, options, events, cancel))
 }
 
@@ -91,7 +72,7 @@ pub fn copy_with(
     options: &Options,
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
-) -> Result<Summary, CopyError> {
+) -> Result<Summary, Error> {
     run(pairs, options, (&ClientState::of(options), None), events, cancel)
 }
 
@@ -102,7 +83,7 @@ pub(crate) fn run(
     (client, done_before): (&Arc<ClientState>, Option<&Arc<DoneFiles>>),
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
-) -> Result<Summary, CopyError> {
+) -> Result<Summary, Error> {
     let filter = Filter::new(options)?;
     if options.selection.delete && options.selection.sync.is_some() {
         spare_each_other(&pairs, &filter)?;

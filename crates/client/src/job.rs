@@ -17,7 +17,7 @@ use crate::client_state::ClientState;
 use crate::copy::run;
 use crate::done_files::DoneFiles;
 use crate::model::job_spec::JobSpec;
-use crate::{Cancel, ClientLimits, CopyError, Event, EventSink, RemoteError, Summary};
+use crate::{Cancel, ClientLimits, Error, Event, EventSink, RemoteError, Summary};
 
 /// Copies files as jobs that share threads, memory, a limit on their rate, the tuners of paths and
 /// idle sessions.
@@ -37,7 +37,7 @@ impl Client {
     ///
     /// # Errors
     /// The job's options have a `bandwidth`, or the system has no thread for it.
-    pub fn submit(&self, job: JobSpec) -> Result<JobHandle, CopyError> {
+    pub fn submit(&self, job: JobSpec) -> Result<JobHandle, Error> {
         let (sender, events) = channel();
         let sink: Arc<dyn EventSink> = Arc::new(Queued(sender));
         let handle = self.submit_to(job, sink)?;
@@ -48,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::submit`].
-    pub fn submit_to(&self, job: JobSpec, sink: Arc<dyn EventSink>) -> Result<JobHandle, CopyError> {
+    pub fn submit_to(&self, job: JobSpec, sink: Arc<dyn EventSink>) -> Result<JobHandle, Error> {
         if job.options.tuning.bandwidth.is_some() {
             let text = "the limit on the rate belongs to the client, not to one of its jobs";
             return Err(RemoteError::Usage(text.to_owned()).into());
@@ -77,7 +77,7 @@ impl EventSink for Queued {
 /// A job that runs, is paused or has ended. A job that runs goes on if its handle is dropped.
 pub struct JobHandle {
     control: JobControl,
-    thread: JoinHandle<Result<Summary, CopyError>>,
+    thread: JoinHandle<Result<Summary, Error>>,
     events: Option<Receiver<Event>>,
 }
 
@@ -104,7 +104,7 @@ impl JobHandle {
     ///
     /// # Errors
     /// As [`copy`](crate::copy()).
-    pub fn join(self) -> Result<Summary, CopyError> {
+    pub fn join(self) -> Result<Summary, Error> {
         let Self { control, thread, .. } = self;
         drop(control);
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -192,7 +192,7 @@ impl Steering {
         client: &Arc<ClientState>,
         job: &JobSpec,
         sink: &Arc<dyn EventSink>,
-    ) -> Result<Summary, CopyError> {
+    ) -> Result<Summary, Error> {
         let mut sum: Option<Summary> = None;
         let done = Arc::new(DoneFiles::default());
         loop {

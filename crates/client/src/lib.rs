@@ -165,13 +165,14 @@ mod watch;
 mod work;
 mod worker;
 
-pub use copy::{CopyError, copy, copy_with};
+pub use copy::{copy, copy_with};
 pub use job::{Client, JobControl, JobHandle};
 pub use known_hosts::{Known, KnownHostsError, forget_server, known_servers};
 pub use model::cancel::Cancel;
 pub use model::client_limits::ClientLimits;
 pub use model::entry::{DANGLING, Entry};
-pub use model::error::RemoteError;
+pub(crate) use model::error::RemoteError;
+pub use model::error::{Error, ErrorContext, ErrorKind};
 pub use model::event::{EVENT_SCHEMA, Event, EventSink, FileId, no_events};
 pub use model::filter::PatternError;
 pub use model::job_spec::{JOB_SCHEMA, JobSpec};

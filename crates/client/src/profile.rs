@@ -9,7 +9,7 @@ use ropewalk_protocol::profiling::{Baseline, ProfileAnswer, ProfileCommand};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_transport::TcpInfo;
 
-use crate::{Remote, RemoteError};
+use crate::{Error, Remote, RemoteError};
 
 /// One look at a server's clock: seconds since 1970, the first and the last by ours, the one between by the server's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,11 +41,11 @@ impl Remote {
     ///
     /// # Errors
     /// The server takes no profiles or refuses, its answer is another one, or the session breaks.
-    pub fn start_profile(&mut self, seconds: Option<u32>, raw: bool) -> Result<u32, RemoteError> {
+    pub fn start_profile(&mut self, seconds: Option<u32>, raw: bool) -> Result<u32, Error> {
         self.must_take_profiles()?;
         match self.profile(ProfileCommand::Start { seconds, raw })? {
             ProfileAnswer::Started { seconds } => Ok(seconds),
-            other => Err(self.unexpected(other)),
+            other => Err(self.unexpected(other).into()),
         }
     }
 
@@ -53,11 +53,11 @@ impl Remote {
     ///
     /// # Errors
     /// The server refuses, tells no time, or the session breaks.
-    pub fn read_clock(&mut self) -> Result<ClockReading, RemoteError> {
+    pub fn read_clock(&mut self) -> Result<ClockReading, Error> {
         let asked = now();
         match self.profile(ProfileCommand::Clock)? {
             ProfileAnswer::Clock(theirs) => Ok(ClockReading { asked, theirs, had: now() }),
-            other => Err(self.unexpected(other)),
+            other => Err(self.unexpected(other).into()),
         }
     }
 
@@ -66,10 +66,10 @@ impl Remote {
     ///
     /// # Errors
     /// The server refuses, does not say what it has, or the session breaks.
-    pub fn stop_profile(&mut self) -> Result<(u64, Vec<String>), RemoteError> {
+    pub fn stop_profile(&mut self) -> Result<(u64, Vec<String>), Error> {
         match self.profile(ProfileCommand::Stop)? {
             ProfileAnswer::Stopped { bytes, raw } => Ok((bytes, raw)),
-            other => Err(self.unexpected(other)),
+            other => Err(self.unexpected(other).into()),
         }
     }
 
@@ -77,9 +77,9 @@ impl Remote {
     ///
     /// # Errors
     /// It does not know how, or refuses.
-    pub fn baseline(&mut self, part: Baseline) -> Result<ProfileAnswer, RemoteError> {
+    pub fn baseline(&mut self, part: Baseline) -> Result<ProfileAnswer, Error> {
         self.must_take_profiles()?;
-        self.profile(ProfileCommand::Baseline(part))
+        Ok(self.profile(ProfileCommand::Baseline(part))?)
     }
 
     /// Asks the server `probes` times for nothing, one after the other, for `time` at most, and gives what TCP says of
@@ -87,7 +87,7 @@ impl Remote {
     ///
     /// # Errors
     /// The control connection breaks, or an answer does not come in time.
-    pub fn probe_path(&mut self, probes: u32, time: Duration) -> Result<Option<PathProbe>, RemoteError> {
+    pub fn probe_path(&mut self, probes: u32, time: Duration) -> Result<Option<PathProbe>, Error> {
         let look = |remote: &Self| TcpInfo::of(remote.session.control.as_fd());
         let (before, began) = (look(self), Instant::now());
         let mut answered = 0;
@@ -116,16 +116,16 @@ impl Remote {
     ///
     /// # Errors
     /// It has more than `most` bytes.
-    pub fn fetch_profile(&mut self, most: usize) -> Result<Vec<u8>, RemoteError> {
-        self.fetch_bounded(None, most)
+    pub fn fetch_profile(&mut self, most: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.fetch_bounded(None, most)?)
     }
 
     /// A file of a tool, which has to be fetched before the profile.
     ///
     /// # Errors
     /// It has more than `most` bytes.
-    pub fn fetch_raw(&mut self, name: &str, most: usize) -> Result<Vec<u8>, RemoteError> {
-        self.fetch_bounded(Some(name), most)
+    pub fn fetch_raw(&mut self, name: &str, most: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.fetch_bounded(Some(name), most)?)
     }
 
     fn fetch_bounded(&mut self, name: Option<&str>, most: usize) -> Result<Vec<u8>, RemoteError> {

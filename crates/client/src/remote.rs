@@ -13,11 +13,11 @@ use crate::model::event::no_events;
 use crate::place::{Endpoint, remote_path};
 use crate::session::Session;
 use crate::setup::Setup;
-use crate::{Amount, Cancel, Entry, EventSink, Options, RemoteError};
+use crate::{Amount, Cancel, Entry, Error, EventSink, Options, RemoteError};
 
 /// A logged-in session with one server. Paths are raw bytes: absolute, or relative to the log-in directory.
 ///
-/// Errors that break the session (see [`RemoteError`]) leave it of no further use: connect again.
+/// Errors that break the session (all but a refusal, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)) leave it of no further use: connect again.
 pub struct Remote {
     pub(crate) session: Session,
 }
@@ -28,7 +28,7 @@ impl Remote {
     /// # Errors
     /// The server cannot be reached, is not believed or refuses the log-in, or the session cannot be as safe as it has
     /// to be.
-    pub fn connect(url: &Url, options: &Options) -> Result<Self, RemoteError> {
+    pub fn connect(url: &Url, options: &Options) -> Result<Self, Error> {
         Self::connect_with(url, options, &no_events(), &Cancel::new())
     }
 
@@ -41,7 +41,7 @@ impl Remote {
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
-    ) -> Result<Self, RemoteError> {
+    ) -> Result<Self, Error> {
         let setup = Setup::new(options, events, cancel);
         Ok(Self { session: Session::open(&Arc::new(Endpoint::new(url)), &setup)? })
     }
@@ -60,8 +60,8 @@ impl Remote {
     ///
     /// # Errors
     /// The server does not know the command, or refuses the size. What a copy sends by itself is only a suggestion.
-    pub fn set_buffer(&mut self, bytes: u64) -> Result<(), RemoteError> {
-        self.session.call(&Command::Sbuf(bytes)).map(drop)
+    pub fn set_buffer(&mut self, bytes: u64) -> Result<(), Error> {
+        Ok(self.session.call(&Command::Sbuf(bytes)).map(drop)?)
     }
 
     /// Whether listings leave out what unfinished uploads left (`.NAME.ropewalk-part`): servers of ours do.
@@ -78,7 +78,7 @@ impl Remote {
     ///
     /// # Errors
     /// The server refuses, a line of its listing cannot be understood, or the session breaks.
-    pub fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, RemoteError> {
+    pub fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, Error> {
         let mut entries: Vec<Entry> = self.session.listing(path)?.collect::<Result<_, _>>()?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
@@ -92,7 +92,7 @@ impl Remote {
         &mut self,
         path: &[u8],
         each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
-    ) -> Result<(), RemoteError> {
+    ) -> Result<(), Error> {
         for entry in self.session.listing(path)? {
             if each(entry?).is_break() {
                 break;
@@ -105,24 +105,24 @@ impl Remote {
     ///
     /// # Errors
     /// There is nothing of this name or the server refuses, its answer cannot be understood, or the session breaks.
-    pub fn stat(&mut self, path: &[u8]) -> Result<Entry, RemoteError> {
-        self.session.stat(path)
+    pub fn stat(&mut self, path: &[u8]) -> Result<Entry, Error> {
+        Ok(self.session.stat(path)?)
     }
 
     /// Bytes of a file.
     ///
     /// # Errors
     /// The server refuses, as many do for directories, or answers with no number; or the session breaks.
-    pub fn size(&mut self, path: &[u8]) -> Result<u64, RemoteError> {
-        self.session.size(path)
+    pub fn size(&mut self, path: &[u8]) -> Result<u64, Error> {
+        Ok(self.session.size(path)?)
     }
 
     /// With `parents`, missing parents are made as well and an existing directory is no error.
     ///
     /// # Errors
     /// The server refuses, without `parents` also where it is there already; or the session breaks.
-    pub fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), RemoteError> {
-        self.session.make_directory(path, parents)
+    pub fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), Error> {
+        Ok(self.session.make_directory(path, parents)?)
     }
 
     /// Removes a file or an empty directory; with `recursive`, a whole tree.
@@ -130,58 +130,49 @@ impl Remote {
     /// # Errors
     /// The server refuses, or the session breaks; with `recursive`, also a listing that cannot be understood, or a tree
     /// that is too deep. What was removed before stays so.
-    pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), RemoteError> {
-        if recursive { self.session.remove_tree(path) } else { self.session.remove(path) }
+    pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), Error> {
+        let removed = if recursive { self.session.remove_tree(path) } else { self.session.remove(path) };
+        Ok(removed?)
     }
 
     /// Gives a file or directory another name.
     ///
     /// # Errors
     /// A name cannot travel in a command, the server refuses one, or the session breaks.
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), RemoteError> {
-        self.session.rename(from, to)
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        Ok(self.session.rename(from, to)?)
     }
 
     /// The checksum of a file or of a part of it, in lower-case hexadecimal.
     ///
     /// # Errors
     /// The server does not know the algorithm or refuses, its answer is no checksum, or the session breaks.
-    pub fn checksum(
-        &mut self,
-        path: &[u8],
-        algorithm: Algorithm,
-        window: Amount,
-    ) -> Result<String, RemoteError> {
-        self.session.checksum(path, algorithm, window, None)
+    pub fn checksum(&mut self, path: &[u8], algorithm: Algorithm, window: Amount) -> Result<String, Error> {
+        Ok(self.session.checksum(path, algorithm, window, None)?)
     }
 
     /// Sends a file, or a part of it, in order to `writer`; gives the number of bytes.
     ///
     /// # Errors
     /// Fewer bytes come than the server says that the file has; the server refuses, `writer` fails, or the session or its data connection breaks or stalls.
-    pub fn read_to(
-        &mut self,
-        path: &[u8],
-        writer: &mut dyn Write,
-        window: Amount,
-    ) -> Result<u64, RemoteError> {
-        self.session.read_whole(path, writer, window)
+    pub fn read_to(&mut self, path: &[u8], writer: &mut dyn Write, window: Amount) -> Result<u64, Error> {
+        Ok(self.session.read_whole(path, writer, window)?)
     }
 
     /// Sets permission bits.
     ///
     /// # Errors
     /// The server does not know SITE CHMOD or refuses the mode, or the session breaks.
-    pub fn set_mode(&mut self, path: &[u8], mode: u32) -> Result<(), RemoteError> {
-        self.attribute(path, None, Some(mode))
+    pub fn set_mode(&mut self, path: &[u8], mode: u32) -> Result<(), Error> {
+        Ok(self.attribute(path, None, Some(mode))?)
     }
 
     /// Sets the modification time, in seconds since 1970.
     ///
     /// # Errors
     /// The server has neither MFMT nor SITE UTIME or refuses the time, or the session breaks.
-    pub fn set_modified(&mut self, path: &[u8], seconds: i64) -> Result<(), RemoteError> {
-        self.attribute(path, Some(seconds), None)
+    pub fn set_modified(&mut self, path: &[u8], seconds: i64) -> Result<(), Error> {
+        Ok(self.attribute(path, Some(seconds), None)?)
     }
 
     fn attribute(
@@ -205,8 +196,8 @@ impl Remote {
     ///
     /// # Errors
     /// A name cannot travel in a command, the server has no symbolic links or refuses this one, or the session breaks.
-    pub fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), RemoteError> {
-        self.session.symlink(target, link)
+    pub fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), Error> {
+        Ok(self.session.symlink(target, link)?)
     }
 
     /// Leaves politely.

@@ -13,7 +13,7 @@ use crate::place::{Endpoint, base_name, local_path, remote_path};
 use crate::session::Session;
 use crate::setup::Setup;
 use crate::side::{Side, Step};
-use crate::{Cancel, Entry, EventSink, FailureKind, Location, Options, RemoteError};
+use crate::{Cancel, Entry, Error, EventSink, FailureKind, Location, Options, RemoteError};
 
 /// Opens what `location` is on, and gives the path there.
 fn open(
@@ -47,7 +47,7 @@ pub fn walk(
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
     each: &mut dyn FnMut(Entry) -> ControlFlow<()>,
-) -> Result<(), RemoteError> {
+) -> Result<(), Error> {
     let (mut side, path) = open(location, options, events, cancel)?;
     let mut tell = |cancel: &Cancel, entry: Entry| {
         if cancel.is_cancelled() {
@@ -82,10 +82,10 @@ pub fn walk(
                 Ok(if verdict.enter { Step::Into } else { Step::Over })
             })?;
             if !any {
-                return Err(missing(&path));
+                return Err(missing(&path).into());
             }
         }
-        None => return Err(missing(&path)),
+        None => return Err(missing(&path).into()),
     }
     if let Side::Remote(session) = side {
         session.quit();
@@ -102,7 +102,7 @@ pub fn list(
     options: &Options,
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
-) -> Result<Vec<Entry>, RemoteError> {
+) -> Result<Vec<Entry>, Error> {
     let (mut side, path) = open(location, options, events, cancel)?;
     let mut entries = Vec::new();
     match side.stat(&path)? {
@@ -121,10 +121,10 @@ pub fn list(
                 Ok(if verdict.enter { Step::Into } else { Step::Over })
             })?;
             if entries.is_empty() {
-                return Err(missing(&path));
+                return Err(missing(&path).into());
             }
         }
-        None => return Err(missing(&path)),
+        None => return Err(missing(&path).into()),
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     if let Side::Remote(session) = side {
@@ -145,7 +145,7 @@ pub fn matching(
     options: &Options,
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
-) -> Result<Vec<Entry>, RemoteError> {
+) -> Result<Vec<Entry>, Error> {
     let glob = pattern.map(Glob::new).transpose().map_err(|e| RemoteError::Usage(e.to_string()))?;
     let (mut side, path) = open(directory, options, events, cancel)?;
     let mut entries = Vec::new();
@@ -190,7 +190,7 @@ pub fn du(
     options: &Options,
     events: &Arc<dyn EventSink>,
     cancel: &Cancel,
-) -> Result<Usage, RemoteError> {
+) -> Result<Usage, Error> {
     let mut options = options.clone();
     options.preserve.links = true;
     let mut usage = Usage::default();

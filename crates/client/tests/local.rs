@@ -224,7 +224,7 @@ fn patterns_that_match_nothing_are_told() -> Result<()> {
     let (pattern, events) = (Location::Local(here.join("*.dat")), no_events());
     let walked =
         walk(&pattern, &options(), &events, &Cancel::new(), &mut |_| std::ops::ControlFlow::Continue(()));
-    ensure!(walked.is_err_and(|e| e.kind() == FailureKind::NotFound));
+    ensure!(walked.is_err_and(|e| e.failure_kind() == FailureKind::NotFound));
     ensure!(list(&pattern, &options(), &events, &Cancel::new()).is_err());
     Ok(())
 }

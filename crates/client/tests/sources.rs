@@ -383,7 +383,7 @@ fn what_is_not_there_is_not_found() -> Result<()> {
     each(&servers(), |bench| {
         let Location::Remote(url) = bench.url("nothing") else { anyhow::bail!("not a URL") };
         let mut remote = Remote::connect(&url, &options())?;
-        let error = remote.stat(&url.path).err().map(|error| error.kind());
+        let error = remote.stat(&url.path).err().map(|error| error.failure_kind());
         ensure!(error == Some(FailureKind::NotFound), "{error:?}");
         remote.quit();
         Ok(())

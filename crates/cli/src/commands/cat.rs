@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use ropewalk_client::{RemoteError, Window};
+use ropewalk_client::{Error, Window};
 
 use crate::client::{Client, Place, Sessions, parse_targets};
 use crate::exit::Exit;
@@ -39,7 +39,7 @@ impl Cat {
                     sessions.with(url, |remote, path| remote.read_to(path, &mut out, window))?
                 }
             };
-            Ok(out.flush().map_err(RemoteError::Output)?)
+            Ok(out.flush().map_err(Error::output)?)
         })?;
         sessions.quit();
         Ok(exit)

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use bstr::{BString, ByteSlice};
 use clap::Args;
-use ropewalk_client::{Entry, Location, RemoteError, parse_location};
+use ropewalk_client::{Entry, Error, Location, parse_location};
 use ropewalk_storage::{Kind, is_temporary_name};
 
 use crate::client::{Client, Place, Sessions, Target, parse_targets};
@@ -80,7 +80,7 @@ impl Clean {
                 say(format_args!("ropewalk: {what} {}", shown.as_bstr()));
             }
             if client.cancel.is_cancelled() {
-                return Err(RemoteError::Cancelled.into());
+                return Err(Error::cancelled().into());
             }
             // An unreadable directory does not keep the others from being cleaned.
             listed.and(match failed {

@@ -3,7 +3,7 @@ use std::io::{self, IsTerminal, Write};
 
 use bstr::ByteSlice;
 use clap::Args;
-use ropewalk_client::{Entry, RemoteError};
+use ropewalk_client::{Entry, Error};
 
 use crate::client::{Client, Place, Sessions, parse_targets};
 use crate::exit::Exit;
@@ -37,10 +37,10 @@ impl Stat {
             let mut out = io::stdout().lock();
             if self.json {
                 let line = EntryLine::new(&entry, target.text.as_str().into());
-                return Ok(json_line(&mut out, &line).map_err(RemoteError::Output)?);
+                return Ok(json_line(&mut out, &line).map_err(Error::output)?);
             }
             let text = describe(&target.text, &entry, terminal);
-            Ok(out.write_all(text.as_bytes()).map_err(RemoteError::Output)?)
+            Ok(out.write_all(text.as_bytes()).map_err(Error::output)?)
         })?;
         sessions.quit();
         Ok(exit)

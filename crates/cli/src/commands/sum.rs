@@ -3,7 +3,7 @@ use std::io::{self, IsTerminal as _, Write};
 
 use bstr::ByteSlice as _;
 use clap::Args;
-use ropewalk_client::{RemoteError, Window};
+use ropewalk_client::{Error, Window};
 use ropewalk_storage::checksum::Algorithm;
 use serde::Serialize;
 
@@ -73,10 +73,10 @@ impl Sum {
             if self.json {
                 let line =
                     Line { location: &target.text, algorithm: self.algorithm.name(), checksum: &checksum };
-                return Ok(json_line(&mut out, &line).map_err(RemoteError::Output)?);
+                return Ok(json_line(&mut out, &line).map_err(Error::output)?);
             }
             let line = line(&checksum, &target.name, out.is_terminal());
-            Ok(out.write_all(&line).map_err(RemoteError::Output)?)
+            Ok(out.write_all(&line).map_err(Error::output)?)
         })?;
         sessions.quit();
         Ok(exit)

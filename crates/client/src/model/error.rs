@@ -1,5 +1,6 @@
 //! Errors of operations at servers and on local data.
 
+mod public;
 mod recovery;
 mod words;
 
@@ -13,12 +14,13 @@ use ropewalk_storage::checksum::Algorithm;
 
 use crate::FailureKind;
 
+pub use public::{Error, ErrorContext, ErrorKind};
 pub(crate) use recovery::Blame;
 pub(crate) use words::NO_GREETING;
 
 /// A failed operation, with the peer and the path.
 #[derive(Debug, thiserror::Error)]
-pub enum RemoteError {
+pub(crate) enum RemoteError {
     #[error("cancelled")]
     Cancelled,
     #[error("{path}: a name with an end of line or a NUL byte cannot be sent in a command")]
@@ -199,7 +201,7 @@ fn plain(reply: &Reply) -> String {
 
 impl RemoteError {
     /// The kind of this failure, which determines the exit code.
-    pub fn kind(&self) -> FailureKind {
+    pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Cancelled => FailureKind::Interrupted,
             Self::ChecksumMismatch { .. } | Self::SizeMismatch { .. } => FailureKind::ChecksumMismatch,

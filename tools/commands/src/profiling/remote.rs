@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use ropewalk_client::{Cancel, EventSink, Options, Remote, RemoteError};
+use ropewalk_client::{Cancel, Error, EventSink, Options, Remote};
 use ropewalk_profiler::profile::{Exchange, HostProfile, RawFile, Role};
 use ropewalk_protocol::url::Url;
 
@@ -83,14 +83,14 @@ impl RemoteEnd {
     fn ask<T>(
         &mut self,
         patience: &Patience,
-        question: impl FnOnce(&mut Remote) -> Result<T, RemoteError>,
+        question: impl FnOnce(&mut Remote) -> Result<T, Error>,
     ) -> anyhow::Result<T> {
         let Self { remote, own, .. } = self;
         patience.within(own, || question(remote)).map_err(|error| told(error, own, patience))
     }
 }
 
-fn told(error: RemoteError, own: &Cancel, patience: &Patience) -> anyhow::Error {
+fn told(error: Error, own: &Cancel, patience: &Patience) -> anyhow::Error {
     if own.is_cancelled() { anyhow!(patience.words()) } else { error.into() }
 }
 

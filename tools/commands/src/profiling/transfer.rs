@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use ropewalk_client::{
-    Auto, Cancel, Event, EventSink, FailureKind, FileId, Location, Options, Pair, StageTimes, Summary, copy,
+    Auto, Cancel, ErrorKind, Event, EventSink, FailureKind, FileId, Location, Options, Pair, StageTimes,
+    Summary, copy,
 };
 use ropewalk_profiler::profile::{self, Outcome, RateSample, StageTime, Stages, Workload, WorkloadKind};
 
@@ -162,7 +163,8 @@ pub(crate) fn run(pair: &Pair, options: &Options, events: &dyn EventSink, cancel
         Ok(summary) => summary,
         Err(error) => {
             workload.outcome = Outcome::Failed(error.to_string());
-            workload.failure = error.kind().map(|kind| failure(kind, false));
+            let is_usage = error.kind() == ErrorKind::Usage;
+            workload.failure = (!is_usage).then(|| failure(error.failure_kind(), false));
             return Moved { began, workload, stages: None, summary: None };
         }
     };

@@ -126,7 +126,7 @@ impl RemoteError {
     }
 
     /// Whether a retry may succeed.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         self.recovery().retry
     }
 
