@@ -152,6 +152,8 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("tokens.rs", "TokenMapping", "`[[tokens.issuers.map]]`"),
     ("nodes.rs", "Nodes", "`[nodes]`"),
     ("profiling.rs", "Profiling", "`[profiling]`"),
+    ("scitags.rs", "SciTags", "`[scitags]`"),
+    ("scitags.rs", "SciTagMapping", "Entries of `scitags.map`"),
     ("testing.rs", "Testing", "`[testing]`"),
 ];
 

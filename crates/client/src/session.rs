@@ -24,6 +24,7 @@ use ropewalk_protocol::command::{Command, MarkerKind, Password};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::opts::{Options as Opts, RetrOptions};
 use ropewalk_protocol::reply::Reply;
+use ropewalk_protocol::scitag::SciTagCommand;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::upload::UploadId;
@@ -278,6 +279,10 @@ impl Session {
         let kind = ServerKind::of(&self.greeting, &self.can);
         tracing::debug!(peer = self.control.peer(), ?kind, "server");
         self.quirks = ServerQuirks::of(kind);
+        if let Some(tag) = self.setup.options.data.scitag.filter(|_| self.can.scitag) {
+            // A server that does not permit the experiment transfers without the tag.
+            self.control.suggest(&Command::Site(SiteCommand::SciTag(SciTagCommand::Set(tag))))?;
+        }
         if self.can.extended {
             let scheme = if self.control.is_ssh() { "sshftp" } else { "gsiftp" };
             let version = env!("CARGO_PKG_VERSION");

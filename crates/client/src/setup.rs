@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, BufferBudget, ChannelSettings, Pool};
 use ropewalk_layers::Registry;
 use ropewalk_protocol::server::{Mode, RepresentationType};
-use ropewalk_transport::{Options as DriverOptions, Tuning};
+use ropewalk_protocol::stack::StackSpec;
+use ropewalk_scitags::{FlowTransport, Reporter, flow_label, marking};
+use ropewalk_transport::{FlowMarking, Options as DriverOptions, Tuning};
 
 use crate::credential::Ours;
 use crate::model::warned::WarnedServers;
@@ -49,6 +51,9 @@ impl Shared {
     }
 }
 
+/// Time between fireflies about a connection that is open.
+const FIREFLY_INTERVAL: Duration = Duration::from_secs(60);
+
 pub(crate) struct Setup {
     pub options: Options,
     pub events: Arc<dyn EventSink>,
@@ -58,6 +63,8 @@ pub(crate) struct Setup {
     pub tls: crate::tls::Shared,
     pub warned_of_clear: WarnedServers,
     pub warned_of_congestion: WarnedServers,
+    /// Sends fireflies, if the options name destinations.
+    pub fireflies: Option<Reporter>,
     /// The stacks of the sessions, by server.
     pub stacks: Mutex<BTreeMap<String, UsedStack>>,
 }
@@ -83,8 +90,16 @@ impl Setup {
             tls: crate::tls::Shared::default(),
             warned_of_clear: WarnedServers::default(),
             warned_of_congestion: WarnedServers::default(),
+            fireflies: reporter(options),
             stacks: Mutex::default(),
         })
+    }
+
+    /// The marks of data connections over this stack.
+    pub(crate) fn marking(&self, stack: Option<&StackSpec>) -> FlowMarking {
+        let udp = stack.is_some_and(|stack| stack.has("udt") || stack.has("quic"));
+        let transport = if udp { FlowTransport::Udp } else { FlowTransport::Tcp };
+        marking(self.options.data.scitag, true, transport, self.fireflies.as_ref())
     }
 
     pub(crate) fn driver_options(&self) -> DriverOptions {
@@ -92,6 +107,8 @@ impl Setup {
         DriverOptions {
             tuning: Tuning { send_buffer: buffer, receive_buffer: buffer, ..Tuning::default() },
             ports: self.options.data.ports,
+            // The first connection may be made before its channel.
+            flow_label: self.options.data.scitag.and_then(flow_label),
             ..DriverOptions::default()
         }
     }
@@ -121,6 +138,16 @@ impl Setup {
             bandwidth: self.shared.bandwidth.clone(),
         }
     }
+}
+
+/// `None` also if there is no thread for it: messages about a transfer are no reason to fail.
+fn reporter(options: &Options) -> Option<Reporter> {
+    let data = &options.data;
+    if data.scitag.is_none() || data.fireflies.is_empty() {
+        return None;
+    }
+    let started = Reporter::start(data.fireflies.clone(), FIREFLY_INTERVAL);
+    started.inspect_err(|error| tracing::warn!(%error, "no thread for fireflies")).ok()
 }
 
 /// The address that a server is told to connect to: `GLOBUS_HOSTNAME` (a name or an address) where it is set and can

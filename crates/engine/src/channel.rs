@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use ropewalk_protocol::server::RepresentationType;
-use ropewalk_transport::{Breaker, Connection, Driver, Endpoint, Listener};
+use ropewalk_transport::{Breaker, Connection, Driver, Endpoint, FlowMarking, Listener};
 
 use crate::connect::{Core, End};
 use crate::control::Control;
@@ -70,6 +70,7 @@ impl DataChannel {
             parallelism,
             congestion,
             flows,
+            observer: None,
             patient: true,
             resend: false,
             refused: OnceLock::new(),
@@ -137,6 +138,13 @@ impl DataChannel {
     /// this is called.
     pub fn set_resend(&mut self, allowed: bool) {
         self.core.resend = allowed;
+    }
+
+    /// Changes the marks of the connections that the next transfers make. Connections that exist
+    /// keep theirs.
+    pub fn set_marking(&mut self, marking: FlowMarking) {
+        self.core.settings.options.flow_label = marking.label;
+        self.core.observer = marking.observer;
     }
 
     /// Whether it is no stall where a source has nothing to send yet, or a destination takes

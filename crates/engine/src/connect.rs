@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ropewalk_protocol::mode_e::Receiver;
 use ropewalk_protocol::range::RangeSet;
-use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Readiness, Tuning, Wait, timespec};
+use ropewalk_transport::{
+    Connection, Driver, Endpoint, FlowObserver, Listener, Readiness, Tuning, Wait, timespec,
+};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -43,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) parallelism: Parallelism,
     pub(crate) congestion: Congestion,
     pub(crate) flows: Flows,
+    /// See [`crate::DataChannel::set_marking`].
+    pub(crate) observer: Option<Arc<dyn FlowObserver>>,
     /// See [`crate::DataChannel::set_patient`].
     pub(crate) patient: bool,
     /// See [`crate::DataChannel::set_resend`].
@@ -218,7 +222,12 @@ impl Core {
     }
 
     fn wire(&self, connection: Box<dyn Connection>, address: usize) -> io::Result<Wire> {
-        Wire::new(connection, address, &self.budget, &self.flows)
+        let (local, peer, handle) = (connection.local_addr()?, connection.peer_addr()?, connection.handle());
+        let mut wire = Wire::new(connection, address, &self.budget, &self.flows)?;
+        if let (Some(observer), Ok(local), Ok(peer)) = (&self.observer, local.socket(), peer.socket()) {
+            wire.listed.observe(&**observer, local, peer, handle);
+        }
+        Ok(wire)
     }
 
     /// Connections that a receiver has at a time, those among them that wait until they may bring

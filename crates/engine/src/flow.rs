@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ropewalk_transport::{ConnectionHandle, Endpoint, PathStats, Tuning};
+use ropewalk_transport::{ConnectionHandle, Endpoint, FlowObserver, OpenFlow, PathStats, Tuning};
 
 /// One data connection at one moment.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl Flows {
         registry.made += 1;
         let (id, bytes) = (registry.made, Arc::<AtomicU64>::default());
         registry.live.push(Entry { id, peer, since: Instant::now(), bytes: Arc::clone(&bytes), handle });
-        Listed { flows: self.clone(), id, bytes }
+        Listed { flows: self.clone(), id, bytes, observed: None }
     }
 }
 
@@ -242,9 +242,24 @@ pub(crate) struct Listed {
     flows: Flows,
     id: u64,
     bytes: Arc<AtomicU64>,
+    /// Dropped when the connection ends, while its statistics are still available.
+    observed: Option<Box<dyn Send>>,
 }
 
 impl Listed {
+    /// Reports the connection to an observer.
+    pub(crate) fn observe(
+        &mut self,
+        observer: &dyn FlowObserver,
+        local: SocketAddr,
+        peer: SocketAddr,
+        handle: Arc<dyn ConnectionHandle>,
+    ) {
+        let receiving = self.flows.0.lock().receiving;
+        let flow = OpenFlow { local, peer, receiving, bytes: self.counter(), handle };
+        self.observed = Some(observer.opened(flow));
+    }
+
     /// The bytes that went through the connection, for other threads.
     pub(crate) fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)
@@ -258,6 +273,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
+        drop(self.observed.take());
         let mut registry = self.flows.0.lock();
         if let Some(at) = registry.live.iter().position(|entry| entry.id == self.id) {
             let entry = registry.live.swap_remove(at);

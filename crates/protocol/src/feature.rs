@@ -7,7 +7,7 @@ use crate::command::ChecksumAlgorithm;
 use crate::reply::Reply;
 
 /// Lines of FEAT in GCT's order, each with the command that it needs (empty: none).
-const LINES: [(&str, &str); 20] = [
+const LINES: [(&str, &str); 21] = [
     ("STORATTR", "SITE STORATTR"),
     ("MFMT", "MFMT"),
     ("WHOAMI", "SITE WHOAMI"),
@@ -32,6 +32,8 @@ const LINES: [(&str, &str); 20] = [
     ("PASV AllowDelayed;", "PASV"),
     ("SBUF", "SBUF"),
     ("ABUF", "ABUF"),
+    // An extension of Ropewalk for all servers and clients (docs/extensions.md).
+    ("SCITAG 65-65535", "SITE SCITAG"),
 ];
 
 /// Ropewalk extensions, which are on the last line, each with the command that it needs.
@@ -173,6 +175,8 @@ pub struct Features {
     pub size: bool,
     /// SPAS (GFD.20 section 3.4).
     pub striped: bool,
+    /// Ropewalk extension: `SITE SCITAG`, see [`crate::scitag`].
+    pub scitag: bool,
     /// Ropewalk extension: MODE E in which the connecting client is the receiver.
     pub passive_sender: bool,
     /// Ropewalk extension: `OPTS RETR Checksum=`.
@@ -226,6 +230,7 @@ impl Features {
             "PARALLEL" => self.extended = true,
             "PASV" => self.delayed_passive = rest.contains("ALLOWDELAYED"),
             "REST" => self.restart = true,
+            "SCITAG" => self.scitag = true,
             "SIZE" => self.size = true,
             "SPAS" => self.striped = true,
             "ROPEWALK" => rest.split(';').for_each(|extension| self.extension(extension.trim())),
@@ -351,6 +356,7 @@ mod tests {
             restart: true,
             set_time: true,
             size: true,
+            scitag: true,
             striped: true,
             passive_sender: true,
             inline_checksum: true,

@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs with their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 34] = [
+const SITE_COMMANDS: [(&str, &str); 35] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -96,6 +96,7 @@ const SITE_COMMANDS: [(&str, &str); 34] = [
     ("RESTRICT", "SITE RESTRICT <sp> RP string"),
     ("PROFILE", "SITE PROFILE <sp> START [<sp> seconds] | CLOCK | STOP | FETCH"),
     ("RANGES", "SITE RANGES <sp> pathname"),
+    ("SCITAG", "SITE SCITAG [<sp> 64 * experiment + activity | 0]"),
     ("STORATTR", "SITE STORATTR <sp> attributes"),
     ("STREAMS", "SITE STREAMS <sp> number of data connections"),
     ("TASKID", "SITE TASKID <sp> taskid"),

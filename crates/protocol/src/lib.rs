@@ -28,6 +28,7 @@ pub mod path;
 pub mod profiling;
 pub mod range;
 pub mod reply;
+pub mod scitag;
 pub mod server;
 pub mod site;
 pub mod stack;

@@ -12,6 +12,7 @@ use crate::date::{self, Stamp};
 use crate::host_port::Extended;
 use crate::one_port::Token;
 use crate::profiling::ProfileCommand;
+use crate::scitag::SciTagCommand;
 use crate::upload::UploadCommand;
 use crate::{facts, streams};
 
@@ -55,6 +56,9 @@ pub enum SiteCommand {
     /// RETRBUFSIZE, RBUFSZ, RBUFSIZ: size in bytes.
     ReceiveBuffer(u64),
     Restrict(BString),
+    /// Ropewalk extension: the experiment and activity of the next data connections. See
+    /// [`crate::scitag`].
+    SciTag(SciTagCommand),
     /// STORBUFSIZE, SBUFSZ, SBUFSIZ: size in bytes.
     SendBuffer(u64),
     SetDiskStack(BString),
@@ -136,6 +140,7 @@ impl SiteCommand {
             b"RETRBUFSIZE" | b"RBUFSZ" | b"RBUFSIZ" => Self::ReceiveBuffer(buffer(args)?),
             b"RESTRICT" => Self::Restrict(args.text()?),
             b"STORBUFSIZE" | b"SBUFSZ" | b"SBUFSIZ" => Self::SendBuffer(buffer(args)?),
+            b"SCITAG" => Self::SciTag(SciTagCommand::parse(args).ok_or(CommandError::InvalidArguments)?),
             b"SETDISKSTACK" => Self::SetDiskStack(args.text()?),
             b"SETNETSTACK" => Self::SetNetStack(args.text()?),
             b"SHARING" => Self::Sharing(args.text()?),
@@ -191,6 +196,7 @@ impl SiteCommand {
             Self::Streams(n) => line.word(n.to_string()),
             Self::Profile(command) => line.word(command.print()),
             Self::Upload(command) => line.word(command.print()),
+            Self::SciTag(command) => line.optional(command.print().as_ref()),
             Self::OnePort(None) => {}
             Self::OnePort(Some((token, address))) => {
                 line.word(token.to_string());
@@ -248,6 +254,7 @@ impl SiteCommand {
             Self::Rdel(_) => "RDEL",
             Self::ReceiveBuffer(_) => "RETRBUFSIZE",
             Self::Restrict(_) => "RESTRICT",
+            Self::SciTag(_) => "SCITAG",
             Self::SendBuffer(_) => "STORBUFSIZE",
             Self::SetDiskStack(_) => "SETDISKSTACK",
             Self::SetNetStack(_) => "SETNETSTACK",

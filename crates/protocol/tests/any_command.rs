@@ -15,6 +15,7 @@ use ropewalk_protocol::facts::{Fact, FactSet};
 use ropewalk_protocol::opts::{Layout, Options, RecursionOptions, RetrOptions};
 use ropewalk_protocol::profiling::{Baseline, ProfileCommand};
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::scitag::{SciTag, SciTagCommand};
 use ropewalk_protocol::server::{Family, Mode, RepresentationType, Window};
 use ropewalk_protocol::site::{SiteCommand, StoreAttributes};
 use ropewalk_protocol::upload::{UploadCommand, UploadId, UploadParameters};
@@ -185,6 +186,8 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         (any_number(), any_path()).prop_map(|(length, path)| SiteCommand::Truncate { length, path }),
         (any_time(), any_path()).prop_map(|(modified, path)| SiteCommand::Utime { modified, path }),
         (1..=1024u32).prop_map(SiteCommand::Streams),
+        (65..=u16::MAX).prop_map(|n| { SiteCommand::SciTag(SciTagCommand::Set(SciTag::new(n).unwrap())) }),
+        prop::sample::select(vec![SciTagCommand::Ask, SciTagCommand::Remove]).prop_map(SiteCommand::SciTag),
         prop::sample::select(vec![
             ProfileCommand::Start { seconds: None, raw: true },
             ProfileCommand::Start { seconds: Some(60), raw: false },

@@ -10,6 +10,7 @@ pub(crate) mod nodes;
 pub(crate) mod parts;
 pub(crate) mod profiling;
 pub(crate) mod routes;
+pub(crate) mod scitags;
 pub(crate) mod socket_memory;
 mod state;
 pub(crate) mod stores;

@@ -23,6 +23,7 @@ mod plan;
 mod profile;
 mod retrieve;
 mod rows;
+mod scitag;
 mod security;
 mod stack;
 mod store;

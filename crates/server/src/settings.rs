@@ -12,6 +12,7 @@ use ropewalk_storage::ErrorKind;
 
 use crate::config::{self, Config, Problem, Severity};
 use crate::error::{Error, Result};
+use crate::host::scitags::SciTags;
 use crate::host::stores::Stores;
 use crate::security::gsi::Authority;
 use crate::security::kerberos;
@@ -36,6 +37,7 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<tls::Authority>,
     /// Log-in with bearer tokens.
     pub(crate) tokens: Option<TokenAuthority>,
+    pub(crate) scitags: SciTags,
 }
 
 impl Settings {
@@ -60,6 +62,7 @@ impl Settings {
         let kerberos = kerberos.map_err(|e| problem("kerberos", e))?;
         let tokens =
             config.tokens.as_ref().map(TokenAuthority::load).transpose().map_err(|e| problem("tokens", e))?;
+        let scitags = SciTags::load(&config.scitags).map_err(|(setting, text)| problem(setting, text))?;
         let hostname = config.hostname.clone().unwrap_or_else(system_name);
         let tls = match config.tls() {
             None => None,
@@ -97,6 +100,7 @@ impl Settings {
             kerberos,
             tls,
             tokens,
+            scitags,
             config,
         })
     }

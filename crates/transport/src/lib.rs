@@ -9,6 +9,9 @@ pub mod congestion;
 mod connection;
 mod driver;
 mod endpoint;
+#[allow(unsafe_code)]
+mod flow_label;
+mod flow_observer;
 mod listener;
 mod options;
 pub mod ports;
@@ -24,6 +27,8 @@ pub use ceilings::{BufferLimits, Ceilings, CeilingsError, least_buffers};
 pub use connection::{Breaker, Connection, ConnectionHandle, FastPath, Interest, Readiness};
 pub use driver::Driver;
 pub use endpoint::Endpoint;
+pub use flow_label::FlowLabel;
+pub use flow_observer::{FlowMarking, FlowObserver, OpenFlow};
 pub use listener::{Listener, TurnedDown};
 pub use options::{Options, Tuning};
 pub use signal::Signal;

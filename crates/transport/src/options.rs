@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::FlowLabel;
+
 /// Options for the connections that a driver makes or accepts. A driver ignores those that do not
 /// apply to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct Options {
     pub ports: Option<(u16, u16)>,
     /// The local address to bind to.
     pub bind: Option<IpAddr>,
+    /// The flow label of IPv6 connections that this end makes; `None` leaves it to the kernel.
+    pub flow_label: Option<FlowLabel>,
 }
 
 /// Hints for the speed of a connection, which can also change while it is open. `None` leaves a

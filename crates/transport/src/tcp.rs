@@ -16,8 +16,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use crate::ports::{is_port_taken, ports};
 use crate::tcp_info::unacknowledged_bytes;
 use crate::{
-    Breaker, Connection, ConnectionHandle, Driver, Endpoint, FastPath, Interest, Listener, Options,
-    PathStats, Readiness, TcpInfo, Tuning, Wait, WaitAlone, congestion, timespec,
+    Breaker, Connection, ConnectionHandle, Driver, Endpoint, FastPath, FlowLabel, Interest, Listener,
+    Options, PathStats, Readiness, TcpInfo, Tuning, Wait, WaitAlone, congestion, flow_label, timespec,
 };
 
 /// How many connections may wait to be accepted. The kernel limits it to net.core.somaxconn.
@@ -103,7 +103,7 @@ impl Driver for Tcp {
                     Err(e) => return Err(e),
                 }
             }
-            match connect(&socket, address, deadline, wait) {
+            match connect(&socket, address, options.flow_label, deadline, wait) {
                 Ok(()) => {
                     // A route with a congestion control of its own (ip-route(8), congctl) has
                     // replaced the one set before.
@@ -191,9 +191,15 @@ fn new_socket(address: SocketAddr, options: &Options, local: bool) -> io::Result
     Ok(socket)
 }
 
-fn connect(socket: &Socket, address: SocketAddr, deadline: Instant, wait: &mut dyn Wait) -> io::Result<()> {
+fn connect(
+    socket: &Socket,
+    address: SocketAddr,
+    label: Option<FlowLabel>,
+    deadline: Instant,
+    wait: &mut dyn Wait,
+) -> io::Result<()> {
     socket.set_nonblocking(true)?;
-    match socket.connect(&address.into()) {
+    match flow_label::connect(socket, address, label) {
         Ok(()) => {}
         Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
             // If the wait is aborted, the peer may already have accepted the connection. In MODE S,

@@ -109,6 +109,10 @@ impl Layers {
             };
             taken.map_err(|problem| usage(format!("{origin}: {}: {problem}", setting.key)))?;
         }
+        settings.options.data.scitag = settings.scitag.tag().map_err(|problem| {
+            let origin = Setting::find("scitag").map_or(Origin::Default, |setting| self.origin(setting));
+            usage(format!("{origin}: scitag: {problem}"))
+        })?;
         if settings.options.login.insecure && settings.options.login.authentication != Authentication::Auto {
             return Err(usage(
                 "--auth requires a protected log-in, and --insecure an unprotected one: omit one of \

@@ -7,6 +7,7 @@ mod ends;
 mod flags;
 mod kerberos;
 mod layers;
+mod scitag;
 mod sockets;
 mod ssh;
 mod table;
@@ -35,6 +36,7 @@ pub struct Settings {
     pub(crate) socket_memory: Option<u64>,
     /// Interval of status lines if no progress line is shown; zero: no status lines.
     pub(crate) status_interval: Duration,
+    pub(crate) scitag: scitag::SciTagSettings,
     /// A file that also gets all messages.
     pub(crate) log_file: Option<PathBuf>,
 }
@@ -46,6 +48,7 @@ impl Default for Settings {
             password_files: PasswordFiles::default(),
             socket_memory: None,
             status_interval: Duration::from_secs(30),
+            scitag: scitag::SciTagSettings::default(),
             log_file: None,
         }
     }

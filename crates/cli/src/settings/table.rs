@@ -18,7 +18,7 @@ use super::values::{
     show_share, show_size, show_stall, show_sync, show_tcp_buffer, stall, streams, sync, tcp_buffer, tuner,
     user,
 };
-use super::{Setting, Settings, ssh};
+use super::{Setting, Settings, scitag, ssh};
 use crate::units::parse_duration;
 
 macro_rules! switch {
@@ -166,6 +166,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Send all data connections to the server's control port, for servers of which a firewall lets \
          no other port through (OnePort; without this option, that happens by itself if an announced \
          port cannot be reached)"),
+    setting("scitag", None, Value("NUMBER|NAME|off"), Copy, (scitag::set, scitag::show),
+        "Mark data connections with the experiment and activity that they serve (SciTags): 64 * \
+         experiment + activity, or names of the registry such as \"atlas/Data Challenge\". The mark is \
+         in the IPv6 flow label, and servers are asked for it too (SITE SCITAG)"),
+    setting("scitag-registry", None, Value("FILE"), Copy, (scitag::set_registry, scitag::show_registry),
+        "Copy of https://scitags.org/api.json for --scitag with names; without this option, \
+         $XDG_CACHE_HOME/ropewalk/scitags.json, /var/cache/ropewalk/scitags.json or \
+         /etc/ropewalk/scitags.json"),
+    setting("fireflies", None, Value("HOST:PORT,...|peer|none"), Copy, (scitag::set_fireflies, scitag::show_fireflies),
+        "With --scitag: send UDP messages about each data connection to these collectors (port \
+         10514 unless named), or to the peer of the connection"),
     setting("user", None, Value("NAME"), Security, (user, |s| s.options.login.user.clone().unwrap_or_default()),
         "Log in as this user if the URL names none"),
     setting("password-file", None, Value("FILE"), Security, (ends::password_file, |s| show_path(s.password_files.common.as_ref())),

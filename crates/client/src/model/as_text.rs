@@ -42,6 +42,24 @@ pub(crate) mod optional {
     }
 }
 
+/// The same of a list.
+pub(crate) mod list {
+    use super::*;
+
+    pub(crate) fn serialize<T: Display, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(ToString::to_string))
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+    }
+}
+
 /// A time as a number of seconds.
 pub(crate) mod seconds {
     use std::time::Duration;

@@ -253,6 +253,7 @@ impl Session {
             self.setup.shared.budget.clone(),
         );
         data.set_resend(self.resends);
+        data.set_marking(self.setup.marking(self.net_stack().as_ref()));
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: false, authenticated, sending: false, wanted: None })
     }
@@ -297,6 +298,7 @@ impl Session {
             self.setup.shared.budget.clone(),
         );
         data.set_resend(self.resends);
+        data.set_marking(self.setup.marking(self.net_stack().as_ref()));
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
     }

@@ -12,6 +12,7 @@ use ropewalk_gsi::Timestamp;
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::stack::StackSpec;
 use ropewalk_protocol::url::{Scheme, Url};
+use ropewalk_scitags::SciTag;
 
 use super::Session;
 use super::data_trust::DataTrust;
@@ -41,6 +42,7 @@ pub(crate) struct SessionKey {
     stack: Option<StackSpec>,
     stripe_block: Option<u64>,
     ascii: bool,
+    scitag: Option<SciTag>,
     in_place: bool,
     tcp_buffer: Option<u64>,
     trace_control: bool,
@@ -86,6 +88,7 @@ impl SessionKey {
             stack,
             stripe_block: options.data.stripe_block,
             ascii: options.data.ascii,
+            scitag: options.data.scitag,
             in_place: options.storage.in_place,
             tcp_buffer: options.tuning.tcp_buffer,
             trace_control: options.trace_control,
@@ -210,7 +213,7 @@ mod tests {
         {
             assert!(usual != key(url, &Options::default()), "{url}");
         }
-        let changes: [fn(&mut Options); 14] = [
+        let changes: [fn(&mut Options); 15] = [
             |o| o.login.user = Some("v".into()),
             |o| o.login.password = Some(Password::new("q")),
             |o| o.login.tls = true,
@@ -221,6 +224,7 @@ mod tests {
             |o| o.data_security.authentication = false,
             |o| o.ssh.remote_command = Some("true".into()),
             |o| o.data.ascii = true,
+            |o| o.data.scitag = "147".parse().ok(),
             |o| o.data.stack = "udt".parse().ok(),
             |o| o.storage.in_place = true,
             |o| o.tuning.tcp_buffer = Some(1),

@@ -203,7 +203,7 @@ impl Session {
     }
 
     /// The drivers that the options name. GCT's servers use `gsi` only if the stack has it.
-    fn net_stack(&self) -> Option<StackSpec> {
+    pub(super) fn net_stack(&self) -> Option<StackSpec> {
         let mut stack = match self.driver {
             Some(driver) => driver.parse().ok()?,
             None => self.setup.options.end(self.endpoint.end).stack?,

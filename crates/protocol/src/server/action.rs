@@ -20,6 +20,7 @@ use crate::path::VirtualPath;
 use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
+use crate::scitag::{SciTag, SciTagCommand};
 use crate::stack::StackSpec;
 use crate::upload::{UploadId, UploadRequest};
 
@@ -411,6 +412,9 @@ pub enum Operation {
     SetDiskStack(StackSpec),
     /// SITE CLIENTINFO, unparsed, for the log.
     ClientInfo(BString),
+    /// SITE SCITAG (Ropewalk extension): report the tag that is effective afterwards, as
+    /// [`Outcome::SciTag`].
+    SciTag(SciTagCommand),
     /// SITE TASKID, for the log.
     TaskId(BString),
 }
@@ -481,6 +485,8 @@ pub enum Outcome {
         started_over: Option<String>,
     },
     Profile(ProfileAnswer),
+    /// `None`: data connections have no tag.
+    SciTag(Option<SciTag>),
 }
 
 /// The reason for which an operation failed. The session translates it into GCT's replies

@@ -104,6 +104,7 @@ impl Session {
             }
             (Pending::Upload(request), result) => self.upload_answered(*request, result),
             (Pending::Profile, Ok(Outcome::Profile(answer))) => answer.to_reply(),
+            (Pending::SciTag(command), Ok(Outcome::SciTag(tag))) => command.reply(tag),
             (Pending::ChangeRoot, Ok(Outcome::Done)) => {
                 self.root_changed();
                 done()

@@ -14,6 +14,7 @@ use crate::host_port::{Classic, Extended, PortOnly, Striped};
 use crate::marker::{Marker, PerfMarker, StatusMarker};
 use crate::path::VirtualPath;
 use crate::reply::Reply;
+use crate::scitag::SciTagCommand;
 use crate::stack::StackSpec;
 use crate::upload::UploadRequest;
 
@@ -78,6 +79,7 @@ pub(super) enum Pending {
     Profile,
     ChangeRoot,
     Restrict,
+    SciTag(SciTagCommand),
     /// SITE SETNETSTACK.
     NetStack(StackSpec),
     /// A command whose final reply is `250 OK.`

@@ -113,6 +113,9 @@ impl Session {
                 Step::Reply(Reply::new(500, "Session restricted paths list already set."))
             }
             SiteCommand::Restrict(rules) => Step::Perform(Operation::Restrict(rules), Pending::Restrict),
+            SiteCommand::SciTag(command) => {
+                Step::Perform(Operation::SciTag(command), Pending::SciTag(command))
+            }
             SiteCommand::SetNetStack(drivers) => self.set_net_stack(&drivers),
             SiteCommand::SetDiskStack(drivers) => set_disk_stack(&drivers),
             SiteCommand::Sharing(_) => Step::Reply(Reply::new(500, "Sharing not enabled.")),

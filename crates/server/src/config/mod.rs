@@ -15,6 +15,7 @@ mod log;
 mod nodes;
 mod problem;
 mod profiling;
+mod scitags;
 mod testing;
 mod tls;
 mod tokens;
@@ -38,6 +39,7 @@ pub use log::Log;
 pub use nodes::Nodes;
 pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
+pub use scitags::{SciTagMapping, SciTags};
 use serde::{Deserialize, Serialize};
 pub use testing::Testing;
 pub use tls::{SessionReuse, Tls, TlsVersion};
@@ -101,6 +103,7 @@ pub struct Config {
     pub timeouts: Timeouts,
     pub log: Log,
     pub profiling: Profiling,
+    pub scitags: SciTags,
     pub testing: Testing,
 }
 
@@ -132,6 +135,7 @@ impl Default for Config {
             timeouts: Timeouts::default(),
             log: Log::default(),
             profiling: Profiling::default(),
+            scitags: SciTags::default(),
             testing: Testing::default(),
         }
     }
@@ -255,6 +259,7 @@ impl Config {
                 let Gsi { certificate, key, authorities, gridmap, pool_directory, .. } = gsi;
                 [certificate, key, authorities, gridmap, pool_directory]
             }))
+            .chain([&mut self.scitags.registry])
             .chain(self.tokens.iter_mut().flat_map(Tokens::paths))
             .chain(self.tls.iter_mut().flat_map(|tls| {
                 let Tls { certificate, key, state_directory, client_authorities, client_revocations, .. } =

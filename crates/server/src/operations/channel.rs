@@ -234,6 +234,7 @@ fn driver_options(
         },
         ports,
         bind: None,
+        flow_label: None,
     }
 }
 

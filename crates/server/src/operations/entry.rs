@@ -9,7 +9,8 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileRequest};
 
 use super::{
-    Answer, buffers, channel, checksum, files, here, listing, profile, security, stack, transfer, uploads,
+    Answer, buffers, channel, checksum, files, here, listing, profile, scitag, security, stack, transfer,
+    uploads,
 };
 use crate::host::audit::Decision;
 use crate::session::job::Job;
@@ -183,6 +184,7 @@ impl Entry {
                 Self::new("SITE RESTRICT", files::as_user(move |job| files::restrict(job, &list)))
                     .audited(Audit::All)
             }
+            O::SciTag(command) => Self::new("SITE SCITAG", move |job| scitag::command(job, command)),
             O::TaskId(task) => Self::new("", move |job| {
                 job.context.task = Some(task);
                 Ok(Outcome::Done)

@@ -11,7 +11,7 @@ use super::channel;
 use super::observer::{Markers, Observer};
 use super::rows::{CHUNKS, PAUSE, Reader, Rows};
 use super::transfer::{Started, announce};
-use super::{Answer, directory, entries, tree};
+use super::{Answer, directory, entries, scitag, tree};
 use crate::accounts::login::Login;
 use crate::host::Host;
 use crate::session::data_channel::Channel;
@@ -22,6 +22,7 @@ pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
     let log = Started::now(job, command(list.form), &list.path);
     let progress = Progress::new();
     let result = announce(job, list.delayed.as_ref()).and_then(|()| {
+        scitag::mark(job, None);
         let mut channel = channel::take(job, Direction::Retrieve)?;
         let result = send(job, &mut channel, list, &progress);
         job.context.channel = Some(channel);

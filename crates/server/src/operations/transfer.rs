@@ -9,7 +9,7 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
 
-use super::{Answer, channel, part_names, retrieve, store};
+use super::{Answer, channel, part_names, retrieve, scitag, store};
 use crate::host::transfer_log::Record;
 use crate::session::job::Job;
 
@@ -24,6 +24,7 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
             channel.data.set_resend(transfer.resend);
             channel.set_congestion(transfer.congestion, &job.context.settings.config.data);
         }
+        scitag::mark(job, Some(&transfer.path));
         match transfer.direction {
             Direction::Retrieve => retrieve::retrieve(job, transfer, &progress),
             Direction::Store => store::store(job, transfer, &progress),

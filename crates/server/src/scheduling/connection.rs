@@ -92,6 +92,7 @@ impl Connection {
                 profile: None,
                 iperf: None,
                 task: None,
+                scitag: None,
                 client: SecurityContext::default(),
                 reported: StatHistory::default(),
                 completed_parts: CompletedParts::default(),

@@ -10,6 +10,7 @@ use std::time::Instant;
 use bstr::BString;
 use ropewalk_engine::Parallelism;
 use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::scitag::SciTag;
 use ropewalk_protocol::server::Failure;
 
 use crate::accounts::login::Login;
@@ -38,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) iperf: Option<Box<dyn IperfServer>>,
     /// SITE TASKID.
     pub(crate) task: Option<BString>,
+    /// SITE SCITAG: the tag that the client has named; `Some(None)` if it wants none.
+    pub(crate) scitag: Option<Option<SciTag>>,
     /// The client, by the mechanism that protects the control connection.
     pub(crate) client: SecurityContext,
     pub(crate) reported: StatHistory,

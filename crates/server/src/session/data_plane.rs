@@ -13,6 +13,8 @@ use ropewalk_engine::{
 use ropewalk_nodes::Chosen;
 use ropewalk_protocol::server::{Failure, RepresentationType};
 
+use ropewalk_transport::FlowMarking;
+
 use crate::failure::transfer_failure;
 
 /// See the methods of [`DataChannel`], which have the same names.
@@ -22,6 +24,8 @@ pub(crate) trait DataPlane: Send {
     fn set_parallelism(&mut self, n: u32);
     fn set_representation(&mut self, representation: RepresentationType);
     fn set_resend(&mut self, allowed: bool);
+    /// Data nodes make no marks.
+    fn set_marking(&mut self, marking: FlowMarking);
     fn set_congestion(&mut self, name: Option<String>);
     /// The statistics of the data connections; empty if they are elsewhere.
     fn flows(&self) -> Flows;
@@ -75,6 +79,10 @@ impl DataPlane for DataChannel {
 
     fn set_resend(&mut self, allowed: bool) {
         Self::set_resend(self, allowed);
+    }
+
+    fn set_marking(&mut self, marking: FlowMarking) {
+        Self::set_marking(self, marking);
     }
 
     fn set_congestion(&mut self, name: Option<String>) {

@@ -23,7 +23,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, RepresentationType};
 use ropewalk_storage::checksum::Pieces;
 use ropewalk_storage::{Identity, Kind, Metadata};
-use ropewalk_transport::timespec;
+use ropewalk_transport::{FlowMarking, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::config::Fsync;
@@ -351,6 +351,8 @@ impl DataPlane for NodeChannel {
     fn set_resend(&mut self, allowed: bool) {
         self.resend = allowed;
     }
+
+    fn set_marking(&mut self, _: FlowMarking) {}
 
     fn set_congestion(&mut self, name: Option<String>) {
         self.congestion = name;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bstr::BString;
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::stack::StackSpec;
+use ropewalk_scitags::{Collector, SciTag};
 use ropewalk_storage::DirectIo;
 use ropewalk_tls::Fingerprint;
 use ropewalk_tuning::tuner::{Fairness, Kind, Options as TunerOptions};
@@ -103,6 +104,13 @@ pub struct DataOptions {
     /// them to the servers, and is TCP here. Authentication and protection hold with any stack.
     #[serde(with = "as_text::optional")]
     pub stack: Option<StackSpec>,
+    /// The experiment and activity that the transfers serve: marks data connections here and at
+    /// the servers (SITE SCITAG).
+    #[serde(with = "as_text::optional")]
+    pub scitag: Option<SciTag>,
+    /// Destinations of UDP messages about data connections that have a SciTag.
+    #[serde(with = "as_text::list")]
+    pub fireflies: Vec<Collector>,
 }
 
 impl Default for DataOptions {
@@ -118,6 +126,8 @@ impl Default for DataOptions {
             through_here: false,
             one_port: false,
             stack: None,
+            scitag: None,
+            fireflies: Vec::new(),
         }
     }
 }
