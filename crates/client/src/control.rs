@@ -91,9 +91,10 @@ impl Control {
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
+        gate: Option<&dyn crate::far::Gate>,
     ) -> Result<Self, RemoteError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let (stream, took) = dial(host, port, options.timeouts.connect, cancel)?;
+        let (stream, took) = dial(host, port, options.timeouts.connect, cancel, gate)?;
         let broken = |source| RemoteError::Control { peer: peer.clone(), source };
         let prepare = || -> io::Result<(SocketAddr, SocketAddr)> {
             stream.set_nonblocking(true)?;

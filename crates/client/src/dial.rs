@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::far::Gate;
 use crate::{Cancel, RemoteError};
 
 /// The next address is tried after so long a silence of the one before (RFC 8305 section 5 recommends 250 ms).
@@ -20,8 +21,10 @@ pub(crate) fn dial(
     port: u16,
     timeout: Duration,
     cancel: &Cancel,
+    gate: Option<&dyn Gate>,
 ) -> Result<(TcpStream, Duration), RemoteError> {
-    let addresses = interleave(resolve(host, port, timeout, cancel)?);
+    let found = resolve(host, port, timeout, cancel)?;
+    let addresses = interleave(permitted(found, host, gate)?);
     if addresses.is_empty() {
         let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         return Err(RemoteError::Resolve { host: host.to_owned(), source });
@@ -30,6 +33,26 @@ pub(crate) fn dial(
         io::ErrorKind::Interrupted => RemoteError::Cancelled,
         _ => RemoteError::Connect { peer: format!("{host}:{port}"), source, hint: String::new() },
     })
+}
+
+/// The addresses that the gate permits.
+fn permitted(
+    found: Vec<SocketAddr>,
+    host: &str,
+    gate: Option<&dyn Gate>,
+) -> Result<Vec<SocketAddr>, RemoteError> {
+    let Some(gate) = gate else { return Ok(found) };
+    let (mut addresses, mut refused) = (Vec::new(), None);
+    for address in found {
+        match gate.permits(host, address) {
+            Ok(()) => addresses.push(address),
+            Err(reason) => refused = Some(reason),
+        }
+    }
+    match refused {
+        Some(reason) if addresses.is_empty() => Err(RemoteError::Security { peer: host.to_owned(), reason }),
+        _ => Ok(addresses),
+    }
 }
 
 /// The addresses of a name, by a thread of its own: the system's resolver has no time limit, and cannot be broken off.
@@ -204,7 +227,7 @@ mod tests {
         let dead = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = dead.local_addr().unwrap().port();
         drop(dead);
-        let error = dial("127.0.0.1", port, Duration::from_secs(5), &Cancel::new()).unwrap_err();
+        let error = dial("127.0.0.1", port, Duration::from_secs(5), &Cancel::new(), None).unwrap_err();
         assert!(matches!(error, RemoteError::Connect { .. }), "{error}");
     }
 }

@@ -32,6 +32,10 @@ impl Client {
         Self { state: ClientState::new(limits) }
     }
 
+    pub(crate) fn state(&self) -> &Arc<ClientState> {
+        &self.state
+    }
+
     /// Starts a job. Its events wait in the handle until they are read. A session that an earlier
     /// job has left is not reported as [`Event::Connecting`] again.
     ///

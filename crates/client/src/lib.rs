@@ -118,6 +118,7 @@ mod dispatch;
 mod divisible;
 mod done_files;
 mod download;
+pub mod far;
 mod finished;
 mod get;
 mod idle;

@@ -13,7 +13,7 @@ use crate::model::event::no_events;
 use crate::place::{Endpoint, remote_path};
 use crate::session::Session;
 use crate::setup::Setup;
-use crate::{Amount, Cancel, Entry, Error, EventSink, Options, RemoteError};
+use crate::{Amount, Cancel, Entry, Error, EventSink, Options};
 
 /// A logged-in session with one server. Paths are raw bytes: absolute, or relative to the log-in directory.
 ///
@@ -164,7 +164,7 @@ impl Remote {
     /// # Errors
     /// The server does not know SITE CHMOD or refuses the mode, or the session breaks.
     pub fn set_mode(&mut self, path: &[u8], mode: u32) -> Result<(), Error> {
-        Ok(self.attribute(path, None, Some(mode))?)
+        Ok(self.session.set_attributes(path, None, Some(mode))?)
     }
 
     /// Sets the modification time, in seconds since 1970.
@@ -172,24 +172,7 @@ impl Remote {
     /// # Errors
     /// The server has neither MFMT nor SITE UTIME or refuses the time, or the session breaks.
     pub fn set_modified(&mut self, path: &[u8], seconds: i64) -> Result<(), Error> {
-        Ok(self.attribute(path, Some(seconds), None)?)
-    }
-
-    fn attribute(
-        &mut self,
-        path: &[u8],
-        modified: Option<i64>,
-        mode: Option<u32>,
-    ) -> Result<(), RemoteError> {
-        let commands = self.session.attributes(&path.into(), modified, mode);
-        if commands.is_empty() {
-            let what = "set modification times".to_owned();
-            return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
-        }
-        for command in commands {
-            self.session.call(&command)?;
-        }
-        Ok(())
+        Ok(self.session.set_attributes(path, Some(seconds), None)?)
     }
 
     /// Makes `link` a symbolic link to `target`.

@@ -117,8 +117,15 @@ impl Session {
         setup.events.event(Event::Connecting { peer: endpoint.name.clone() });
         let control = match url.scheme {
             Scheme::Sshftp => Control::through_ssh(endpoint, options, &setup.events, &setup.cancel)?,
-            _ => Control::connect(&url.host, url.port, options, &setup.events, &setup.cancel)
-                .map_err(|error| with_hint(error, url))?,
+            _ => Control::connect(
+                &url.host,
+                url.port,
+                options,
+                &setup.events,
+                &setup.cancel,
+                setup.gate.as_deref(),
+            )
+            .map_err(|error| with_hint(error, url))?,
         };
         endpoint.was_reached();
         let mut session = Self {

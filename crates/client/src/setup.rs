@@ -14,6 +14,7 @@ use ropewalk_scitags::{FlowTransport, Reporter, flow_label, marking};
 use ropewalk_transport::{FlowMarking, Options as DriverOptions, Tuning};
 
 use crate::credential::Ours;
+use crate::far::Gate;
 use crate::model::warned::WarnedServers;
 use crate::{Cancel, EventSink, Options, RemoteError, UsedStack};
 
@@ -65,6 +66,8 @@ pub(crate) struct Setup {
     pub warned_of_congestion: WarnedServers,
     /// Sends fireflies, if the options name destinations.
     pub fireflies: Option<Reporter>,
+    /// Decides which addresses may be connected to.
+    pub gate: Option<Arc<dyn Gate>>,
     /// The stacks of the sessions, by server.
     pub stacks: Mutex<BTreeMap<String, UsedStack>>,
 }
@@ -81,6 +84,17 @@ impl Setup {
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Arc<Self> {
+        Self::gated(shared, options, events, cancel, None)
+    }
+
+    /// For sessions that connect only to addresses that `gate` permits.
+    pub(crate) fn gated(
+        shared: &Arc<Shared>,
+        options: &Options,
+        events: &Arc<dyn EventSink>,
+        cancel: &Cancel,
+        gate: Option<Arc<dyn Gate>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             options: options.clone(),
             events: events.clone(),
@@ -91,6 +105,7 @@ impl Setup {
             warned_of_clear: WarnedServers::default(),
             warned_of_congestion: WarnedServers::default(),
             fireflies: reporter(options),
+            gate,
             stacks: Mutex::default(),
         })
     }

@@ -200,6 +200,7 @@ fn send(options: &Options, address: SocketAddr) -> io::Result<()> {
             checksum: options.checksum.then_some(Algorithm::Crc32c),
             expected_size: None,
             resend: false,
+            feed: None,
         };
         channel.send(&job, &mut Nobody, &Progress::new()).map_err(io::Error::other)?;
     }

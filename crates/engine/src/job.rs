@@ -8,6 +8,8 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_storage::{ReadHandle, WriteHandle};
 
+use crate::Feed;
+
 /// The parameters of a transfer that sends.
 pub struct SendJob {
     pub source: Arc<dyn ReadHandle>,
@@ -24,6 +26,9 @@ pub struct SendJob {
     /// MODE E: the receiver takes blocks that are sent again on another stream, and ends the
     /// transfer without the streams that they replace.
     pub resend: bool,
+    /// MODE E: ranges that are sent in addition, as soon as they are there. Nothing is sent again
+    /// then.
+    pub feed: Option<Arc<Feed>>,
 }
 
 /// The result of a transfer that sends.

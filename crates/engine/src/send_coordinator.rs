@@ -281,13 +281,13 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         loop {
             // While a connection is being made this stream does not end, so that it can be the one
             // that counts it.
-            while self.shared.sender().remaining() == 0 && self.connecting > 0 {
+            while self.is_assigned() && self.connecting > 0 {
                 self.look(None, true)?;
             }
             let (block, header, ends) = match self.shared.next(&mut first.wire, first.id) {
                 Some(Next::Block(block)) => {
                     let mut end = None;
-                    if self.shared.sender().remaining() == 0 && self.connecting == 0 {
+                    if self.is_assigned() && self.connecting == 0 {
                         self.end_idle()?;
                         end = self.shared.sender().end_with_block(first.id);
                     }
@@ -303,6 +303,9 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
                         break;
                     }
                     self.look(None, false)?;
+                    if self.shared.is_fed() {
+                        self.watch.excuse();
+                    }
                     self.watch.wait(&[], Some(Instant::now() + INTERVAL), &mut Vec::new())?;
                     continue;
                 }
@@ -341,9 +344,15 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         self.shared.take_messages().into_iter().find_map(ours).unwrap_or(error)
     }
 
+    /// Whether all that is to be sent is assigned to streams.
+    fn is_assigned(&self) -> bool {
+        let sender = self.shared.sender();
+        sender.remaining() == 0 && !sender.is_open()
+    }
+
     /// Ends the streams without a thread, once there is nothing left for them to carry.
     fn end_idle(&mut self) -> Result<()> {
-        if self.shared.sender().remaining() > 0 {
+        if !self.is_assigned() {
             return Ok(());
         }
         while let Some(Stream { mut wire, id, retire }) = self.take_idle() {

@@ -13,13 +13,13 @@ use ropewalk_storage::checksum::Pieces;
 use ropewalk_transport::{Wait, WaitAlone};
 use rustix::event::PollFlags;
 
-use crate::Progress;
 use crate::backlog::{Backlogs, INTERVAL};
 use crate::block_reader::{BlockReader, WaitPolicy, encode};
 use crate::connect::{self, Core};
 use crate::error::{Error, Result};
 use crate::job::SendJob;
 use crate::wire::Wire;
+use crate::{Feed, Progress};
 
 /// The time limit of a further connection. The transfer continues without one that takes longer,
 /// but it cannot end before this limit.
@@ -71,9 +71,13 @@ impl<'a> Shared<'a> {
         let block_size = core.settings.block_size.max(1) as u64;
         let mut sender = Sender::new(job.ranges.clone(), job.origin, block_size)?;
         // Each of several addresses counts the bytes that it gets.
-        let resend = job.resend && !core.has_stripes();
+        let resend = job.resend && job.feed.is_none() && !core.has_stripes();
         if resend {
             sender.allow_resend();
+        }
+        if let Some(feed) = &job.feed {
+            feed.attach(&core.control);
+            sender.keep_open();
         }
         Ok(Self {
             core,
@@ -116,6 +120,12 @@ impl<'a> Shared<'a> {
             self.backlogs.observe(&self.sender);
             return self.sender().next(id);
         }
+        if let Some(feed) = &self.job.feed
+            && let Err(error) = self.extend(feed)
+        {
+            tracing::error!(%error, "a range cannot be sent");
+            self.core.control.stop();
+        }
         let rate = wire.sending_rate();
         let measured = wire.take_measured().filter(|_| self.resend);
         let mut sender = self.sender();
@@ -126,6 +136,24 @@ impl<'a> Shared<'a> {
             sender = self.sender();
         }
         sender.next(id)
+    }
+
+    /// Takes the ranges that have become ready.
+    fn extend(&self, feed: &Feed) -> Result<()> {
+        let (ready, ended) = feed.take();
+        let mut sender = self.sender();
+        for range in ready.iter() {
+            sender.extend(range)?;
+        }
+        if ended {
+            sender.close();
+        }
+        Ok(())
+    }
+
+    /// Whether the source decides when there is more to send.
+    pub(crate) fn is_fed(&self) -> bool {
+        self.job.feed.is_some()
     }
 
     pub(crate) fn is_abandoned(&self, id: StreamId) -> bool {
@@ -163,7 +191,7 @@ impl<'a> Shared<'a> {
 
     /// The maximum number of blocks that are left to send.
     pub(crate) fn blocks_left(&self, sender: &Sender) -> u64 {
-        sender.remaining().div_ceil(self.block_size)
+        if sender.is_open() { u64::MAX } else { sender.remaining().div_ceil(self.block_size) }
     }
 
     /// Returns the end of a stream that is surplus and may leave.
@@ -231,6 +259,10 @@ impl<'a> Shared<'a> {
                     policy.between()?;
                     if self.is_released(wire, id) {
                         break;
+                    }
+                    if let Some(feed) = &self.job.feed {
+                        feed.wait(INTERVAL);
+                        continue;
                     }
                     let stopped = control.stop_event().fd().map_err(Error::system("eventfd"))?;
                     // An early end of the wait does no harm.

@@ -25,6 +25,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use bstr::{BStr, BString};
+use checksum::Algorithm;
 pub use error::{Error, ErrorKind, Result};
 pub use guard::{Guard, Purpose};
 pub use journal::{Journal, JournalKey};
@@ -58,6 +59,10 @@ pub struct Capabilities {
     pub symlinks: bool,
     /// Ranges can be written out of order.
     pub random_write: bool,
+    /// An open file can still be used after its name was removed.
+    pub outlives_name: bool,
+    /// Names may contain line ends.
+    pub any_name: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -163,6 +168,8 @@ pub trait ReadHandle: Lock {
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
         self.read_at(buffer, offset).map(Some)
     }
+    /// Announces the ranges that will be read, all of them and from the first on.
+    fn will_read(&self, _ranges: &RangeSet) {}
     /// The ranges of `[start, end)` that contain data; all of it if the store does not know about
     /// holes.
     ///
@@ -475,6 +482,17 @@ pub trait Store: Send + Sync {
     /// It does not exist, the path may not be searched, or it is outside of the store by now
     /// ([`ErrorKind::Outside`]).
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath>;
+    /// The checksum of a file or of a part of it, in lower-case hexadecimal, if the store can
+    /// compute it without passing the bytes to this process; otherwise `None`.
+    fn checksum(
+        &self,
+        _path: &VirtualPath,
+        _algorithm: Algorithm,
+        _offset: u64,
+        _length: Option<u64>,
+    ) -> Option<Result<String>> {
+        None
+    }
     /// Waits until the entries of a directory (names created, renamed, removed) are on stable
     /// storage.
     ///

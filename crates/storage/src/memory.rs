@@ -94,7 +94,14 @@ impl Store for MemoryStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { keeps: true, rename: true, symlinks: true, random_write: true }
+        Capabilities {
+            keeps: true,
+            rename: true,
+            symlinks: true,
+            random_write: true,
+            outlives_name: true,
+            any_name: true,
+        }
     }
 
     fn stat(&self, path: &VirtualPath, follow: bool) -> Result<Metadata> {

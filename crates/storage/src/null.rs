@@ -44,7 +44,14 @@ impl Store for NullStore {
 
     /// There is no `rename` because written files do not exist afterwards.
     fn capabilities(&self) -> Capabilities {
-        Capabilities { keeps: false, rename: false, symlinks: false, random_write: true }
+        Capabilities {
+            keeps: false,
+            rename: false,
+            symlinks: false,
+            random_write: true,
+            outlives_name: true,
+            any_name: true,
+        }
     }
 
     fn stat(&self, path: &VirtualPath, _follow: bool) -> Result<Metadata> {

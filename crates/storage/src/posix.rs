@@ -141,7 +141,14 @@ impl Store for PosixStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { keeps: true, rename: true, symlinks: true, random_write: true }
+        Capabilities {
+            keeps: true,
+            rename: true,
+            symlinks: true,
+            random_write: true,
+            outlives_name: true,
+            any_name: true,
+        }
     }
 
     fn guarded(&self, guard: Guard) -> Option<Arc<dyn Store>> {

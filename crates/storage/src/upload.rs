@@ -25,6 +25,11 @@ pub trait Upload: Send + Sync {
     fn is_blank(&self) -> bool {
         true
     }
+    /// The ranges that restart markers may report, if these are not all that were recorded: those
+    /// that are on the disk of another machine.
+    fn stored(&self) -> Option<RangeSet> {
+        None
+    }
     /// Why the data of an earlier upload was not used.
     fn started_over(&self) -> Option<&str> {
         None

@@ -50,6 +50,7 @@ impl Flow<'_> {
                     checksum: upload.check.in_passing().filter(|_| upload.expected.is_none()),
                     expected_size: upload.task.size.filter(|_| !upload.task.grows),
                     resend: self.session.resends,
+                    feed: None,
                 };
                 channel.data.send(&job, &mut watch, &progress)
             }

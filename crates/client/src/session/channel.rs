@@ -324,7 +324,8 @@ impl Session {
             return Ok(address);
         }
         let proves = binding.is_some() || self.authenticates_data();
-        reachable(address, remote.ip(), (self.control.peer(), proves))
+        let address = reachable(address, remote.ip(), (self.control.peer(), proves))?;
+        self.setup.permits_data(self.control.peer(), remote.ip(), address)
     }
 
     /// The same as [`passive`](Self::passive) for a server that may have several addresses.
@@ -344,7 +345,9 @@ impl Session {
         };
         let proves = binding.is_some() || self.authenticates_data();
         let server = (self.control.peer(), proves);
-        addresses.into_iter().map(|address| reachable(address, remote.ip(), server)).collect()
+        let permits = |address| self.setup.permits_data(server.0, remote.ip(), address);
+        let reached = addresses.into_iter().map(|address| reachable(address, remote.ip(), server));
+        reached.map(|address| address.and_then(permits)).collect()
     }
 }
 

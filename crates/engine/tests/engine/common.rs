@@ -224,6 +224,7 @@ pub(crate) fn send_job(source: &Arc<TestFile>) -> SendJob {
         checksum: None,
         expected_size: Some(size),
         resend: false,
+        feed: None,
     }
 }
 

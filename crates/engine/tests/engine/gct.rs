@@ -96,6 +96,7 @@ fn store(
         checksum: None,
         expected_size: Some(contents.len() as u64),
         resend: false,
+        feed: None,
     };
     control.send(format!("STOR {}", file.display())).unwrap();
     let progress = Progress::new();

@@ -5,6 +5,8 @@
 //! that [`Sender::next`] returns. Near the end of the file, blocks become smaller and depend on the
 //! rates of the streams, so that all streams finish at about the same time.
 
+use std::ops::Range;
+
 use crate::mode_e::resend::{Decision, Resend};
 use crate::mode_e::{Backlog, Descriptor, Header};
 use crate::range::RangeSet;
@@ -26,7 +28,8 @@ pub enum Next {
     Block(Block),
     /// This header; then ask again.
     Header(Header),
-    /// Nothing now: ask again soon, with a new [`Backlog`] of every stream.
+    /// Nothing now: ask again soon, with a new [`Backlog`] of every stream, or when there are more
+    /// ranges.
     Wait,
     /// This header, and then no more data for this file.
     End(Header),
@@ -108,6 +111,8 @@ pub struct Sender {
     left: u64,
     finished: bool,
     resend: Option<Box<Resend>>,
+    /// More ranges may come.
+    open: bool,
 }
 
 impl Sender {
@@ -135,7 +140,35 @@ impl Sender {
             left: 0,
             finished: false,
             resend: None,
+            open: false,
         })
+    }
+
+    /// Keeps the streams until [`Sender::close`]: more ranges may come.
+    pub fn keep_open(&mut self) {
+        self.open = true;
+    }
+
+    /// Whether more ranges may come.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Adds a range of the file, which must not begin before the origin.
+    ///
+    /// # Errors
+    /// It begins before the origin.
+    pub fn extend(&mut self, range: Range<u64>) -> Result<(), SendError> {
+        if range.start < self.origin {
+            return Err(SendError::BeforeOrigin { start: range.start, end: range.end, origin: self.origin });
+        }
+        self.todo.insert(range);
+        Ok(())
+    }
+
+    /// No more ranges come.
+    pub fn close(&mut self) {
+        self.open = false;
     }
 
     /// Lets the streams send bytes of slow streams again at the end. The receiver must know this
@@ -256,6 +289,9 @@ impl Sender {
             }
             return Some(Next::Block(block));
         }
+        if self.open {
+            return Some(Next::Wait);
+        }
         if self.resend.is_some()
             && let Some(next) = self.help(stream)
         {
@@ -277,7 +313,8 @@ impl Sender {
     /// Ends `stream` if no block is left for it and it is not to help another one: returns the
     /// final header, which may be sent with the last block.
     pub fn end_with_block(&mut self, stream: StreamId) -> Option<Header> {
-        if !self.todo.is_empty() || !matches!(self.streams[stream.0], Stream::Active { .. }) {
+        let more = self.open || !self.todo.is_empty();
+        if more || !matches!(self.streams[stream.0], Stream::Active { .. }) {
             return None;
         }
         let ends = self.resend.as_ref().is_none_or(|resend| resend.decide(stream.0) == Decision::End);
@@ -318,7 +355,7 @@ impl Sender {
     /// `None` if the stream has to stay because it is the only one, if all data is assigned so that
     /// it ends anyway, or if it has ended.
     pub fn leave(&mut self, stream: StreamId) -> Option<Header> {
-        let stays = self.active <= 1 || self.todo.is_empty();
+        let stays = self.active <= 1 || self.todo.is_empty() && !self.open;
         if stays || !matches!(self.streams[stream.0], Stream::Active { .. }) {
             return None;
         }
@@ -389,7 +426,8 @@ impl Sender {
     /// Returns the maximum payload of the next block of a stream with this rate, and the minimum to
     /// which blocks shrink, in bytes.
     fn block_limit(&self, rate: Rate) -> (u64, u64) {
-        if self.active <= 1 {
+        // The end of a file that is still growing is not known.
+        if self.active <= 1 || self.open {
             return (self.block_size, self.block_size);
         }
         let rest = self.todo.len();

@@ -36,6 +36,7 @@ pub(super) fn send(
         checksum: algorithm(order.checksum.as_deref())?,
         expected_size: None,
         resend: order.moves.resend,
+        feed: None,
     };
     let (mut reporter, progress) = (reporter(line, None)?, Progress::new());
     let sent = channel.send(&job, &mut reporter, &progress);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropewalk_protocol::path::VirtualPath;
+use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{
     Error, ErrorKind, Kind, PartFile, Result, Store, Upload, WriteHandle, WriteOptions, sync_name,
@@ -97,6 +98,14 @@ impl Destination {
             Self::Shared(part) => part.record(range, crc32c),
             Self::Ranges(upload) => upload.record(range, crc32c),
             Self::InPlace(_) => Ok(()),
+        }
+    }
+
+    /// The ranges that restart markers may report, if these are not all that were recorded.
+    pub(super) fn stored(&self) -> Option<RangeSet> {
+        match self {
+            Self::Upload(upload) | Self::Ranges(upload) => upload.stored(),
+            Self::Shared(_) | Self::InPlace(_) => None,
         }
     }
 

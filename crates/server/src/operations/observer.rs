@@ -59,6 +59,8 @@ pub(super) struct Markers<'a> {
     pub(super) origin: u64,
     /// Called before a restart marker is sent. The transfer fails if this fails.
     pub(super) secure: Option<&'a Secure<'a>>,
+    /// The ranges that may be reported, if these are not all that were received.
+    pub(super) stored: Option<&'a dyn Fn() -> Option<RangeSet>>,
     /// Path markers accompany the performance markers.
     pub(super) path: Option<PathWatch>,
     /// The stage whose waiting time is reported with the performance markers.
@@ -103,6 +105,7 @@ impl Markers<'_> {
             restart: Schedule::every(restart),
             origin,
             secure: None,
+            stored: None,
             path: None,
             storage: None,
             sight: None,
@@ -225,7 +228,13 @@ impl<'o, 'a> Observer<'o, 'a> {
         {
             return self.dialogue.end(failure(error));
         }
-        let mut news = received;
+        let mut news = match self.markers.stored.and_then(|stored| stored()) {
+            None => received,
+            Some(stored) => stored.iter().fold(RangeSet::new(), |mut both, range| {
+                both.union(&received.intersection(range));
+                both
+            }),
+        };
         news.subtract(&self.markers.reported);
         if news.is_empty() {
             return ControlFlow::Continue(());

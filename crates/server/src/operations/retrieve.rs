@@ -82,6 +82,7 @@ fn send_ranges(
         // The ranges that the client has lie beyond every file.
         None => RangeSet::new(),
     };
+    source.will_read(&ranges);
     let inline = transfer.inline_checksum.filter(|algorithm| algorithm.is_combinable());
     let send = SendJob {
         source: Arc::clone(source),
@@ -91,6 +92,7 @@ fn send_ranges(
         // A log may grow while it is read.
         expected_size: None,
         resend: transfer.resend,
+        feed: None,
     };
     let sent = channel.data.send(&send, observer, progress)?;
     // If the file was written meanwhile, the sum of what was read belongs to no version: the client

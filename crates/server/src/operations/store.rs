@@ -155,6 +155,8 @@ fn receive_file(
     let secure = |whole| destination.secure(whole, files.fsync);
     let mut markers = Markers::new(transfer.perf_interval, transfer.restart_interval, origin);
     markers.secure = Some(&secure);
+    let stored = || destination.stored();
+    markers.stored = Some(&stored);
     markers.sight = Some(Sight::new(false));
     markers.storage = transfer.storage_info.then_some(Stage::Destination);
     let end = match (proves_its_end(transfer), transfer.mode) {

@@ -119,6 +119,14 @@ impl Error {
         self.transient
     }
 
+    /// The situation, if it was found in this process.
+    pub(crate) fn into_remote(self) -> Option<RemoteError> {
+        match self.source {
+            Cause::Here(error) => Some(*error),
+            Cause::Written(_) => None,
+        }
+    }
+
     /// The error of the caller's output, if that could not be written.
     pub fn output_error(&self) -> Option<&io::Error> {
         match &self.source {

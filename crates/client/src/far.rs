@@ -1,0 +1,274 @@
+//! Another server as a place whose files this program serves further (relays, gateways).
+//!
+//! A [`Far`] belongs to one log-in at one server. It keeps the sessions that it has opened, with
+//! their data channels, and returns them to its client when it is dropped. Any thread may use it:
+//! each operation takes a session for itself. An operation that finds that an idle session has ended
+//! is repeated with a new session.
+
+mod data;
+mod error;
+mod upload;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bstr::BStr;
+use parking_lot::Mutex;
+use ropewalk_protocol::command::Command;
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::url::Url;
+use ropewalk_storage::checksum::Algorithm;
+
+pub use data::{Fetch, Outgoing, OutgoingSource};
+pub use upload::{FarUpload, FarUploadSpec, ToCommit};
+
+use crate::client_state::ClientState;
+use crate::model::event::no_events;
+use crate::place::Endpoint;
+use crate::session::Session;
+use crate::setup::Setup;
+use crate::{Amount, Cancel, Client, Entry, Error, Options, RemoteError};
+
+/// Idle sessions that are kept beside their data channels. Others go to the client.
+const MOST_IDLE: usize = 4;
+
+/// Decides which addresses a client may connect to. It is asked after the resolution of a name, and
+/// for the addresses that a server announces for data.
+pub trait Gate: Send + Sync {
+    /// # Errors
+    /// The reason why no connection may be made.
+    fn permits(&self, host: &str, address: SocketAddr) -> Result<(), String>;
+}
+
+/// See the description of the module.
+pub struct Far {
+    state: Arc<ClientState>,
+    setup: Arc<Setup>,
+    endpoint: Arc<Endpoint>,
+    idle: Mutex<Vec<Session>>,
+}
+
+impl Client {
+    /// The server of `url`, whose path is not used. Nothing is connected yet.
+    pub fn far(&self, url: &Url, options: &Options, gate: Option<Arc<dyn Gate>>) -> Far {
+        let shared = &self.state().shared;
+        let setup = Setup::gated(shared, options, &no_events(), &Cancel::new(), gate);
+        let endpoint = Arc::new(Endpoint::new(url));
+        Far { state: self.state().clone(), setup, endpoint, idle: Mutex::default() }
+    }
+}
+
+impl Far {
+    /// `scheme://host:port` of the server.
+    pub fn name(&self) -> &str {
+        &self.endpoint.name
+    }
+
+    /// Connects and logs in, unless there is a session.
+    ///
+    /// # Errors
+    /// The server cannot be reached, is not permitted, or refuses the log-in.
+    pub fn connect(&self) -> Result<(), Error> {
+        Ok(self.with(|_| Ok(()))?)
+    }
+
+    /// The attributes of an entry; links are followed.
+    ///
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn stat(&self, path: &[u8]) -> Result<Entry, Error> {
+        Ok(self.with(|session| session.stat(path))?)
+    }
+
+    /// Passes each entry of a directory to `each`, after the whole listing has arrived. A server
+    /// may list a file by itself.
+    ///
+    /// # Errors
+    /// The server refuses, a line cannot be parsed, or the session breaks.
+    pub fn list(&self, path: &[u8], each: &mut dyn FnMut(Entry)) -> Result<(), Error> {
+        let listing = self.with(|session| session.listing(path))?;
+        for entry in listing {
+            each(entry?);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn make_directory(&self, path: &[u8]) -> Result<(), Error> {
+        Ok(self.call(&Command::Mkd(path.into()))?)
+    }
+
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn remove_directory(&self, path: &[u8]) -> Result<(), Error> {
+        Ok(self.call(&Command::Rmd(path.into()))?)
+    }
+
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn remove_file(&self, path: &[u8]) -> Result<(), Error> {
+        Ok(self.call(&Command::Dele(path.into()))?)
+    }
+
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        Ok(self.with(|session| session.rename(from, to))?)
+    }
+
+    /// # Errors
+    /// The server has no symbolic links, refuses, or the session breaks.
+    pub fn symlink(&self, target: &BStr, link: &[u8]) -> Result<(), Error> {
+        Ok(self.with(|session| session.symlink(target, link))?)
+    }
+
+    /// Makes an empty file, or empties the one that is there.
+    ///
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn create(&self, path: &[u8]) -> Result<(), Error> {
+        Ok(self.with(|session| {
+            let source = OutgoingSource::InOrder(0, &mut std::io::empty());
+            let (cancel, mut stored) = (Cancel::new(), |_: &RangeSet| {});
+            let outgoing = Outgoing { path: path.into(), source, cancel: &cancel, stored: &mut stored };
+            session.send_data(&[Command::Stor(path.into())], outgoing)
+        })?)
+    }
+
+    /// Sets the modification time (seconds since 1970) and the permission bits.
+    ///
+    /// # Errors
+    /// The server cannot set them, refuses, or the session breaks.
+    pub fn set_attributes(&self, path: &[u8], modified: Option<i64>, mode: Option<u32>) -> Result<(), Error> {
+        Ok(self.with(|session| session.set_attributes(path, modified, mode))?)
+    }
+
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn set_group(&self, path: &[u8], gid: u32) -> Result<(), Error> {
+        let group = gid.to_string().into();
+        Ok(self.call(&Command::Site(SiteCommand::Chgrp { group, path: path.into() }))?)
+    }
+
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn truncate(&self, path: &[u8], length: u64) -> Result<(), Error> {
+        Ok(self.call(&Command::Site(SiteCommand::Truncate { length, path: path.into() }))?)
+    }
+
+    /// The checksum that the server computes, in lower-case hexadecimal.
+    ///
+    /// # Errors
+    /// The server does not know the algorithm, refuses, or the session breaks.
+    pub fn checksum(&self, path: &[u8], algorithm: Algorithm, window: Amount) -> Result<String, Error> {
+        Ok(self.with(|session| session.checksum(path, algorithm, window, None))?)
+    }
+
+    /// The ranges that an interrupted upload to this path has left, if the server reports them.
+    ///
+    /// # Errors
+    /// Another session writes the file, or the session breaks.
+    pub fn interrupted(&self, path: &[u8]) -> Result<RangeSet, Error> {
+        Ok(self.with(|session| if session.can.ranges { session.ranges(path) } else { Ok(RangeSet::new()) })?)
+    }
+
+    /// The size of a file. Some servers return the size of an interrupted upload that was written
+    /// in order, if there is no file.
+    ///
+    /// # Errors
+    /// The server refuses, or the session breaks.
+    pub fn size(&self, path: &[u8]) -> Result<u64, Error> {
+        Ok(self.with(|session| session.size(path))?)
+    }
+
+    fn call(&self, command: &Command) -> Result<(), RemoteError> {
+        self.with(|session| session.call(command).map(drop))
+    }
+
+    /// Runs an operation in a session of its own.
+    fn with<T>(
+        &self,
+        mut operation: impl FnMut(&mut Session) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
+        loop {
+            let (mut session, used) = self.take()?;
+            let result = operation(&mut session);
+            let broken = result.as_ref().is_err_and(RemoteError::breaks_session);
+            if !broken {
+                self.keep(session);
+                return result;
+            }
+            // The server may have closed a session that was idle.
+            if !(used && matches!(result, Err(RemoteError::Closed { .. } | RemoteError::Control { .. }))) {
+                return result;
+            }
+            self.idle.lock().clear();
+        }
+    }
+
+    /// An idle session (`true`), or a new one.
+    fn take(&self) -> Result<(Session, bool), RemoteError> {
+        if let Some(session) = self.idle.lock().pop() {
+            return Ok((session, true));
+        }
+        self.state.sessions.open(&self.endpoint, &self.setup).map(|session| (session, false))
+    }
+
+    fn keep(&self, session: Session) {
+        let mut idle = self.idle.lock();
+        if idle.len() < MOST_IDLE {
+            return idle.push(session);
+        }
+        drop(idle);
+        self.state.sessions.keep(session);
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        for session in std::mem::take(self.idle.get_mut()) {
+            self.state.sessions.keep(session);
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn set_attributes(
+        &mut self,
+        path: &[u8],
+        modified: Option<i64>,
+        mode: Option<u32>,
+    ) -> Result<(), RemoteError> {
+        let commands = self.attributes(&path.into(), modified, mode);
+        if commands.is_empty() {
+            let what = "set modification times".to_owned();
+            return Err(RemoteError::Unsupported { peer: self.control.peer().to_owned(), what });
+        }
+        for command in commands {
+            self.call(&command)?;
+        }
+        Ok(())
+    }
+}
+
+impl Setup {
+    /// Refuses an address for data that the gate does not permit. The address of the control
+    /// connection was permitted before.
+    pub(crate) fn permits_data(
+        &self,
+        peer: &str,
+        control: IpAddr,
+        address: SocketAddr,
+    ) -> Result<SocketAddr, RemoteError> {
+        match &self.gate {
+            Some(gate) if address.ip() != control => {
+                let refused = |reason| RemoteError::Security { peer: peer.to_owned(), reason };
+                gate.permits(&address.ip().to_string(), address).map_err(refused)?;
+                Ok(address)
+            }
+            _ => Ok(address),
+        }
+    }
+}

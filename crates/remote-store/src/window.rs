@@ -1,0 +1,279 @@
+//! The bytes of a file that have come from one side and have not gone to the other yet.
+//!
+//! Threads put ranges in any order and take them in any order; each byte is freed once it was
+//! taken. A thread that puts waits while the window is full. If a thread waits for bytes that are
+//! missing, they may come on any stream, so the window then takes more than its share: up to twice
+//! as much, after it has dropped bytes before those.
+
+use std::collections::BTreeMap;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_storage::{Error, ErrorKind, Result};
+
+use crate::memory::Share;
+
+pub(crate) struct Window {
+    state: Mutex<State>,
+    changed: Condvar,
+    memory: Share,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    chunks: BTreeMap<u64, Chunk>,
+    held: usize,
+    /// All ranges of `chunks`.
+    ranges: RangeSet,
+    /// The offsets for which threads wait.
+    waiting: Vec<u64>,
+    /// The error of threads that put or wait.
+    closed: Option<Error>,
+    /// No more bytes come.
+    ended: bool,
+    /// Which use of the window puts bytes: others fail.
+    pub(crate) generation: u64,
+    /// The ranges that this use has put.
+    pub(crate) arrived: RangeSet,
+}
+
+struct Chunk {
+    data: Vec<u8>,
+    unread: usize,
+}
+
+/// The error of a thread that puts for a use of the window that is over.
+pub(crate) fn over() -> Error {
+    Error::new(ErrorKind::Interrupted, "read", b"")
+}
+
+/// The detail of the error that says that streams are too far apart.
+pub(crate) const SCATTERED: &str = "the streams of the sender are farther apart than the memory allows";
+
+impl State {
+    /// Copies bytes at `at`, if they are there.
+    pub(crate) fn take(&mut self, buffer: &mut [u8], at: u64) -> Option<usize> {
+        let (&start, chunk) = self.chunks.range_mut(..=at).next_back()?;
+        let from = usize::try_from(at - start).ok().filter(|from| *from < chunk.data.len())?;
+        let n = buffer.len().min(chunk.data.len() - from);
+        buffer[..n].copy_from_slice(&chunk.data[from..from + n]);
+        chunk.unread = chunk.unread.saturating_sub(n);
+        if chunk.unread == 0 {
+            self.drop_chunk(start);
+        }
+        Some(n)
+    }
+
+    fn drop_chunk(&mut self, start: u64) {
+        if let Some(chunk) = self.chunks.remove(&start) {
+            self.held -= chunk.data.len();
+            self.ranges.remove(start..start + chunk.data.len() as u64);
+        }
+    }
+
+    /// Adds what is not there yet.
+    fn insert(&mut self, data: &[u8], at: u64) {
+        let end = at + data.len() as u64;
+        for gap in self.ranges.complement(at..end).iter() {
+            let part = data[(gap.start - at) as usize..(gap.end - at) as usize].to_vec();
+            self.held += part.len();
+            self.chunks.insert(gap.start, Chunk { unread: part.len(), data: part });
+        }
+        self.ranges.insert(at..end);
+        self.arrived.insert(at..end);
+    }
+
+    /// Drops bytes before those for which threads wait: nobody has taken them.
+    fn make_room(&mut self, wanted: usize, limit: usize) {
+        let Some(&first) = self.waiting.iter().min() else { return };
+        while self.held + wanted > limit
+            && let Some((&start, chunk)) = self.chunks.first_key_value()
+            && start + chunk.data.len() as u64 <= first
+        {
+            self.drop_chunk(start);
+        }
+    }
+
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A new use of the window begins.
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.generation += 1;
+        self.arrived = RangeSet::new();
+        self.generation
+    }
+}
+
+impl Window {
+    pub(crate) fn new(memory: Share) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), memory }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Bytes that the window may hold.
+    pub(crate) fn limit(&self) -> usize {
+        self.memory.limit()
+    }
+
+    /// Puts bytes; waits while the window is full.
+    ///
+    /// # Errors
+    /// The window is closed, serves another use by now, or has no room for bytes that are before
+    /// the missing ones.
+    pub(crate) fn put(&self, generation: u64, data: &[u8], at: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(error) = &state.closed {
+                return Err(error.clone());
+            }
+            if state.generation != generation {
+                return Err(over());
+            }
+            let limit = self.memory.limit();
+            state.make_room(data.len(), limit);
+            let most = if state.is_waited_for() { 2 * limit } else { limit };
+            if state.held == 0 || state.held + data.len() <= most {
+                break;
+            }
+            if state.is_waited_for() {
+                return Err(Error::new(ErrorKind::Unsupported, "read", b"").with_detail(SCATTERED));
+            }
+            self.changed.wait(&mut state);
+        }
+        state.insert(data, at);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes bytes that are known to be there.
+    ///
+    /// # Errors
+    /// The window is closed.
+    pub(crate) fn take(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        let mut state = self.state.lock();
+        if let Some(error) = &state.closed {
+            return Err(error.clone());
+        }
+        let taken = state.take(buffer, at).unwrap_or(0);
+        self.changed.notify_all();
+        Ok(taken)
+    }
+
+    /// Takes bytes at `at`, and waits for them. Returns 0 if none come any more.
+    ///
+    /// # Errors
+    /// The window is closed.
+    pub(crate) fn take_next(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(error) = &state.closed {
+                return Err(error.clone());
+            }
+            if let Some(taken) = state.take(buffer, at) {
+                self.changed.notify_all();
+                return Ok(taken);
+            }
+            if state.ended {
+                return Ok(0);
+            }
+            self.wait(&mut state, at);
+        }
+    }
+
+    /// Waits for a change, for a thread that needs the bytes at `at`.
+    pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>, at: u64) {
+        state.waiting.push(at);
+        // Threads that put may go on now.
+        self.changed.notify_all();
+        self.changed.wait(state);
+        if let Some(own) = state.waiting.iter().position(|waiting| *waiting == at) {
+            state.waiting.swap_remove(own);
+        }
+    }
+
+    /// Wakes all threads that wait.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// No more bytes are put.
+    pub(crate) fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Fails all threads that put or take.
+    pub(crate) fn close(&self, error: Error) {
+        let mut state = self.state.lock();
+        state.closed.get_or_insert(error);
+        state.chunks.clear();
+        state.ranges = RangeSet::new();
+        state.held = 0;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Makes an empty window of one that was closed or has ended.
+    pub(crate) fn reopen(&self) -> u64 {
+        let mut state = self.state.lock();
+        let (generation, waiting) = (state.generation, std::mem::take(&mut state.waiting));
+        *state = State { generation, waiting, ..State::default() };
+        state.begin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::memory::Memory;
+
+    fn window(bytes: usize) -> Window {
+        Window::new(Memory::new(bytes).share())
+    }
+
+    #[test]
+    fn window_gives_each_byte_once_in_any_order() {
+        let window = window(8 << 20);
+        window.put(0, b"world", 5).unwrap();
+        window.put(0, b"hello", 0).unwrap();
+        // Bytes that came before are not taken twice.
+        window.put(0, b"lowo", 3).unwrap();
+        let mut buffer = [0; 10];
+        assert_eq!((window.take(&mut buffer, 6).unwrap(), &buffer[..4]), (4, &b"orld"[..]));
+        assert_eq!((window.take(&mut buffer, 0).unwrap(), &buffer[..5]), (5, &b"hello"[..]));
+        assert_eq!(window.take(&mut buffer, 0).unwrap(), 0);
+        assert_eq!((window.take(&mut buffer[..1], 5).unwrap(), window.state().held), (1, 0));
+    }
+
+    #[test]
+    fn full_window_waits_for_reader_unless_bytes_are_missing() {
+        let window = &window(1 << 20);
+        let block = &vec![7; 1 << 20];
+        window.put(0, block, 1 << 20).unwrap();
+        std::thread::scope(|scope| {
+            let putting = scope.spawn(|| window.put(0, block, 2 << 20));
+            let mut buffer = vec![0; 1 << 20];
+            let reading = scope.spawn(move || window.take_next(&mut buffer, 0));
+            // The reader waits for bytes before those, so the window takes more than its share.
+            putting.join().unwrap().unwrap();
+            assert_eq!(window.put(0, block, 3 << 20).unwrap_err().detail(), Some(SCATTERED));
+            window.close(over());
+            reading.join().unwrap().unwrap_err();
+        });
+    }
+
+    #[test]
+    fn put_of_an_earlier_use_fails() {
+        let window = window(1 << 20);
+        let generation = window.state().begin();
+        window.put(generation, b"a", 0).unwrap();
+        window.state().begin();
+        assert_eq!(window.put(generation, b"b", 1).unwrap_err().kind(), ErrorKind::Interrupted);
+    }
+}

@@ -1,0 +1,32 @@
+//! The contract of stores, through a server on loopback.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ropewalk_client::ClientLimits;
+use ropewalk_protocol::url::Url;
+use ropewalk_remote_store::{RemoteClient, RemoteSettings, RemoteStore};
+use ropewalk_server::{AnonymousAccess, Config, Server};
+use ropewalk_storage::Store;
+use ropewalk_storage::testing::contract;
+
+#[test]
+fn remote_store_of_a_server_on_loopback_keeps_the_contract() {
+    let client = RemoteClient::new(&ClientLimits::default(), 64 << 20);
+    let kept = std::sync::Mutex::new(Vec::new());
+    contract(&|| {
+        let directory = tempfile::tempdir().unwrap();
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let anonymous = AnonymousAccess { write: true, ..AnonymousAccess::default() };
+        let mut config = Config::quick(loopback, Some(anonymous), directory.path());
+        config.identity.mapped = false;
+        let server = Server::bind(config).unwrap();
+        let url = Url::parse(&format!("ftp://{}/", server.local_addrs()[0])).unwrap();
+        let handle = server.handle();
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        kept.lock().unwrap().push((directory, handle, thread));
+        let store: Arc<dyn Store> = RemoteStore::new(&client, &url, RemoteSettings::default());
+        store
+    });
+}
