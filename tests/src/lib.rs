@@ -18,6 +18,7 @@ pub mod grid;
 pub mod imports;
 pub mod json_schema;
 pub mod mode_e;
+pub mod nodes;
 pub mod peers;
 pub mod plain_server;
 pub mod process;

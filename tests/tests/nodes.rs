@@ -2,98 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy, Summary};
 use ropewalk_tests::control::Control;
-use ropewalk_tests::files::{ensure_same, write_random};
-use ropewalk_tests::process::{self, Outcome, Program};
+use ropewalk_tests::files::ensure_same;
+use ropewalk_tests::nodes::{LIMIT, Site, write_token};
+use ropewalk_tests::process::{self, Outcome};
 use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{peers, tree};
 use rustix::process::Signal;
 
-const LIMIT: Duration = Duration::from_secs(60);
 /// After this time a transfer of limited rate is in the middle.
 const MOVING: Duration = Duration::from_millis(700);
-
-/// A front end, and the directory that it shares with its nodes.
-struct Site {
-    scratch: Scratch,
-    server: Server,
-    /// Where nodes join.
-    join: String,
-}
-
-impl Site {
-    fn new() -> Self {
-        Self::with(&[])
-    }
-
-    fn with(arguments: &[&str]) -> Self {
-        let scratch = Scratch::new().unwrap();
-        let root = scratch.directory("root").unwrap();
-        write_token(&scratch.join("token"), 'a');
-        let mut setup = Setup::new(Kind::Ropewalk, &root)
-            .argument("--nodes-listen")
-            .argument("127.0.0.1:0")
-            .argument("--join-token-file")
-            .argument(scratch.join("token"));
-        for argument in arguments {
-            setup = setup.argument(*argument);
-        }
-        let mut server = setup.start().unwrap();
-        let joins = |line: &str| line.strip_prefix("Nodes join at ").map(str::to_owned);
-        let join = server.program().wait_for_line(LIMIT, joins).unwrap();
-        Self { scratch, server, join }
-    }
-
-    fn node_command(&self, name: &str, root: &Path) -> std::process::Command {
-        let mut command = process::command(peers::ropewalk().unwrap());
-        command.args(["node", "--join", &self.join, "--name", name, "--join-token-file"]);
-        command.arg(self.scratch.join("token")).arg("--root").arg(root);
-        command
-    }
-
-    fn node(&self, name: &str) -> Program {
-        self.node_at(name, self.server.root())
-    }
-
-    fn node_at(&self, name: &str, root: &Path) -> Program {
-        let program = Program::start(&mut self.node_command(name, root)).unwrap();
-        let ready = format!("Node {name} ready");
-        program.wait_for_line(LIMIT, |line| (line == ready).then_some(())).unwrap();
-        program
-    }
-
-    fn source(&self, size: u64) -> PathBuf {
-        let path = self.scratch.join("source");
-        write_random(&path, size, 7).unwrap();
-        path
-    }
-
-    fn shared(&self, name: &str) -> PathBuf {
-        self.server.root().join(name)
-    }
-
-    /// The number of data channels that nodes have got.
-    fn channels(&self) -> usize {
-        self.server.log().matches("data channel on a node").count()
-    }
-
-    fn wait_for_log(&mut self, text: &str) {
-        self.server.program().wait_for_log(LIMIT, |log| log.contains(text)).unwrap();
-    }
-}
-
-fn write_token(path: &Path, letter: char) {
-    fs::write(path, letter.to_string().repeat(40)).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
-}
 
 fn cp(options: &[&str], from: impl AsRef<std::ffi::OsStr>, to: impl AsRef<std::ffi::OsStr>) -> Outcome {
     let mut command = peers::ropewalk_command().unwrap();

@@ -42,6 +42,8 @@ pub struct Progress {
     received: Mutex<Account>,
     /// Those of the channel.
     flows: Mutex<Option<Flows>>,
+    /// The bytes of each stripe, if another process has reported them.
+    stripes: Mutex<Vec<u64>>,
 }
 
 /// The received ranges, and how many of them the budget counts.
@@ -147,10 +149,17 @@ impl Progress {
         self.flows.lock().clone()
     }
 
-    /// Takes over the figures of a transfer whose data another process moves: its bytes, its
-    /// streams, and the times of the stages in the order of [`Stage`].
-    pub fn report(&self, bytes: u64, streams: u32, times: [Duration; 5]) {
+    /// The bytes of each stripe of a transfer whose data other processes move.
+    pub fn stripes(&self) -> Vec<u64> {
+        self.stripes.lock().clone()
+    }
+
+    /// Takes over the figures of a transfer whose data other processes move: the bytes of each
+    /// stripe, the streams of all, and the times of the stages in the order of [`Stage`].
+    pub fn report(&self, stripes: &[u64], streams: u32, times: [Duration; 5]) {
+        let bytes = stripes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         self.bytes.store(bytes, Ordering::Relaxed);
+        stripes.clone_into(&mut self.stripes.lock());
         self.set_streams(streams);
         for (stage, time) in self.stages.iter().zip(times) {
             stage.store(time.as_nanos() as u64, Ordering::Relaxed);

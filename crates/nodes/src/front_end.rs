@@ -90,36 +90,49 @@ impl FrontEnd {
         registry.len()
     }
 
-    /// Lends the session a connection of the node with most free capacity among those with an
-    /// address that `suits`. `current` is what the session has now, and is returned again if its
-    /// node is as good as any. `None` if no node can be had.
+    /// Lends the session a connection of each of up to `count` nodes with an address that `suits`,
+    /// those with most free capacity. `current` is what the session has now; it keeps the nodes that
+    /// are as good as any. Empty if no node can be had.
     pub fn choose(
         self: &Arc<Self>,
         suits: impl Fn(IpAddr) -> bool,
-        mut current: Option<Chosen>,
-    ) -> Option<Chosen> {
+        count: usize,
+        mut current: Vec<Chosen>,
+    ) -> Vec<Chosen> {
+        current.retain(|chosen| !chosen.broken);
         // A node that is chosen may go before it has given a connection.
         for _ in 0..4 {
-            let own = current.as_ref().map(|chosen| chosen.id);
-            let mut registry = self.registry.lock();
-            let (id, address) = registry.choose(&suits, own, Instant::now())?;
-            if own == Some(id) {
-                if let Some(mut same) = current.take().filter(|chosen| !chosen.broken) {
-                    same.address = address;
-                    return Some(same);
-                }
-                continue;
+            let own: Vec<NodeId> = current.iter().map(|chosen| chosen.id).collect();
+            let best = self.registry.lock().choose(&suits, &own, count, Instant::now());
+            let wanted = best.len();
+            let mut chosen = Vec::new();
+            for (id, address) in best {
+                let same = current.iter().position(|chosen| chosen.id == id);
+                chosen.extend(match same {
+                    Some(at) => Some(Chosen { address, ..current.swap_remove(at) }),
+                    None => self.lend(id, address),
+                });
             }
-            let name = registry.name(id).unwrap_or_default().to_owned();
-            registry.channel_opened(id);
-            drop(registry);
-            let counted = Counted { front_end: Arc::clone(self), id };
-            if let Some(link) = self.take(id) {
-                return Some(Chosen { link, id, name, address, broken: false, counted });
+            if chosen.len() == wanted {
+                return chosen;
             }
-            tracing::warn!(node = name, "a node has no connection for a session");
-            self.remove(id);
+            current.append(&mut chosen);
         }
+        Vec::new()
+    }
+
+    fn lend(self: &Arc<Self>, id: NodeId, address: IpAddr) -> Option<Chosen> {
+        let name = {
+            let mut registry = self.registry.lock();
+            registry.channel_opened(id);
+            registry.name(id).unwrap_or_default().to_owned()
+        };
+        let counted = Counted { front_end: Arc::clone(self), id };
+        if let Some(link) = self.take(id) {
+            return Some(Chosen { link, id, name, address, broken: false, counted });
+        }
+        tracing::warn!(node = name, "a node has no connection for a session");
+        self.remove(id);
         None
     }
 

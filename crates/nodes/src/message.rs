@@ -63,7 +63,7 @@ pub enum Order {
 }
 
 /// The properties of a data channel.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ChannelOrder {
     pub extended_block: bool,
     pub parallelism: u32,

@@ -1,10 +1,11 @@
 //! The data nodes of a front end, and their leases: no I/O, and no clock of its own.
 //!
 //! A node is a member from [`Registry::join`] until it leaves or has missed its renewals. A name
-//! belongs to one member at a time. [`Registry::choose`] gives a data channel to the node whose
-//! capacity, divided by the channels that it has and the new one, is the largest. A node that
+//! belongs to one member at a time. [`Registry::choose`] gives a data channel to the nodes whose
+//! capacity, divided by the channels that they have and the new one, is the largest. A node that
 //! drains keeps its channels and gets no new ones.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -150,27 +151,31 @@ impl Registry {
         self.entries.get(&id).map(|entry| entry.announcement.name.as_str())
     }
 
-    /// The node with most free capacity among those with an address that `suits`, and that address.
-    /// Of equal ones, `current` is preferred, and then the one that joined first.
+    /// Up to `count` nodes among those with an address that `suits`, and that address: those with
+    /// most free capacity first. Of equal ones, the nodes of `current` are preferred, and then those
+    /// that joined first.
     pub fn choose(
         &mut self,
         suits: impl Fn(IpAddr) -> bool,
-        current: Option<NodeId>,
+        current: &[NodeId],
+        count: usize,
         now: Instant,
-    ) -> Option<(NodeId, IpAddr)> {
+    ) -> Vec<(NodeId, IpAddr)> {
         self.expire(now);
-        self.entries
+        let mut free: Vec<_> = self
+            .entries
             .iter()
             .filter(|(_, entry)| !entry.draining)
             .filter_map(|(id, entry)| {
                 let address = entry.announcement.addresses.iter().copied().find(|ip| suits(*ip))?;
-                let own = u32::from(current == Some(*id));
+                let own = u32::from(current.contains(id));
                 let free =
                     entry.announcement.capacity / u64::from(entry.channels - own.min(entry.channels) + 1);
-                Some((free, own, std::cmp::Reverse(*id), address))
+                Some((Reverse((free, own)), *id, address))
             })
-            .max()
-            .map(|(_, _, std::cmp::Reverse(id), address)| (id, address))
+            .collect();
+        free.sort_unstable();
+        free.into_iter().take(count).map(|(_, id, address)| (id, address)).collect()
     }
 
     /// A session has taken a connection of the node.
@@ -263,23 +268,37 @@ mod tests {
     #[test]
     fn channel_goes_to_node_with_most_free_capacity() {
         let (mut registry, now) = (Registry::new("1"), Instant::now());
-        assert_eq!(registry.choose(|_| true, None, now), None);
+        assert_eq!(registry.choose(|_| true, &[], 1, now), []);
         let small = registry.join(node("small", 10), peer(), now).unwrap();
         let large = registry.join(node("large", 30), peer(), now).unwrap();
         let mut given = Vec::new();
         for _ in 0..8 {
-            let (id, _) = registry.choose(|_| true, None, now).unwrap();
+            let [(id, _)] = registry.choose(|_| true, &[], 1, now)[..] else { panic!() };
             registry.channel_opened(id);
             given.push(id);
         }
         assert_eq!(given.iter().filter(|id| **id == large).count(), 6, "{given:?}");
         // A session keeps its node if none is better.
-        assert_eq!(registry.choose(|_| true, Some(small), now).unwrap().0, small);
+        assert_eq!(registry.choose(|_| true, &[small], 1, now)[0].0, small);
         for _ in 0..6 {
             registry.channel_closed(large);
         }
-        assert_eq!(registry.choose(|_| true, Some(small), now).unwrap().0, large);
-        assert_eq!(registry.choose(|ip| ip.is_ipv6(), None, now), None);
+        assert_eq!(registry.choose(|_| true, &[small], 1, now)[0].0, large);
+        assert_eq!(registry.choose(|ip| ip.is_ipv6(), &[], 1, now), []);
+    }
+
+    #[test]
+    fn striped_channel_gets_as_many_nodes_as_there_are_up_to_the_limit() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        let ids = [("a", 10), ("b", 30), ("c", 20)]
+            .map(|(name, capacity)| registry.join(node(name, capacity), peer(), now).unwrap());
+        let chosen = |registry: &mut Registry, count| -> Vec<NodeId> {
+            registry.choose(|_| true, &[], count, now).into_iter().map(|(id, _)| id).collect()
+        };
+        assert_eq!(chosen(&mut registry, 9), [ids[1], ids[2], ids[0]]);
+        assert_eq!(chosen(&mut registry, 2), [ids[1], ids[2]]);
+        registry.drain(ids[1]);
+        assert_eq!(chosen(&mut registry, 9), [ids[2], ids[0]]);
     }
 
     #[test]
@@ -287,7 +306,7 @@ mod tests {
         let (mut registry, now) = (Registry::new("1"), Instant::now());
         let a = registry.join(node("a", 10), peer(), now).unwrap();
         registry.drain(a);
-        assert_eq!(registry.choose(|_| true, Some(a), now), None);
+        assert_eq!(registry.choose(|_| true, &[a], 1, now), []);
         assert!(registry.is_member(a) && !registry.takes_channels(a));
         assert!(registry.renew(a, now + RENEWAL));
         assert_eq!(registry.leave(a).as_deref(), Some("a"));

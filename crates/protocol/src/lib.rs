@@ -33,6 +33,7 @@ pub mod server;
 pub mod site;
 pub mod stack;
 pub mod streams;
+pub mod stripes;
 pub mod text;
 pub mod upload;
 pub mod url;

@@ -8,6 +8,8 @@ pub(crate) mod control;
 pub(crate) mod data_channel;
 pub(crate) mod data_plane;
 pub(crate) mod dialogue;
+mod follow;
 pub(crate) mod job;
 pub(crate) mod login_audit;
 pub(crate) mod node_channel;
+pub(crate) mod striped_channel;

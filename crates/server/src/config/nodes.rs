@@ -15,10 +15,14 @@ pub struct Nodes {
     /// Directory of this host that the nodes have as their `--root`: the shared file system.
     /// Default: the server's `root`; without that, `/`.
     pub root: Option<PathBuf>,
+    /// Most nodes that move one file together, for clients that use all addresses of the server
+    /// (SPAS, SPOR). Default 32; 1 switches striped transfers off.
+    pub max_stripes: u32,
 }
 
 impl Default for Nodes {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([0u16; 8], 2812)), join_token_file: None, root: None }
+        let listen = SocketAddr::from(([0u16; 8], 2812));
+        Self { listen, join_token_file: None, root: None, max_stripes: 32 }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::{ChannelSettings, DataChannel};
 use ropewalk_layers::ControlPort;
+use ropewalk_nodes::ChannelOrder;
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
@@ -19,20 +20,25 @@ use crate::session::data_channel::{Channel, congestion};
 use crate::session::data_plane::DataPlane;
 use crate::session::job::Job;
 use crate::session::node_channel::NodeChannel;
+use crate::session::striped_channel::StripedChannel;
 
-/// PASV and related commands: listens, here or on a data node, and returns the address for the
+/// PASV and related commands: listens, here or on data nodes, and returns the addresses for the
 /// client.
 pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAddr>, Failure> {
-    let current = job.context.channel.take().and_then(|channel| channel.data.into_node());
+    let current = job.context.channel.take().map_or_else(Vec::new, |channel| channel.data.into_nodes());
     let third_party = job.context.login()?.account.third_party;
-    if let Some(chosen) = node::for_listening(job, listen, current)? {
+    let chosen = node::for_listening(job, listen, current)?;
+    if !chosen.is_empty() {
         let stack = stack::build(job, &listen.channel, None)?;
         let peer = job.context.peer.ip();
         let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, peer);
         let order = node::order(job, &listen.channel, buffers, peer, (!third_party).then_some(peer));
-        let (data, address) = NodeChannel::listen(chosen, node::session(job)?, order)?;
-        put(job, Box::new(data), &listen.channel, peer, Way { passive: true, one_port: false }, buffers);
-        return Ok(vec![address]);
+        let made: Result<Vec<_>, Failure> =
+            chosen.into_iter().map(|chosen| NodeChannel::listen(chosen, order.clone())).collect();
+        let (nodes, addresses): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+        let data = striped(job, nodes, &listen.channel, order)?;
+        put(job, data, &listen.channel, peer, Way { passive: true, one_port: false }, buffers);
+        return Ok(addresses);
     }
     let bound = listen_with(job, listen, None)?;
     let config = &job.context.settings.config.data;
@@ -91,7 +97,7 @@ fn listen_with(
 
 /// PORT and related commands: stores the addresses to connect to.
 pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
-    let current = job.context.channel.take().and_then(|channel| channel.data.into_node());
+    let current = job.context.channel.take().map_or_else(Vec::new, |channel| channel.data.into_nodes());
     let third_party = job.context.login()?.account.third_party;
     let context = &mut *job.context;
     let config = &context.settings.config.data;
@@ -111,10 +117,22 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let stack = stack::build(job, &connect.channel, base)?;
     let buffers = Buffers::choose(job, &connect.channel, &stack.options.tuning, first);
     // Connections to a control port are made here.
-    if !one_port && let Some(chosen) = node::for_connecting(job, &connect.channel, first, current)? {
+    let chosen = match one_port {
+        true => Vec::new(),
+        false => node::for_connecting(job, &connect.channel, &addresses, current)?,
+    };
+    if !chosen.is_empty() {
         let order = node::order(job, &connect.channel, buffers, first, None);
-        let data = NodeChannel::connect(chosen, node::session(job)?, addresses, order)?;
-        put(job, Box::new(data), &connect.channel, first, Way { passive: false, one_port }, buffers);
+        let count = chosen.len();
+        // If there are more addresses than nodes, the nodes take them in turn.
+        let of_node = |at| addresses.iter().skip(at).step_by(count).copied().collect();
+        let nodes: Result<Vec<_>, Failure> = chosen
+            .into_iter()
+            .enumerate()
+            .map(|(at, chosen)| NodeChannel::connect(chosen, of_node(at), order.clone()))
+            .collect();
+        let data = striped(job, nodes?, &connect.channel, order)?;
+        put(job, data, &connect.channel, first, Way { passive: false, one_port }, buffers);
         return Ok(Outcome::Done);
     }
     let context = &mut *job.context;
@@ -129,6 +147,18 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     data.set_patient(false);
     put(job, Box::new(data), &connect.channel, first, Way { passive: false, one_port }, buffers);
     Ok(Outcome::Done)
+}
+
+/// The channel over `nodes`, which have been given `order`.
+fn striped(
+    job: &Job<'_>,
+    nodes: Vec<NodeChannel>,
+    channel: &ChannelOptions,
+    order: ChannelOrder,
+) -> Result<Box<dyn DataPlane>, Failure> {
+    let ChannelOrder { parallelism, congestion, .. } = order;
+    let session = node::session(job)?;
+    Ok(Box::new(StripedChannel::new(nodes, session, channel.layout, parallelism, congestion)))
 }
 
 /// How the connections of a channel are made.

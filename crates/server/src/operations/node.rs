@@ -1,10 +1,10 @@
-//! Chooses between this process and a data node for a new data channel.
+//! Chooses between this process and data nodes for a new data channel.
 //!
-//! A node is chosen if the server is a front end, a node can be had, and the data connections need
+//! Nodes are chosen if the server is a front end, a node can be had, and the data connections need
 //! no security of the session that a node does not have: GSI, TLS and Kerberos protect data
 //! connections of the front end itself. Data keys go to the node.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ropewalk_nodes::{ChannelOrder, Chosen};
@@ -13,15 +13,15 @@ use ropewalk_protocol::server::{ChannelOptions, Failure, Family, Listen, Mode};
 use super::buffers::Buffers;
 use crate::session::data_channel::congestion;
 use crate::session::job::Job;
-use crate::session::node_channel::Session;
+use crate::session::striped_channel::Session;
 
-/// The node for a channel to which the client connects. `current` is the node of the channel
-/// before. `None`: the server listens itself.
+/// The nodes for a channel to which the client connects: one, or as many as there are for SPAS.
+/// `current` are the nodes of the channel before. Empty: the server listens itself.
 pub(super) fn for_listening(
     job: &Job<'_>,
     listen: &Listen,
-    current: Option<Chosen>,
-) -> Result<Option<Chosen>, Failure> {
+    current: Vec<Chosen>,
+) -> Result<Vec<Chosen>, Failure> {
     let client = job.context.peer.ip();
     let v4 = match listen.family {
         Some(family) => family == Family::V4,
@@ -29,37 +29,49 @@ pub(super) fn for_listening(
     };
     // The loopback addresses of two hosts have nothing to do with each other.
     let suits = |ip: IpAddr| ip.is_ipv4() == v4 && ip.is_loopback() == client.is_loopback();
-    choose(job, &listen.channel, suits, current)
+    let stripes = if listen.striped { most_stripes(job, &listen.channel) } else { 1 };
+    choose(job, &listen.channel, suits, stripes, current)
 }
 
-/// The node for a channel that connects to `peer`.
+/// In MODE S there is one data connection, and so one node.
+fn most_stripes(job: &Job<'_>, channel: &ChannelOptions) -> usize {
+    let nodes = job.context.settings.config.nodes.as_ref().filter(|_| channel.mode == Mode::ExtendedBlock);
+    nodes.map_or(1, |nodes| nodes.max_stripes as usize)
+}
+
+/// The nodes for a channel that connects to `peers`: at most one for each.
 pub(super) fn for_connecting(
     job: &Job<'_>,
     channel: &ChannelOptions,
-    peer: IpAddr,
-    current: Option<Chosen>,
-) -> Result<Option<Chosen>, Failure> {
+    peers: &[SocketAddr],
+    current: Vec<Chosen>,
+) -> Result<Vec<Chosen>, Failure> {
     // A node with a loopback address is on this host.
-    let suits = |ip: IpAddr| ip.is_ipv4() == peer.is_ipv4() && (ip.is_loopback() || !peer.is_loopback());
-    choose(job, channel, suits, current)
+    let reaches = |ip: IpAddr, peer: IpAddr| {
+        ip.is_ipv4() == peer.is_ipv4() && (ip.is_loopback() || !peer.is_loopback())
+    };
+    let suits = |ip: IpAddr| peers.iter().all(|peer| reaches(ip, peer.ip()));
+    let stripes = peers.len().min(most_stripes(job, channel));
+    choose(job, channel, suits, stripes, current)
 }
 
 fn choose(
     job: &Job<'_>,
     channel: &ChannelOptions,
     suits: impl Fn(IpAddr) -> bool,
-    current: Option<Chosen>,
-) -> Result<Option<Chosen>, Failure> {
+    stripes: usize,
+    current: Vec<Chosen>,
+) -> Result<Vec<Chosen>, Failure> {
     // Stores of a caller are not in a file system that nodes share.
     let Some(nodes) = job.host.nodes.as_ref().filter(|_| job.host.stores.have_identities()) else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
     let protected = job.context.client.layer(channel)?.is_some();
     if protected || channel.stack.as_ref().is_some_and(|stack| stack.has("gsi")) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let chosen = nodes.front_end.choose(suits, current);
-    if let Some(chosen) = &chosen {
+    let chosen = nodes.front_end.choose(suits, stripes, current);
+    for chosen in &chosen {
         tracing::info!(
             session = job.context.id, node = chosen.name, address = %chosen.address, "data channel on a node"
         );
@@ -67,7 +79,7 @@ fn choose(
     Ok(chosen)
 }
 
-/// The files of the session for its node.
+/// The files of the session for its nodes.
 pub(super) fn session(job: &Job<'_>) -> Result<Session, Failure> {
     let nodes = job.host.nodes.as_ref().map(Arc::clone);
     let Some(nodes) = nodes else { return Err(Failure::DataConnection("there are no data nodes".into())) };
@@ -79,7 +91,7 @@ pub(super) fn session(job: &Job<'_>) -> Result<Session, Failure> {
     })
 }
 
-/// The properties of the channel for its node.
+/// The properties of the channel for its nodes.
 pub(super) fn order(
     job: &Job<'_>,
     channel: &ChannelOptions,

@@ -67,6 +67,8 @@ pub(super) struct Markers<'a> {
     pub(super) storage: Option<Stage>,
     /// The path as the connections show it is kept for later transfers.
     pub(super) sight: Option<Sight>,
+    /// The stripes of the channel. Each has performance markers of its own.
+    pub(super) stripes: u32,
     reported: RangeSet,
     begun: bool,
 }
@@ -109,6 +111,7 @@ impl Markers<'_> {
             path: None,
             storage: None,
             sight: None,
+            stripes: 1,
             reported: RangeSet::new(),
             begun: false,
         }
@@ -191,8 +194,12 @@ impl<'o, 'a> Observer<'o, 'a> {
         if !self.markers.perf.is_on() {
             return ControlFlow::Continue(());
         }
-        let bytes = progress.bytes();
-        self.dialogue.queue_event(Event::Perf { timestamp: timestamp(), stripe: 0, stripes: 1, bytes })?;
+        let (stripes, timestamp) = (self.markers.stripes, timestamp());
+        let parts = if stripes > 1 { progress.stripes() } else { vec![progress.bytes()] };
+        for stripe in 0..stripes {
+            let bytes = parts.get(stripe as usize).copied().unwrap_or(0);
+            self.dialogue.queue_event(Event::Perf { timestamp, stripe, stripes, bytes })?;
+        }
         if let Some(marker) = self.markers.path.as_mut().and_then(PathWatch::marker) {
             self.dialogue.queue_event(Event::Path(marker))?;
         }

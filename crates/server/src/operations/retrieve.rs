@@ -41,6 +41,7 @@ pub(super) fn retrieve(
     markers.path = transfer.path_info.then(|| PathWatch::new(channel.data.flows()));
     markers.storage = transfer.storage_info.then_some(Stage::Source);
     markers.sight = Some(Sight::new(true));
+    markers.stripes = channel.data.stripes();
     job.dialogue.share(job.permit);
     job.dialogue.reply_early(&channel);
     let mut observer = Observer::new(&mut job.dialogue, markers);

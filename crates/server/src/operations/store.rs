@@ -158,6 +158,7 @@ fn receive_file(
     let stored = || destination.stored();
     markers.stored = Some(&stored);
     markers.sight = Some(Sight::new(false));
+    markers.stripes = channel.data.stripes();
     markers.storage = transfer.storage_info.then_some(Stage::Destination);
     let end = match (proves_its_end(transfer), transfer.mode) {
         (true, Mode::Stream) => EndOfInput::Nothing,

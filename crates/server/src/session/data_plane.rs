@@ -19,6 +19,8 @@ use crate::failure::transfer_failure;
 
 /// See the methods of [`DataChannel`], which have the same names.
 pub(crate) trait DataPlane: Send {
+    /// The number of stripes, which performance markers report one by one.
+    fn stripes(&self) -> u32;
     fn cached(&self) -> usize;
     fn parallelism(&self) -> Parallelism;
     fn set_parallelism(&mut self, n: u32);
@@ -56,11 +58,15 @@ pub(crate) trait DataPlane: Send {
     ) -> Result<Received, Failure>;
     /// Closes connections of earlier transfers, at once or with the returned value.
     fn discard(&mut self) -> Option<Discarded>;
-    /// Ends the channel, and returns the node that it was on.
-    fn into_node(self: Box<Self>) -> Option<Chosen>;
+    /// Ends the channel, and returns the nodes that it was on.
+    fn into_nodes(self: Box<Self>) -> Vec<Chosen>;
 }
 
 impl DataPlane for DataChannel {
+    fn stripes(&self) -> u32 {
+        1
+    }
+
     fn cached(&self) -> usize {
         Self::cached(self)
     }
@@ -134,7 +140,7 @@ impl DataPlane for DataChannel {
         Some(Self::discard(self))
     }
 
-    fn into_node(self: Box<Self>) -> Option<Chosen> {
-        None
+    fn into_nodes(self: Box<Self>) -> Vec<Chosen> {
+        Vec::new()
     }
 }
