@@ -151,6 +151,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("tokens.rs", "TokenIssuer", "`[[tokens.issuers]]`"),
     ("tokens.rs", "TokenMapping", "`[[tokens.issuers.map]]`"),
     ("nodes.rs", "Nodes", "`[nodes]`"),
+    ("paths.rs", "Paths", "`[paths]`"),
     ("profiling.rs", "Profiling", "`[profiling]`"),
     ("scitags.rs", "SciTags", "`[scitags]`"),
     ("scitags.rs", "SciTagMapping", "Entries of `scitags.map`"),

@@ -17,6 +17,7 @@ mod local;
 pub mod logging;
 pub mod output;
 mod pairs;
+mod path_use;
 mod secret;
 mod selection;
 pub mod settings;

@@ -23,7 +23,7 @@ pub(crate) fn parse(given: &str) -> Result<i64, String> {
     })
 }
 
-fn parse_date(given: &str) -> Option<i64> {
+pub(crate) fn parse_date(given: &str) -> Option<i64> {
     let text = given.strip_suffix('Z').unwrap_or(given);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "0:0:0"));
     let mut date = date.splitn(3, '-');

@@ -181,14 +181,15 @@ pub use model::location::{Location, LocationError, parse_location};
 pub use model::options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataOptions,
     DataProtection, DataSecurityOptions, EndOptions, FsyncPolicy, IntegrityOptions, Limits, LoginOptions,
-    Options, Pair, Passphrases, PasswordPrompt, Preserve, Prompts, RecoveryOptions, SelectionOptions,
-    SshOptions, StallLimit, StorageOptions, SyncLevel, Terminal, TimeoutOptions, TokenSource, TrustOptions,
-    TuningOptions, Window,
+    Options, Pair, Passphrases, PasswordPrompt, PathOptions, Preserve, Prompts, RecoveryOptions,
+    SelectionOptions, SshOptions, StallLimit, StorageOptions, SyncLevel, Terminal, TimeoutOptions,
+    TokenSource, TrustOptions, TuningOptions, Window,
 };
 pub use model::summary::{
     FailureKind, FileFailure, OnePortReason, SlowestPart, StackReason, StageTimes, Summary, TunedPath,
     UsedStack,
 };
+pub use model::xdg::state_directory;
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_storage::DirectIo;

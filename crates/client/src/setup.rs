@@ -38,17 +38,26 @@ pub(crate) struct Shared {
 impl Shared {
     /// `buffer_memory` is in bytes, `bandwidth` in bytes per second.
     pub(crate) fn new(buffer_memory: usize, bandwidth: Option<u64>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::with_registry(buffer_memory, bandwidth, Registry::standard()))
+    }
+
+    fn with_registry(buffer_memory: usize, bandwidth: Option<u64>, registry: Registry) -> Self {
+        Self {
             pool: Arc::new(Pool::new("data", DATA_THREADS)),
             budget: BufferBudget::new(buffer_memory),
             bandwidth: bandwidth.map(|rate| Arc::new(Bandwidth::new(rate))),
-            registry: Registry::standard(),
-        })
+            registry,
+        }
     }
 
     /// For a single job, as its options have it.
     pub(crate) fn of(options: &Options) -> Arc<Self> {
-        Self::new(options.tuning.buffer_memory, options.tuning.bandwidth)
+        let registry = match &options.path.manager {
+            Some(manager) => Registry::standard().managed(manager),
+            None => Registry::standard(),
+        };
+        let tuning = &options.tuning;
+        Arc::new(Self::with_registry(tuning.buffer_memory, tuning.bandwidth, registry))
     }
 }
 
@@ -124,7 +133,8 @@ impl Setup {
             ports: self.options.data.ports,
             // The first connection may be made before its channel.
             flow_label: self.options.data.scitag.and_then(flow_label),
-            ..DriverOptions::default()
+            bind: self.options.path.address,
+            interface: self.options.path.interface.clone(),
         }
     }
 

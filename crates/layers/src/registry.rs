@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ropewalk_protocol::stack::{DriverOption, DriverSpec};
-use ropewalk_transport::{Driver, Options, Tcp};
+use ropewalk_transport::{Driver, Managed, NetManager, Options, Tcp};
 use ropewalk_udt_driver::Udt;
 
 use crate::{Layer, RateLayer};
@@ -54,6 +54,15 @@ impl Registry {
     #[must_use]
     pub fn with_driver(mut self, driver: Arc<dyn Driver>) -> Self {
         self.drivers.push(driver);
+        self
+    }
+
+    /// Reports each step of the drivers' connections to this manager.
+    #[must_use]
+    pub fn managed(mut self, manager: &Arc<dyn NetManager>) -> Self {
+        for driver in &mut self.drivers {
+            *driver = Arc::new(Managed::new(Arc::clone(driver), Arc::clone(manager)));
+        }
         self
     }
 

@@ -122,6 +122,12 @@ pub(crate) enum Command {
     Node(commands::node::Node),
     /// Set, remove or list passwords of a server's users
     Passwd(commands::passwd::Passwd),
+    /// Reserve a network path for a later copy
+    Reserve(commands::reserve::Reserve),
+    /// List the reserved network paths, and remove those that earlier runs have left
+    Reservations(commands::reservations::Reservations),
+    /// Cancel reserved network paths
+    Cancel(commands::cancel::CancelCommand),
     /// Make, show or remove a proxy: the short-lived credential for gsiftp://
     Proxy(commands::proxy::Proxy),
     /// Show or forget the servers with TLS that were accepted
@@ -180,6 +186,9 @@ impl Command {
             }
             Self::Node(command) => command.run(),
             Self::Passwd(command) => command.run(),
+            Self::Reserve(command) => command.run(),
+            Self::Reservations(command) => command.run(),
+            Self::Cancel(command) => command.run(),
             Self::Proxy(command) => command.run(),
             Self::KnownHosts(command) => command.run(),
             Self::Ca(command) => command.run(),

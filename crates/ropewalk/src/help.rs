@@ -4,9 +4,10 @@
 use clap::{Arg, Command, ValueHint};
 
 /// The commands under their headings, in the order of help.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Copy", &["cp", "sync", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
+    ("Reserve network paths", &["reserve", "reservations", "cancel"]),
     ("Serve and log in", &["serve", "node", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
@@ -20,6 +21,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "ropewalk cp big.tar ftpes://ada@data.example:2811/in/",
             "ropewalk cp -r sshftp://data.example/run42/ run42/",
             "ropewalk cp -r gsiftp://a.example/data/ gsiftp://b.example/data/",
+            "ropewalk cp --path hook:/etc/ropewalk/circuit big.tar gsiftp://b.example/in/",
         ],
     ),
     ("sync", &["ropewalk sync sshftp://data.example/run42/ run42/"]),
@@ -50,6 +52,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "ropewalk ca user 'Ada Lovelace' --map ada",
         ],
     ),
+    ("reserve", &["ropewalk reserve hook:/etc/ropewalk/circuit --from 22:00 --for 3h --rate 5Gbit/s"]),
+    ("reservations", &["ropewalk reservations --json"]),
+    ("cancel", &["ropewalk cancel 6b1c4a1e-9d0f-4b7e-8a2c-0d5e6f7a8b9c"]),
     ("doctor", &["ropewalk doctor --rate 10Gbit/s --rtt 80ms"]),
     ("profile", &["ropewalk profile big.tar gsiftp://far.example/in/"]),
     ("report", &["ropewalk report profile.json"]),

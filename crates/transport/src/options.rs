@@ -15,6 +15,8 @@ pub struct Options {
     pub bind: Option<IpAddr>,
     /// The flow label of IPv6 connections that this end makes; `None` leaves it to the kernel.
     pub flow_label: Option<FlowLabel>,
+    /// The local interface to bind to (socket(7), SO_BINDTODEVICE).
+    pub interface: Option<String>,
 }
 
 /// Hints for the speed of a connection, which can also change while it is open. `None` leaves a

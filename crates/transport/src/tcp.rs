@@ -179,6 +179,11 @@ pub fn local_address(remote: SocketAddr) -> io::Result<IpAddr> {
 fn new_socket(address: SocketAddr, options: &Options, local: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if let Some(name) = &options.interface {
+        socket.bind_device(Some(name.as_bytes())).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot bind to the interface {name}: {error}"))
+        })?;
+    }
     let tuning = &options.tuning;
     set_buffers(&socket, tuning.send_buffer, tuning.receive_buffer)?;
     if let Some(bytes) = tuning.unsent_limit {

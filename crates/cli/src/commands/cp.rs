@@ -8,6 +8,7 @@ use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLe
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Json, Loudness, say};
+use crate::path_use::PathUse;
 use crate::selection::Selection;
 use crate::settings::{CopyFlags, Layers, Settings};
 use crate::sites::Used;
@@ -75,7 +76,7 @@ impl Cp {
         let mut pairs = self.pairs(&mut sites)?;
         let settings = self.settings(&sites)?;
         let keeper = settings.keep_socket_memory()?;
-        let Settings { mut options, password_files, status_interval, log_file, .. } = settings;
+        let Settings { mut options, ref password_files, status_interval, ref log_file, .. } = settings;
         self.check(&pairs, password_files.in_stdin())?;
         let places = credentials::sides(&mut pairs);
         credentials::complete(&mut options, &password_files, self.pairs.is_none(), places)?;
@@ -103,7 +104,12 @@ impl Cp {
             }
             false => human.clone(),
         };
+        let path = match options.dry_run {
+            true => None,
+            false => PathUse::obtain(&settings.path, &pairs, &mut options, &cancel)?,
+        };
         let result = copy_with(pairs, &options, &events, &cancel);
+        let lost = path.and_then(PathUse::finish);
         drop(keeper);
         human.finish();
         let summary = result.inspect_err(|error| human.note(format_args!("{error}")))?;
@@ -113,7 +119,16 @@ impl Cp {
         if summary.files_failed > 0 && self.json {
             say(format_args!("ropewalk: {} failed", units::count(summary.files_failed, "file")));
         }
-        let exit = Exit::of_summary(&summary);
+        let exit = match lost {
+            // The copy was stopped for it, not by a person.
+            Some(why) => {
+                say(format_args!(
+                    "ropewalk: the copy stopped without its path (--path-policy require): {why}"
+                ));
+                Exit::Failed
+            }
+            None => Exit::of_summary(&summary),
+        };
         if let Some(error) = json.lost() {
             say(format_args!("ropewalk: events were lost: cannot write to standard output: {error}"));
             return Ok(if exit == Exit::Done { Exit::Failed } else { exit });

@@ -1,6 +1,7 @@
 //! The commands, each in a file of its own.
 
 pub mod ca;
+pub mod cancel;
 pub mod cat;
 pub mod check;
 pub mod clean;
@@ -16,6 +17,8 @@ pub mod mv;
 pub mod node;
 pub mod passwd;
 pub mod proxy;
+pub mod reservations;
+pub mod reserve;
 pub mod rm;
 pub mod serve;
 pub mod sites;

@@ -7,6 +7,7 @@ mod ends;
 mod flags;
 mod kerberos;
 mod layers;
+mod path;
 mod scitag;
 mod sockets;
 mod ssh;
@@ -23,6 +24,7 @@ pub(crate) use flags::ConnectionFlags;
 pub use flags::{CopyFlags, Flags};
 pub use layers::Layers;
 pub(crate) use layers::{SYSTEM_FILE, text_of, user_file};
+pub(crate) use path::PathSettings;
 use ropewalk_client::Options;
 pub(crate) use table::SETTINGS;
 pub(crate) use values::port_range;
@@ -34,6 +36,7 @@ pub struct Settings {
     pub password_files: PasswordFiles,
     /// Payload in the socket buffers of all connections together, bytes.
     pub(crate) socket_memory: Option<u64>,
+    pub(crate) path: PathSettings,
     /// Interval of status lines if no progress line is shown; zero: no status lines.
     pub(crate) status_interval: Duration,
     pub(crate) scitag: scitag::SciTagSettings,
@@ -47,6 +50,7 @@ impl Default for Settings {
             options: Options::default(),
             password_files: PasswordFiles::default(),
             socket_memory: None,
+            path: PathSettings::default(),
             status_interval: Duration::from_secs(30),
             scitag: scitag::SciTagSettings::default(),
             log_file: None,

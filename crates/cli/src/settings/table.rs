@@ -18,7 +18,7 @@ use super::values::{
     show_share, show_size, show_stall, show_sync, show_tcp_buffer, stall, streams, sync, tcp_buffer, tuner,
     user,
 };
-use super::{Setting, Settings, scitag, ssh};
+use super::{Setting, Settings, path, scitag, ssh};
 use crate::units::parse_duration;
 
 macro_rules! switch {
@@ -177,6 +177,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("fireflies", None, Value("HOST:PORT,...|peer|none"), Copy, (scitag::set_fireflies, scitag::show_fireflies),
         "With --scitag: send UDP messages about each data connection to these collectors (port \
          10514 unless named), or to the peer of the connection"),
+    setting("path", None, Value("hook:PROGRAM|reserved:ID|none"), Copy, (path::provider, path::show_provider),
+        "Reserve a network path before the copy, use it when it is up, and release it at the end: \
+         by a program or URL (hook:), or one that `ropewalk reserve` has reserved"),
+    setting("path-policy", None, Value("prefer|require"), Copy, (path::policy, path::show_policy),
+        "Without a path, copy over the usual network (prefer), or fail (require); the same if a hook fails"),
+    setting("path-time", None, Value("TIME"), Copy, limit!(path.time),
+        "The longest time for which the path is reserved; the end of the copy releases it"),
     setting("user", None, Value("NAME"), Security, (user, |s| s.options.login.user.clone().unwrap_or_default()),
         "Log in as this user if the URL names none"),
     setting("password-file", None, Value("FILE"), Security, (ends::password_file, |s| show_path(s.password_files.common.as_ref())),

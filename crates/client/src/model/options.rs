@@ -13,7 +13,7 @@ use ropewalk_tuning::tuner::{CongestionControl, Kind};
 use serde::{Deserialize, Serialize};
 
 pub use groups::{
-    DataOptions, DataSecurityOptions, IntegrityOptions, LoginOptions, Prompts, RecoveryOptions,
+    DataOptions, DataSecurityOptions, IntegrityOptions, LoginOptions, PathOptions, Prompts, RecoveryOptions,
     SelectionOptions, StorageOptions, TimeoutOptions, TrustOptions, TuningOptions,
 };
 pub(crate) use values::TerminalHold;
@@ -40,6 +40,8 @@ pub struct Options {
     pub data_security: DataSecurityOptions,
     #[serde(skip)]
     pub prompts: Prompts,
+    #[serde(skip)]
+    pub path: PathOptions,
     pub preserve: Preserve,
     /// How sshftp:// connects.
     pub ssh: SshOptions,

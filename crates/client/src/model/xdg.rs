@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The given directory, or that of the XDG base directories.
-pub(crate) fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
+pub fn state_directory(given: Option<&Path>) -> Option<PathBuf> {
     if let Some(given) = given {
         return Some(given.to_owned());
     }

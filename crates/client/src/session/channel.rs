@@ -273,7 +273,8 @@ impl Session {
         streams: u32,
         inline: Option<Algorithm>,
     ) -> Result<Channel, RemoteError> {
-        let local = SocketAddr::new(self.control.local_addr().ip(), 0);
+        let reserved = self.setup.options.path.address;
+        let local = SocketAddr::new(reserved.unwrap_or(self.control.local_addr().ip()), 0);
         if local.ip().is_unspecified() {
             let what = "connect to us: only ssh knows the way to it (through another host, or by an \
                         alias); use --mode stream";

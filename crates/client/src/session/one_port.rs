@@ -81,7 +81,8 @@ impl Session {
             let mut options = options.clone();
             self.data_stack(binding, None)?.apply(&mut options);
             let limit = self.setup.options.timeouts.connect.min(FIRST_CONNECTION);
-            match Tcp.connect(address.into(), &options, limit) {
+            let tcp = self.setup.shared.registry.default_driver();
+            match tcp.connect(address.into(), &options, limit) {
                 Ok(connection) => {
                     self.endpoint.reached_data.store(true, Ordering::Relaxed);
                     return Ok(Way { address, driver: Some(Arc::new(Connected::new(connection))) });
@@ -91,7 +92,10 @@ impl Session {
         }
         let token = self.token(mode, parallelism, inline, binding)?;
         let address = self.control.remote_addr();
-        Ok(Way { address, driver: Some(Arc::new(ControlPort::new(Arc::new(Tcp), token))) })
+        Ok(Way {
+            address,
+            driver: Some(Arc::new(ControlPort::new(self.setup.shared.registry.default_driver(), token))),
+        })
     }
 
     /// Makes a data channel of the server that is reached through its control port.

@@ -13,6 +13,7 @@ mod kerberos;
 mod limits;
 mod log;
 mod nodes;
+mod paths;
 mod problem;
 mod profiling;
 mod scitags;
@@ -37,6 +38,7 @@ pub use kerberos::Kerberos;
 pub use limits::{Limits, Timeouts};
 pub use log::Log;
 pub use nodes::Nodes;
+pub(crate) use paths::Paths;
 pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
 pub use scitags::{SciTagMapping, SciTags};
@@ -87,6 +89,8 @@ pub struct Config {
     pub tokens: Option<Tokens>,
     /// Data nodes. Default: none, the server moves all data itself.
     pub nodes: Option<Nodes>,
+    /// Hooks of data connections.
+    pub paths: Paths,
     /// Settings for each user of the password file or the gridmap that `users` does not override.
     pub defaults: User,
     /// Single users of the password file or the gridmap, by name.
@@ -125,6 +129,7 @@ impl Default for Config {
             tls: None,
             tokens: None,
             nodes: None,
+            paths: Paths::default(),
             defaults: User::default(),
             users: BTreeMap::new(),
             identity: Identity::default(),
@@ -155,7 +160,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 9];
+pub(crate) type Fixed = [(&'static str, String); 10];
 
 impl Config {
     /// Reads a TOML file. Relative paths in it count from the file's directory.
@@ -236,6 +241,7 @@ impl Config {
             ("identity.mapped", self.identity.mapped.to_string()),
             ("identity.umask", format!("{:?}", self.identity.umask)),
             ("nodes", format!("{:?}", self.nodes)),
+            ("paths", format!("{:?}", self.paths)),
         ]
     }
 

@@ -11,7 +11,9 @@ use mio::Waker;
 use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{BufferBudget, Pool};
 use ropewalk_layers::{Registry, Router};
+use ropewalk_paths::HookManager;
 use ropewalk_security::Verifier;
+use ropewalk_transport::NetManager;
 
 use crate::config::{Fixed, Log};
 use crate::error::Result;
@@ -98,6 +100,14 @@ impl Host {
         let transfer_log = TransferLog::open(&config.log)?;
         let audit = Audit::open(&config.log)?;
         let fixed = config.fixed();
+        let registry = match &config.paths.hook {
+            Some(hook) => {
+                let policy = config.paths.failing_hook.into();
+                let manager: Arc<dyn NetManager> = Arc::new(HookManager::new(hook.clone(), policy, None));
+                Registry::standard().managed(&manager)
+            }
+            None => Registry::standard(),
+        };
         let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             phase: AtomicU8::new(Phase::Running as u8),
@@ -111,7 +121,7 @@ impl Host {
             verifier: Verifier::new(checks),
             streams: Arc::new(Pool::new("stream", streams)),
             budget: BufferBudget::new(memory),
-            registry: Registry::standard(),
+            registry,
             router: Arc::default(),
             names: Names::default(),
             nodes: nodes.map(Arc::new),

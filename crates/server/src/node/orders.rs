@@ -170,7 +170,7 @@ fn options(order: &ChannelOrder, ports: Option<(u16, u16)>) -> Options {
         congestion: order.congestion.clone(),
         unsent_limit: None,
     };
-    Options { tuning, ports, bind: None, flow_label: None }
+    Options { tuning, ports, ..Options::default() }
 }
 
 fn settings(order: &ChannelOrder, options: Options) -> ChannelSettings {

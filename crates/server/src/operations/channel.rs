@@ -9,7 +9,7 @@ use ropewalk_nodes::ChannelOrder;
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
-use ropewalk_transport::{Driver, Options, Tcp, Tuning};
+use ropewalk_transport::{Driver, Options, Tuning};
 
 use super::buffers::Buffers;
 use super::{Answer, node, stack};
@@ -113,7 +113,9 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
         return Err(Failure::Refused { code: 501, text: "Illegal PORT command: no address.".into() });
     };
     let one_port = connect.token.is_some();
-    let base = connect.token.map(|token| Arc::new(ControlPort::new(Arc::new(Tcp), token)) as Arc<dyn Driver>);
+    let base = connect.token.map(|token| {
+        Arc::new(ControlPort::new(job.host.registry.default_driver(), token)) as Arc<dyn Driver>
+    });
     let stack = stack::build(job, &connect.channel, base)?;
     let buffers = Buffers::choose(job, &connect.channel, &stack.options.tuning, first);
     // Connections to a control port are made here.
@@ -263,8 +265,7 @@ fn driver_options(
             unsent_limit: None,
         },
         ports,
-        bind: None,
-        flow_label: None,
+        ..Options::default()
     }
 }
 

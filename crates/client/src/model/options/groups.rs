@@ -1,6 +1,8 @@
 //! The groups of [`super::Options`], each with the defaults of `ropewalk cp`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bstr::BString;
@@ -9,6 +11,7 @@ use ropewalk_protocol::stack::StackSpec;
 use ropewalk_scitags::{Collector, SciTag};
 use ropewalk_storage::DirectIo;
 use ropewalk_tls::Fingerprint;
+use ropewalk_transport::NetManager;
 use ropewalk_tuning::tuner::{Fairness, Kind, Options as TunerOptions};
 use serde::{Deserialize, Serialize};
 
@@ -354,6 +357,28 @@ impl Default for DataSecurityOptions {
             require_authentication: false,
             protection: DataProtection::Auto,
         }
+    }
+}
+
+/// The network path that was reserved for a run. It is not serialised: a path belongs to the
+/// program that has reserved it.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct PathOptions {
+    /// The local address of data connections.
+    pub address: Option<IpAddr>,
+    /// The local interface of data connections.
+    pub interface: Option<String>,
+    /// Sees each step of data connections, and may change it.
+    pub manager: Option<Arc<dyn NetManager>>,
+}
+
+impl std::fmt::Debug for PathOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { address, interface, manager } = self;
+        let mut text = f.debug_struct("PathOptions");
+        text.field("address", address).field("interface", interface);
+        text.field("manager", &manager.is_some()).finish()
     }
 }
 

@@ -1,0 +1,50 @@
+use anyhow::anyhow;
+use clap::Args;
+use ropewalk_client::Options;
+use ropewalk_paths::{Goal, Id, Journal, Runner};
+
+use crate::exit::Exit;
+use crate::output::say;
+use crate::path_use::{PathSource, journal};
+
+#[derive(Debug, Args)]
+pub struct CancelCommand {
+    /// Reservations, as `ropewalk reservations` lists them
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<Id>,
+}
+
+impl CancelCommand {
+    pub fn run(self) -> anyhow::Result<Exit> {
+        let journal = journal(&Options::default())?;
+        let mut exits = Vec::new();
+        for id in self.ids {
+            match cancel(&journal, &id) {
+                Ok(exit) => exits.push(exit),
+                Err(error) => {
+                    say(format_args!("ropewalk: {id}: {error:#}"));
+                    exits.push(Exit::Failed);
+                }
+            }
+        }
+        Ok(Exit::of_kinds(exits))
+    }
+}
+
+fn cancel(journal: &Journal, id: &Id) -> anyhow::Result<Exit> {
+    let Some((entry, locked)) = journal.take_over(id)? else {
+        if journal.list()?.0.iter().any(|(entry, _)| entry.id == *id) {
+            return Err(anyhow!("a running program uses it: stop that program"));
+        }
+        say(format_args!("ropewalk: there is no reservation {id}"));
+        return Ok(Exit::NotFound);
+    };
+    let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
+    let provider = provider.ok_or_else(|| anyhow!("it has no provider"))?;
+    let mut runner = Runner::recover((entry, locked), provider, Goal::End);
+    runner.end();
+    if runner.is_left() {
+        return Err(anyhow!("the provider has not confirmed the end; `ropewalk reservations` tries again"));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,122 @@
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use ropewalk_client::{Cancel, Options};
+use ropewalk_paths::{Entry, Goal, Owner, PathError, Request, Runner, now};
+
+use crate::exit::{Exit, usage};
+use crate::output::say;
+use crate::path_use::{PathSource, journal, sweep};
+use crate::units::{parse_duration, parse_rate};
+use crate::{signals, utc};
+
+#[derive(Debug, Args)]
+#[command(after_help = crate::exit::HELP)]
+pub struct Reserve {
+    /// The provider of the path, as with `cp --path`: hook:PROGRAM or hook:URL
+    #[arg(value_name = "PROVIDER")]
+    provider: String,
+    /// The begin, in UTC: 22:00 (the next one), or a date such as 2026-01-31T22:00 [default: now]
+    #[arg(long, value_name = "WHEN")]
+    from: Option<String>,
+    /// How long the path is needed
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    time: Duration,
+    /// The capacity [default: the provider's choice]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate: Option<u64>,
+}
+
+impl Reserve {
+    pub fn run(self) -> anyhow::Result<Exit> {
+        let source = PathSource::parse(&self.provider).map_err(usage)?;
+        let Some(provider) = source.provider()? else {
+            return Err(usage(format!("{source} is reserved already")));
+        };
+        let (from, until) = window(self.from.as_deref(), self.time, now()).map_err(usage)?;
+        let journal = journal(&Options::default())?;
+        let cancel = Cancel::new();
+        signals::watch(&cancel, "ropewalk: stopping; the path is removed (press Ctrl-C again to quit now)")?;
+        sweep(&journal)?;
+        let request = Request {
+            from,
+            until,
+            capacity: self.rate.map(|bytes| bytes.saturating_mul(8)),
+            description: "ropewalk reserve".to_owned(),
+        };
+        let entry = Entry::new(source.to_string(), Owner::Person, request);
+        let mut runner = Runner::begin(&journal, entry, provider, Goal::Reserved)?;
+        match runner.obtain(Goal::Reserved, &|| cancel.is_cancelled()) {
+            Ok(_) => {}
+            Err(PathError::Stopped) => return Ok(Exit::Interrupted),
+            Err(error) => return Err(error.into()),
+        }
+        let id = runner.entry().id.clone();
+        say(format_args!(
+            "ropewalk: reserved until {} UTC; use it with cp --path reserved:{id}",
+            utc::show(until.as_secs().try_into().unwrap_or(i64::MAX))
+        ));
+        let mut out = io::stdout().lock();
+        writeln!(out, "{id}")?;
+        out.flush()?;
+        Ok(Exit::Done)
+    }
+}
+
+/// The begin and the end of the reserved time, since 1970. No begin is as soon as possible.
+fn window(from: Option<&str>, time: Duration, now: Duration) -> Result<(Option<Duration>, Duration), String> {
+    if time < Duration::from_secs(1) {
+        return Err("--for: expected at least 1s".to_owned());
+    }
+    let Some(text) = from else { return Ok((None, now + time)) };
+    let from = match text.split_once(':').filter(|(hour, _)| hour.len() <= 2) {
+        Some((hour, minute)) => next_time(hour, minute, now)
+            .ok_or_else(|| format!("--from {text:?}: expected a time such as 22:00"))?,
+        None => {
+            let date = utc::parse_date(text).ok_or_else(|| {
+                format!("--from {text:?}: expected 22:00, or a date such as 2026-01-31T22:00")
+            })?;
+            Duration::from_secs(u64::try_from(date).unwrap_or_default())
+        }
+    };
+    if from + time <= now {
+        return Err(format!("--from {text}: this time is over"));
+    }
+    Ok((Some(from), from + time))
+}
+
+fn next_time(hour: &str, minute: &str, now: Duration) -> Option<Duration> {
+    const DAY: u64 = 86_400;
+    let (hour, minute): (u64, u64) = (hour.parse().ok()?, minute.parse().ok()?);
+    if hour > 23 || minute > 59 {
+        return None;
+    }
+    let today = now.as_secs() / DAY * DAY + hour * 3600 + minute * 60;
+    Some(Duration::from_secs(if today < now.as_secs() { today + DAY } else { today }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn window_begins_at_the_next_such_time_and_never_ends_in_the_past() {
+        // 2026-11-21 21:56:30.
+        let now = Duration::from_secs(1_795_298_190);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let at = |text: &str| window(Some(text), hours(3), now);
+        let begin = |text: &str| utc::show(at(text).unwrap().0.unwrap().as_secs() as i64);
+        assert_eq!(begin("22:00"), "2026-11-21 22:00:00");
+        assert_eq!(begin("21:00"), "2026-11-22 21:00:00");
+        assert_eq!(begin("2026-12-01"), "2026-12-01 00:00:00");
+        assert_eq!(begin("2026-11-21T20:00"), "2026-11-21 20:00:00");
+        assert_eq!(window(None, hours(3), now), Ok((None, now + hours(3))));
+        for (text, error) in [("24:00", "such as 22:00"), ("tomorrow", "such as"), ("2020-01-01", "is over")]
+        {
+            assert!(at(text).unwrap_err().contains(error), "{text}");
+        }
+        assert!(window(None, Duration::ZERO, now).is_err());
+    }
+}

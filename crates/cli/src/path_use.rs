@@ -1,0 +1,347 @@
+//! The network path of a copy: it is reserved before, watched meanwhile, and released afterwards.
+//!
+//! A thread owns the reservation while data moves. Every way out of the copy ends it. If the
+//! process is killed, the next program that uses paths finds the entry in the journal and removes
+//! the path.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, anyhow};
+use parking_lot::Mutex;
+use ropewalk_client::{Cancel, Location, Options, Pair, state_directory};
+use ropewalk_paths::{
+    Binding, Entry, Goal, Hook, HookManager, Id, Journal, Notice, Owner, PathError, Phase, Policy, Provider,
+    Request, Runner, Target, now,
+};
+
+use crate::output::say;
+use crate::settings::PathSettings;
+
+/// The origin of a path, as `--path` names it. Files and programs have absolute paths, so that a
+/// later process can use the same text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PathSource {
+    Hook(String),
+    Reserved(Id),
+}
+
+impl PathSource {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected hook:PROGRAM, hook:URL, reserved:ID or none";
+        match text.split_once(':') {
+            Some(("hook", target)) => Ok(Self::Hook(absolute_words(target)?)),
+            Some(("reserved", id)) => id.parse().map(Self::Reserved),
+            _ => Err(format!("{text:?}: {EXPECTED}")),
+        }
+    }
+
+    /// The provider; a reserved path has one already.
+    ///
+    /// # Errors
+    /// The file of the provider is wrong.
+    pub(crate) fn provider(&self) -> anyhow::Result<Option<Box<dyn Provider>>> {
+        match self {
+            Self::Hook(target) => {
+                Ok(Some(Box::new(Hook::new(Target::parse(target).map_err(anyhow::Error::msg)?))))
+            }
+            Self::Reserved(_) => Ok(None),
+        }
+    }
+
+    /// The manager of data connections.
+    fn manager(&self, policy: Policy) -> anyhow::Result<Option<HookManager>> {
+        match self {
+            Self::Hook(target) => {
+                let target = Target::parse(target).map_err(anyhow::Error::msg)?;
+                Ok(Some(HookManager::new(target, policy, None)))
+            }
+            Self::Reserved(_) => Ok(None),
+        }
+    }
+}
+
+impl fmt::Display for PathSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hook(target) => write!(f, "hook:{target}"),
+            Self::Reserved(id) => write!(f, "reserved:{id}"),
+        }
+    }
+}
+
+/// Makes a relative path of a program absolute. A name without a slash is searched in PATH.
+fn absolute_words(text: &str) -> Result<String, String> {
+    let Target::Program(mut words) = Target::parse(text)? else { return Ok(text.to_owned()) };
+    if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
+        *program = absolute(Path::new(&*program)).display().to_string();
+    }
+    Ok(Target::Program(words).into())
+}
+
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The journal of the user's reservations.
+pub(crate) fn journal(options: &Options) -> anyhow::Result<Journal> {
+    let directory = state_directory(options.state_directory.as_deref());
+    let directory = directory.ok_or_else(|| {
+        anyhow!("there is no directory for the journal of paths: set HOME or XDG_STATE_HOME")
+    })?;
+    Ok(Journal::at(&directory))
+}
+
+/// Ends the paths whose process is gone, and those whose time is over. Paths that persons have
+/// reserved stay.
+pub(crate) fn sweep(journal: &Journal) -> anyhow::Result<()> {
+    let (entries, broken) = journal.list()?;
+    for error in broken {
+        say(format_args!("ropewalk: {error}"));
+    }
+    for (entry, owned) in entries {
+        let over = now() >= entry.request.until;
+        let kept = entry.owner == Owner::Person && entry.phase == Phase::Reserved && !over;
+        if owned || kept {
+            continue;
+        }
+        if let Err(error) = recover(journal, &entry, over) {
+            say(format_args!("ropewalk: the path {} of an earlier run: {error:#}", entry.id));
+        }
+    }
+    Ok(())
+}
+
+fn recover(journal: &Journal, entry: &Entry, over: bool) -> anyhow::Result<()> {
+    let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
+    let (Some(provider), Some(taken)) = (provider, journal.take_over(&entry.id)?) else { return Ok(()) };
+    let used = matches!(entry.phase, Phase::Activating | Phase::Up | Phase::Releasing);
+    if entry.owner == Owner::Person && used && !over {
+        Runner::recover(taken, provider, Goal::Reserved).release();
+        return Ok(());
+    }
+    let mut runner = Runner::recover(taken, provider, Goal::End);
+    runner.end();
+    match runner.is_left() {
+        true => Err(anyhow!("the provider has not confirmed its end; a later run tries again")),
+        false => {
+            say(format_args!("ropewalk: the path {} of an earlier run was removed", entry.id));
+            Ok(())
+        }
+    }
+}
+
+/// A path that is up, and the thread that watches it.
+pub(crate) struct PathUse {
+    stop: Arc<AtomicBool>,
+    lost: Arc<Mutex<Option<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PathUse {
+    /// Reserves a path, waits until it is up, and sets what the copy needs to use it. `None`: no
+    /// path is wanted, or there is none and it is only preferred.
+    ///
+    /// # Errors
+    /// There is no path, and it is required; or the settings are wrong.
+    pub(crate) fn obtain(
+        settings: &PathSettings,
+        pairs: &[Pair],
+        options: &mut Options,
+        cancel: &Cancel,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(source) = &settings.source else { return Ok(None) };
+        let journal = journal(options)?;
+        let manager = source.manager(settings.policy)?;
+        let (mut runner, keeps) = begin(source, settings, pairs, options, &journal)?;
+        match runner.obtain(Goal::Up, &|| cancel.is_cancelled()) {
+            Ok(binding) => {
+                say(format_args!("ropewalk: the path {} is up{}", runner.entry().id, Shown(&binding)));
+                apply(&binding, options);
+            }
+            // The copy that follows reports the interruption.
+            Err(PathError::Stopped) => return Ok(None),
+            Err(error) if settings.policy == Policy::Require => {
+                return Err(anyhow::Error::new(error).context("there is no path (--path-policy require)"));
+            }
+            Err(error) => {
+                say(format_args!(
+                    "ropewalk: there is no path, and the copy goes over the usual network: {error}"
+                ));
+                return Ok(None);
+            }
+        }
+        options.path.manager = manager.map(|manager| Arc::new(manager) as _);
+        let (stop, lost) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let watch = Watch {
+            runner,
+            keeps,
+            journal,
+            stop: Arc::clone(&stop),
+            lost: Arc::clone(&lost),
+            required: (settings.policy == Policy::Require).then(|| cancel.clone()),
+        };
+        let thread = thread::Builder::new().name("path".into()).spawn(move || watch.run());
+        Ok(Some(Self { stop, lost, thread: Some(thread.context("cannot start a thread")?) }))
+    }
+
+    /// Releases the path. Returns why the copy has lost a path that it requires.
+    pub(crate) fn finish(mut self) -> Option<String> {
+        self.end();
+        self.lost.lock().take()
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            say("ropewalk: the path was not released: its thread failed");
+        }
+    }
+}
+
+impl Drop for PathUse {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Starts the reservation, or takes over one that is there. The second value tells whether the path
+/// stays reserved after the copy.
+fn begin(
+    source: &PathSource,
+    settings: &PathSettings,
+    pairs: &[Pair],
+    options: &Options,
+    journal: &Journal,
+) -> anyhow::Result<(Runner, bool)> {
+    if let PathSource::Reserved(id) = source {
+        let (entry, locked) = journal
+            .take_over(id)?
+            .ok_or_else(|| anyhow!("there is no reservation {id}, or another program uses it"))?;
+        let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
+        let provider = provider.ok_or_else(|| anyhow!("the reservation {id} has no provider"))?;
+        return Ok((Runner::recover((entry, locked), provider, Goal::Up), true));
+    }
+    let provider = source.provider()?.ok_or_else(|| anyhow!("{source} is no provider of paths"))?;
+    let request = Request {
+        from: None,
+        until: now() + settings.time,
+        capacity: options.tuning.capacity,
+        description: pairs.first().map(describe).unwrap_or_default(),
+    };
+    let entry = Entry::new(source.to_string(), Owner::Transfer, request);
+    Ok((Runner::begin(journal, entry, provider, Goal::Up)?, false))
+}
+
+/// Names the ends of a copy, without paths and users.
+fn describe(pair: &Pair) -> String {
+    let host = |location: &Location| match location {
+        Location::Remote(url) => url.host.clone(),
+        _ => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    };
+    format!("ropewalk: {} to {}", host(&pair.source), host(&pair.destination))
+}
+
+fn apply(binding: &Binding, options: &mut Options) {
+    options.path.address = binding.address;
+    options.path.interface.clone_from(&binding.interface);
+    if binding.capacity.is_some() {
+        options.tuning.capacity = binding.capacity;
+    }
+}
+
+struct Shown<'a>(&'a Binding);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Binding { address, interface, capacity, mtu } = self.0;
+        if let Some(address) = address {
+            write!(f, ", from {address}")?;
+        }
+        if let Some(interface) = interface {
+            write!(f, ", over {interface}")?;
+        }
+        if let Some(bits) = capacity {
+            write!(f, ", {}", ropewalk_units::print::exact_bit_rate(*bits))?;
+        }
+        match mtu {
+            Some(mtu) => write!(f, ", MTU {mtu}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The thread of a path that is up.
+struct Watch {
+    runner: Runner,
+    /// The path stays reserved.
+    keeps: bool,
+    journal: Journal,
+    stop: Arc<AtomicBool>,
+    lost: Arc<Mutex<Option<String>>>,
+    /// Stops the copy if the path is lost.
+    required: Option<Cancel>,
+}
+
+impl Watch {
+    fn run(mut self) {
+        // Entries of processes that were killed.
+        if let Err(error) = sweep(&self.journal) {
+            say(format_args!("ropewalk: {error}"));
+        }
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.runner.step() {
+                Ok(notices) => notices.into_iter().for_each(|notice| self.hear(notice)),
+                Err(error) => say(format_args!("ropewalk: {error}")),
+            }
+        }
+        match self.keeps {
+            true => self.runner.release(),
+            false => self.runner.end(),
+        }
+        if self.runner.is_left() {
+            say(format_args!(
+                "ropewalk: the provider has not confirmed the end of the path {}; `ropewalk reservations` \
+                 tries again",
+                self.runner.entry().id
+            ));
+        }
+    }
+
+    fn hear(&self, notice: Notice) {
+        match notice {
+            Notice::Down(why) => {
+                say(format_args!("ropewalk: the path is down: {why}"));
+                if let Some(cancel) = &self.required {
+                    self.lost.lock().get_or_insert(why);
+                    cancel.cancel();
+                }
+            }
+            Notice::Up(_) => say("ropewalk: the path is up again"),
+            Notice::Ended | Notice::Left | Notice::Failed(_) | Notice::Reserved => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn path_source_is_read_and_shown_with_absolute_paths() {
+        let here = env::current_dir().unwrap();
+        let shown = |text: &str| PathSource::parse(text).map(|source| source.to_string());
+        assert_eq!(shown("hook:true --x 'a b'").unwrap(), "hook:true --x 'a b'");
+        assert_eq!(shown("hook:./h").unwrap(), format!("hook:{}/h", here.display()));
+        assert_eq!(shown("hook:http://h/x").unwrap(), "hook:http://h/x");
+        for text in ["", "hook", "hook:", "circuit:x", "reserved:7"] {
+            assert!(shown(text).is_err(), "{text}");
+        }
+    }
+}

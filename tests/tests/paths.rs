@@ -1,0 +1,258 @@
+//! Network paths on request, with the real program at both ends.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use ropewalk_tests::process::{Outcome, Program, run};
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::{files, peers};
+use rustix::process::Signal;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A directory, a server, and a hook that writes each event on a line of a file.
+struct Site {
+    scratch: Scratch,
+    server: Server,
+    hook: PathBuf,
+}
+
+impl Site {
+    /// `script` runs for each event, with the event in `$1` and its JSON object in `$json`.
+    fn new(script: &str) -> Self {
+        let scratch = Scratch::new().unwrap();
+        let root = scratch.directory("root").unwrap();
+        files::write_random(&root.join("f"), 3 << 20, 7).unwrap();
+        let server = Setup::new(Kind::Ropewalk, &root).start().unwrap();
+        let hook = hook(&scratch, "hook", script);
+        Self { scratch, server, hook }
+    }
+
+    fn cp(&self, options: &[&str]) -> Command {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.env("XDG_STATE_HOME", self.scratch.join("state"));
+        command.args(["cp", "--path"]).arg(format!("hook:{}", self.hook.display())).args(options);
+        command.arg(self.server.url("f")).arg(self.scratch.join("back"));
+        command
+    }
+
+    fn run(&self, options: &[&str]) -> Outcome {
+        run(&mut self.cp(options), LIMIT).unwrap()
+    }
+
+    /// The names of the events so far.
+    fn events(&self) -> Vec<String> {
+        events(&self.scratch, "hook")
+    }
+
+    /// The entries of the journal.
+    fn journal(&self) -> Vec<PathBuf> {
+        let directory = self.scratch.join("state/ropewalk/paths");
+        let files = fs::read_dir(directory).map(|files| files.map(|file| file.unwrap().path()).collect());
+        files.unwrap_or_default()
+    }
+
+    fn is_copied(&self) -> bool {
+        fs::read(self.scratch.join("back"))
+            .is_ok_and(|back| back == fs::read(self.server.root().join("f")).unwrap())
+    }
+}
+
+fn hook(scratch: &Scratch, name: &str, script: &str) -> PathBuf {
+    let (path, log) = (scratch.join(name), scratch.join(format!("{name}.log")));
+    let text = format!("#!/bin/sh\nread -r json\necho \"$1 $json\" >> {}\n{script}\n", log.display());
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn lines(scratch: &Scratch, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(scratch.join(format!("{name}.log"))).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn events(scratch: &Scratch, name: &str) -> Vec<String> {
+    let word = |line: String| line.split(' ').next().unwrap_or_default().to_owned();
+    lines(scratch, name).into_iter().map(word).collect()
+}
+
+#[test]
+fn copy_over_hook_path_reserves_binds_and_releases_in_order() {
+    let site = Site::new(
+        r#"case $1 in activate) echo '{"binding":{"address":"127.0.0.1","capacity":"80Mbit/s","mtu":9000}}';; esac"#,
+    );
+    let outcome = site.run(&[]).succeeded().unwrap();
+    assert!(site.is_copied());
+    assert!(outcome.errors().contains("is up, from 127.0.0.1, 80Mbit/s, MTU 9000"), "{}", outcome.errors());
+    let events = site.events();
+    let at = |name: &str| {
+        events.iter().position(|event| event == name).unwrap_or_else(|| panic!("{name}: {events:?}"))
+    };
+    let order = [
+        "hold",
+        "commit",
+        "activate",
+        "pre_connect",
+        "post_connect",
+        "pre_close",
+        "post_close",
+        "release",
+        "terminate",
+    ];
+    assert!(order.windows(2).all(|pair| at(pair[0]) < at(pair[1])), "{events:?}");
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn hook_without_a_path_fails_the_copy_only_if_the_path_is_required() {
+    let site = Site::new("case $1 in hold) echo no circuit to there >&2; exit 1;; esac");
+    let outcome = site.run(&["--path-policy", "require"]).failed().unwrap();
+    assert!(outcome.errors().contains("no circuit to there"), "{}", outcome.errors());
+    assert!(!site.is_copied());
+    let outcome = site.run(&[]).succeeded().unwrap();
+    assert!(outcome.errors().contains("over the usual network"), "{}", outcome.errors());
+    assert!(site.is_copied());
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn hook_that_refuses_a_connection_fails_the_copy_only_if_the_path_is_required() {
+    let site = Site::new("case $1 in pre_connect) echo closed >&2; exit 1;; esac");
+    let outcome = site.run(&["--path-policy", "require", "--retries", "0"]).failed().unwrap();
+    assert!(outcome.errors().contains("closed"), "{}", outcome.errors());
+    assert!(site.events().ends_with(&["release".to_owned(), "terminate".to_owned()]), "{:?}", site.events());
+    site.run(&[]).succeeded().unwrap();
+    assert!(site.is_copied());
+}
+
+#[test]
+fn interrupted_copy_releases_its_path() {
+    let site = Site::new("");
+    let mut copy = Program::start(&mut site.cp(&["--bandwidth", "1M"])).unwrap();
+    copy.wait_for_log(LIMIT, |log| log.contains("is up")).unwrap();
+    copy.signal(Signal::INT);
+    assert_eq!(copy.wait(LIMIT).unwrap().code(), Some(130));
+    assert!(site.events().ends_with(&["release".to_owned(), "terminate".to_owned()]), "{:?}", site.events());
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn path_of_a_killed_copy_is_removed_by_the_next_one() {
+    let site = Site::new("");
+    let mut copy = Program::start(&mut site.cp(&["--bandwidth", "1M"])).unwrap();
+    copy.wait_for_log(LIMIT, |log| log.contains("is up")).unwrap();
+    copy.signal(Signal::KILL);
+    copy.wait(LIMIT).unwrap();
+    assert!(!site.journal().is_empty());
+    assert!(!site.events().contains(&"terminate".to_owned()));
+    let outcome = site.run(&[]).succeeded().unwrap();
+    assert!(outcome.errors().contains("of an earlier run was removed"), "{}", outcome.errors());
+    assert_eq!(site.events().iter().filter(|event| *event == "terminate").count(), 2);
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn path_that_is_not_up_is_not_used() {
+    let site = Site::new(
+        r#"case $1 in
+        activate) echo '{"status":"pending"}';;
+        query) test -e "$0.up" && echo '{"status":"up"}' || echo '{"status":"pending"}';;
+        esac"#,
+    );
+    let mut copy = Program::start(&mut site.cp(&[])).unwrap();
+    let log = site.scratch.join("hook.log");
+    let asked = |_: &str| fs::read_to_string(&log).is_ok_and(|text| text.contains("query "));
+    copy.wait_for_log(LIMIT, asked).unwrap();
+    assert!(!site.events().contains(&"pre_connect".to_owned()), "{:?}", site.events());
+    fs::write(site.scratch.join("hook.up"), "").unwrap();
+    assert!(copy.wait(LIMIT).unwrap().success());
+    assert!(site.is_copied());
+}
+
+#[test]
+fn hook_of_a_server_sees_and_refuses_data_connections() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    files::write_random(&root.join("f"), 1 << 20, 7).unwrap();
+    let refusal = scratch.join("closed");
+    let script = format!("test ! -e {} || {{ echo closed >&2; exit 1; }}", refusal.display());
+    let hook = hook(&scratch, "hook", &script);
+    let config = scratch.join("server.toml");
+    fs::write(&config, format!("[paths]\nhook = \"{}\"\n", hook.display())).unwrap();
+    let server = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
+    let cp = || {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.args(["cp", "--retries", "0"]).arg(server.url("f")).arg(scratch.join("back"));
+        run(&mut command, LIMIT).unwrap()
+    };
+    cp().succeeded().unwrap();
+    let seen = events(&scratch, "hook");
+    for name in
+        ["pre_listen", "post_listen", "pre_accept", "post_accept", "pre_close", "post_close", "end_listen"]
+    {
+        assert!(seen.iter().any(|event| event == name), "{name}: {seen:?}");
+    }
+    let accepted = lines(&scratch, "hook").into_iter().find(|line| line.starts_with("post_accept ")).unwrap();
+    for member in
+        [r#""task_id":"unset""#, r#""transport":"tcp""#, r#""remote":"127.0.0.1:"#, r#""local":"127.0.0.1:"#]
+    {
+        assert!(accepted.contains(member), "{member}: {accepted}");
+    }
+    fs::remove_file(scratch.join("back")).unwrap();
+    fs::write(&refusal, "").unwrap();
+    let outcome = cp().failed().unwrap();
+    assert!(outcome.errors().contains("closed"), "{}", outcome.errors());
+}
+
+/// Runs a command with the state of the site.
+fn ropewalk(site: &Site, words: &[&str]) -> Outcome {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.env("XDG_STATE_HOME", site.scratch.join("state")).args(words);
+    run(&mut command, LIMIT).unwrap()
+}
+
+#[test]
+fn reserved_path_is_listed_used_kept_and_cancelled() {
+    let site = Site::new("");
+    let hook = format!("hook:{}", site.hook.display());
+    let id = ropewalk(&site, &["reserve", &hook, "--for", "1h", "--rate", "80Mbit/s"]).succeeded().unwrap();
+    let id = id.text().trim().to_owned();
+    assert_eq!(site.events(), ["hold", "commit"]);
+    let listed = ropewalk(&site, &["reservations", "--json"]).succeeded().unwrap().text();
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((listed["id"].as_str(), listed["state"].as_str()), (Some(&*id), Some("reserved")));
+    assert_eq!((listed["capacity"].as_u64(), listed["in_use"].as_bool()), (Some(80_000_000), Some(false)));
+
+    let (url, back) = (site.server.url("f"), site.scratch.join("back").display().to_string());
+    ropewalk(&site, &["cp", "--path", &format!("reserved:{id}"), &url, &back]).succeeded().unwrap();
+    assert!(site.is_copied());
+    assert_eq!(site.events(), ["hold", "commit", "activate", "release"]);
+    let text = ropewalk(&site, &["reservations"]).succeeded().unwrap().text();
+    assert!(text.starts_with(&id) && text.contains("  reserved  "), "{text}");
+
+    ropewalk(&site, &["cancel", &id]).succeeded().unwrap();
+    assert!(site.events().ends_with(&["terminate".to_owned()]));
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+    assert_eq!(ropewalk(&site, &["cancel", &id]).failed().unwrap().status.code(), Some(4));
+}
+
+#[test]
+fn reservation_in_the_past_is_refused_before_anything_is_sent() {
+    let site = Site::new("");
+    let hook = format!("hook:{}", site.hook.display());
+    for (words, text) in [
+        (["--from", "2020-01-01", "--for", "1h"], "this time is over"),
+        (["--from", "25:00", "--for", "1h"], "expected a time such as 22:00"),
+        (["--from", "22:00", "--for", "0"], "at least 1s"),
+    ] {
+        let outcome = ropewalk(&site, &[&["reserve", &hook], &words[..]].concat()).failed().unwrap();
+        assert!(outcome.errors().contains(text), "{}", outcome.errors());
+    }
+    assert_eq!(site.events(), Vec::<String>::new());
+}
