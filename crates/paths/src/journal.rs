@@ -31,6 +31,9 @@ pub struct Journal {
     directory: PathBuf,
 }
 
+/// Entries, each with whether a living process owns it; and files that are no entries.
+type Listed = (Vec<(Entry, bool)>, Vec<JournalError>);
+
 impl Journal {
     /// The journal in the directory `paths` of this state directory.
     pub fn at(state_directory: &Path) -> Self {
@@ -54,7 +57,7 @@ impl Journal {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self) -> Result<(Vec<(Entry, bool)>, Vec<JournalError>), JournalError> {
+    pub fn list(&self) -> Result<Listed, JournalError> {
         let failed = |source| JournalError { path: self.directory.clone(), source };
         let files = match fs::read_dir(&self.directory) {
             Ok(files) => files,

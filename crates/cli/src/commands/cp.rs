@@ -79,7 +79,7 @@ impl Cp {
         let Settings { mut options, ref password_files, status_interval, ref log_file, .. } = settings;
         self.check(&pairs, password_files.in_stdin())?;
         let places = credentials::sides(&mut pairs);
-        credentials::complete(&mut options, &password_files, self.pairs.is_none(), places)?;
+        credentials::complete(&mut options, password_files, self.pairs.is_none(), places)?;
 
         let cancel = Cancel::new();
         signals::watch(&cancel, STOPPING)?;
