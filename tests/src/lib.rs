@@ -19,6 +19,7 @@ pub mod imports;
 pub mod json_schema;
 pub mod mode_e;
 pub mod nodes;
+pub mod nsi_provider;
 pub mod peers;
 pub mod plain_server;
 pub mod process;

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use ropewalk_tests::nsi_provider::{Faults, NsiProvider};
 use ropewalk_tests::process::{Outcome, Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
-use ropewalk_tests::{files, peers};
+use ropewalk_tests::{files, nsi_provider, peers};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -185,13 +186,20 @@ fn hook_of_a_server_sees_and_refuses_data_connections() {
     let hook = hook(&scratch, "hook", &script);
     let config = scratch.join("server.toml");
     fs::write(&config, format!("[paths]\nhook = \"{}\"\n", hook.display())).unwrap();
-    let server = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
-    let cp = || {
+    let mut server =
+        Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
+    let cp = |server: &Server| {
         let mut command = peers::ropewalk_command().unwrap();
         command.args(["cp", "--retries", "0"]).arg(server.url("f")).arg(scratch.join("back"));
         run(&mut command, LIMIT).unwrap()
     };
-    cp().succeeded().unwrap();
+    cp(&server).succeeded().unwrap();
+    // The server closes its end after the client.
+    let ended = |_: &str| {
+        let seen = events(&scratch, "hook");
+        ["post_close", "end_listen"].iter().all(|name| seen.iter().any(|event| event == name))
+    };
+    server.program().wait_for_log(LIMIT, ended).unwrap();
     let seen = events(&scratch, "hook");
     for name in
         ["pre_listen", "post_listen", "pre_accept", "post_accept", "pre_close", "post_close", "end_listen"]
@@ -206,7 +214,7 @@ fn hook_of_a_server_sees_and_refuses_data_connections() {
     }
     fs::remove_file(scratch.join("back")).unwrap();
     fs::write(&refusal, "").unwrap();
-    let outcome = cp().failed().unwrap();
+    let outcome = cp(&server).failed().unwrap();
     assert!(outcome.errors().contains("closed"), "{}", outcome.errors());
 }
 
@@ -255,4 +263,63 @@ fn reservation_in_the_past_is_refused_before_anything_is_sent() {
         assert!(outcome.errors().contains(text), "{}", outcome.errors());
     }
     assert_eq!(site.events(), Vec::<String>::new());
+}
+
+/// A site whose path comes from a provider of NSI.
+fn nsi(faults: Faults) -> (Site, NsiProvider, String) {
+    let (site, provider) = (Site::new(""), NsiProvider::start(faults).unwrap());
+    let file = site.scratch.join("nsi.toml");
+    fs::write(&file, provider.file(nsi_provider::free_port().unwrap())).unwrap();
+    (site, provider, format!("nsi:{}", file.display()))
+}
+
+#[test]
+fn copy_over_nsi_path_reserves_provisions_and_terminates() {
+    let (site, provider, path) = nsi(Faults::default());
+    let (url, back) = (site.server.url("f"), site.scratch.join("back").display().to_string());
+    let outcome = ropewalk(&site, &["cp", "--path", &path, &url, &back]).succeeded().unwrap();
+    assert!(outcome.errors().contains("is up, from 127.0.0.1, 200Mbit/s"), "{}", outcome.errors());
+    assert!(site.is_copied() && !provider.has_path());
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+    let requests = provider.requests();
+    let steps: Vec<&str> =
+        requests.iter().map(String::as_str).filter(|name| *name != "querySummarySync").collect();
+    assert_eq!(steps, ["reserve", "reserveCommit", "provision", "release", "terminate"]);
+}
+
+#[test]
+fn copy_that_requires_its_path_stops_when_the_path_goes_down() {
+    let (site, provider, path) = nsi(Faults::default());
+    let (url, back) = (site.server.url("f"), site.scratch.join("back").display().to_string());
+    let mut command = peers::ropewalk_command().unwrap();
+    command.env("XDG_STATE_HOME", site.scratch.join("state"));
+    command.args(["cp", "--path-policy", "require", "--bandwidth", "50K", "--path", &path, &url, &back]);
+    let mut copy = Program::start(&mut command).unwrap();
+    copy.wait_for_log(LIMIT, |log| log.contains("is up")).unwrap();
+    provider.take_down();
+    assert_eq!(copy.wait(LIMIT).unwrap().code(), Some(1));
+    assert!(copy.log().contains("stopped without its path"), "{}", copy.log());
+    assert!(!site.is_copied() && !provider.has_path());
+}
+
+#[test]
+fn path_that_nsi_refuses_fails_the_copy_only_if_it_is_required() {
+    let (site, provider, path) = nsi(Faults { refuses: Some("no such port"), ..Faults::default() });
+    let (url, back) = (site.server.url("f"), site.scratch.join("back").display().to_string());
+    let require = ["cp", "--path-policy", "require", "--path", &path, &url, &back];
+    let outcome = ropewalk(&site, &require).failed().unwrap();
+    assert!(outcome.errors().contains("no such port (error 00400)"), "{}", outcome.errors());
+    ropewalk(&site, &["cp", "--path", &path, &url, &back]).succeeded().unwrap();
+    assert!(site.is_copied() && !provider.has_path());
+}
+
+#[test]
+fn path_reserved_with_nsi_is_cancelled_by_its_id() {
+    let (site, provider, path) = nsi(Faults::default());
+    let id = ropewalk(&site, &["reserve", &path, "--from", "23:59", "--for", "2h"]).succeeded().unwrap();
+    assert!(provider.has_path());
+    let id = id.text().trim().to_owned();
+    ropewalk(&site, &["cancel", &id]).succeeded().unwrap();
+    assert!(!provider.has_path());
+    assert_eq!(provider.requests(), ["reserve", "reserveCommit", "terminate"]);
 }

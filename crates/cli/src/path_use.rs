@@ -26,14 +26,24 @@ use crate::settings::PathSettings;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PathSource {
     Hook(String),
+    /// The file with the settings of the provider.
+    #[cfg(feature = "nsi")]
+    Nsi(PathBuf),
     Reserved(Id),
 }
 
 impl PathSource {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected hook:PROGRAM, hook:URL, reserved:ID or none";
+        const EXPECTED: &str = "expected hook:PROGRAM, hook:URL, nsi:FILE, reserved:ID or none";
         match text.split_once(':') {
             Some(("hook", target)) => Ok(Self::Hook(absolute_words(target)?)),
+            #[cfg(feature = "nsi")]
+            Some(("nsi", file)) if !file.is_empty() => Ok(Self::Nsi(absolute(Path::new(file)))),
+            #[cfg(not(feature = "nsi"))]
+            Some(("nsi", _)) => Err(format!(
+                "{text:?}: this program was built without NSI: the feature `nsi` of the package ropewalk \
+                 includes it, and is on by default"
+            )),
             Some(("reserved", id)) => id.parse().map(Self::Reserved),
             _ => Err(format!("{text:?}: {EXPECTED}")),
         }
@@ -48,6 +58,11 @@ impl PathSource {
             Self::Hook(target) => {
                 Ok(Some(Box::new(Hook::new(Target::parse(target).map_err(anyhow::Error::msg)?))))
             }
+            #[cfg(feature = "nsi")]
+            Self::Nsi(file) => {
+                let nsi = ropewalk_nsi::Nsi::open(file);
+                Ok(Some(Box::new(nsi.map_err(|error| crate::exit::usage(error.to_string()))?)))
+            }
             Self::Reserved(_) => Ok(None),
         }
     }
@@ -59,6 +74,8 @@ impl PathSource {
                 let target = Target::parse(target).map_err(anyhow::Error::msg)?;
                 Ok(Some(HookManager::new(target, policy, None)))
             }
+            #[cfg(feature = "nsi")]
+            Self::Nsi(_) => Ok(None),
             Self::Reserved(_) => Ok(None),
         }
     }
@@ -68,6 +85,8 @@ impl fmt::Display for PathSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hook(target) => write!(f, "hook:{target}"),
+            #[cfg(feature = "nsi")]
+            Self::Nsi(file) => write!(f, "nsi:{}", file.display()),
             Self::Reserved(id) => write!(f, "reserved:{id}"),
         }
     }
@@ -82,7 +101,7 @@ fn absolute_words(text: &str) -> Result<String, String> {
     Ok(Target::Program(words).into())
 }
 
-pub(crate) fn absolute(path: &Path) -> PathBuf {
+fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 

@@ -14,7 +14,7 @@ use crate::{signals, utc};
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
 pub struct Reserve {
-    /// The provider of the path, as with `cp --path`: hook:PROGRAM or hook:URL
+    /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL or nsi:FILE
     #[arg(value_name = "PROVIDER")]
     provider: String,
     /// The begin, in UTC: 22:00 (the next one), or a date such as 2026-01-31T22:00 [default: now]
@@ -23,7 +23,7 @@ pub struct Reserve {
     /// How long the path is needed
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// The capacity [default: the provider's choice]
+    /// The capacity [default: that of the provider's file, or the hook's choice]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
 }

@@ -1,0 +1,21 @@
+//! A requester of the Connection Service of NSI, version 2.1 (OGF GFD.237): reserves paths through
+//! networks that offer it.
+//!
+//! [`Nsi`] is a provider of `ropewalk-paths`. Requests go to the provider as SOAP over HTTP or
+//! HTTPS; results come back to a listener of its own ([`callback`]). A result is also queried if it
+//! is late, so that a listener which cannot be reached costs time only. [`message`] has the texts,
+//! and parses what other programs send: without DTDs and entities, and bounded.
+
+#![forbid(unsafe_code)]
+
+mod callback;
+mod http;
+pub mod message;
+mod provider;
+mod settings;
+mod time;
+mod tls;
+
+pub use provider::{Nsi, SetupError};
+pub use settings::{Settings, SettingsError};
+pub use time::{parse as parse_time, show as show_time};

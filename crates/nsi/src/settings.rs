@@ -1,0 +1,245 @@
+//! The file that names a provider and the ends of a path (docs/paths.md).
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// No file is as long.
+const LONGEST: u64 = 64 << 10;
+
+/// The file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct SettingsError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// The settings of a requester.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Settings {
+    /// The URL of the provider's Connection Service.
+    pub provider: String,
+    /// The identifier of the provider's NSA.
+    pub provider_id: String,
+    /// The identifier of this program's NSA.
+    pub requester_id: String,
+    /// The URL at which the provider reaches this program.
+    pub callback: String,
+    /// The address and port at which this program listens for the provider; without it, those of
+    /// the callback URL.
+    pub callback_listen: Option<SocketAddr>,
+    /// The service termination point at the source's side, with its label (`?vlan=1784`).
+    pub source: String,
+    /// The service termination point at the destination's side.
+    pub destination: String,
+    /// A rate such as `5Gbit/s`, if the command names none.
+    pub capacity: String,
+    #[serde(default = "service_type")]
+    pub service_type: String,
+    #[serde(default = "yes")]
+    pub bidirectional: bool,
+    pub tls: Option<TlsFiles>,
+    #[serde(default)]
+    pub binding: BindingSettings,
+    #[serde(default)]
+    pub times: Times,
+}
+
+/// Files in PEM for mutual TLS.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TlsFiles {
+    /// This program's certificate, with its chain.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// The authorities of the provider's certificate.
+    pub authorities: PathBuf,
+    /// The host name in the certificate with which the provider calls back; without it, the host of
+    /// the provider's URL.
+    pub provider_name: Option<String>,
+}
+
+/// The local ends of data connections. `{vlan}` in the interface stands for the VLAN at the source.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct BindingSettings {
+    pub address: Option<IpAddr>,
+    pub interface: Option<String>,
+    pub mtu: Option<u32>,
+}
+
+/// Time limits, such as `60s`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Times {
+    /// One HTTP request.
+    #[serde(deserialize_with = "duration")]
+    pub request: Duration,
+    /// From a request to its result.
+    #[serde(deserialize_with = "duration")]
+    pub answer: Duration,
+    /// How long the provider keeps what is held and not committed.
+    #[serde(deserialize_with = "duration")]
+    pub hold: Duration,
+    /// From the provision to a usable path.
+    #[serde(deserialize_with = "duration")]
+    pub up: Duration,
+    /// The pause between queries.
+    #[serde(deserialize_with = "duration")]
+    pub query: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            request: Duration::from_secs(10),
+            answer: Duration::from_secs(60),
+            hold: Duration::from_secs(120),
+            up: Duration::from_secs(300),
+            query: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads a file. Relative paths in it count from its directory.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a setting is missing, unknown or wrong.
+    pub fn load(path: &Path) -> Result<Self, SettingsError> {
+        let failed = |reason: String| SettingsError { path: path.to_owned(), reason };
+        let text = ropewalk_files::read_text(path, LONGEST).map_err(|error| failed(error.to_string()))?;
+        let mut settings: Self = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        if let Some(tls) = &mut settings.tls {
+            for file in [&mut tls.certificate, &mut tls.key, &mut tls.authorities] {
+                *file = directory.join(&*file);
+            }
+        }
+        settings.check().map_err(failed)?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (name, url) in [("provider", &self.provider), ("callback", &self.callback)] {
+            let secure = url.starts_with("https://");
+            if !secure && !url.starts_with("http://") {
+                return Err(format!("{name}: expected an http:// or https:// URL"));
+            }
+            if secure && self.tls.is_none() {
+                return Err(format!(
+                    "{name} is an https:// URL: [tls] has to name certificate, key and authorities"
+                ));
+            }
+        }
+        self.capacity_in_bits()?;
+        host_and_port(&self.callback).map_err(|error| format!("callback: {error}"))?;
+        if self.times.query.is_zero() || self.times.request.is_zero() {
+            return Err("times: expected times above 0".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Bits per second.
+    pub(crate) fn capacity_in_bits(&self) -> Result<u64, String> {
+        let rate = ropewalk_units::read::rate(&self.capacity).map(|bytes| (bytes * 8.0) as u64);
+        rate.filter(|bits| *bits > 0)
+            .ok_or_else(|| format!("capacity: {:?} is not a rate such as 5Gbit/s", self.capacity))
+    }
+
+    /// The address at which to listen for the provider.
+    pub(crate) fn listen_address(&self) -> Result<SocketAddr, String> {
+        if let Some(address) = self.callback_listen {
+            return Ok(address);
+        }
+        let (host, port) = host_and_port(&self.callback)?;
+        let found = (host.as_str(), port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
+        found.into_iter().next().ok_or_else(|| format!("{host} has no address"))
+    }
+
+    /// The path of the callback URL.
+    pub(crate) fn callback_path(&self) -> &str {
+        let rest = self.callback.split_once("://").map_or("", |(_, rest)| rest);
+        rest.find('/').map_or("/", |at| &rest[at..])
+    }
+
+    /// The host name that the provider has to prove when it calls back.
+    pub(crate) fn provider_host(&self) -> String {
+        let named = self.tls.as_ref().and_then(|tls| tls.provider_name.clone());
+        named.or_else(|| host_and_port(&self.provider).ok().map(|(host, _)| host)).unwrap_or_default()
+    }
+}
+
+fn host_and_port(url: &str) -> Result<(String, u16), String> {
+    let uri: ureq::http::Uri = url.parse().map_err(|error| format!("{url:?}: {error}"))?;
+    let host = uri.host().ok_or_else(|| format!("{url:?} has no host"))?;
+    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    Ok((host.trim_matches(['[', ']']).to_owned(), uri.port_u16().unwrap_or(usual)))
+}
+
+fn service_type() -> String {
+    "http://services.ogf.org/nsi/2013/12/descriptions/EVTS.A-GOLE".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn duration<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(source)?;
+    ropewalk_units::read::duration(&text)
+        .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not a time such as 60s")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const FILE: &str = r#"
+        provider = "http://nsi.example:9080/NSI/services/CS2"
+        provider-id = "urn:ogf:network:example:2026:nsa"
+        requester-id = "urn:ogf:network:mover.example:2026:nsa"
+        callback = "http://127.0.0.1:9443/callback"
+        source = "urn:ogf:network:example:2026:topology:a?vlan=1784"
+        destination = "urn:ogf:network:example:2026:topology:b?vlan=1784"
+        capacity = "5Gbit/s"
+    "#;
+
+    fn load(text: &str) -> Result<Settings, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nsi.toml");
+        std::fs::write(&path, text).unwrap();
+        Settings::load(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn file_with_the_required_settings_is_read() {
+        let settings = load(FILE).unwrap();
+        assert_eq!(settings.capacity_in_bits(), Ok(5_000_000_000));
+        assert_eq!(settings.listen_address(), Ok("127.0.0.1:9443".parse().unwrap()));
+        assert_eq!((settings.callback_path(), &*settings.provider_host()), ("/callback", "nsi.example"));
+        assert_eq!(settings.times.hold, Duration::from_secs(120));
+        let more = format!("{FILE}\ncallback-listen = \"0.0.0.0:1\"\n[times]\nup = \"10m\"\n");
+        assert_eq!(load(&more).unwrap().times.up, Duration::from_secs(600));
+    }
+
+    #[test]
+    fn wrong_file_is_refused_with_the_setting() {
+        for (from, to, text) in [
+            ("5Gbit/s", "fast", "capacity"),
+            ("http://nsi", "ftp://nsi", "provider: expected an http"),
+            ("http://nsi", "https://nsi", "[tls] has to name"),
+            ("requester-id", "requester", "requester"),
+            ("http://127.0.0.1:9443/callback", "http:///callback", "callback"),
+        ] {
+            let error = load(&FILE.replace(from, to)).unwrap_err();
+            assert!(error.contains(text), "{error}");
+        }
+        assert!(load(&format!("{FILE}\n[times]\nup = \"soon\"\n")).unwrap_err().contains("such as 60s"));
+    }
+}

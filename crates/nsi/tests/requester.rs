@@ -1,0 +1,219 @@
+//! The requester against a provider on loopback that misbehaves.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ropewalk_nsi::Nsi;
+use ropewalk_nsi::message::{self, Body, MessageError};
+use ropewalk_paths::{
+    Binding, Entry, Goal, Journal, Order, Outcome, Owner, PathError, Provider as _, Request, Runner, State,
+    Step, now,
+};
+use ropewalk_tests::nsi_provider::{
+    CONNECTION, Faults, NsiProvider, free_port, message as from_provider, post,
+};
+
+struct Site {
+    directory: tempfile::TempDir,
+    provider: NsiProvider,
+    port: u16,
+}
+
+impl Site {
+    fn new(faults: Faults) -> Self {
+        let provider = NsiProvider::start(faults).unwrap();
+        let (directory, port) = (tempfile::tempdir().unwrap(), free_port().unwrap());
+        fs::write(directory.path().join("nsi.toml"), provider.file(port)).unwrap();
+        Self { directory, provider, port }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("nsi.toml")
+    }
+
+    fn obtain(&self, request: Request) -> Result<(Runner, Binding), PathError> {
+        let journal = Journal::at(self.directory.path());
+        let entry = Entry::new(format!("nsi:{}", self.file().display()), Owner::Transfer, request);
+        let provider = Box::new(Nsi::open(&self.file()).unwrap());
+        let mut runner = Runner::begin(&journal, entry, provider, Goal::Up).unwrap();
+        runner.obtain(Goal::Up, &|| false).map(|binding| (runner, binding))
+    }
+
+    fn failure(&self) -> String {
+        match self.obtain(request()) {
+            Ok(_) => panic!("there is a path"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn request() -> Request {
+    let (until, description) = (now() + Duration::from_secs(3600), "a to b & c".to_owned());
+    Request { from: None, until, capacity: None, description }
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory.join("paths")).unwrap().count() == 0
+}
+
+#[test]
+fn path_is_reserved_used_and_removed() {
+    let site = Site::new(Faults::default());
+    let (mut runner, binding) = site.obtain(request()).unwrap();
+    assert_eq!(binding.capacity, Some(200_000_000));
+    assert_eq!(binding.address, Some("127.0.0.1".parse().unwrap()));
+    assert_eq!(runner.entry().reference.as_deref(), Some(CONNECTION));
+    runner.end();
+    assert!(!runner.is_left() && !site.provider.has_path() && is_empty(site.directory.path()));
+    let requests = site.provider.requests();
+    let steps: Vec<&str> =
+        requests.iter().map(String::as_str).filter(|name| *name != "querySummarySync").collect();
+    assert_eq!(steps, ["reserve", "reserveCommit", "provision", "release", "terminate"]);
+}
+
+#[test]
+fn results_that_are_lost_or_of_other_requests_are_queried() {
+    for faults in [
+        Faults { loses_results: true, ..Faults::default() },
+        Faults { confuses_requests: true, ..Faults::default() },
+        Faults { lists_others: true, ..Faults::default() },
+    ] {
+        let site = Site::new(faults.clone());
+        let (mut runner, _) = site.obtain(request()).unwrap_or_else(|error| panic!("{faults:?}: {error}"));
+        runner.end();
+        assert!(!runner.is_left() && !site.provider.has_path(), "{faults:?}");
+    }
+}
+
+#[test]
+fn failure_of_the_provider_is_worded_and_leaves_no_path() {
+    for (faults, text) in [
+        (Faults { refuses: Some("no such port"), ..Faults::default() }, "no such port (error 00400)"),
+        (Faults { fails: Some("no capacity"), ..Faults::default() }, "no capacity (error 00600)"),
+        (Faults { never_up: true, ..Faults::default() }, "did not come up in time"),
+        (Faults { reverses_times: true, ..Faults::default() }, "ends before it begins"),
+    ] {
+        let site = Site::new(faults);
+        let failure = site.failure();
+        assert!(failure.contains(text), "{failure}");
+        assert!(!site.provider.has_path() && is_empty(site.directory.path()), "{failure}");
+    }
+}
+
+#[test]
+fn provider_that_never_answers_or_is_not_there_is_an_error() {
+    let silent = Site::new(Faults { is_silent: true, ..Faults::default() });
+    let mut nsi = Nsi::open(&silent.file()).unwrap();
+    let outcome = nsi.send(&order(Step::Hold, None));
+    assert!(matches!(&outcome, Outcome::Unclear(why) if why.contains("does not answer")), "{outcome:?}");
+    let text = fs::read_to_string(silent.file()).unwrap();
+    let (_, port) = text.lines().next().unwrap().split_once("127.0.0.1:").unwrap();
+    let port = port.split('/').next().unwrap();
+    fs::write(silent.file(), text.replacen(port, &free_port().unwrap().to_string(), 1)).unwrap();
+    let failure = silent.failure();
+    assert!(failure.contains("cannot be reached"), "{failure}");
+    assert!(is_empty(silent.directory.path()));
+}
+
+#[test]
+fn answers_that_are_no_messages_change_nothing() {
+    let bomb =
+        "<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;\">]><x>&b;&b;&b;&b;</x>";
+    for (answer, text) in [
+        (bomb.to_owned(), "DTD"),
+        ("no XML".to_owned(), "not XML"),
+        ("<x/>".to_owned(), "no SOAP envelope"),
+        (from_provider("urn:uuid:0", "<ctypes:acknowledgment/>"), "another request"),
+        ("x".repeat(message::LONGEST + 10), "longer than"),
+    ] {
+        let site = Site::new(Faults { answer: Some(answer), ..Faults::default() });
+        let outcome = Nsi::open(&site.file()).unwrap().send(&order(Step::Hold, None));
+        assert!(matches!(&outcome, Outcome::Unclear(why) if why.contains(text)), "{text}: {outcome:?}");
+    }
+}
+
+fn order(step: Step, reference: Option<&str>) -> Order {
+    let id = Entry::new(String::new(), Owner::Transfer, request()).id;
+    Order { id, number: 1, step, reference: reference.map(str::to_owned), request: request() }
+}
+
+#[test]
+fn forged_messages_to_the_listener_are_refused() {
+    let site = Site::new(Faults { loses_results: true, ..Faults::default() });
+    let mut nsi = Nsi::open(&site.file()).unwrap();
+    let hold = order(Step::Hold, None);
+    assert_eq!(nsi.send(&hold), Outcome::Accepted);
+    let (address, other) =
+        (format!("127.0.0.1:{}", site.port), "urn:uuid:00000000-0000-4000-8000-000000000000");
+    let plain =
+        |name: &str, id: &str| format!("<ctypes:{name}><connectionId>{id}</connectionId></ctypes:{name}>");
+    let confirmed = plain("provisionConfirmed", CONNECTION);
+    let own =
+        site.provider.texts()[0].split("correlationId>").nth(1).unwrap().trim_end_matches("</").to_owned();
+    for (text, reason) in [
+        (from_provider(other, &confirmed), "belongs to no request"),
+        (from_provider(&own, &plain("terminateConfirmed", "OTHER")), "is not one of this requester"),
+        (from_provider(other, &plain("dataPlaneStateChange", "OTHER")), "is not one of this requester"),
+        (from_provider(&own, &confirmed).replace("alpha.test:2026:nsa", "mallory"), "is from the provider"),
+        (from_provider(&own, &confirmed).replace("mover.test:2026:nsa", "mallory"), "is for the requester"),
+        (from_provider(&own, &plain("reserve", "OTHER")), "does not expect"),
+        ("<!DOCTYPE x [<!ENTITY a \"a\">]><x>&a;</x>".to_owned(), "DTD"),
+    ] {
+        let (status, answer) = post(&address, "/callback", &text).unwrap();
+        assert!(status == 500 && answer.contains(reason), "{reason}: {status} {answer}");
+    }
+    assert_eq!(post(&address, "/", &from_provider(&own, &confirmed)).unwrap().0, 404);
+    assert_eq!(nsi.receive(Duration::from_millis(1)), None);
+    // A result of another kind than the request is not one, whatever its correlation ID.
+    post(&address, "/callback", &from_provider(&own, &confirmed)).unwrap();
+    assert_eq!(nsi.receive(Duration::from_millis(100)), None);
+    // A notification only causes a query.
+    post(&address, "/callback", &from_provider(other, &plain("dataPlaneStateChange", CONNECTION))).unwrap();
+    let notification = nsi.receive(Duration::from_secs(10)).unwrap();
+    assert_eq!((notification.number, notification.outcome), (None, Outcome::Accepted));
+}
+
+#[test]
+fn path_whose_name_was_lost_is_found_by_its_global_id() {
+    let site = Site::new(Faults { lists_others: true, ..Faults::default() });
+    let mut nsi = Nsi::open(&site.file()).unwrap();
+    let hold = order(Step::Hold, None);
+    nsi.send(&hold);
+    let query = |hold: &Order| Order { step: Step::Query, number: 2, ..hold.clone() };
+    let mut later = Nsi::open(&site.file()).unwrap();
+    assert_eq!(later.send(&query(&hold)), Outcome::State(State::Held));
+    assert_eq!(later.reference().as_deref(), Some(CONNECTION));
+    // Another reservation is not taken for it.
+    let mut other = Nsi::open(&site.file()).unwrap();
+    assert_eq!(other.send(&query(&order(Step::Hold, None))), Outcome::State(State::Gone));
+    assert_eq!(other.reference(), None);
+}
+
+#[test]
+fn time_in_the_past_or_reversed_is_refused_before_anything_is_sent() {
+    let site = Site::new(Faults::default());
+    let mut nsi = Nsi::open(&site.file()).unwrap();
+    for (from, until) in [(None, Duration::from_secs(1)), (Some(now() * 2), now() + Duration::from_secs(60))]
+    {
+        let request = Request { from, until, ..request() };
+        let outcome = nsi.send(&Order { request, ..order(Step::Hold, None) });
+        assert!(
+            matches!(&outcome, Outcome::Refused(why) if why.contains("ends before it begins")),
+            "{outcome:?}"
+        );
+    }
+    assert_eq!(site.provider.requests(), Vec::<String>::new());
+}
+
+#[test]
+fn deep_and_wide_messages_are_refused_within_bounds() {
+    for text in ["<a>".repeat(300_000), format!("<a>{}</a>", "<b/>".repeat(200_000))] {
+        assert!(matches!(message::parse(text.as_bytes()), Err(MessageError::Xml(_))));
+    }
+    let fault = message::fault("a < b & \u{1}c");
+    let Body::Error(error) = message::parse(fault.as_bytes()).unwrap().body else { panic!("{fault}") };
+    assert_eq!(error.text, "a < b & c");
+}

@@ -1,0 +1,60 @@
+//! Messages of an NSI provider, which reach the listener of a requester from anywhere.
+
+use ropewalk_fuzz::{ITERATIONS, soup};
+use ropewalk_nsi::{message, parse_time, show_time};
+
+const WORDS: &[&[u8]] = &[
+    b"<s:Envelope xmlns:s=\"http://schemas.xmlsoap.org/soap/envelope/\" \
+      xmlns:c=\"http://schemas.ogf.org/nsi/2013/12/connection/types\">",
+    b"<s:Header><h:nsiHeader xmlns:h=\"http://schemas.ogf.org/nsi/2013/12/framework/headers\">",
+    b"</h:nsiHeader></s:Header>",
+    b"<s:Body>",
+    b"</s:Body></s:Envelope>",
+    b"<correlationId>urn:uuid:1debb800-e5e2-11f1-ba2f-02fc00000001</correlationId>",
+    b"<c:reserveConfirmed>",
+    b"</c:reserveConfirmed>",
+    b"<c:querySummarySyncConfirmed><reservation>",
+    b"</reservation></c:querySummarySyncConfirmed>",
+    b"<c:acknowledgment/>",
+    b"<c:dataPlaneStateChange>",
+    b"<s:Fault><faultstring>no</faultstring><detail>",
+    b"<connectionId>AL-1</connectionId>",
+    b"<criteria version=\"0\"><schedule><startTime>2026-11-21T19:31:18+00:00</startTime></schedule>",
+    b"<p2ps><capacity>99999999999999999999</capacity><sourceSTP>urn:x?vlan=1784</sourceSTP></p2ps></criteria>",
+    b"<connectionStates><dataPlaneStatus><active>true</active></dataPlaneStatus></connectionStates>",
+    b"<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\">]>",
+    b"&a;&#0;&amp;",
+    b"<![CDATA[",
+    b"<!-- ",
+    b"</",
+    b"<a",
+    b">",
+    b"\xff",
+];
+
+#[test]
+fn messages_are_parsed_or_refused() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        for text in [input.to_vec(), soup(input, WORDS)] {
+            if let Ok(message) = message::parse(&text) {
+                // Texts of a peer are bounded, and fit into an answer.
+                assert!(message.correlation.chars().count() <= 1000);
+                let answer =
+                    message::acknowledgment(&message.correlation, &message.requester, &message.provider);
+                assert!(message::parse(answer.as_bytes()).is_ok());
+            }
+        }
+    });
+}
+
+#[test]
+fn times_are_parsed_or_refused() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        let words: &[&[u8]] =
+            &[b"2026", b"-", b"12", b"31", b"T", b"23", b":", b"59", b"Z", b"+", b".5", b"0"];
+        let text = soup(input, words);
+        if let Some(time) = str::from_utf8(&text).ok().and_then(parse_time) {
+            assert_eq!(parse_time(&show_time(time)), Some(time));
+        }
+    });
+}

@@ -1,0 +1,347 @@
+//! A provider of the NSI Connection Service 2.1 for tests, with faults.
+//!
+//! Its messages have the form that OpenNSA sends. It reads requests by looking for elements in the
+//! text, so that it shares no code with the requester under test.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use parking_lot::Mutex;
+
+pub const PROVIDER: &str = "urn:ogf:network:alpha.test:2026:nsa";
+pub const REQUESTER: &str = "urn:ogf:network:mover.test:2026:nsa";
+pub const CONNECTION: &str = "AL-559ed2489b";
+
+/// The misbehaviour of a provider.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// Sends no results: they have to be queried.
+    pub loses_results: bool,
+    /// Accepts connections and answers nothing.
+    pub is_silent: bool,
+    /// Answers `reserve` with a fault of this text.
+    pub refuses: Option<&'static str>,
+    /// Answers `reserve` with `reserveFailed` of this text.
+    pub fails: Option<&'static str>,
+    /// A provisioned path does not become active.
+    pub never_up: bool,
+    /// Confirms times that end before they begin.
+    pub reverses_times: bool,
+    /// Results have the correlation ID of another request.
+    pub confuses_requests: bool,
+    /// Queries are answered with another reservation as well, which is up.
+    pub lists_others: bool,
+    /// Answers everything with this text.
+    pub answer: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requests: Vec<String>,
+    texts: Vec<String>,
+    reservation: &'static str,
+    provisioned: bool,
+    terminated: bool,
+    /// Elements of the reservation: the global ID, the description, the criteria.
+    reserved: HashMap<&'static str, String>,
+}
+
+/// A running provider.
+pub struct NsiProvider {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl NsiProvider {
+    pub fn start(faults: Faults) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let state = Arc::<Mutex<State>>::default();
+        let shared = Arc::clone(&state);
+        // It ends with the test.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (state, faults) = (Arc::clone(&shared), faults.clone());
+                thread::spawn(move || serve(stream, &state, &faults));
+            }
+        });
+        Ok(Self { address, state })
+    }
+
+    /// The file for `--path nsi:`, with a callback at this port.
+    pub fn file(&self, callback_port: u16) -> String {
+        format!(
+            "provider = \"http://{}/NSI/services/CS2\"\nprovider-id = \"{PROVIDER}\"\nrequester-id = \"{REQUESTER}\"\n\
+             callback = \"http://127.0.0.1:{callback_port}/callback\"\n\
+             source = \"urn:ogf:network:alpha.test:2026:topology:dtn1?vlan=1784\"\n\
+             destination = \"urn:ogf:network:alpha.test:2026:topology:dtn2?vlan=1784\"\n\
+             capacity = \"200Mbit/s\"\n\
+             [binding]\naddress = \"127.0.0.1\"\n\
+             [times]\nrequest = \"2s\"\nanswer = \"3s\"\nhold = \"3s\"\nup = \"3s\"\nquery = \"100ms\"\n",
+            self.address
+        )
+    }
+
+    /// The names of the requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.state.lock().requests.clone()
+    }
+
+    /// The whole requests so far.
+    pub fn texts(&self) -> Vec<String> {
+        self.state.lock().texts.clone()
+    }
+
+    /// Whether a path is there.
+    pub fn has_path(&self) -> bool {
+        let state = self.state.lock();
+        !state.reservation.is_empty() && !state.terminated
+    }
+
+    /// Takes an active path down.
+    pub fn take_down(&self) {
+        self.state.lock().provisioned = false;
+    }
+}
+
+/// A port of this host that was free a moment ago.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Sends a message to a listener. Returns the status and the answer.
+pub fn post(address: &str, path: &str, text: &str) -> Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let length = text.len();
+    write!(stream, "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{text}")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status")?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
+    Ok((status, body))
+}
+
+/// The whole message, as OpenNSA sends it to a requester.
+pub fn message(correlation: &str, body: &str) -> String {
+    format!(
+        "<soap:Envelope xmlns:ctypes=\"http://schemas.ogf.org/nsi/2013/12/connection/types\" \
+         xmlns:ftypes=\"http://schemas.ogf.org/nsi/2013/12/framework/types\" \
+         xmlns:header=\"http://schemas.ogf.org/nsi/2013/12/framework/headers\" \
+         xmlns:p2psrv=\"http://schemas.ogf.org/nsi/2013/12/services/point2point\" \
+         xmlns:soap=\"http://schemas.xmlsoap.org/soap/envelope/\">\n<soap:Header><header:nsiHeader>\
+         <protocolVersion>application/vnd.ogf.nsi.cs.v2.requester+soap</protocolVersion>\
+         <correlationId>{correlation}</correlationId><requesterNSA>{REQUESTER}</requesterNSA>\
+         <providerNSA>{PROVIDER}</providerNSA></header:nsiHeader></soap:Header>\n\
+         <soap:Body>{body}</soap:Body>\n</soap:Envelope>\n"
+    )
+}
+
+fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result<()> {
+    let request = read(&mut stream)?;
+    let name = name(&request).context("no request")?;
+    let correlation = element(&request, "correlationId").context("no correlation ID")?.to_owned();
+    let reply_to = element(&request, "replyTo").context("no address for replies")?.to_owned();
+    {
+        let mut state = state.lock();
+        state.requests.push(name.clone());
+        state.texts.push(request.clone());
+    }
+    if faults.is_silent {
+        thread::sleep(Duration::from_secs(60));
+        return Ok(());
+    }
+    if let Some(text) = &faults.answer {
+        return reply(&mut stream, 200, text);
+    }
+    if let Some(text) = faults.refuses.filter(|_| name == "reserve") {
+        let fault = format!(
+            "<soap:Fault><faultcode>soap:Server</faultcode><faultstring>{text}</faultstring><detail>\
+             <ftypes:serviceException><nsaId>{PROVIDER}</nsaId><errorId>00400</errorId><text>{text}</text>\
+             </ftypes:serviceException></detail></soap:Fault>"
+        );
+        return reply(&mut stream, 500, &message("", &fault));
+    }
+    let (answer, result) = carry_out(&request, &name, &mut state.lock(), faults);
+    reply(&mut stream, 200, &message(&correlation, &answer))?;
+    if !result.is_empty() && !faults.loses_results {
+        let of = if faults.confuses_requests {
+            "urn:uuid:00000000-0000-4000-8000-000000000000"
+        } else {
+            &correlation
+        };
+        call_back(&reply_to, &message(of, &result))?;
+    }
+    if name == "provision" && !faults.never_up && !faults.loses_results {
+        let status = format!(
+            "<ctypes:dataPlaneStateChange><connectionId>{CONNECTION}</connectionId>\
+             <notificationId>1</notificationId><timeStamp>2026-11-21T19:31:18Z</timeStamp><dataPlaneStatus>\
+             <active>true</active><version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus>\
+             </ctypes:dataPlaneStateChange>"
+        );
+        call_back(&reply_to, &message("urn:uuid:11111111-0000-4000-8000-000000000000", &status))?;
+    }
+    Ok(())
+}
+
+/// The answer to a request, and its result.
+fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (String, String) {
+    let plain =
+        |name: &str| format!("<ctypes:{name}><connectionId>{CONNECTION}</connectionId></ctypes:{name}>");
+    let acknowledged = |result: String| ("<ctypes:acknowledgment />".to_owned(), result);
+    match name {
+        "reserve" => {
+            for key in ["globalReservationId", "description", "startTime", "endTime", "capacity"] {
+                state.reserved.insert(key, element(request, key).unwrap_or_default().to_owned());
+            }
+            state.reservation = if faults.fails.is_some() { "ReserveFailed" } else { "ReserveHeld" };
+            let result = match faults.fails {
+                Some(text) => format!(
+                    "<ctypes:reserveFailed><connectionId>{CONNECTION}</connectionId>{}<serviceException>\
+                     <nsaId>{PROVIDER}</nsaId><errorId>00600</errorId><text>{text}</text></serviceException>\
+                     </ctypes:reserveFailed>",
+                    states(state, faults)
+                ),
+                None => format!(
+                    "<ctypes:reserveConfirmed><connectionId>{CONNECTION}</connectionId>{}</ctypes:reserveConfirmed>",
+                    criteria(state, faults)
+                ),
+            };
+            (plain("reserveResponse"), result)
+        }
+        "reserveCommit" => {
+            state.reservation = "ReserveStart";
+            acknowledged(plain("reserveCommitConfirmed"))
+        }
+        "reserveAbort" => {
+            state.reservation = "ReserveStart";
+            acknowledged(plain("reserveAbortConfirmed"))
+        }
+        "provision" => {
+            state.provisioned = true;
+            acknowledged(plain("provisionConfirmed"))
+        }
+        "release" => {
+            state.provisioned = false;
+            acknowledged(plain("releaseConfirmed"))
+        }
+        "terminate" => {
+            state.terminated = true;
+            acknowledged(plain("terminateConfirmed"))
+        }
+        "querySummarySync" => {
+            let mut list = String::new();
+            if faults.lists_others {
+                list += "<reservation><connectionId>OTHER</connectionId><criteria version=\"0\"/>\
+                         <requesterNSA>urn:ogf:network:other</requesterNSA><connectionStates>\
+                         <reservationState>ReserveStart</reservationState><provisionState>Provisioned</provisionState>\
+                         <lifecycleState>Created</lifecycleState><dataPlaneStatus><active>true</active>\
+                         <version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus>\
+                         </connectionStates></reservation>";
+            }
+            if !state.reservation.is_empty() {
+                list += &format!(
+                    "<reservation><connectionId>{CONNECTION}</connectionId>{}<requesterNSA>{REQUESTER}</requesterNSA>{}\
+                     </reservation>",
+                    criteria(state, faults),
+                    states(state, faults)
+                );
+            }
+            (
+                format!("<ctypes:querySummarySyncConfirmed>{list}</ctypes:querySummarySyncConfirmed>"),
+                String::new(),
+            )
+        }
+        _ => acknowledged(String::new()),
+    }
+}
+
+fn criteria(state: &State, faults: &Faults) -> String {
+    let of = |key| state.reserved.get(key).cloned().unwrap_or_default();
+    let (mut start, mut end) = (of("startTime"), of("endTime"));
+    if faults.reverses_times {
+        (start, end) = (end, "2026-11-21T19:31:18Z".to_owned());
+    }
+    if !start.is_empty() {
+        start = format!("<startTime>{start}</startTime>");
+    }
+    format!(
+        "<globalReservationId>{}</globalReservationId><description>{}</description><criteria version=\"0\"><schedule>\
+         {start}<endTime>{end}</endTime></schedule>\
+         <serviceType>http://services.ogf.org/nsi/2013/07/descriptions/EVTS.A-GOLE</serviceType><p2psrv:p2ps>\
+         <capacity>{}</capacity><directionality>Bidirectional</directionality><symmetricPath>false</symmetricPath>\
+         <sourceSTP>urn:ogf:network:alpha.test:2026:topology:dtn1?vlan=1784</sourceSTP>\
+         <destSTP>urn:ogf:network:alpha.test:2026:topology:dtn2?vlan=1784</destSTP></p2psrv:p2ps></criteria>",
+        of("globalReservationId"),
+        of("description"),
+        of("capacity")
+    )
+}
+
+fn states(state: &State, faults: &Faults) -> String {
+    let active = state.provisioned && !faults.never_up;
+    let provision = if state.provisioned { "Provisioned" } else { "Released" };
+    let lifecycle = if state.terminated { "Terminated" } else { "Created" };
+    format!(
+        "<connectionStates><reservationState>{}</reservationState><provisionState>{provision}</provisionState>\
+         <lifecycleState>{lifecycle}</lifecycleState><dataPlaneStatus><active>{active}</active><version>0</version>\
+         <versionConsistent>true</versionConsistent></dataPlaneStatus></connectionStates>",
+        state.reservation
+    )
+}
+
+fn call_back(url: &str, text: &str) -> Result<()> {
+    let rest = url.strip_prefix("http://").ok_or_else(|| anyhow!("{url}"))?;
+    let (address, path) = rest.split_once('/').context("no path")?;
+    post(address, &format!("/{path}"), text).map(drop)
+}
+
+fn read(stream: &mut TcpStream) -> Result<String> {
+    let mut bytes = Vec::new();
+    let mut some = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+            });
+            if body.len() >= length.unwrap_or(0) {
+                return Ok(body.to_owned());
+            }
+        }
+        let read = stream.read(&mut some)?;
+        if read == 0 {
+            return Err(anyhow!("the request is not complete: {text}"));
+        }
+        bytes.extend_from_slice(&some[..read]);
+    }
+}
+
+fn reply(stream: &mut TcpStream, status: u16, text: &str) -> Result<()> {
+    let length = text.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status} X\r\nContent-Type: text/xml\r\nContent-Length: {length}\r\n\r\n{text}"
+    )?;
+    Ok(())
+}
+
+/// The name of the first element of the body, without its prefix.
+fn name(request: &str) -> Option<String> {
+    let (_, body) = request.split_once(":Body>")?;
+    let tag = body.trim_start().strip_prefix('<')?;
+    let tag = &tag[..tag.find(['>', ' ', '/'])?];
+    Some(tag.rsplit(':').next().unwrap_or(tag).to_owned())
+}
+
+/// The text of the first element of this name.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(text, _)| text)
+}
