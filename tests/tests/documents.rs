@@ -152,6 +152,8 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("tokens.rs", "TokenMapping", "`[[tokens.issuers.map]]`"),
     ("nodes.rs", "Nodes", "`[nodes]`"),
     ("paths.rs", "Paths", "`[paths]`"),
+    ("space.rs", "Quota", "`[[quota]]`"),
+    ("space.rs", "Space", "`[space]`"),
     ("profiling.rs", "Profiling", "`[profiling]`"),
     ("scitags.rs", "SciTags", "`[scitags]`"),
     ("scitags.rs", "SciTagMapping", "Entries of `scitags.map`"),

@@ -287,6 +287,7 @@ impl<'a> BlockWriter<'a> {
         let mut at = at;
         let end = at + n;
         let began = Instant::now();
+        self.job.sink.admit(end).map_err(Error::Store)?;
         self.job.sink.make_room(at, n);
         while at < end
             && let (Some(file), Some(pipe)) = (self.file, &mut self.pipe)

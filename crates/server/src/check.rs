@@ -14,6 +14,7 @@ use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 
 use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, expand};
 use crate::host::scitags::SciTags;
+use crate::host::space::Space;
 use crate::operations::DISK_DRIVER;
 use crate::security::gsi::Authority;
 use crate::security::tls;
@@ -46,6 +47,9 @@ impl Config {
         check_places(self, &mut report);
         check_nodes(self, &mut report);
         if let Err((setting, text)) = SciTags::check(&self.scitags) {
+            report.error(setting, text);
+        }
+        if let Err((setting, text)) = Space::check(self) {
             report.error(setting, text);
         }
         report.0.sort_by_key(|p| std::cmp::Reverse(p.severity));

@@ -21,6 +21,14 @@ pub(crate) fn failure(error: Error) -> Failure {
             class: ErrorClass::NotImplemented,
             lines: vec![format!("GridFTP-Reason: {detail}")],
         },
+        // The detail says what is free.
+        (ErrorKind::QuotaExceeded, _, Some(detail)) => Failure::Refused {
+            code: 552,
+            text: format!(
+                "GlobusError: v=1 c={}\nGridFTP-Reason: {detail}",
+                ErrorClass::QuotaExceeded.name()
+            ),
+        },
         (_, Some(errno), _) => Failure::System { errno, action: error.action().to_owned() },
         (_, None, _) => Failure::Class {
             class: ErrorClass::InternalError,

@@ -12,6 +12,7 @@ pub(crate) mod profiling;
 pub(crate) mod routes;
 pub(crate) mod scitags;
 pub(crate) mod socket_memory;
+pub(crate) mod space;
 mod state;
 pub(crate) mod stores;
 pub(crate) mod throttle;

@@ -33,8 +33,9 @@ mod ssh;
 
 pub use config::{
     Access, AnonymousAccess, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi, Identity, Kerberos,
-    Limits, Log, Nodes, Problem, Profiling, RequiredProtection, RunAs, SciTagMapping, SciTags, SessionReuse,
-    Severity, Testing, Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens, User,
+    Limits, Log, Nodes, Problem, Profiling, Quota, RequiredProtection, RunAs, SciTagMapping, SciTags,
+    SessionReuse, Severity, Space, Testing, Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens,
+    User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;

@@ -9,6 +9,7 @@ use crate::handle::ServerHandle;
 use crate::host::Host;
 use crate::host::nodes::Nodes;
 use crate::host::socket_memory;
+use crate::host::space::Keeper;
 use crate::host::stores::{StoreFactory, Stores};
 use crate::measurements::Measurements;
 use crate::scheduling::listeners::Listeners;
@@ -117,6 +118,10 @@ impl Server {
         if let Some(front_end) = nodes {
             front_end.start().map_err(Error::system("cannot start a thread"))?;
         }
+        let host = &scheduler.host;
+        let interval = host.settings().config.space.count_interval;
+        let accounts = host.space.as_ref().map(|space| Keeper::start(space, interval)).transpose();
+        let _accounts = accounts.map_err(Error::system("cannot start a thread"))?;
         let result = reactor.run(&scheduler);
         if let Some(front_end) = nodes {
             front_end.end();

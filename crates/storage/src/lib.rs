@@ -236,6 +236,14 @@ pub trait WriteHandle: Lock {
     /// ([`Self::leave_zero`]) and when all are written ([`Self::settle`]), so the store may reserve
     /// space ahead of the writes. The size of the file remains that of the written bytes.
     fn reserve_ahead(&self, _size: u64) {}
+    /// Asks for space up to `end`, which is charged to the quotas of the file. Called before bytes
+    /// are written in another way than by [`Self::write_at`], and for a size that was announced.
+    ///
+    /// # Errors
+    /// [`ErrorKind::QuotaExceeded`] if it does not fit.
+    fn admit(&self, _end: u64) -> Result<()> {
+        Ok(())
+    }
     /// Announces that `length` bytes will be written at `start` through [`Self::descriptor`].
     fn make_room(&self, _start: u64, _length: u64) {}
     /// Announces that no writer writes any more, and that the file has `length` bytes. Space

@@ -306,6 +306,12 @@ fn open(
         tracing::error!(user = account.name, root = %account.root.display(), %error, "cannot open the user's directory");
         Failure::LoginDenied("The user's directory cannot be opened.".into())
     })?;
+    let store = match &host.space {
+        Some(space) if host.stores.have_identities() => {
+            space.over(store, &account.root, &account.counted_as, identity.is_none())
+        }
+        _ => store,
+    };
     let profiling = &settings.config.profiling;
     let store = if profiling.permits(&account.counted_as) { VirtualDevices::over(store) } else { store };
     let trouble = match store.stat(&account.home, true) {

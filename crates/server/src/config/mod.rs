@@ -17,6 +17,7 @@ mod paths;
 mod problem;
 mod profiling;
 mod scitags;
+mod space;
 mod testing;
 mod tls;
 mod tokens;
@@ -43,6 +44,7 @@ pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
 pub use scitags::{SciTagMapping, SciTags};
 use serde::{Deserialize, Serialize};
+pub use space::{Quota, Space};
 pub use testing::Testing;
 pub use tls::{SessionReuse, Tls, TlsVersion};
 pub use tokens::{TokenIssuer, TokenMapping, Tokens};
@@ -91,6 +93,8 @@ pub struct Config {
     pub nodes: Option<Nodes>,
     /// Hooks of data connections.
     pub paths: Paths,
+    /// Limits on what directories and users may hold. Default: none.
+    pub quota: Vec<Quota>,
     /// Settings for each user of the password file or the gridmap that `users` does not override.
     pub defaults: User,
     /// Single users of the password file or the gridmap, by name.
@@ -108,6 +112,7 @@ pub struct Config {
     pub log: Log,
     pub profiling: Profiling,
     pub scitags: SciTags,
+    pub space: Space,
     pub testing: Testing,
 }
 
@@ -130,6 +135,7 @@ impl Default for Config {
             tokens: None,
             nodes: None,
             paths: Paths::default(),
+            quota: Vec::new(),
             defaults: User::default(),
             users: BTreeMap::new(),
             identity: Identity::default(),
@@ -141,6 +147,7 @@ impl Default for Config {
             log: Log::default(),
             profiling: Profiling::default(),
             scitags: SciTags::default(),
+            space: Space::default(),
             testing: Testing::default(),
         }
     }
@@ -160,7 +167,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 10];
+pub(crate) type Fixed = [(&'static str, String); 12];
 
 impl Config {
     /// Reads a TOML file. Relative paths in it count from the file's directory.
@@ -242,6 +249,8 @@ impl Config {
             ("identity.umask", format!("{:?}", self.identity.umask)),
             ("nodes", format!("{:?}", self.nodes)),
             ("paths", format!("{:?}", self.paths)),
+            ("quota", format!("{:?}", self.quota)),
+            ("space", format!("{:?}", self.space)),
         ]
     }
 
@@ -274,12 +283,20 @@ impl Config {
             }))
             .chain(self.nodes.iter_mut().flat_map(|nodes| [&mut nodes.join_token_file, &mut nodes.root]))
             .chain(self.kerberos.iter_mut().flat_map(|kerberos| [&mut kerberos.keytab, &mut kerberos.map]))
-            .chain([&mut self.log.transfer_log, &mut self.log.transfer_log_json, &mut self.log.audit]);
+            .chain([
+                &mut self.space.state_directory,
+                &mut self.log.transfer_log,
+                &mut self.log.transfer_log_json,
+                &mut self.log.audit,
+            ]);
         for path in paths.flatten() {
             // Home directories are absolute.
             if path.is_relative() && !path.starts_with("{home}") {
                 *path = directory.join(&*path);
             }
+        }
+        for quota in &mut self.quota {
+            quota.tree = directory.join(&quota.tree);
         }
     }
 }

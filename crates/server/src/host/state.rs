@@ -15,8 +15,8 @@ use ropewalk_paths::HookManager;
 use ropewalk_security::Verifier;
 use ropewalk_transport::NetManager;
 
-use crate::config::{Fixed, Log};
-use crate::error::Result;
+use crate::config::{Fixed, Log, Problem, Severity};
+use crate::error::{Error, Result};
 use crate::host::audit::{self, Audit};
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::limits::SessionCounts;
@@ -25,6 +25,7 @@ use crate::host::nodes::Nodes;
 use crate::host::parts::{Appends, SharedParts};
 use crate::host::profiling::Profiling;
 use crate::host::routes::Routes;
+use crate::host::space::Space;
 use crate::host::stores::Stores;
 use crate::host::throttle::Throttle;
 use crate::host::transfer_log::TransferLog;
@@ -76,6 +77,8 @@ pub(crate) struct Host {
     pub(crate) writers: Writers,
     pub(crate) uploads: Uploads,
     pub(crate) routes: Routes,
+    /// Quotas, if there are any.
+    pub(crate) space: Option<Arc<Space>>,
     /// Measures the host for SITE PROFILE.
     pub(crate) measurements: Option<Arc<dyn Measurements>>,
     /// The transfers and the profiles of users that may take profiles.
@@ -108,6 +111,12 @@ impl Host {
             }
             None => Registry::standard(),
         };
+        let space = Space::open(config).map_err(|(setting, text)| {
+            Error::Config(vec![Problem { severity: Severity::Error, setting: setting.into(), text }])
+        })?;
+        if space.is_some() && !stores.have_identities() {
+            tracing::error!("quotas need directories of this host: they do not apply to other storage");
+        }
         let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             phase: AtomicU8::new(Phase::Running as u8),
@@ -131,6 +140,7 @@ impl Host {
             writers: Writers::default(),
             uploads: Uploads::default(),
             routes: Routes::default(),
+            space,
             measurements,
             profiling: Arc::default(),
             transfer_log,

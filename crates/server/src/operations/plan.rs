@@ -299,6 +299,18 @@ impl Plan {
         Ok(destination)
     }
 
+    /// Asks for the space of the file, if the client has announced its size.
+    pub(super) fn admit(
+        &self,
+        destination: &Destination,
+        transfer: &Transfer,
+    ) -> std::result::Result<(), Failure> {
+        let Some(size) = transfer.allocated else { return Ok(()) };
+        // An announced size can be that of the rest: then the file ends behind it.
+        let end = if transfer.append { self.origin.saturating_add(size) } else { size };
+        destination.handle().admit(end).map_err(failure)
+    }
+
     /// The length of the whole file after this transfer. A resumed upload never makes the file
     /// shorter than its start, even if nothing arrives. ALLO states how much space is needed (RFC
     /// 959 section 4.1.3), and adds no bytes: a client that leaves out a hole at the end of a file

@@ -135,6 +135,10 @@ fn begin(job: &mut Job<'_>, transfer: &Transfer) -> Result<Begun, Failure> {
     let destination = plan
         .open(&storage, &place, transfer, files, parts, &mut |_| job.dialogue.proceed(&place))
         .map_err(|error| job.dialogue.broken_off().unwrap_or(error))?;
+    if let Err(refused) = plan.admit(&destination, transfer) {
+        destination.abandon(true, None);
+        return Err(refused);
+    }
     drop(acting);
     Ok(Begun { place, plan, destination, sum: wanted_sum(transfer) })
 }
@@ -228,7 +232,11 @@ fn accepted(transfer: &Transfer, present: &RangeSet, origin: u64) -> RangeSet {
 /// Whether the failure is a lack of space.
 fn is_of_space(failure: &Failure) -> bool {
     let full = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
-    matches!(failure, Failure::System { errno, .. } if full.contains(errno))
+    match failure {
+        Failure::System { errno, .. } => full.contains(errno),
+        Failure::Refused { code, .. } => *code == 552,
+        _ => false,
+    }
 }
 
 /// Whether an incomplete upload can be recognised without the client.

@@ -138,6 +138,15 @@ fn open(
     let key =
         JournalKey { source: id.as_str().to_owned(), size: parameters.size, modified: parameters.modified };
     let upload = store.begin_upload(&place, UploadSpec { key, options }).map_err(failure)?;
+    if let Some(size) = parameters.size
+        && let Err(refused) = upload.writer().admit(size)
+    {
+        let ended = if upload.present().is_empty() { upload.discard() } else { upload.suspend() };
+        if let Err(error) = ended {
+            tracing::warn!(%error, "an upload that does not fit cannot be put aside");
+        }
+        return Err(failure(refused));
+    }
     *started_over = upload.started_over().map(str::to_owned);
     Ok(ActiveUpload::new(id.clone(), place, parameters.clone(), replaced, upload))
 }

@@ -231,6 +231,8 @@ impl DataPlane for StripedChannel {
             if let (Some(pieces), Some(sum)) = (&mut pieces, sum) {
                 pieces.insert(start..end, sum);
             }
+            // The node has written it already: a quota can be exceeded by the bytes in flight.
+            job.sink.admit(end).map_err(failure)?;
             (job.written)(start..end, sum).map_err(failure)
         };
         let parts =

@@ -1,0 +1,156 @@
+//! Quotas: the accounts of the server, and what keeps them.
+//!
+//! [`Space`] belongs to the host. Sessions reach it through a [`metered`] store, which reports each
+//! change of a file to the accounting machine of `ropewalk_space`. A thread writes changed accounts
+//! to the ledger, and another counts all files at the start and from time to time, since the ledger
+//! alone is not trusted. Locks: that of a directory's names first, then that of the accounts.
+
+mod counting;
+mod keeper;
+mod ledger_file;
+mod metered;
+mod metered_file;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::array;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(crate) use keeper::Keeper;
+use parking_lot::{Mutex, MutexGuard};
+use ropewalk_space::ledger::Record;
+use ropewalk_space::{Accounts, Book, Inode, Refusal};
+use ropewalk_storage::{Error, ErrorKind, Metadata, Store};
+
+use self::ledger_file::LedgerFile;
+use self::metered::MeteredStore;
+use self::rules::{OWNER_MARK, Owner, Rules};
+use crate::config::Config;
+
+/// The number of locks for names: two directories seldom have the same one.
+const LOCKS: usize = 64;
+
+pub(crate) struct Space {
+    rules: Rules,
+    book: Mutex<Book>,
+    ledger: Mutex<LedgerFile>,
+    /// Changes of names in a directory are made one at a time.
+    names: [Mutex<()>; LOCKS],
+}
+
+impl Space {
+    /// Checks the quotas of the settings on this host.
+    ///
+    /// # Errors
+    /// The setting that is wrong, and a text.
+    pub(crate) fn check(config: &Config) -> Result<(), (&'static str, String)> {
+        Self::prepare(config).map(drop)
+    }
+
+    fn prepare(config: &Config) -> Result<Option<(Rules, &Path)>, (&'static str, String)> {
+        if config.quota.is_empty() {
+            return Ok(None);
+        }
+        let Some(directory) = &config.space.state_directory else {
+            return Err(("space.state_directory", "quotas need a directory for their accounts".into()));
+        };
+        let rules = Rules::new(&config.quota).map_err(|error| ("quota", error))?;
+        Ok(Some((rules, directory)))
+    }
+
+    /// The accounts for the quotas of the settings; `None` if there are none.
+    ///
+    /// # Errors
+    /// As [`Self::check`]; or the directory of the accounts cannot be used.
+    pub(crate) fn open(config: &Config) -> Result<Option<Arc<Self>>, (&'static str, String)> {
+        let Some((rules, directory)) = Self::prepare(config)? else { return Ok(None) };
+        let opened = LedgerFile::open(directory);
+        let (ledger, records) = opened.map_err(|error| ("space.state_directory", error))?;
+        let mut book = Book::default();
+        for Record::Account(record) in records {
+            if let Some(limits) = rules.limits(&record.key.quota) {
+                let id = book.account(&record.key, limits);
+                book.restore(id, record.bytes, record.files, record.soft_since);
+            }
+        }
+        Ok(Some(Arc::new(Self {
+            rules,
+            book: Mutex::new(book),
+            ledger: Mutex::new(ledger),
+            names: array::from_fn(|_| Mutex::new(())),
+        })))
+    }
+
+    /// The store of a user, with quotas. `root` is its directory on this host. `marks`: the files
+    /// of all users belong to the server's own user, so that the owner has to be written down.
+    pub(crate) fn over(
+        self: &Arc<Self>,
+        store: Arc<dyn Store>,
+        root: &Path,
+        user: &str,
+        marks: bool,
+    ) -> Arc<dyn Store> {
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        if !self.rules.may_concern(&root) {
+            return store;
+        }
+        let mark = (marks && self.rules.need_owner()).then(|| user.to_owned());
+        MeteredStore::over(store, Arc::clone(self), root, mark)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock()
+    }
+
+    /// Locks the names in these directories.
+    fn lock_names(&self, directories: &[Inode]) -> Vec<MutexGuard<'_, ()>> {
+        let mut places: Vec<_> = directories.iter().map(|one| one.number as usize % LOCKS).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|place| self.names[place].lock()).collect()
+    }
+
+    /// The accounts of a file in a directory.
+    fn accounts(&self, directory: &Path, owner: &Owner) -> Accounts {
+        let keys = self.rules.accounts(directory, owner);
+        let mut book = self.book();
+        keys.into_iter().map(|(key, limits)| book.account(&key, limits)).collect()
+    }
+
+    /// The accounts of a file that exists.
+    fn accounts_of(&self, directory: &Path, name: &[u8], metadata: &Metadata) -> Accounts {
+        self.accounts(directory, &self.rules.owner(directory, name, metadata))
+    }
+
+    /// Writes changed accounts to the ledger.
+    fn save(&self) {
+        let changed = self.book().take_changed();
+        let mut ledger = self.ledger.lock();
+        if let Err(error) = ledger.append(&changed, || self.book().states().cloned().collect()) {
+            tracing::error!(%error, path = %ledger.path().display(), "the ledger of quotas cannot be written");
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn inode(metadata: &Metadata) -> Inode {
+    Inode { device: metadata.device, number: metadata.inode }
+}
+
+/// The error of an operation that exceeds a quota.
+fn refused(refusal: &Refusal, action: &'static str, path: &[u8]) -> Error {
+    Error::new(ErrorKind::QuotaExceeded, action, path).with_detail(refusal.to_string())
+}
+
+/// A directory of this host.
+struct Spot {
+    inode: Inode,
+    path: PathBuf,
+}

@@ -1,0 +1,141 @@
+//! The store with quotas, on a real file system.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use ropewalk_protocol::path::VirtualPath;
+use ropewalk_storage::{PosixOptions, PosixStore, WriteHandle, WriteOptions};
+
+use super::*;
+
+const CREATE: WriteOptions = WriteOptions { create: true, truncate: true, exclusive: false, mode: 0o644 };
+
+fn path(text: &str) -> VirtualPath {
+    VirtualPath::parse(text.as_bytes()).unwrap()
+}
+
+struct Site {
+    directory: tempfile::TempDir,
+    space: Arc<Space>,
+}
+
+impl Site {
+    /// `limits` are lines of a quota for the directory `root`.
+    fn new(limits: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("root")).unwrap();
+        let space = Self::open(directory.path(), limits);
+        Self { directory, space }
+    }
+
+    fn open(directory: &Path, limits: &str) -> Arc<Space> {
+        let text = format!(
+            "[space]\nstate_directory = {:?}\n[[quota]]\nname = \"q\"\ntree = {:?}\n{limits}\n",
+            directory.join("state"),
+            directory.join("root")
+        );
+        Space::open(&Config::parse(&text).unwrap()).unwrap().unwrap()
+    }
+
+    fn root(&self) -> std::path::PathBuf {
+        self.directory.path().join("root")
+    }
+
+    fn store(&self, user: &str) -> Arc<dyn Store> {
+        let store = Arc::new(PosixStore::new(&self.root(), PosixOptions::default()).unwrap());
+        self.space.over(store, &self.root(), user, true)
+    }
+
+    /// Holder, bytes and files of each account.
+    fn accounts(&self) -> Vec<(String, u64, u64)> {
+        let book = self.space.book();
+        let mut all: Vec<_> =
+            book.states().map(|state| (state.key.holder.clone(), state.bytes, state.files)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn count(&self) -> Vec<(String, u64, u64)> {
+        let (_stop, stopped) = std::sync::mpsc::channel();
+        counting::count(&self.space, &stopped);
+        self.accounts()
+    }
+}
+
+fn put(store: &dyn Store, name: &str, bytes: usize) -> ropewalk_storage::Result<Arc<dyn WriteHandle>> {
+    let file = store.open_write(&path(name), CREATE)?;
+    file.write_at(&vec![1; bytes], 0)?;
+    Ok(file)
+}
+
+#[test]
+fn store_with_quota_keeps_contract_and_accounts() {
+    let sites = Mutex::new(Vec::new());
+    ropewalk_storage::testing::contract(&|| {
+        let site = Site::new("bytes = \"1T\"");
+        let store = site.store("ann");
+        sites.lock().push(site);
+        store
+    });
+    for site in sites.into_inner() {
+        let kept = site.accounts();
+        assert_eq!(kept, site.count(), "{:?}", site.root());
+    }
+}
+
+#[test]
+fn files_count_for_users_that_are_written_down() {
+    let site = Site::new("per_user = true\nbytes = 1000");
+    let (ann, bob) = (site.store("ann"), site.store("bob"));
+    put(&*ann, "/a", 600).unwrap();
+    put(&*bob, "/b", 900).unwrap();
+    let refused = put(&*ann, "/c", 500).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(
+        refused.detail(),
+        Some("Quota q of ann: 400 of 1000 bytes are free, and 500 more are needed.")
+    );
+    ann.remove_file(&path("/c")).unwrap();
+    // The file remains that of its owner.
+    bob.rename(&path("/a"), &path("/d")).unwrap();
+    let accounts = [("ann".to_owned(), 600, 1), ("bob".to_owned(), 900, 1)];
+    assert_eq!(site.accounts(), accounts);
+    assert_eq!(site.count(), accounts);
+    bob.remove_file(&path("/d")).unwrap();
+    assert_eq!(site.accounts()[0], ("ann".to_owned(), 0, 0));
+}
+
+#[test]
+fn accounts_survive_restart_and_are_corrected() {
+    let Site { directory, space } = Site::new("bytes = 1000");
+    let site = Site { directory, space };
+    put(&*site.store("ann"), "/a", 600).unwrap();
+    site.space.save();
+    let Site { directory, space } = site;
+    drop(space);
+    fs::write(directory.path().join("root/outside"), [0; 50]).unwrap();
+    let space = Site::open(directory.path(), "bytes = 1000");
+    let site = Site { directory, space };
+    assert_eq!(site.accounts(), [(String::new(), 600, 1)]);
+    assert_eq!(site.count(), [(String::new(), 650, 2)]);
+}
+
+#[test]
+fn tree_that_is_removed_frees_its_space() {
+    let site = Site::new("bytes = 1000");
+    let store = site.store("ann");
+    store.make_directory(&path("/d"), 0o755).unwrap();
+    store.make_directory(&path("/d/e"), 0o755).unwrap();
+    for name in ["/d/a", "/d/e/b", "/c"] {
+        put(&*store, name, 100).unwrap();
+    }
+    store.rename(&path("/d"), &path("/f")).unwrap();
+    store.truncate(&path("/c"), 10).unwrap();
+    assert_eq!(site.accounts(), [(String::new(), 210, 3)]);
+    assert!(store.truncate(&path("/c"), 900).is_err());
+    store.remove_tree(&path("/f")).unwrap();
+    assert_eq!(site.accounts(), [(String::new(), 10, 1)]);
+    assert_eq!(site.count(), [(String::new(), 10, 1)]);
+}

@@ -1,0 +1,184 @@
+//! Quotas: real programs on loopback.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ropewalk_tests::client::{Client, Copy};
+use ropewalk_tests::control::{Control, connect_data};
+use ropewalk_tests::files::write_random;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const MIB: u64 = 1 << 20;
+
+/// A server whose directory `data` has quotas.
+struct Site {
+    scratch: Scratch,
+    server: Server,
+}
+
+impl Site {
+    /// `limits` are the lines of the quota.
+    fn new(limits: &str) -> Self {
+        let scratch = Scratch::new().unwrap();
+        let root = scratch.directory("root").unwrap();
+        fs::create_dir(root.join("data")).unwrap();
+        fs::set_permissions(root.join("data"), fs::metadata(&root).unwrap().permissions()).unwrap();
+        let text = format!(
+            "[space]\nstate_directory = {:?}\n[[quota]]\nname = \"q\"\ntree = {:?}\n{limits}\n",
+            scratch.join("state"),
+            root.join("data"),
+        );
+        let config = scratch.join("server.toml");
+        fs::write(&config, text).unwrap();
+        let server = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(config).start().unwrap();
+        let mut site = Self { scratch, server };
+        site.wait_for_count();
+        site
+    }
+
+    fn wait_for_count(&mut self) {
+        let counted = |log: &str| log.contains("files counted");
+        self.server.program().wait_for_log(LIMIT, counted).unwrap();
+    }
+
+    fn control(&self) -> Control {
+        let mut control = Control::log_in(self.server.address()).unwrap();
+        control.expect("CWD /data", 250).unwrap();
+        control
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.server.root().join("data").join(name)
+    }
+
+    fn source(&self, size: u64) -> PathBuf {
+        let path = self.scratch.join("source");
+        write_random(&path, size, 7).unwrap();
+        path
+    }
+}
+
+/// All files beneath a directory, in bytes.
+fn sum(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| entry.metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn upload_that_cannot_fit_is_refused_with_free_space() {
+    let site = Site::new("bytes = 1000\nfiles = 3");
+    let mut control = site.control();
+    assert_eq!(control.store("one", &[1; 600]).unwrap().code, 226);
+    // Refused before data flows.
+    control.expect("ALLO 500", 200).unwrap();
+    let refused = control.store("two", &[2; 500]).unwrap();
+    assert_eq!(refused.code, 552, "{}", refused.text);
+    assert!(refused.text.contains("c=QUOTA_EXCEEDED"), "{}", refused.text);
+    assert!(
+        refused.text.contains("Quota q: 400 of 1000 bytes are free, and 500 more are needed."),
+        "{}",
+        refused.text
+    );
+    let huge = u64::MAX;
+    control.expect(format!("ALLO {huge}"), 200).unwrap();
+    assert_eq!(control.store("two", b"2").unwrap().code, 552);
+    assert!(!site.data("two").exists());
+    // Stopped at the limit.
+    assert_eq!(control.store("two", &[2; 401]).unwrap().code, 552);
+    assert!(!site.data("two").exists() && sum(&site.data("")) == 600);
+    assert_eq!(control.store("two", &[2; 400]).unwrap().code, 226);
+    // A replacement needs room beside the old file.
+    assert_eq!(control.store("two", b"2").unwrap().code, 552);
+    control.expect("DELE one", 250).unwrap();
+    assert_eq!(control.store("two", b"2").unwrap().code, 226);
+    assert_eq!(control.store("one", &[1; 999]).unwrap().code, 226);
+    // The third file is the last one; one that is not counted goes elsewhere.
+    control.expect("DELE one", 250).unwrap();
+    for name in ["three", "four"] {
+        assert_eq!(control.store(name, b"3").unwrap().code, 226);
+    }
+    let refused = control.store("five", b"5").unwrap();
+    assert!(refused.text.contains("0 of 3 files are free"), "{}", refused.text);
+    assert_eq!(control.store("/five", &[5; 2000]).unwrap().code, 226);
+    control.expect("RNFR /five", 350).unwrap();
+    control.expect("RNTO /data/two", 552).unwrap();
+}
+
+#[test]
+fn client_with_refused_upload_ends_with_code_for_space() {
+    let site = Site::new("bytes = \"3M\"");
+    let source = site.source(4 * MIB);
+    let copy = Copy::new(&source, site.server.url("data/big"));
+    let outcome = Client::Ropewalk.run(&copy).unwrap().failed().unwrap();
+    assert_eq!(outcome.status.code(), Some(7), "{}", outcome.errors());
+    assert!(outcome.text().contains("of 3145728 bytes are free"), "{}", outcome.text());
+    assert_eq!(sum(&site.data("")), 0);
+    let source = site.source(3 * MIB);
+    Client::Ropewalk.run(&Copy::new(&source, site.server.url("data/big"))).unwrap().succeeded().unwrap();
+}
+
+#[test]
+fn accounts_after_crash_equal_files() {
+    let mut site = Site::new("bytes = 10000000");
+    let mut control = site.control();
+    assert_eq!(control.store("whole", &[1; 1000]).unwrap().code, 226);
+    // A part file of five million bytes stays.
+    let address = control.passive().unwrap();
+    control.send("STOR part").unwrap();
+    let mut data = connect_data(address).unwrap();
+    data.write_all(&vec![2; 5_000_000]).unwrap();
+    let deadline = std::time::Instant::now() + LIMIT;
+    while sum(&site.data("")) < 5_001_000 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    site.server.kill();
+    for damage in [false, true] {
+        if damage {
+            site.server.kill();
+            fs::write(site.scratch.join("state/space.ledger"), "ropewalk space ledger 1\n00000000 {}")
+                .unwrap();
+        }
+        site.server.restart().unwrap();
+        site.wait_for_count();
+        let mut control = site.control();
+        control.expect("ALLO 9000000", 200).unwrap();
+        let refused = control.store("more", b"x").unwrap();
+        let free = 10_000_000 - sum(&site.data(""));
+        assert!(refused.text.contains(&format!("{free} of 10000000 bytes are free")), "{}", refused.text);
+    }
+}
+
+#[test]
+fn each_directory_has_its_own_account() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let text = format!(
+        "[space]\nstate_directory = {:?}\n[[quota]]\nname = \"home\"\ntree = {:?}\nbytes = 100\n",
+        scratch.join("state"),
+        root.join("*"),
+    );
+    let config = scratch.join("server.toml");
+    fs::write(&config, text).unwrap();
+    let server = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(config).start().unwrap();
+    let mut control = Control::log_in(server.address()).unwrap();
+    for directory in ["ann", "bob"] {
+        control.expect(format!("MKD {directory}"), 257).unwrap();
+        assert_eq!(control.store(&format!("{directory}/f"), &[0; 100]).unwrap().code, 226);
+    }
+    let refused = control.store("bob/g", b"x").unwrap();
+    assert!(refused.text.contains("Quota home of bob: 0 of 100"), "{}", refused.text);
+    control.expect("RNFR bob/f", 350).unwrap();
+    control.expect("RNTO ann/g", 552).unwrap();
+    control.expect("RNFR bob", 350).unwrap();
+    assert!(control.command("RNTO carl").unwrap().text.contains("copy it"));
+    control.expect("SITE RDEL bob", 250).unwrap();
+    control.expect("MKD bob", 257).unwrap();
+    assert_eq!(control.store("bob/g", &[0; 100]).unwrap().code, 226);
+}
