@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, clippy::new_without_default)]
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::files::write_random;
 use crate::peers;
-use crate::process::{self, Program};
+use crate::process::{self, Outcome, Program};
 use crate::scratch::Scratch;
 use crate::server::{Kind, Server, Setup};
 
@@ -88,4 +89,11 @@ impl Site {
 pub fn write_token(path: &Path, letter: char) {
     fs::write(path, letter.to_string().repeat(40)).unwrap();
     fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Runs `ropewalk cp`.
+pub fn cp(options: &[&str], from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Outcome {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.arg("cp").args(options).arg(from).arg(to);
+    process::run(&mut command, LIMIT).unwrap()
 }

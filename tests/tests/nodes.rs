@@ -9,8 +9,8 @@ use std::time::Duration;
 use ropewalk_tests::client::{Client, Copy, Summary};
 use ropewalk_tests::control::Control;
 use ropewalk_tests::files::ensure_same;
-use ropewalk_tests::nodes::{LIMIT, Site, write_token};
-use ropewalk_tests::process::{self, Outcome};
+use ropewalk_tests::nodes::{LIMIT, Site, cp, write_token};
+use ropewalk_tests::process;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 use ropewalk_tests::{peers, tree};
@@ -18,12 +18,6 @@ use rustix::process::Signal;
 
 /// After this time a transfer of limited rate is in the middle.
 const MOVING: Duration = Duration::from_millis(700);
-
-fn cp(options: &[&str], from: impl AsRef<std::ffi::OsStr>, to: impl AsRef<std::ffi::OsStr>) -> Outcome {
-    let mut command = peers::ropewalk_command().unwrap();
-    command.arg("cp").args(options).arg(from).arg(to);
-    process::run(&mut command, LIMIT).unwrap()
-}
 
 #[test]
 fn transfers_and_listings_go_to_nodes() {

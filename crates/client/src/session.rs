@@ -11,6 +11,7 @@ mod over_tls;
 mod reuse;
 mod security;
 mod stack;
+mod stripes;
 mod token;
 
 use std::net::SocketAddr;

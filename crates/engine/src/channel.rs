@@ -44,7 +44,9 @@ impl DataChannel {
     }
 
     /// We connect when the first transfer begins: `settings.parallelism` times in MODE E, once in
-    /// MODE S. A sender in MODE E sends all data to the first address, and an end of file to each.
+    /// MODE S. A sender in MODE E that has several addresses, those of a striped server, makes so
+    /// many connections to each, and ends the file at each. Blocks go to whichever takes them; data
+    /// that has to be in order goes to the first address.
     pub fn active(
         driver: Arc<dyn Driver>,
         addresses: Vec<impl Into<Endpoint>>,
@@ -73,6 +75,7 @@ impl DataChannel {
             observer: None,
             patient: true,
             resend: false,
+            senders: 1,
             refused: OnceLock::new(),
             rest: Mutex::default(),
             lingering: Mutex::default(),
@@ -145,6 +148,12 @@ impl DataChannel {
     pub fn set_marking(&mut self, marking: FlowMarking) {
         self.core.settings.options.flow_label = marking.label;
         self.core.observer = marking.observer;
+    }
+
+    /// In MODE E so many senders, the nodes of a striped server, connect to this end. Each ends the
+    /// file for its own connections. One unless this is called.
+    pub fn set_senders(&mut self, n: u32) {
+        self.core.senders = n;
     }
 
     /// Whether it is no stall where a source has nothing to send yet, or a destination takes

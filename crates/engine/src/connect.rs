@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) patient: bool,
     /// See [`crate::DataChannel::set_resend`].
     pub(crate) resend: bool,
+    /// See [`crate::DataChannel::set_senders`].
+    pub(crate) senders: u32,
     /// The first that came from an address that is not welcome.
     pub(crate) refused: OnceLock<Endpoint>,
     /// The system had nothing left for a connection that waits, and why; it is tried again then.
@@ -67,9 +69,12 @@ pub(crate) enum End {
 }
 
 impl Core {
-    /// Whether a sender has several addresses.
-    pub(crate) fn has_stripes(&self) -> bool {
-        matches!(&self.end, End::Active { addresses, .. } if addresses.len() > 1)
+    /// The number of receivers of a sender: those of a striped server have an address each.
+    pub(crate) fn receivers(&self) -> usize {
+        match &self.end {
+            End::Active { addresses, .. } => addresses.len().max(1),
+            End::Passive(_) => 1,
+        }
     }
 
     /// Keeps connections open until the next transfer.
@@ -155,18 +160,15 @@ impl Core {
             .map_err(|source| Error::Connect { address: address.clone(), source })
     }
 
-    /// All data goes to the first address. Each other address gets an end of file over a connection
-    /// of its own, as a plain GCT server does it if it has several addresses. Takes these
-    /// connections out of `wires`, or makes them.
-    pub(crate) fn other_stripes(&self, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<Vec<Wire>> {
-        let End::Active { addresses, .. } = &self.end else { return Ok(Vec::new()) };
-        let mut stripes: Vec<Wire> = wires.extract_if(.., |wire| wire.address > 0).collect();
-        for index in 1..addresses.len() {
-            if !stripes.iter().any(|wire| wire.address == index) {
-                stripes.push(self.connect(index, Duration::MAX, watch)?);
+    /// Adds a connection to each address to which none of `wires` leads, and sorts them by address.
+    pub(crate) fn reach_all(&self, wires: &mut Vec<Wire>, watch: &mut Watch<'_>) -> Result<()> {
+        for index in 1..self.receivers() {
+            if !wires.iter().any(|wire| wire.address == index) {
+                wires.push(self.connect(index, Duration::MAX, watch)?);
             }
         }
-        Ok(stripes)
+        wires.sort_by_key(|wire| wire.address);
+        Ok(())
     }
 
     /// A connection that waits to be accepted and is welcome, if there is one.
@@ -238,7 +240,7 @@ impl Core {
 
     /// The state of a transfer in MODE E that this end receives.
     pub(crate) fn receiver(&self, accept: RangeSet, origin: u64) -> Receiver {
-        let receiver = Receiver::new(accept, origin, self.most_connections());
+        let receiver = Receiver::new(accept, origin, self.most_connections()).with_senders(self.senders);
         if self.resend { receiver.with_resend() } else { receiver }
     }
 

@@ -103,7 +103,7 @@ pub(crate) fn send_with(
         wires.push(core.open(watch)?);
     }
     watch.begun(reused)?;
-    let mut stripes = core.other_stripes(&mut wires, watch)?;
+    core.reach_all(&mut wires, watch)?;
     let mut offset = start;
     while more {
         more = produce(watch, &mut data)?;
@@ -119,15 +119,18 @@ pub(crate) fn send_with(
     }
     let streams = wires.len() as u32;
     watch.progress.set_streams(streams);
-    for wire in &mut wires[1..] {
-        write_all(wire, [&Header::end_of_data().to_bytes(), &[], &[]], control, watch)?;
-    }
-    write_all(&mut wires[0], [&Header::end_of_file(streams.into()).to_bytes(), &[], &[]], control, watch)?;
-    for wire in &mut stripes {
-        write_all(wire, [&Header::end_of_file(1).to_bytes(), &[], &[]], control, watch)?;
+    // Each receiver gets an end of file, on the first connection to it.
+    for at in (0..wires.len()).rev() {
+        let address = wires[at].address;
+        let same = |wire: &Wire| wire.address == address;
+        let count = wires.iter().filter(|wire| same(wire)).count() as u64;
+        let end = match wires[..at].iter().any(same) {
+            true => Header::end_of_data(),
+            false => Header::end_of_file(count),
+        };
+        write_all(&mut wires[at], [&end.to_bytes(), &[], &[]], control, watch)?;
     }
     cache.append(&mut wires);
-    cache.append(&mut stripes);
     Ok(streams)
 }
 

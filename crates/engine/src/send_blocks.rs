@@ -1,8 +1,5 @@
 //! Sending in MODE E: blocks are dealt out to the streams that ask for them.
 
-use ropewalk_protocol::mode_e::Header;
-
-use crate::block_reader::write_all;
 use crate::connect::Core;
 use crate::error::Result;
 use crate::job::{SendJob, Sent};
@@ -19,7 +16,7 @@ pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mu
         wires.push(core.open(watch)?);
     }
     watch.begun(reused)?;
-    let stripes = core.other_stripes(&mut wires, watch)?;
+    core.reach_all(&mut wires, watch)?;
     let (sent, done) = core.pool.scope(|scope| {
         let mut coordinator = Coordinator::new(&shared, scope, watch);
         let result = coordinator.run(wires, reused);
@@ -29,10 +26,5 @@ pub(crate) fn send(core: &Core, cache: &mut Vec<Wire>, job: &SendJob, watch: &mu
         result.map(|()| coordinator.finish())
     })?;
     cache.extend(done);
-    for mut wire in stripes {
-        let end = Header::end_of_file(1).to_bytes();
-        write_all(&mut wire, [&end, &[], &[]], &core.control, watch)?;
-        cache.push(wire);
-    }
     Ok(sent)
 }

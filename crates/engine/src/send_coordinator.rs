@@ -101,7 +101,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         let shared = self.shared;
         let (version, parallelism) = shared.core.parallelism.state();
         self.seen = version;
-        let parallelism = parallelism as usize;
+        let mut room = vec![parallelism as usize; shared.core.receivers()];
         let active = shared.core.listener().is_none();
         self.accepted = wires.len();
         if !active {
@@ -112,8 +112,10 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         }
         let mut streams = Vec::new();
         for (n, wire) in wires.into_iter().enumerate() {
-            let id = shared.sender().add_stream()?;
-            streams.push(Stream { wire, id, retire: n > 0 && n >= parallelism });
+            let id = shared.sender().add_stream_to(wire.address)?;
+            let room = &mut room[wire.address];
+            streams.push(Stream { wire, id, retire: n > 0 && *room == 0 });
+            *room = room.saturating_sub(1);
         }
         let mut streams = streams.into_iter();
         let Some(first) = streams.next() else { return Ok(()) };
@@ -173,6 +175,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
     /// whether they are too many.
     fn steer(&mut self) -> Result<()> {
         let (version, wanted) = self.shared.core.parallelism.state();
+        let wanted = self.shared.all_receivers(wanted);
         self.missing |= std::mem::replace(&mut self.seen, version) != version;
         if !self.missing {
             return Ok(());
@@ -234,10 +237,12 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         self.most = self.most.max(wanted.into()).max(joined);
         let most = self.most.saturating_sub(self.leaving.len() as u64);
         let wanted = left.min(wanted.into());
-        for _ in joined..wanted.min(most) {
+        for at in joined..wanted.min(most) {
+            // Each receiver has one connection before others are made.
+            let address = at as usize % shared.core.receivers();
             shared.core.control.expect_wakes();
             shared.joining.fetch_add(1, Ordering::SeqCst);
-            if self.scope.try_spawn((), move |()| shared.connect_and_serve()).is_err() {
+            if self.scope.try_spawn((), move |()| shared.connect_and_serve(address)).is_err() {
                 shared.joining.fetch_sub(1, Ordering::SeqCst);
                 return true;
             }
@@ -252,7 +257,7 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         let sender = self.shared.sender();
         let expected = sender.active() + self.promised.saturating_sub(self.accepted) as u64;
         let left = self.shared.blocks_left(&sender);
-        self.listening && left > FEW_BLOCKS && expected < left.min(self.shared.core.parallelism.get().into())
+        self.listening && left > FEW_BLOCKS && expected < left.min(self.shared.wanted().into())
     }
 
     fn accept_more(&mut self) -> Result<()> {

@@ -70,8 +70,8 @@ impl<'a> Shared<'a> {
     pub(crate) fn new(core: &'a Core, job: &'a SendJob, progress: &'a Progress) -> Result<Self> {
         let block_size = core.settings.block_size.max(1) as u64;
         let mut sender = Sender::new(job.ranges.clone(), job.origin, block_size)?;
-        // Each of several addresses counts the bytes that it gets.
-        let resend = job.resend && job.feed.is_none() && !core.has_stripes();
+        // Each of several receivers counts the bytes that it gets.
+        let resend = job.resend && job.feed.is_none() && core.receivers() == 1;
         if resend {
             sender.allow_resend();
         }
@@ -194,9 +194,19 @@ impl<'a> Shared<'a> {
         if sender.is_open() { u64::MAX } else { sender.remaining().div_ceil(self.block_size) }
     }
 
+    /// The number of streams that the transfer is to use, to all receivers together.
+    pub(crate) fn wanted(&self) -> u32 {
+        self.all_receivers(self.core.parallelism.get())
+    }
+
+    /// The number of streams in all if there are `n` to each receiver.
+    pub(crate) fn all_receivers(&self, n: u32) -> u32 {
+        n.saturating_mul(self.core.receivers() as u32)
+    }
+
     /// Returns the end of a stream that is surplus and may leave.
     fn leave(&self, sender: &mut Sender, id: StreamId) -> Option<Header> {
-        let wanted = u64::from(self.core.parallelism.get()) + u64::from(self.idle.load(Ordering::SeqCst));
+        let wanted = u64::from(self.wanted()) + u64::from(self.idle.load(Ordering::SeqCst));
         if sender.active() > wanted { sender.leave(id) } else { None }
     }
 
@@ -206,13 +216,13 @@ impl<'a> Shared<'a> {
     }
 
     /// The work of a thread that makes the connection of its stream.
-    pub(crate) fn connect_and_serve(&self) {
+    pub(crate) fn connect_and_serve(&self, address: usize) {
         let wait = &mut connect::Stoppable(&self.core.control);
-        let connected = caught(|| self.core.connect_waiting(0, FURTHER_TIMEOUT, wait));
+        let connected = caught(|| self.core.connect_waiting(address, FURTHER_TIMEOUT, wait));
         let joined = {
             let mut sender = self.sender();
             self.joining.fetch_sub(1, Ordering::SeqCst);
-            connected.and_then(|wire| Ok((wire, sender.add_stream()?)))
+            connected.and_then(|wire| Ok((wire, sender.add_stream_to(address)?)))
         };
         match joined {
             Ok((wire, id)) => {

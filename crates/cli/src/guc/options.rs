@@ -215,7 +215,7 @@ impl Guc {
             o.recovery.stop_on_failure = !self.goes_on();
             o.selection.skip_dangling = true;
             o.data.delayed_passive = self.delayed_passive;
-            o.data.striped = self.striped;
+            o.data.stripes = self.striped.then_some(Auto::Auto);
             o.data.stripe_block = self.stripe_block;
             o.data.through_here = self.no_third_party;
             o.data_security.authentication = !self.no_authentication;
@@ -308,9 +308,9 @@ mod tests {
     #[test]
     fn stripe_and_stack_options_are_parsed() {
         let options = parsed("-stripe -sbs 65536 a b").unwrap().options();
-        assert_eq!((options.data.striped, options.data.stripe_block), (true, Some(65536)));
+        assert_eq!((options.data.stripes, options.data.stripe_block), (Some(Auto::Auto), Some(65536)));
         assert_eq!((options.data.mode, options.tuning.streams), (DataMode::Extended, Auto::Set(1)));
-        assert!(!parsed("-p 4 a b").unwrap().options().data.striped);
+        assert_eq!(parsed("-p 4 a b").unwrap().options().data.stripes, None);
         for stack in ["tcp", "tcp,gsi", "gsi,tcp", "gsi", "default"] {
             let line = format!("-fsstack file -dcstack {stack} -dst-dcstack {stack} a b");
             let options = parsed(&line).unwrap().options();

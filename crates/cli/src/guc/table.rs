@@ -130,7 +130,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     value(&["off", "partial-offset"], "bytes", "Start at this byte", take!(offset, some_size)),
     value(&["len", "partial-length"], "bytes", "Copy this many bytes", take!(length, length)),
     value(&["list", "list-url"], "URL", "List this directory", |guc, value| { guc.list = Some(value); Ok(()) }),
-    flag(&["stripe", "striped"], "Between two servers, use all addresses of the destination, in MODE E", on!(striped)),
+    flag(&["stripe", "striped"], "Use all addresses of a server with several data nodes, in MODE E", on!(striped)),
     value(&["striped-block-size", "sbs"], "size",
         "A source of several addresses distributes a file in blocks of this many bytes; 0: one \
          range for each", take!(stripe_block, some_size)),

@@ -11,6 +11,7 @@ mod path;
 mod scitag;
 mod sockets;
 mod ssh;
+mod stripes;
 mod table;
 mod token;
 mod trust;

@@ -6,6 +6,7 @@ use super::Group::{Connection, Copy, Ends, Security};
 use super::Shape::{Negated, Optional, Switch, Value};
 use super::ends;
 use super::sockets::{show_socket_memory, socket_memory};
+use super::stripes::{show_stripe_block_size, show_stripes, stripe_block_size, stripes};
 use super::trust::{
     authorities, data_protection, fingerprint, revocations, show_data_protection, show_fingerprint,
     show_subject, subject,
@@ -184,6 +185,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Without a path, copy over the usual network (prefer), or fail (require); the same if a hook fails"),
     setting("path-time", None, Value("TIME"), Copy, limit!(path.time),
         "The longest time for which the path is reserved; the end of the copy releases it"),
+    setting("stripes", None, Value("N|auto|off"), Copy, (stripes, show_stripes),
+        "Use several addresses of a server with data nodes for each file (SPAS, SPOR): N for a \
+         download, all of the destination otherwise; `auto`: as many as the server has. For example: \
+         ropewalk cp --stripes auto -p 4 gsiftp://a.example/big gsiftp://b.example/big"),
+    setting("stripe-block-size", None, Value("SIZE|partitioned|default"), Copy, (stripe_block_size, show_stripe_block_size),
+        "How a source with data nodes divides a file among them: blocks of SIZE in turn, or one \
+         range for each; `default`: as the server likes"),
     setting("user", None, Value("NAME"), Security, (user, |s| s.options.login.user.clone().unwrap_or_default()),
         "Log in as this user if the URL names none"),
     setting("password-file", None, Value("FILE"), Security, (ends::password_file, |s| show_path(s.password_files.common.as_ref())),

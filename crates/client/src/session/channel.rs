@@ -2,9 +2,7 @@
 
 use ropewalk_engine::ChannelSettings;
 use ropewalk_protocol::client::answer;
-use ropewalk_protocol::host_port::parse_spas_lines;
 use ropewalk_protocol::opts::Layout;
-use ropewalk_protocol::server::Family;
 
 use super::one_port::Way;
 use super::*;
@@ -152,7 +150,8 @@ impl Session {
         let extended = mode == Mode::ExtendedBlock;
         let parallelism = extended.then_some(streams);
         self.uses_one_port()?;
-        self.channel = Some(if extended && !self.can.passive_sender {
+        let striped = self.may_stripe(mode) && !self.cannot_call_back();
+        self.channel = Some(if extended && (!self.can.passive_sender || striped) {
             self.listen(mode, streams, inline)?
         } else {
             let binding = self.bind()?;
@@ -247,7 +246,7 @@ impl Session {
         let settings = self.channel_settings(mode, streams, options);
         let mut data = DataChannel::active(
             stack.driver,
-            vec![way.address],
+            way.addresses,
             settings,
             self.setup.shared.pool.clone(),
             self.setup.shared.budget.clone(),
@@ -290,7 +289,9 @@ impl Session {
         stack.apply(&mut options);
         let listener = stack.driver.listen(local.into(), &options).map_err(broken)?;
         let address = advertised(listener.local_addr().and_then(|local| local.socket()).map_err(broken)?);
-        self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(port(address)))?;
+        let senders = self.senders(mode, inline)?;
+        let addresses = vec![address; senders as usize];
+        self.prepare(mode, Some(streams), inline, binding.as_ref(), Some(active(addresses)))?;
         let settings = self.channel_settings(mode, streams, options);
         let mut data = DataChannel::passive(
             listener,
@@ -300,6 +301,7 @@ impl Session {
         );
         data.set_resend(self.resends);
         data.set_marking(self.setup.marking(self.net_stack().as_ref()));
+        data.set_senders(senders);
         let authenticated = self.authenticates_data() || binding.is_some();
         Ok(Channel { data, mode, streams, listening: true, authenticated, sending: false, wanted: None })
     }
@@ -327,28 +329,6 @@ impl Session {
         let proves = binding.is_some() || self.authenticates_data();
         let address = reachable(address, remote.ip(), (self.control.peer(), proves))?;
         self.setup.permits_data(self.control.peer(), remote.ip(), address)
-    }
-
-    /// The same as [`passive`](Self::passive) for a server that may have several addresses.
-    pub(crate) fn striped_passive(
-        &mut self,
-        mode: Mode,
-        inline: Option<Algorithm>,
-        binding: Option<&Binding>,
-    ) -> Result<Vec<SocketAddr>, RemoteError> {
-        let remote = self.control.remote_addr();
-        let command = Command::Spas(remote.is_ipv6().then_some(Family::V6));
-        let Some(reply) = self.prepare(mode, None, inline, binding, Some(command))? else {
-            return Err(RemoteError::OutOfStep);
-        };
-        let Ok(addresses) = parse_spas_lines(reply.body()) else {
-            return Err(self.nonsense("SPAS", &reply));
-        };
-        let proves = binding.is_some() || self.authenticates_data();
-        let server = (self.control.peer(), proves);
-        let permits = |address| self.setup.permits_data(server.0, remote.ip(), address);
-        let reached = addresses.into_iter().map(|address| reachable(address, remote.ip(), server));
-        reached.map(|address| address.and_then(permits)).collect()
     }
 }
 

@@ -30,7 +30,8 @@ const FIRST_CONNECTION: Duration = Duration::from_secs(5);
 
 /// Where the data connections of a channel go.
 pub(super) struct Way {
-    pub(super) address: SocketAddr,
+    /// More than one if the server is striped.
+    pub(super) addresses: Vec<SocketAddr>,
     /// The driver that goes there, if it is not that of the stack.
     pub(super) driver: Option<Arc<dyn Driver>>,
 }
@@ -74,9 +75,14 @@ impl Session {
         options: &DriverOptions,
     ) -> Result<Way, RemoteError> {
         if !self.uses_one_port()? {
-            let address = self.passive(mode, parallelism, inline, binding)?;
+            // Only a sender uses several addresses of a server that listens.
+            let addresses = match parallelism {
+                None => self.passive_addresses(mode, inline, binding)?,
+                Some(_) => vec![self.passive(mode, parallelism, inline, binding)?],
+            };
+            let [address] = addresses[..] else { return Ok(Way { addresses, driver: None }) };
             if !self.tries_announced_port() {
-                return Ok(Way { address, driver: None });
+                return Ok(Way { addresses, driver: None });
             }
             let mut options = options.clone();
             self.data_stack(binding, None)?.apply(&mut options);
@@ -85,15 +91,15 @@ impl Session {
             match tcp.connect(address.into(), &options, limit) {
                 Ok(connection) => {
                     self.endpoint.reached_data.store(true, Ordering::Relaxed);
-                    return Ok(Way { address, driver: Some(Arc::new(Connected::new(connection))) });
+                    return Ok(Way { addresses, driver: Some(Arc::new(Connected::new(connection))) });
                 }
                 Err(error) => self.fall_back(address, &error),
             }
         }
         let token = self.token(mode, parallelism, inline, binding)?;
-        let address = self.control.remote_addr();
+        let addresses = vec![self.control.remote_addr()];
         Ok(Way {
-            address,
+            addresses,
             driver: Some(Arc::new(ControlPort::new(self.setup.shared.registry.default_driver(), token))),
         })
     }

@@ -71,12 +71,7 @@ impl Flow<'_> {
             if parallelism.is_some() {
                 self.destination.frequent_markers()?;
             }
-            let striped = self.worker.ctx.options().data.striped && self.destination.can.striped;
-            let addresses = if striped && mode == Mode::ExtendedBlock {
-                self.destination.striped_passive(mode, inline, binding)?
-            } else {
-                vec![self.destination.passive(mode, None, inline, binding)?]
-            };
+            let addresses = self.destination.passive_addresses(mode, inline, binding)?;
             let prepared = self.source.prepare(mode, parallelism, inline, binding, Some(active(addresses)));
             prepared.map_err(|e| self.cannot_point(e))?;
         }

@@ -60,6 +60,9 @@ pub struct Receiver {
     most_streams: u64,
     joined: u64,
     ended: u64,
+    /// The senders whose EOF is still to come, and the streams that the others have announced.
+    missing_ends: u64,
+    counted: u64,
     announced: Option<u64>,
     /// The bytes of the file that have come, on any stream, if some may be sent again.
     came: Option<RangeSet>,
@@ -80,11 +83,21 @@ impl Receiver {
             most_streams: most_streams.into(),
             joined: 0,
             ended: 0,
+            missing_ends: 1,
+            counted: 0,
             announced: None,
             came: None,
             total: None,
             resent: 0,
         }
+    }
+
+    /// Several senders, each of which ends with an EOF of its own that counts its streams (GFD.20
+    /// section 3.4: a striped server).
+    #[must_use]
+    pub fn with_senders(mut self, senders: u32) -> Self {
+        self.missing_ends = u64::from(senders).max(1);
+        self
     }
 
     /// Lets the sender send bytes again. Every block then costs an entry in a set of ranges.
@@ -189,24 +202,33 @@ impl Receiver {
         self.ended
     }
 
-    /// The number of streams that EOF announced, once it has come.
+    /// The number of streams that EOF announced, once it has come from every sender.
     pub fn announced(&self) -> Option<u64> {
         self.announced
     }
 
     fn end_of_file(&mut self, announced: u64) -> Result<(), ReceiveError> {
-        match self.announced {
-            _ if announced == 0 => Err(ReceiveError::NoStreams),
-            Some(before) if before != announced => Err(ReceiveError::Inconsistent { announced, before }),
-            // Streams that have ended may have made room for others.
-            _ if announced.saturating_sub(self.ended) > self.most_streams => {
-                Err(ReceiveError::TooManyAnnounced { announced, most: self.most_streams })
-            }
-            _ => {
-                self.announced = Some(announced);
-                self.check_ended()
-            }
+        if announced == 0 {
+            return Err(ReceiveError::NoStreams);
         }
+        if let Some(before) = self.announced {
+            return if before == announced {
+                self.check_ended()
+            } else {
+                Err(ReceiveError::Inconsistent { announced, before })
+            };
+        }
+        let all = self.counted.saturating_add(announced);
+        // Streams that have ended may have made room for others.
+        if all.saturating_sub(self.ended) > self.most_streams {
+            return Err(ReceiveError::TooManyAnnounced { announced: all, most: self.most_streams });
+        }
+        self.counted = all;
+        self.missing_ends -= 1;
+        if self.missing_ends == 0 {
+            self.announced = Some(all);
+        }
+        self.check_ended()
     }
 
     fn end_of_data(&mut self) -> Result<(), ReceiveError> {

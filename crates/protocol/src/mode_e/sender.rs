@@ -88,7 +88,18 @@ enum Stream {
     Removed,
 }
 
+/// The streams that lead to one receiver.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    active: u64,
+    ended: u64,
+    finished: bool,
+}
+
 /// Assigns the ranges of one file to streams; each stream asks for its next block.
+///
+/// The streams may lead to several receivers, which take parts of the file together (a striped
+/// server). Each receiver gets an EOF with the number of its own streams.
 ///
 /// Streams may be added until the last one has ended. The last stream to end sends EOF, with the
 /// number of streams, together with its own EOD; the others send EOD. A stream that carried no data
@@ -100,6 +111,9 @@ pub struct Sender {
     origin: u64,
     block_size: u64,
     streams: Vec<Stream>,
+    /// The receiver of each stream, and the receivers.
+    receivers: Vec<usize>,
+    groups: Vec<Group>,
     promised: u64,
     active: u64,
     /// Number of active streams with a measured rate; below it the sum of these rates in bytes per
@@ -132,6 +146,8 @@ impl Sender {
             origin,
             block_size: block_size.max(1),
             streams: Vec::new(),
+            receivers: Vec::new(),
+            groups: Vec::new(),
             promised: 0,
             active: 0,
             measured: 0,
@@ -217,9 +233,23 @@ impl Sender {
     /// # Errors
     /// EOF has been returned to a stream.
     pub fn add_stream(&mut self) -> Result<StreamId, SendError> {
-        if self.finished {
-            return Err(SendError::Finished { streams: self.ended });
+        self.add_stream_to(0)
+    }
+
+    /// A connection to the receiver with this number joins the transfer.
+    ///
+    /// # Errors
+    /// EOF has been returned to a stream of this receiver.
+    pub fn add_stream_to(&mut self, receiver: usize) -> Result<StreamId, SendError> {
+        if self.groups.len() <= receiver {
+            self.groups.resize(receiver + 1, Group::default());
         }
+        let group = &mut self.groups[receiver];
+        if group.finished {
+            return Err(SendError::Finished { streams: group.ended });
+        }
+        group.active += 1;
+        self.receivers.push(receiver);
         self.streams.push(Stream::Active { block: None, carried: 0, rate: Rate::Unmeasured });
         self.active += 1;
         if let Some(resend) = &mut self.resend {
@@ -272,7 +302,12 @@ impl Sender {
         if let Stream::Active { rate, .. } = std::mem::replace(&mut self.streams[stream.0], as_) {
             self.forget_rate(rate);
             self.active -= 1;
+            self.group(stream).active -= 1;
         }
+    }
+
+    fn group(&mut self, stream: StreamId) -> &mut Group {
+        &mut self.groups[self.receivers[stream.0]]
     }
 
     /// Returns the next block or header for `stream`, or `None` after its end. The caller may call
@@ -343,8 +378,12 @@ impl Sender {
     fn end(&mut self, stream: StreamId) -> Header {
         self.retire(stream, Stream::Ended);
         self.ended += 1;
-        self.finished = self.active == 0 && self.ended >= self.promised;
-        let end = if self.finished { Header::end_of_file(self.ended) } else { Header::end_of_data() };
+        let promised = self.promised;
+        let group = self.group(stream);
+        group.ended += 1;
+        group.finished = group.active == 0 && group.ended >= promised;
+        let end = if group.finished { Header::end_of_file(group.ended) } else { Header::end_of_data() };
+        self.finished = self.groups.iter().all(|group| group.finished);
         let close = if self.has_resent() { Descriptor::CLOSE } else { Descriptor::default() };
         Header { descriptor: end.descriptor.union(close), ..end }
     }
@@ -352,15 +391,16 @@ impl Sender {
     /// Ends `stream` before the others: returns the header with EOD and CLOSE, after which the
     /// connection carries no more data for any file. The stream still counts in EOF. The caller may
     /// call this only when the last block of the stream has been written to the socket. Returns
-    /// `None` if the stream has to stay because it is the only one, if all data is assigned so that
-    /// it ends anyway, or if it has ended.
+    /// `None` if the stream has to stay because it is the only one of its receiver, if all data is
+    /// assigned so that it ends anyway, or if it has ended.
     pub fn leave(&mut self, stream: StreamId) -> Option<Header> {
-        let stays = self.active <= 1 || self.todo.is_empty() && !self.open;
+        let stays = self.group(stream).active <= 1 || self.todo.is_empty() && !self.open;
         if stays || !matches!(self.streams[stream.0], Stream::Active { .. }) {
             return None;
         }
         self.retire(stream, Stream::Ended);
         self.ended += 1;
+        self.group(stream).ended += 1;
         self.left += 1;
         let end = Header::end_of_data();
         Some(Header { descriptor: end.descriptor.union(Descriptor::CLOSE), ..end })

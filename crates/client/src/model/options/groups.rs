@@ -89,9 +89,10 @@ pub struct DataOptions {
     /// Payload bytes of a MODE E block.
     pub block_size: usize,
     pub delayed_passive: bool,
-    /// Between two servers in MODE E: the source gets all addresses of the destination (SPAS,
-    /// SPOR).
-    pub striped: bool,
+    /// In MODE E, use several addresses of a striped server (SPAS, SPOR): so many for a download,
+    /// and all that the destination has for an upload and between two servers, unless it is 1.
+    /// `Auto` uses as many as the server has. `None`: one address.
+    pub stripes: Option<Auto<u32>>,
     /// How a source of several addresses distributes a file: blocks of this size in turn, or, if 0,
     /// one range for each. `None`: the server's own layout.
     pub stripe_block: Option<u64>,
@@ -123,7 +124,7 @@ impl Default for DataOptions {
             ascii: false,
             block_size: 1 << 20,
             delayed_passive: false,
-            striped: false,
+            stripes: None,
             stripe_block: None,
             ports: None,
             through_here: false,
