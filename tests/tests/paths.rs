@@ -128,7 +128,8 @@ fn hook_that_refuses_a_connection_fails_the_copy_only_if_the_path_is_required() 
     let outcome = site.run(&["--path-policy", "require", "--retries", "0"]).failed().unwrap();
     assert!(outcome.errors().contains("closed"), "{}", outcome.errors());
     assert!(site.events().ends_with(&["release".to_owned(), "terminate".to_owned()]), "{:?}", site.events());
-    site.run(&[]).succeeded().unwrap();
+    let outcome = site.run(&[]).succeeded().unwrap();
+    assert!(outcome.errors().contains("made without its hook"), "{}", outcome.errors());
     assert!(site.is_copied());
 }
 
@@ -322,4 +323,15 @@ fn path_reserved_with_nsi_is_cancelled_by_its_id() {
     ropewalk(&site, &["cancel", &id]).succeeded().unwrap();
     assert!(!provider.has_path());
     assert_eq!(provider.requests(), ["reserve", "reserveCommit", "terminate"]);
+}
+
+#[test]
+fn reservation_of_a_hook_that_is_gone_is_forgotten_on_request() {
+    let site = Site::new("");
+    let hook = format!("hook:{}", site.hook.display());
+    let id = ropewalk(&site, &["reserve", &hook, "--for", "1h"]).succeeded().unwrap();
+    let id = id.text().trim().to_owned();
+    fs::remove_file(&site.hook).unwrap();
+    ropewalk(&site, &["cancel", "--forget", &id]).succeeded().unwrap();
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
 }

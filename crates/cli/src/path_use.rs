@@ -8,18 +8,23 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Location, Options, Pair, state_directory};
 use ropewalk_paths::{
-    Binding, Entry, Goal, Hook, HookManager, Id, Journal, Notice, Owner, PathError, Phase, Policy, Provider,
-    Request, Runner, Target, now,
+    Binding, Entry, Goal, Hook, HookManager, Id, Journal, JournalError, Notice, Owner, PathError, Phase,
+    Policy, Provider, Request, Runner, Target, now,
 };
 
 use crate::output::say;
 use crate::settings::PathSettings;
+
+/// How long the end of a copy waits for the paths of earlier runs to be removed.
+const SWEEPING: Duration = Duration::from_secs(5);
 
 /// The origin of a path, as `--path` names it. Files and programs have absolute paths, so that a
 /// later process can use the same text.
@@ -72,12 +77,20 @@ impl PathSource {
         match self {
             Self::Hook(target) => {
                 let target = Target::parse(target).map_err(anyhow::Error::msg)?;
-                Ok(Some(HookManager::new(target, policy, None)))
+                Ok(Some(HookManager::new(target, policy, report)))
             }
             #[cfg(feature = "nsi")]
             Self::Nsi(_) => Ok(None),
             Self::Reserved(_) => Ok(None),
         }
+    }
+}
+
+/// Reports the first failure of a hook: later connections have the same, as a rule.
+fn report(why: &str) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        say(format_args!("ropewalk: a data connection is made without its hook: {why}"));
     }
 }
 
@@ -134,6 +147,19 @@ pub(crate) fn sweep(journal: &Journal) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Ends such paths in a thread, which may end with the process: the journal has its state.
+fn sweep_beside(journal: Journal) -> Receiver<()> {
+    let (done, swept) = channel();
+    thread::spawn(move || {
+        if let Err(error) = sweep(&journal) {
+            say(format_args!("ropewalk: {error}"));
+        }
+        // The copy may have ended.
+        let _ = done.send(());
+    });
+    swept
+}
+
 fn recover(journal: &Journal, entry: &Entry, over: bool) -> anyhow::Result<()> {
     let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
     let (Some(provider), Some(taken)) = (provider, journal.take_over(&entry.id)?) else { return Ok(()) };
@@ -175,7 +201,16 @@ impl PathUse {
         let Some(source) = &settings.source else { return Ok(None) };
         let journal = journal(options)?;
         let manager = source.manager(settings.policy)?;
-        let (mut runner, keeps) = begin(source, settings, pairs, options, &journal)?;
+        let (mut runner, keeps) = match begin(source, settings, pairs, options, &journal) {
+            Err(error) if error.is::<JournalError>() && settings.policy == Policy::Prefer => {
+                say(format_args!(
+                    "ropewalk: there is no path, and the copy goes over the usual network: {error}"
+                ));
+                return Ok(None);
+            }
+            begun => begun?,
+        };
+        let swept = sweep_beside(journal);
         match runner.obtain(Goal::Up, &|| cancel.is_cancelled()) {
             Ok(binding) => {
                 say(format_args!("ropewalk: the path {} is up{}", runner.entry().id, Shown(&binding)));
@@ -198,7 +233,7 @@ impl PathUse {
         let watch = Watch {
             runner,
             keeps,
-            journal,
+            swept,
             stop: Arc::clone(&stop),
             lost: Arc::clone(&lost),
             required: (settings.policy == Policy::Require).then(|| cancel.clone()),
@@ -298,7 +333,8 @@ struct Watch {
     runner: Runner,
     /// The path stays reserved.
     keeps: bool,
-    journal: Journal,
+    /// Ends when the paths of earlier runs are removed.
+    swept: Receiver<()>,
     stop: Arc<AtomicBool>,
     lost: Arc<Mutex<Option<String>>>,
     /// Stops the copy if the path is lost.
@@ -307,10 +343,6 @@ struct Watch {
 
 impl Watch {
     fn run(mut self) {
-        // Entries of processes that were killed.
-        if let Err(error) = sweep(&self.journal) {
-            say(format_args!("ropewalk: {error}"));
-        }
         while !self.stop.load(Ordering::Relaxed) {
             match self.runner.step() {
                 Ok(notices) => notices.into_iter().for_each(|notice| self.hear(notice)),
@@ -321,6 +353,8 @@ impl Watch {
             true => self.runner.release(),
             false => self.runner.end(),
         }
+        // A provider that does not answer must not hold up the end. The entries stay.
+        let _ = self.swept.recv_timeout(SWEEPING);
         if self.runner.is_left() {
             say(format_args!(
                 "ropewalk: the provider has not confirmed the end of the path {}; `ropewalk reservations` \

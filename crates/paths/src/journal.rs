@@ -7,6 +7,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use ropewalk_files::{OnDisk, replace};
 use rustix::fs::{FlockOperation, flock};
@@ -16,6 +18,10 @@ use crate::{Entry, Id, Phase};
 
 /// No entry is as long.
 const LONGEST: u64 = 64 << 10;
+
+/// How often, and after what pause, a lock is tried again.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +98,15 @@ impl Journal {
         if !path.exists() {
             return Ok(None);
         }
-        let Some(lock) = self.lock_file(id).map_err(failed)? else { return Ok(None) };
+        // A process that lists the entries has the lock for a moment.
+        let mut lock = self.lock_file(id).map_err(failed)?;
+        for _ in 0..TRIES {
+            if lock.is_none() {
+                thread::sleep(PAUSE);
+                lock = self.lock_file(id).map_err(failed)?;
+            }
+        }
+        let Some(lock) = lock else { return Ok(None) };
         // Another process may have ended the entry before this one had the lock.
         let entry = read(&path, id).map_err(failed)?;
         let locked = Locked { lock_path: self.lock_path(id), path: path.clone(), _lock: lock };
@@ -100,7 +114,7 @@ impl Journal {
     }
 
     fn is_owned(&self, id: &Id) -> bool {
-        self.lock_file(id).is_ok_and(|lock| lock.is_none())
+        self.lock_path(id).exists() && self.lock_file(id).is_ok_and(|lock| lock.is_none())
     }
 
     fn lock_file(&self, id: &Id) -> io::Result<Option<File>> {
@@ -170,8 +184,6 @@ fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::time::Duration;
-
     use super::*;
     use crate::{Owner, Request};
 

@@ -26,15 +26,16 @@ pub enum Policy {
 pub struct HookManager {
     target: Target,
     policy: Policy,
-    task: String,
+    /// Takes the failures that have no effect on the transfer.
+    report: fn(&str),
 }
 
 /// The same data as the functions of GCT's network managers get.
 #[derive(Debug, Serialize)]
 struct Content<'a> {
     event: &'static str,
-    /// SITE TASKID, or `unset`.
-    task_id: &'a str,
+    /// As in GCT without SITE TASKID.
+    task_id: &'static str,
     transport: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     local: Option<String>,
@@ -59,16 +60,16 @@ struct Reply {
 }
 
 impl HookManager {
-    /// `task` names the transfer to the hook.
-    pub fn new(target: Target, policy: Policy, task: Option<String>) -> Self {
-        Self { target, policy, task: task.unwrap_or_else(|| "unset".to_owned()) }
+    /// `report` takes failures of the hook that the policy ignores.
+    pub fn new(target: Target, policy: Policy, report: fn(&str)) -> Self {
+        Self { target, policy, report }
     }
 
     fn call(&self, event: &NetEvent<'_>) -> Result<NetChanges, String> {
         let text = |endpoint: &Endpoint| endpoint.to_string();
         let content = Content {
             event: event.kind.name(),
-            task_id: &self.task,
+            task_id: "unset",
             transport: event.transport,
             local: event.local.map(text),
             remote: event.remote.map(text),
@@ -94,7 +95,7 @@ impl NetManager for HookManager {
         match (self.call(event), self.policy) {
             (Ok(changes), _) => Ok(changes),
             (Err(why), Policy::Prefer) => {
-                tracing::warn!("the data connection continues: {why}");
+                (self.report)(&why);
                 Ok(NetChanges::default())
             }
             (Err(why), Policy::Require) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),

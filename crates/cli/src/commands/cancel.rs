@@ -1,7 +1,7 @@
 use anyhow::anyhow;
 use clap::Args;
 use ropewalk_client::Options;
-use ropewalk_paths::{Goal, Id, Journal, Runner};
+use ropewalk_paths::{Entry, Goal, Id, Journal, Phase, Runner};
 
 use crate::exit::Exit;
 use crate::output::say;
@@ -12,6 +12,9 @@ pub struct CancelCommand {
     /// Reservations, as `ropewalk reservations` lists them
     #[arg(required = true, value_name = "ID")]
     ids: Vec<Id>,
+    /// Remove the entries only, and do not ask the provider: for one that is gone for good
+    #[arg(long)]
+    forget: bool,
 }
 
 impl CancelCommand {
@@ -19,7 +22,7 @@ impl CancelCommand {
         let journal = journal(&Options::default())?;
         let mut exits = Vec::new();
         for id in self.ids {
-            match cancel(&journal, &id) {
+            match cancel(&journal, &id, self.forget) {
                 Ok(exit) => exits.push(exit),
                 Err(error) => {
                     say(format_args!("ropewalk: {id}: {error:#}"));
@@ -31,7 +34,7 @@ impl CancelCommand {
     }
 }
 
-fn cancel(journal: &Journal, id: &Id) -> anyhow::Result<Exit> {
+fn cancel(journal: &Journal, id: &Id, forget: bool) -> anyhow::Result<Exit> {
     let Some((entry, locked)) = journal.take_over(id)? else {
         if journal.list()?.0.iter().any(|(entry, _)| entry.id == *id) {
             return Err(anyhow!("a running program uses it: stop that program"));
@@ -39,6 +42,10 @@ fn cancel(journal: &Journal, id: &Id) -> anyhow::Result<Exit> {
         say(format_args!("ropewalk: there is no reservation {id}"));
         return Ok(Exit::NotFound);
     };
+    if forget {
+        locked.write(&Entry { phase: Phase::Ended, ..entry })?;
+        return Ok(Exit::Done);
+    }
     let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
     let provider = provider.ok_or_else(|| anyhow!("it has no provider"))?;
     let mut runner = Runner::recover((entry, locked), provider, Goal::End);

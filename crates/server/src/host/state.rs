@@ -106,7 +106,9 @@ impl Host {
         let registry = match &config.paths.hook {
             Some(hook) => {
                 let policy = config.paths.failing_hook.into();
-                let manager: Arc<dyn NetManager> = Arc::new(HookManager::new(hook.clone(), policy, None));
+                let manager: Arc<dyn NetManager> = Arc::new(HookManager::new(hook.clone(), policy, |why| {
+                    tracing::warn!("a data connection continues without its hook: {why}");
+                }));
                 Registry::standard().managed(&manager)
             }
             None => Registry::standard(),
