@@ -8,7 +8,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Copy", &["cp", "sync", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
     ("Reserve network paths", &["reserve", "reservations", "cancel"]),
-    ("Serve and log in", &["serve", "node", "passwd", "proxy", "known-hosts", "ca"]),
+    ("Serve and log in", &["serve", "node", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
 ];
@@ -41,6 +41,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["ropewalk serve --root /data --anonymous", "ropewalk serve --config /etc/ropewalk/server.toml"],
     ),
     ("node", &["ropewalk node --join front.example:2812 --join-token-file /etc/ropewalk/join --root /data"]),
+    (
+        "gateway",
+        &[
+            "ropewalk gateway --authorized-hosts 10.1.0.0/16 --credential /etc/ropewalk/proxy",
+            "curl -u 'me::gsiftp://dtn.example/:' ftp://gateway.example:2121/data/f -o f",
+        ],
+    ),
     ("passwd", &["ropewalk passwd ada", "ropewalk passwd --list"]),
     ("proxy", &["ropewalk proxy init"]),
     ("known-hosts", &["ropewalk known-hosts list", "ropewalk known-hosts forget data.example"]),

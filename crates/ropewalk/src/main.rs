@@ -52,7 +52,7 @@ fn without_dumps() {
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
-    if !matches!(cli.command, Command::Serve(_) | Command::Node(_)) {
+    if !matches!(cli.command, Command::Serve(_) | Command::Node(_) | Command::Gateway(_)) {
         logging::init(None, "error", LogFormat::Text)?;
     }
     cli.command.run()

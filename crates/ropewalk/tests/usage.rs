@@ -57,6 +57,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "rm",
         "serve",
         "node",
+        "gateway",
         "passwd",
         "proxy",
         "known-hosts",

@@ -5,4 +5,5 @@ pub(crate) mod log_in;
 pub(crate) mod login;
 pub(crate) mod paths;
 pub(crate) mod scope;
+pub(crate) mod target;
 pub(crate) mod virtual_devices;

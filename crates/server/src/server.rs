@@ -30,6 +30,8 @@ pub struct Server {
 pub struct Backends {
     /// Storage in place of directories of this host. It is asked at each log-in.
     pub stores: Option<StoreFactory>,
+    /// Clients may name a target for `stores`: `USER name::target`.
+    pub targets: bool,
     /// Measures this host; without it, the server does not know SITE PROFILE.
     pub measurements: Option<Arc<dyn Measurements>>,
 }
@@ -60,8 +62,8 @@ impl Server {
     /// As [`Server::bind_with`], with settings that were checked.
     pub(crate) fn bind_prepared(config: Config, backends: Backends) -> Result<Self> {
         raise_open_files();
-        let Backends { stores, measurements } = backends;
-        let stores = stores.map_or_else(Stores::posix, Stores::new);
+        let Backends { stores, targets, measurements } = backends;
+        let stores = stores.map_or_else(Stores::posix, |factory| Stores::new(factory, targets));
         let settings = Settings::prepare(config, &stores, measurements.is_some())?;
         let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();

@@ -9,6 +9,7 @@ pub mod config;
 pub mod cp;
 pub mod du;
 pub mod find;
+pub mod gateway;
 pub mod globus_url_copy;
 pub mod known_hosts;
 pub mod ls;

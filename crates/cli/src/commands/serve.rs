@@ -102,9 +102,9 @@ enum Anonymous {
 
 /// The addresses of one name: often IPv6 and IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Addresses(Vec<SocketAddr>);
+pub(super) struct Addresses(pub(super) Vec<SocketAddr>);
 
-fn address(given: &str) -> Result<Addresses, String> {
+pub(super) fn address(given: &str) -> Result<Addresses, String> {
     if let Ok(port) = given.trim_start_matches(':').parse::<u16>() {
         return Ok(Addresses(vec![SocketAddr::from(([0u16; 8], port))]));
     }

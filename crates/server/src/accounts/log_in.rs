@@ -54,6 +54,7 @@ pub(crate) fn by_password(
     settings: &Settings,
     user: &[u8],
     password: &Password,
+    target: Option<&str>,
 ) -> Result<Login, Failure> {
     let denied = |reason: &str| Failure::LoginDenied(reason.to_owned());
     let passwords = settings.passwords().map_err(|error| {
@@ -77,7 +78,7 @@ pub(crate) fn by_password(
             (user_account(settings, name, false)?, Credential::Password(password))
         }
     };
-    open(host, settings, found, credential)
+    open(host, settings, found, credential, target)
 }
 
 /// Logs in a client that has proved in another way (a principal, a token, a certificate) that it
@@ -88,17 +89,18 @@ pub(crate) fn as_user(
     settings: &Settings,
     name: &str,
     credential: Credential<'_>,
+    target: Option<&str>,
 ) -> Result<Login, Failure> {
     if !valid_user_name(name) {
         return Err(Failure::LoginDenied("This cannot be a user's name.".into()));
     }
-    open(host, settings, user_account(settings, name, false)?, credential)
+    open(host, settings, user_account(settings, name, false)?, credential, target)
 }
 
 /// Logs in the user as whom the process runs, and whom sshd has let in. The settings of this user
 /// apply.
 pub(crate) fn over_ssh(host: &Host, settings: &Settings, name: &str) -> Result<Login, Failure> {
-    open(host, settings, ssh_account(settings, name)?, Credential::Ssh)
+    open(host, settings, ssh_account(settings, name)?, Credential::Ssh, None)
 }
 
 /// Logs in a client that has presented a certificate, as the gridmap maps it.
@@ -111,7 +113,7 @@ pub(crate) fn by_certificate(
     let none = || Failure::LoginDenied("Access denied by configuration.".into());
     let name = settings.gsi.as_ref().ok_or_else(none)?.user(subject, user)?;
     let allow_root = settings.config.gsi.as_ref().is_some_and(|gsi| gsi.allow_root);
-    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Certificate(subject))
+    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Certificate(subject), None)
 }
 
 /// Logs in a client that has presented a ticket.
@@ -124,7 +126,7 @@ pub(crate) fn by_ticket(
     let none = || Failure::LoginDenied("Access denied by configuration.".into());
     let name = settings.kerberos.as_ref().ok_or_else(none)?.user(principal, user)?;
     let allow_root = settings.config.kerberos.as_ref().is_some_and(|kerberos| kerberos.allow_root);
-    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Ticket(principal))
+    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Ticket(principal), None)
 }
 
 /// This takes as long as fetching the keys of an issuer. `session` is the number of the session and
@@ -162,7 +164,7 @@ pub(crate) fn by_token(
             grant.subject, grant.issuer
         )));
     };
-    let mut login = as_user(host, settings, user, Credential::Token(token))?;
+    let mut login = as_user(host, settings, user, Credential::Token(token), None)?;
     login.vouched = Some((grant.subject.clone(), grant.issuer.clone()));
     login.account.third_party &= issuer.third_party;
     let left = (grant.expires + LEEWAY).duration_since(now).unwrap_or_default();
@@ -293,6 +295,7 @@ fn open(
     settings: &Settings,
     found: Found,
     credential: Credential<'_>,
+    target: Option<&str>,
 ) -> Result<Login, Failure> {
     let Found { mut account, local, protection } = found;
     // Other stores take care of identities themselves.
@@ -301,8 +304,13 @@ fn open(
     let Some(permit) = host.limits.admit_user(&account.counted_as, limit) else {
         return Err(Failure::Busy("Too many sessions of this user. Please try again later.".into()));
     };
-    let login = StoreLogin { user: &account.name, root: &account.root, credential };
+    let login = StoreLogin { user: &account.name, root: &account.root, target, credential };
     let store = host.stores.open(&login, identity.as_ref()).map_err(|error| {
+        if host.stores.targets {
+            // The store is behind another server, and the text says why the log-in there failed.
+            let reason = error.detail().unwrap_or("The target cannot be used.");
+            return Failure::LoginDenied(reason.to_owned());
+        }
         tracing::error!(user = account.name, root = %account.root.display(), %error, "cannot open the user's directory");
         Failure::LoginDenied("The user's directory cannot be opened.".into())
     })?;

@@ -22,6 +22,10 @@ pub struct StoreLogin<'a> {
     pub user: &'a str,
     /// The root directory in the settings of the account.
     pub root: &'a Path,
+    /// The target in the name with which the client has logged in ([`Backends::targets`]).
+    ///
+    /// [`Backends::targets`]: crate::Backends::targets
+    pub target: Option<&'a str>,
     pub credential: Credential<'a>,
 }
 
@@ -54,15 +58,17 @@ type Key = (PathBuf, Option<Identity>);
 pub(crate) struct Stores {
     maker: Maker,
     open: Mutex<HashMap<Key, Weak<dyn Store>>>,
+    /// Names of users may have a target behind them.
+    pub(crate) targets: bool,
 }
 
 impl Stores {
-    pub(crate) fn new(factory: StoreFactory) -> Self {
-        Self { maker: Maker::Other(factory), open: Mutex::default() }
+    pub(crate) fn new(factory: StoreFactory, targets: bool) -> Self {
+        Self { maker: Maker::Other(factory), open: Mutex::default(), targets }
     }
 
     pub(crate) fn posix() -> Self {
-        Self { maker: Maker::Posix, open: Mutex::default() }
+        Self { maker: Maker::Posix, open: Mutex::default(), targets: false }
     }
 
     /// Whether stores work as the identities for which they are opened.

@@ -133,7 +133,7 @@ fn place(shared: &Shared, file: &FileOrder) -> Result<(Arc<dyn Store>, VirtualPa
         }
         _ => None,
     };
-    let login = StoreLogin { user: "", root: &shared.root, credential: Credential::Anonymous };
+    let login = StoreLogin { user: "", root: &shared.root, target: None, credential: Credential::Anonymous };
     let store = shared.stores.open(&login, identity.as_ref()).map_err(store_failure)?;
     Ok((store, path))
 }

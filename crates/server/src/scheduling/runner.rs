@@ -15,6 +15,7 @@ use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts::log_in;
+use crate::accounts::target::{TargetLogin, without_secrets};
 use crate::host::stores::Credential;
 use crate::host::{Host, Phase};
 use crate::operations::{self, Data, Entry, Permits};
@@ -464,10 +465,19 @@ fn authenticate(
     // A connection through ssh is protected.
     let secured = connection.session.is_secured() || scheduler.host.ssh_user.get().is_some();
     let mut nobody = false;
+    let named = match scheduler.host.stores.targets {
+        true => TargetLogin::parse(user, password).map(Some),
+        false => Ok(None),
+    };
+    let (name, target, password) = match &named {
+        Ok(Some(named)) => (named.user.as_slice(), named.target.as_deref(), &named.password),
+        _ => (user, None, password),
+    };
     let login = match connection.context.client.subject() {
-        _ if let Err(refused) = log_in::require_protected_for(&settings, user, secured) => Err(refused),
-        _ if let Some(name) = scheduler.host.ssh_user.get() => {
-            log_in::over_ssh(&scheduler.host, &settings, name)
+        _ if let Err(refused) = &named => Err(refused.clone()),
+        _ if let Err(refused) = log_in::require_protected_for(&settings, name, secured) => Err(refused),
+        _ if let Some(own) = scheduler.host.ssh_user.get() => {
+            log_in::over_ssh(&scheduler.host, &settings, own)
         }
         _ if tokens::is_token(user) => {
             log_in::by_token(&scheduler.host, &settings, (connection.context.id, peer), secured, password)
@@ -479,21 +489,23 @@ fn authenticate(
             log_in::by_ticket(&scheduler.host, &settings, principal, user)
         }
         _ if let SecurityContext::Tls(client) = &connection.context.client
-            && let Some(name) = client.user()
-            && (user == name.as_bytes() || user == gsi::MAPPED) =>
+            && let Some(certified) = client.user()
+            && (name == certified.as_bytes() || name == gsi::MAPPED) =>
         {
             log_in::as_user(
                 &scheduler.host,
                 &settings,
-                name,
-                Credential::Certificate(client.subject().unwrap_or(name)),
+                certified,
+                Credential::Certificate(client.subject().unwrap_or(certified)),
+                target,
             )
         }
         _ => {
-            nobody = log_in::is_anonymous(&settings, user);
-            log_in::by_password(&scheduler.host, &settings, user, password)
+            nobody = log_in::is_anonymous(&settings, name);
+            log_in::by_password(&scheduler.host, &settings, name, password, target)
         }
     };
+    let shown = without_secrets(user);
     let login = login.and_then(|login| login.require_protected(secured).map(|()| login));
     match login {
         Ok(login) => {
@@ -507,19 +519,19 @@ fn authenticate(
                 message: settings.config.login_message.clone(),
             }));
             connection.logged_in(login);
-            login_audit::log_in(&scheduler.host, &connection.context, user, None);
+            login_audit::log_in(&scheduler.host, &connection.context, &shown, None);
             start(scheduler, connection);
         }
         Err(failure) => {
             tracing::warn!(
                 session = connection.context.id,
                 %peer,
-                user = ?String::from_utf8_lossy(user),
+                user = ?String::from_utf8_lossy(&shown),
                 subject = connection.context.client.subject(),
                 ?failure,
                 "log-in failed"
             );
-            login_audit::log_in(&scheduler.host, &connection.context, user, Some(&failure));
+            login_audit::log_in(&scheduler.host, &connection.context, &shown, Some(&failure));
             let denied = matches!(failure, Failure::LoginDenied(_));
             connection.answer = Some(Err(failure));
             if denied { penalize(scheduler, connection) } else { start(scheduler, connection) }

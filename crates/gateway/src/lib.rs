@@ -1,0 +1,122 @@
+//! A gateway for FTP clients: the server in front, and behind it the one that each session names.
+//!
+//! A [`Gateway`] prepares the settings of the server and its store factory. At each log-in the
+//! factory finds the target and the credential of the user, checks the rules, and logs in there.
+//! Nothing is stored here. A refusal is the reply to the log-in.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod gate;
+mod target;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use ropewalk_client::{ClientLimits, Options, TokenSource};
+use ropewalk_protocol::url::{Scheme, Url};
+use ropewalk_remote_store::{RemoteClient, RemoteSettings, RemoteStore};
+use ropewalk_server::{Backends, Config, Credential, StoreLogin};
+use ropewalk_storage::{Error, ErrorKind, Store};
+
+pub use config::{FarLogin, GatewayConfig, GatewayError, Site};
+pub use ropewalk_remote_store::{InvalidTarget, Targets};
+
+use crate::gate::Guard;
+use crate::target::{Rules, Target};
+
+/// Memory for the data of all sessions, in bytes.
+const MEMORY: usize = 64 << 20;
+
+/// A gateway whose settings were checked.
+pub struct Gateway {
+    config: GatewayConfig,
+    /// Streams, tuner and trust of connections to targets.
+    options: Options,
+    /// The addresses of the gateway itself, once it listens.
+    own: Arc<OnceLock<Vec<SocketAddr>>>,
+    behind: [Behind; 3],
+}
+
+/// Sessions that are held to the same rules.
+struct Behind {
+    rules: Rules,
+    client: Arc<RemoteClient>,
+    guard: Arc<Guard>,
+}
+
+impl Gateway {
+    /// `options` are those of the client library for connections to targets; their log-in is not
+    /// used.
+    ///
+    /// # Errors
+    /// No client could log in, or a setting is invalid.
+    pub fn new(config: GatewayConfig, options: Options) -> Result<Arc<Self>, GatewayError> {
+        config.check()?;
+        let own = Arc::<OnceLock<Vec<SocketAddr>>>::default();
+        let behind = [Rules::Listed, Rules::Public, Rules::Configured].map(|rules| Behind {
+            rules,
+            client: RemoteClient::new(&ClientLimits::default(), MEMORY),
+            guard: Arc::new(Guard::new(rules, config.allow_targets.clone(), Arc::clone(&own))),
+        });
+        Ok(Arc::new(Self { config, options, own, behind }))
+    }
+
+    /// The settings of the server in front.
+    pub fn server_config(&self) -> Config {
+        self.config.server_config()
+    }
+
+    /// The storage of the server in front.
+    pub fn backends(self: &Arc<Self>) -> Backends {
+        let gateway = Arc::clone(self);
+        Backends {
+            stores: Some(Arc::new(move |login: &StoreLogin<'_>| gateway.open(login))),
+            targets: true,
+            ..Backends::default()
+        }
+    }
+
+    /// The gateway listens at these addresses, which no session may name as its target.
+    pub fn listens_at(&self, addresses: &[SocketAddr]) {
+        // A second call would be for the same server.
+        let _ = self.own.set(addresses.to_vec());
+    }
+
+    /// Logs in at the target of a session.
+    fn open(&self, login: &StoreLogin<'_>) -> Result<Arc<dyn Store>, Error> {
+        let store = self.remote(login).map_err(|text| {
+            Error::new(ErrorKind::NotAllowed, "log in", login.target.unwrap_or_default()).with_detail(text)
+        })?;
+        Ok(store)
+    }
+
+    fn remote(&self, login: &StoreLogin<'_>) -> Result<Arc<RemoteStore>, String> {
+        let Target { url, rules } = self.config.target(login.target)?;
+        let far = match login.credential {
+            Credential::Anonymous => self.config.hosts.clone(),
+            _ => self.config.users.get(login.user).cloned().unwrap_or_default(),
+        };
+        let options = self.options_for(&url, login.user, far)?;
+        let behind = self.behind.iter().find(|behind| behind.rules == rules);
+        let behind = behind.ok_or("The gateway has no rules for this target.")?;
+        let settings = RemoteSettings { options, gate: Some(Arc::clone(&behind.guard) as _) };
+        let store = RemoteStore::new(&behind.client, &url, settings);
+        store.connect().map_err(|error| error.to_string())?;
+        Ok(store)
+    }
+
+    /// The log-in of one user. The credential of the gateway's own process is never used.
+    fn options_for(&self, url: &Url, user: &str, far: FarLogin) -> Result<Options, String> {
+        let mut options = self.options.clone();
+        options.login = ropewalk_client::LoginOptions::default();
+        if url.scheme == Scheme::Gsiftp && far.credential.is_none() {
+            return Err(format!(
+                "The gateway has no credential of user {user} for gsiftp:// (users.{user}.credential)."
+            ));
+        }
+        options.login.credential = far.credential;
+        options.login.token = far.token_file.map_or(TokenSource::None, TokenSource::File);
+        Ok(options)
+    }
+}
