@@ -10,7 +10,7 @@ use crate::exit::{Exit, usage};
 use crate::output::{Human, Json, Loudness, say};
 use crate::path_use::PathUse;
 use crate::selection::Selection;
-use crate::settings::{CopyFlags, Layers, Settings};
+use crate::settings::{CpFlags, Layers, Settings};
 use crate::sites::Used;
 use crate::{pairs, signals, units};
 
@@ -58,7 +58,7 @@ pub struct Cp {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    flags: CopyFlags,
+    flags: CpFlags,
     /// Whether the destination is to mirror the source: directories are compared, not put into one
     /// another.
     #[arg(skip)]

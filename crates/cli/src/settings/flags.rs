@@ -36,9 +36,13 @@ pub struct Flags(pub Vec<(&'static str, String)>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionFlags(pub(crate) Flags);
 
-/// Flags of `cp`: its own and those of connections.
+/// Flags of each command that copies: its own and those of connections.
 #[derive(Clone, Debug, Default)]
 pub struct CopyFlags(pub Flags);
+
+/// Flags of `cp`: those of [`CopyFlags`], and of network paths.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CpFlags(pub(crate) Flags);
 
 impl Setting {
     /// The flag, and for a switch its hidden opposite, which only matters against a configuration
@@ -47,7 +51,7 @@ impl Setting {
         let heading = match self.group {
             Group::Connection => "Connection",
             Group::Security | Group::Ends => "Log-in and protection",
-            Group::Copy => "Copy",
+            Group::Copy | Group::Path => "Copy",
         };
         let arg = |long: String| {
             Arg::new(long.clone()).long(long).value_parser(Checked(self)).help_heading(heading)
@@ -173,6 +177,7 @@ macro_rules! flags {
 
 flags!(ConnectionFlags, &[Group::Security, Group::Connection]);
 flags!(CopyFlags, &[Group::Copy, Group::Security, Group::Ends, Group::Connection]);
+flags!(CpFlags, &[Group::Copy, Group::Path, Group::Security, Group::Ends, Group::Connection]);
 
 #[cfg(test)]
 mod tests {

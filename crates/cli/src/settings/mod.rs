@@ -22,6 +22,7 @@ use std::time::Duration;
 
 pub(crate) use ends::data_credential;
 pub(crate) use flags::ConnectionFlags;
+pub(crate) use flags::CpFlags;
 pub use flags::{CopyFlags, Flags};
 pub use layers::Layers;
 pub(crate) use layers::{SYSTEM_FILE, text_of, user_file};
@@ -85,8 +86,10 @@ pub(crate) enum Group {
     Connection,
     /// Each command that may connect to a server: authentication and trust.
     Security,
-    /// `cp` only.
+    /// Each command that copies.
     Copy,
+    /// `cp` only: network paths. `profile` has another option of that name.
+    Path,
     /// `cp` only: authentication at one of two ends.
     Ends,
 }

@@ -2,7 +2,7 @@
 
 use ropewalk_client::Fairness;
 
-use super::Group::{Connection, Copy, Ends, Security};
+use super::Group::{Connection, Copy, Ends, Path, Security};
 use super::Shape::{Negated, Optional, Switch, Value};
 use super::ends;
 use super::sockets::{show_socket_memory, socket_memory};
@@ -178,12 +178,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("fireflies", None, Value("HOST:PORT,...|peer|none"), Copy, (scitag::set_fireflies, scitag::show_fireflies),
         "With --scitag: send UDP messages about each data connection to these collectors (port \
          10514 unless named), or to the peer of the connection"),
-    setting("path", None, Value("hook:PROGRAM|nsi:FILE|reserved:ID|none"), Copy, (path::provider, path::show_provider),
+    setting("path", None, Value("hook:PROGRAM|nsi:FILE|reserved:ID|none"), Path, (path::provider, path::show_provider),
         "Reserve a network path before the copy, use it when it is up, and release it at the end: \
          by a program or URL (hook:), a provider of NSI (nsi:), or one that `ropewalk reserve` has reserved"),
-    setting("path-policy", None, Value("prefer|require"), Copy, (path::policy, path::show_policy),
+    setting("path-policy", None, Value("prefer|require"), Path, (path::policy, path::show_policy),
         "Without a path, copy over the usual network (prefer), or fail (require); the same if a hook fails"),
-    setting("path-time", None, Value("TIME"), Copy, limit!(path.time),
+    setting("path-time", None, Value("TIME"), Path, limit!(path.time),
         "The longest time for which the path is reserved; the end of the copy releases it"),
     setting("stripes", None, Value("N|auto|off"), Copy, (stripes, show_stripes),
         "Use several addresses of a server with data nodes for each file (SPAS, SPOR): N for a \
