@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ropewalk_tests::nsi_provider::{Faults, NsiProvider};
-use ropewalk_tests::process::{Outcome, Program, run};
+use ropewalk_tests::process::{self, Outcome, Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 use ropewalk_tests::{files, nsi_provider, peers};
@@ -334,4 +334,56 @@ fn reservation_of_a_hook_that_is_gone_is_forgotten_on_request() {
     fs::remove_file(&site.hook).unwrap();
     ropewalk(&site, &["cancel", "--forget", &id]).succeeded().unwrap();
     assert_eq!(site.journal(), Vec::<PathBuf>::new());
+}
+
+/// A network namespace whose loopback interface has an HTB queue, with a server at port 2811.
+const TC_SITE: &str = r#"
+set -e
+ip link set lo up
+tc qdisc add dev lo root handle 1: htb default 2
+tc class add dev lo parent 1: classid 1:1 htb rate 800mbit
+tc class add dev lo parent 1:1 classid 1:2 htb rate 80mbit ceil 800mbit
+"$BIN" serve --listen 127.0.0.1:2811 --root "$1/root" --anonymous > "$1/server" 2>&1 &
+trap 'kill $!' EXIT
+until "$BIN" ls ftp://127.0.0.1:2811/ > /dev/null 2>&1; do sleep 0.05; done
+id=$("$BIN" reserve "tc:$1/tc.toml" --for 1h)
+tc class show dev lo > "$1/reserved"
+"$BIN" reserve "tc:$1/tc.toml" --for 1h --rate 700Mbit/s && exit 9
+"$BIN" cp --path "reserved:$id" ftp://127.0.0.1:2811/f "$1/back"
+tc -s class show dev lo > "$1/used"
+"$BIN" cancel "$id"
+tc class show dev lo > "$1/cancelled"
+tc filter show dev lo > "$1/filters"
+"#;
+
+#[test]
+fn tc_path_is_a_class_that_carries_the_copy_and_is_removed() {
+    if !peers::available(&["unshare", "tc", "ip"]) {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    files::write_random(&root.join("f"), 3 << 20, 7).unwrap();
+    let settings = "interface = \"lo\"\naddress = \"127.0.0.1\"\ncapacity = \"80Mbit/s\"\nparent = \"1:1\"\n";
+    fs::write(scratch.join("tc.toml"), settings).unwrap();
+    let mut command = process::command("unshare");
+    command.env("BIN", peers::ropewalk().unwrap()).env("XDG_STATE_HOME", scratch.join("state"));
+    command.env("HOME", peers::home());
+    command.args(["-n", "sh", "-c", TC_SITE, "sh"]).arg(scratch.path());
+    let outcome = run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+    assert!(outcome.errors().contains("640Mbit/s left, not 700Mbit/s"), "{}", outcome.errors());
+    let text = |name: &str| fs::read_to_string(scratch.join(name)).unwrap();
+    let own = |text: &str| -> Vec<String> {
+        let other = |line: &&str| line.contains("parent 1:1 ") && !line.contains(" 1:2 ");
+        text.lines().filter(other).map(str::to_owned).collect()
+    };
+    let reserved = own(&text("reserved"));
+    assert!(reserved.len() == 1 && reserved[0].contains("rate 80Mbit ceil 80Mbit"), "{}", text("reserved"));
+    let used = text("used");
+    let sent = used.lines().skip_while(|line| own(line).is_empty()).nth(1).unwrap_or_default();
+    let sent = sent.trim().split(' ').nth(1).and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or_default();
+    assert!(sent >= 3 << 20, "{used}");
+    assert_eq!(own(&text("cancelled")), Vec::<String>::new());
+    assert_eq!(text("filters"), "");
+    assert_eq!(fs::read(scratch.join("back")).unwrap(), fs::read(root.join("f")).unwrap());
 }

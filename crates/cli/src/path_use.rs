@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use ropewalk_client::{Cancel, Location, Options, Pair, state_directory};
 use ropewalk_paths::{
     Binding, Entry, Goal, Hook, HookManager, Id, Journal, JournalError, Notice, Owner, PathError, Phase,
-    Policy, Provider, Request, Runner, Target, now,
+    Policy, Provider, Request, Runner, Target, Tc, now,
 };
 
 use crate::output::say;
@@ -34,12 +34,14 @@ pub(crate) enum PathSource {
     /// The file with the settings of the provider.
     #[cfg(feature = "nsi")]
     Nsi(PathBuf),
+    /// The file with the settings of the interface.
+    Tc(PathBuf),
     Reserved(Id),
 }
 
 impl PathSource {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected hook:PROGRAM, hook:URL, nsi:FILE, reserved:ID or none";
+        const EXPECTED: &str = "expected hook:PROGRAM, hook:URL, nsi:FILE, tc:FILE, reserved:ID or none";
         match text.split_once(':') {
             Some(("hook", target)) => Ok(Self::Hook(absolute_words(target)?)),
             #[cfg(feature = "nsi")]
@@ -49,6 +51,7 @@ impl PathSource {
                 "{text:?}: this program was built without NSI: the feature `nsi` of the package ropewalk \
                  includes it, and is on by default"
             )),
+            Some(("tc", file)) if !file.is_empty() => Ok(Self::Tc(absolute(Path::new(file)))),
             Some(("reserved", id)) => id.parse().map(Self::Reserved),
             _ => Err(format!("{text:?}: {EXPECTED}")),
         }
@@ -68,6 +71,9 @@ impl PathSource {
                 let nsi = ropewalk_nsi::Nsi::open(file);
                 Ok(Some(Box::new(nsi.map_err(|error| crate::exit::usage(error.to_string()))?)))
             }
+            Self::Tc(file) => {
+                Ok(Some(Box::new(Tc::open(file).map_err(|error| crate::exit::usage(error.to_string()))?)))
+            }
             Self::Reserved(_) => Ok(None),
         }
     }
@@ -81,7 +87,7 @@ impl PathSource {
             }
             #[cfg(feature = "nsi")]
             Self::Nsi(_) => Ok(None),
-            Self::Reserved(_) => Ok(None),
+            Self::Tc(_) | Self::Reserved(_) => Ok(None),
         }
     }
 }
@@ -100,6 +106,7 @@ impl fmt::Display for PathSource {
             Self::Hook(target) => write!(f, "hook:{target}"),
             #[cfg(feature = "nsi")]
             Self::Nsi(file) => write!(f, "nsi:{}", file.display()),
+            Self::Tc(file) => write!(f, "tc:{}", file.display()),
             Self::Reserved(id) => write!(f, "reserved:{id}"),
         }
     }

@@ -4,7 +4,8 @@
 //! the steps out: it writes the journal before each request, and passes requests to a [`Provider`].
 //! A process that crashes leaves its entries in the [`Journal`]; the next one terminates them.
 //! [`Hook`] is the provider that runs a program or posts to an HTTP endpoint; it also gets the nine
-//! events of GCT's network manager for each data connection.
+//! events of GCT's network manager for each data connection. [`Tc`] is the provider that guarantees
+//! a rate on an interface of this host.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod life;
 mod manager;
 mod provider;
 mod runner;
+mod tc;
 
 pub use entry::{Binding, Entry, Id, Owner, Phase, Request};
 pub use hook::{Hook, HookError, Target};
@@ -23,3 +25,4 @@ pub use life::{Action, Goal, Life, Notice};
 pub use manager::{HookManager, Policy};
 pub use provider::{Answer, Limits, Order, Outcome, Provider, State, Step};
 pub use runner::{PathError, Runner, now};
+pub use tc::{Tc, TcError};

@@ -14,7 +14,7 @@ use crate::{signals, utc};
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
 pub struct Reserve {
-    /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL or nsi:FILE
+    /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL, nsi:FILE or tc:FILE
     #[arg(value_name = "PROVIDER")]
     provider: String,
     /// The begin, in UTC: 22:00 (the next one), or a date such as 2026-01-31T22:00 [default: now]
