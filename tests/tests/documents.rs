@@ -155,6 +155,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("space.rs", "Quota", "`[[quota]]`"),
     ("space.rs", "Space", "`[space]`"),
     ("profiling.rs", "Profiling", "`[profiling]`"),
+    ("relay.rs", "Relay", "`[relay]`"),
     ("scitags.rs", "SciTags", "`[scitags]`"),
     ("scitags.rs", "SciTagMapping", "Entries of `scitags.map`"),
     ("testing.rs", "Testing", "`[testing]`"),

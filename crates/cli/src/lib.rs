@@ -25,6 +25,7 @@ pub mod signals;
 pub mod sites;
 pub mod units;
 mod utc;
+mod via;
 pub mod whole;
 
 /// Returns the error and its causes in one line. A cause that the text so far contains is omitted.

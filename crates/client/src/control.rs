@@ -91,7 +91,7 @@ impl Control {
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
-        gate: Option<&dyn crate::far::Gate>,
+        gate: Option<&dyn crate::model::gate::Gate>,
     ) -> Result<Self, RemoteError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let (stream, took) = dial(host, port, options.timeouts.connect, cancel, gate)?;

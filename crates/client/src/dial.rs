@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::far::Gate;
+use crate::model::gate::Gate;
 use crate::{Cancel, RemoteError};
 
 /// The next address is tried after so long a silence of the one before (RFC 8305 section 5 recommends 250 ms).

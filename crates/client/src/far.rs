@@ -9,8 +9,8 @@ mod data;
 mod error;
 mod upload;
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bstr::BStr;
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 
+pub use crate::model::gate::Gate;
 pub use data::{Fetch, Outgoing, OutgoingSource};
 pub use upload::{FarUpload, FarUploadSpec, ToCommit};
 
@@ -33,20 +34,16 @@ use crate::{Amount, Cancel, Client, Entry, Error, Options, RemoteError};
 /// Idle sessions that are kept beside their data channels. Others go to the client.
 const MOST_IDLE: usize = 4;
 
-/// Decides which addresses a client may connect to. It is asked after the resolution of a name, and
-/// for the addresses that a server announces for data.
-pub trait Gate: Send + Sync {
-    /// # Errors
-    /// The reason why no connection may be made.
-    fn permits(&self, host: &str, address: SocketAddr) -> Result<(), String>;
-}
+/// A session that was idle for less time is used without a question.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// See the description of the module.
 pub struct Far {
     state: Arc<ClientState>,
     setup: Arc<Setup>,
     endpoint: Arc<Endpoint>,
-    idle: Mutex<Vec<Session>>,
+    /// With the time of their last use.
+    idle: Mutex<Vec<(Session, Instant)>>,
 }
 
 impl Client {
@@ -210,8 +207,12 @@ impl Far {
 
     /// An idle session (`true`), or a new one.
     fn take(&self) -> Result<(Session, bool), RemoteError> {
-        if let Some(session) = self.idle.lock().pop() {
-            return Ok((session, true));
+        loop {
+            let Some((mut session, since)) = self.idle.lock().pop() else { break };
+            // The server may have closed a session that was idle for long.
+            if since.elapsed() < FRESH || session.control.answers().unwrap_or(false) {
+                return Ok((session, true));
+            }
         }
         self.state.sessions.open(&self.endpoint, &self.setup).map(|session| (session, false))
     }
@@ -219,7 +220,7 @@ impl Far {
     fn keep(&self, session: Session) {
         let mut idle = self.idle.lock();
         if idle.len() < MOST_IDLE {
-            return idle.push(session);
+            return idle.push((session, Instant::now()));
         }
         drop(idle);
         self.state.sessions.keep(session);
@@ -228,7 +229,7 @@ impl Far {
 
 impl Drop for Far {
     fn drop(&mut self) {
-        for session in std::mem::take(self.idle.get_mut()) {
+        for (session, _) in std::mem::take(self.idle.get_mut()) {
             self.state.sessions.keep(session);
         }
     }
@@ -250,25 +251,5 @@ impl Session {
             self.call(&command)?;
         }
         Ok(())
-    }
-}
-
-impl Setup {
-    /// Refuses an address for data that the gate does not permit. The address of the control
-    /// connection was permitted before.
-    pub(crate) fn permits_data(
-        &self,
-        peer: &str,
-        control: IpAddr,
-        address: SocketAddr,
-    ) -> Result<SocketAddr, RemoteError> {
-        match &self.gate {
-            Some(gate) if address.ip() != control => {
-                let refused = |reason| RemoteError::Security { peer: peer.to_owned(), reason };
-                gate.permits(&address.ip().to_string(), address).map_err(refused)?;
-                Ok(address)
-            }
-            _ => Ok(address),
-        }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod features_reply;
 pub(crate) mod filter;
+pub(crate) mod gate;
 pub(crate) mod glob;
 pub(crate) mod job_spec;
 pub(crate) mod location;

@@ -14,7 +14,7 @@ use ropewalk_scitags::{FlowTransport, Reporter, flow_label, marking};
 use ropewalk_transport::{FlowMarking, Options as DriverOptions, Tuning};
 
 use crate::credential::Ours;
-use crate::far::Gate;
+use crate::model::gate::Gate;
 use crate::model::warned::WarnedServers;
 use crate::{Cancel, EventSink, Options, RemoteError, UsedStack};
 
@@ -124,6 +124,24 @@ impl Setup {
         let udp = stack.is_some_and(|stack| stack.has("udt") || stack.has("quic"));
         let transport = if udp { FlowTransport::Udp } else { FlowTransport::Tcp };
         marking(self.options.data.scitag, true, transport, self.fireflies.as_ref())
+    }
+
+    /// Refuses an address for data that the gate does not permit. The address of the control
+    /// connection was permitted before.
+    pub(crate) fn permits_data(
+        &self,
+        peer: &str,
+        control: IpAddr,
+        address: SocketAddr,
+    ) -> Result<SocketAddr, RemoteError> {
+        match &self.gate {
+            Some(gate) if address.ip() != control => {
+                let refused = |reason| RemoteError::Security { peer: peer.to_owned(), reason };
+                gate.permits(&address.ip().to_string(), address).map_err(refused)?;
+                Ok(address)
+            }
+            _ => Ok(address),
+        }
     }
 
     pub(crate) fn driver_options(&self) -> DriverOptions {

@@ -52,6 +52,7 @@ impl Config {
         if let Err((setting, text)) = Space::check(self) {
             report.error(setting, text);
         }
+        check_relay(self, &mut report);
         report.0.sort_by_key(|p| std::cmp::Reverse(p.severity));
         report.0
     }
@@ -75,6 +76,18 @@ fn check_nodes(config: &Config, report: &mut Report) {
         && !root.is_dir()
     {
         report.error("nodes.root", format!("{} is no directory", root.display()));
+    }
+}
+
+fn check_relay(config: &Config, report: &mut Report) {
+    if let Err(error) = config.relay.targets() {
+        report.error("relay.to", error);
+    }
+    if !(1..=64).contains(&config.relay.hops) {
+        report.error("relay.hops", "expected 1 to 64");
+    }
+    if !config.relay.to.is_empty() && config.nodes.is_some() {
+        report.error("relay.to", "a relay moves its data itself, and cannot be the front end of data nodes");
     }
 }
 

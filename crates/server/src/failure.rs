@@ -3,7 +3,7 @@
 use std::io;
 
 use ropewalk_engine::Error as EngineError;
-use ropewalk_protocol::error_class::ErrorClass;
+use ropewalk_protocol::error_class::{ErrorClass, of_errno};
 use ropewalk_protocol::server::Failure;
 use ropewalk_storage::{Error, ErrorKind};
 
@@ -29,6 +29,12 @@ pub(crate) fn failure(error: Error) -> Failure {
                 ErrorClass::QuotaExceeded.name()
             ),
         },
+        // The words of a server behind a relay.
+        (ErrorKind::PermissionDenied | ErrorKind::Io | ErrorKind::Other(_), Some(errno), Some(detail)) => {
+            let lines = detail.lines().map(|line| format!("GridFTP-Reason: {line}"));
+            let number = format!("GridFTP-Errno: {errno}");
+            Failure::Class { class: of_errno(errno).1, lines: [number].into_iter().chain(lines).collect() }
+        }
         (_, Some(errno), _) => Failure::System { errno, action: error.action().to_owned() },
         (_, None, _) => Failure::Class {
             class: ErrorClass::InternalError,

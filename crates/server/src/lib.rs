@@ -23,6 +23,7 @@ pub mod measurements;
 mod node;
 mod operations;
 mod privileges;
+mod relay;
 mod scheduling;
 mod security;
 mod server;
@@ -33,7 +34,7 @@ mod ssh;
 
 pub use config::{
     Access, AnonymousAccess, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi, Identity, Kerberos,
-    Limits, Log, Nodes, Problem, Profiling, Quota, RequiredProtection, RunAs, SciTagMapping, SciTags,
+    Limits, Log, Nodes, Problem, Profiling, Quota, Relay, RequiredProtection, RunAs, SciTagMapping, SciTags,
     SessionReuse, Severity, Space, Testing, Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens,
     User,
 };

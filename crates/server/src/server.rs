@@ -12,6 +12,7 @@ use crate::host::socket_memory;
 use crate::host::space::Keeper;
 use crate::host::stores::{StoreFactory, Stores};
 use crate::measurements::Measurements;
+use crate::relay::Relay;
 use crate::scheduling::listeners::Listeners;
 use crate::scheduling::reactor::Reactor;
 use crate::scheduling::scheduler::Scheduler;
@@ -69,7 +70,8 @@ impl Server {
         let addresses = listeners.addresses();
         let nodes = Nodes::bind(&settings.config)?;
         let (reactor, registry, waker) = Reactor::new(listeners)?;
-        let host = Host::new(settings, stores, measurements, waker, nodes)?;
+        let relay = Relay::new(&settings.config.relay, &addresses);
+        let host = Host::new(settings, stores, measurements, waker, nodes, relay)?;
         let scheduler = Scheduler::new(host, registry);
         Ok(Self { scheduler, reactor, addresses })
     }

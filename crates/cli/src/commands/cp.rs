@@ -12,6 +12,7 @@ use crate::path_use::PathUse;
 use crate::selection::Selection;
 use crate::settings::{CpFlags, Layers, Settings};
 use crate::sites::Used;
+use crate::via::Relays;
 use crate::{pairs, signals, units};
 
 /// Printed at the first Ctrl-C.
@@ -34,6 +35,11 @@ pub struct Cp {
     /// [OFFSET[,LENGTH]], names with spaces in double quotes
     #[arg(short = 'f', long, value_name = "FILE")]
     pairs: Option<PathBuf>,
+    /// Pass the data through these servers, which have to be relays (`serve --relay-to`), in this
+    /// order: ftp://B:PORT, or several with commas between; for example --via ftp://b.example.org
+    /// ftp://a.example.org/data/f .
+    #[arg(long, value_name = "URLS")]
+    via: Option<Relays>,
     /// Print what would be copied and removed, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -74,6 +80,9 @@ impl Cp {
     pub fn run(self) -> anyhow::Result<Exit> {
         let mut sites = Used::default();
         let mut pairs = self.pairs(&mut sites)?;
+        if let Some(relays) = &self.via {
+            pairs = pairs.into_iter().map(|pair| relays.between(pair)).collect::<Result<_, _>>()?;
+        }
         let settings = self.settings(&sites)?;
         let keeper = settings.keep_socket_memory()?;
         let Settings { mut options, ref password_files, status_interval, ref log_file, .. } = settings;

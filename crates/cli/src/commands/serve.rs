@@ -65,6 +65,11 @@ pub struct Serve {
     /// The file with the secret that the front end and its nodes have in common
     #[arg(long, value_name = "FILE")]
     join_token_file: Option<PathBuf>,
+    /// Be a relay to these servers: names of hosts, addresses, networks. Clients that are logged in
+    /// reach files there as /ftp://HOST:PORT/path, for example by `ropewalk cp --via`. Example:
+    /// --relay-to data.example.org,192.0.2.0/24
+    #[arg(long, value_name = "HOST,NETWORK", value_delimiter = ',')]
+    relay_to: Vec<String>,
     /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients.
     /// There is no further log-in: ssh has authenticated the user. Without --config and --root: the
     /// whole host, starting in the user's home
@@ -237,6 +242,9 @@ impl Serve {
         }
         if let Some(path) = &self.join_token_file {
             config.nodes.get_or_insert_default().join_token_file = Some(path.clone());
+        }
+        if !self.relay_to.is_empty() {
+            config.relay.to.clone_from(&self.relay_to);
         }
         if self.no_tls {
             // Requirements of the configuration still apply.

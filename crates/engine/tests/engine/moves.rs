@@ -10,7 +10,7 @@ use std::thread;
 use crate::common::{self, *};
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use ropewalk_engine::{DataChannel, Error, Nobody, Progress, ReceiveJob, SendJob, Stage};
+use ropewalk_engine::{DataChannel, Error, Feed, Nobody, Progress, ReceiveJob, SendJob, Stage};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
@@ -27,6 +27,7 @@ over_every_driver! {
     a_sender_may_be_many_files_ahead,
     attendants_hear_whether_connections_are_reused,
     ranges_and_origins,
+    ranges_that_come_while_a_file_is_sent_arrive_in_any_order,
     a_stream_fills_the_ranges_in_order,
     a_range_before_the_origin_is_refused_before_anything_moves,
     the_receiver_may_be_the_one_that_connects,
@@ -254,6 +255,36 @@ fn ranges_and_origins(net: &Net) {
             let (from, to) = (range.start as usize, range.end as usize);
             assert!(arrived[from - 99_993..to - 99_993] == contents[from..to]);
         }
+    }
+}
+
+fn ranges_that_come_while_a_file_is_sent_arrive_in_any_order(net: &Net) {
+    let contents = data(6_000_001);
+    for streams in [1, 4] {
+        let (mut sender, mut receiver) = channels(net, Mode::ExtendedBlock, streams);
+        let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
+        // Two files over the same connections; the second has no bytes.
+        for ranges in [vec![4_000_000..6_000_001, 0..1, 1..4_000_000], Vec::new()] {
+            let feed = Arc::new(Feed::default());
+            let sending = SendJob { ranges: RangeSet::new(), feed: Some(feed.clone()), ..send_job(&source) };
+            let receiving = receive_job(&sink);
+            let (sent, received) = thread::scope(|scope| {
+                let all = ranges.iter().cloned().collect::<RangeSet>();
+                let feeding = scope.spawn(|| {
+                    for range in ranges {
+                        feed.add(range);
+                        thread::yield_now();
+                    }
+                    feed.end();
+                });
+                let results = transfer(&mut sender, &sending, &mut receiver, &receiving);
+                feeding.join().unwrap();
+                assert_eq!(results.1.as_ref().unwrap().ranges, all);
+                results
+            });
+            assert_eq!(sent.unwrap().bytes, received.unwrap().bytes);
+        }
+        assert!(sink.contents() == contents, "{streams} streams");
     }
 }
 

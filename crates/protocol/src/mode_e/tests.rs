@@ -7,6 +7,24 @@ use proptest::prelude::*;
 use super::*;
 use crate::range::RangeSet;
 
+#[test]
+fn sender_that_is_kept_open_waits_for_ranges_until_it_is_closed() {
+    let mut sender = Sender::new(RangeSet::from_range(5..6), 5, 4).unwrap();
+    sender.keep_open();
+    let (one, other) = (sender.add_stream().unwrap(), sender.add_stream().unwrap());
+    assert!(matches!(sender.next(one), Some(Next::Block(_))));
+    assert_eq!((sender.next(one), sender.next(other)), (Some(Next::Wait), Some(Next::Wait)));
+    assert!(sender.end_with_block(one).is_none());
+    assert!(sender.extend(4..6).is_err());
+    sender.extend(20..26).unwrap();
+    let Some(Next::Block(block)) = sender.next(other) else { panic!("no block") };
+    assert_eq!((block.file_offset, block.header.offset, block.header.count), (20, 15, 4));
+    assert!(sender.leave(one).is_some(), "a stream may leave while another waits");
+    sender.close();
+    assert!(matches!(sender.next(other), Some(Next::Block(_))));
+    assert!(matches!(sender.next(other), Some(Next::End(_))) && sender.is_finished());
+}
+
 fn everything() -> RangeSet {
     RangeSet::from_range(0..u64::MAX)
 }

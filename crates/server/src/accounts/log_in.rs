@@ -322,6 +322,8 @@ fn open(
     };
     let profiling = &settings.config.profiling;
     let store = if profiling.permits(&account.counted_as) { VirtualDevices::over(store) } else { store };
+    let relay = host.relay.as_ref().filter(|_| settings.config.relay.permits(&account.counted_as));
+    let store = relay.map_or(store.clone(), |relay| relay.over(store));
     let trouble = match store.stat(&account.home, true) {
         Ok(home) if home.kind == Kind::Directory => None,
         Ok(_) => Some("it is no directory".to_owned()),

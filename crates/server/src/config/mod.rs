@@ -16,6 +16,7 @@ mod nodes;
 mod paths;
 mod problem;
 mod profiling;
+mod relay;
 mod scitags;
 mod space;
 mod testing;
@@ -42,6 +43,7 @@ pub use nodes::Nodes;
 pub(crate) use paths::Paths;
 pub use problem::{Problem, Severity};
 pub use profiling::Profiling;
+pub use relay::Relay;
 pub use scitags::{SciTagMapping, SciTags};
 use serde::{Deserialize, Serialize};
 pub use space::{Quota, Space};
@@ -113,6 +115,7 @@ pub struct Config {
     pub profiling: Profiling,
     pub scitags: SciTags,
     pub space: Space,
+    pub relay: Relay,
     pub testing: Testing,
 }
 
@@ -148,6 +151,7 @@ impl Default for Config {
             profiling: Profiling::default(),
             scitags: SciTags::default(),
             space: Space::default(),
+            relay: Relay::default(),
             testing: Testing::default(),
         }
     }
@@ -167,7 +171,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 12];
+pub(crate) type Fixed = [(&'static str, String); 13];
 
 impl Config {
     /// Reads a TOML file. Relative paths in it count from the file's directory.
@@ -251,6 +255,7 @@ impl Config {
             ("paths", format!("{:?}", self.paths)),
             ("quota", format!("{:?}", self.quota)),
             ("space", format!("{:?}", self.space)),
+            ("relay", format!("{:?}", self.relay)),
         ]
     }
 

@@ -32,6 +32,7 @@ use crate::host::transfer_log::TransferLog;
 use crate::host::uploads::Uploads;
 use crate::host::writers::Writers;
 use crate::measurements::Measurements;
+use crate::relay::Relay;
 use crate::settings::Settings;
 
 /// The time that running operations get to end after the server was stopped at once.
@@ -69,6 +70,8 @@ pub(crate) struct Host {
     /// The data channels that are reached through the control port.
     pub(crate) router: Arc<Router>,
     pub(crate) names: Names,
+    /// Connects to other servers on behalf of sessions, if this is a relay.
+    pub(crate) relay: Option<Arc<Relay>>,
     /// Data nodes, if this is a front end.
     pub(crate) nodes: Option<Arc<Nodes>>,
     pub(crate) checksums: ChecksumCache,
@@ -96,6 +99,7 @@ impl Host {
         measurements: Option<Arc<dyn Measurements>>,
         waker: Waker,
         nodes: Option<Nodes>,
+        relay: Option<Arc<Relay>>,
     ) -> Result<Arc<Self>> {
         let config = &settings.config;
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
@@ -135,6 +139,7 @@ impl Host {
             registry,
             router: Arc::default(),
             names: Names::default(),
+            relay,
             nodes: nodes.map(Arc::new),
             checksums: ChecksumCache::default(),
             parts: SharedParts::default(),

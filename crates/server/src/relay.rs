@@ -1,0 +1,94 @@
+//! Relays: files of other servers as a part of the store of a session.
+//!
+//! A [`Relay`] belongs to the host; each log-in that may use it gets a store in which paths such as
+//! `/ftp://HOST:PORT/data/f` lead to that server ([`RemoteStore`]), and all others to the store of
+//! the account. A name is checked after its resolution, and the connection goes to the address that
+//! was checked. A path without a permitted server behind it fails with a text that says why.
+
+mod name;
+mod store;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_client::{ClientLimits, Options};
+use ropewalk_remote_store::{Gate, RemoteClient, RemoteSettings, Targets};
+use ropewalk_storage::Store;
+
+use crate::config;
+use store::RelayStore;
+
+/// Idle sessions with one server, and how long they stay.
+const IDLE: (usize, Duration) = (8, Duration::from_secs(60));
+
+/// See the description of the module.
+pub(crate) struct Relay {
+    client: Arc<RemoteClient>,
+    settings: RemoteSettings,
+    hops: usize,
+}
+
+impl Relay {
+    /// `own`: the addresses on which this server listens. `None` if it is no relay.
+    pub(crate) fn new(config: &config::Relay, own: &[SocketAddr]) -> Option<Arc<Self>> {
+        let targets = config.targets().ok().filter(|targets| !targets.is_empty())?;
+        let mut limits = ClientLimits::default();
+        (limits.idle_sessions, limits.idle_time) = IDLE;
+        let memory = usize::try_from(config.memory).unwrap_or(usize::MAX);
+        let client = RemoteClient::new(&limits, memory);
+        let gate: Arc<dyn Gate> = Arc::new(Others { targets, own: own.to_vec() });
+        // Settings and credentials of the server's user are not those of its clients.
+        let options = Options::default().with(|options| options.login.insecure = true);
+        let settings = RemoteSettings { options, gate: Some(gate) };
+        Some(Arc::new(Self { client, settings, hops: config.hops as usize }))
+    }
+
+    /// The store of a log-in that may use other servers.
+    pub(crate) fn over(self: &Arc<Self>, inner: Arc<dyn Store>) -> Arc<dyn Store> {
+        RelayStore::over(inner, self)
+    }
+}
+
+/// Permits servers that the rules name, except for this one.
+struct Others {
+    targets: Targets,
+    own: Vec<SocketAddr>,
+}
+
+impl Gate for Others {
+    fn permits(&self, host: &str, address: SocketAddr) -> Result<(), String> {
+        let listens =
+            |own: &SocketAddr| own.port() == address.port() && (own.ip() == address.ip() || is_any(own.ip()));
+        if self.own.iter().any(listens) && is_local(address.ip()) {
+            return Err(format!("{host}:{} is this relay itself", address.port()));
+        }
+        self.targets.permits(host, address)
+    }
+}
+
+fn is_any(ip: IpAddr) -> bool {
+    ip.is_unspecified()
+}
+
+/// Whether the address is one of this host.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn relay_is_not_its_own_destination() {
+        let gate =
+            |own: &str| Others { targets: "127.0.0.0/8".parse().unwrap(), own: vec![own.parse().unwrap()] };
+        for own in ["127.0.0.1:2811", "0.0.0.0:2811", "[::]:2811"] {
+            let refused = gate(own).permits("localhost", "127.0.0.1:2811".parse().unwrap());
+            assert_eq!(refused.unwrap_err(), "localhost:2811 is this relay itself");
+            assert!(gate(own).permits("localhost", "127.0.0.1:2812".parse().unwrap()).is_ok());
+        }
+    }
+}

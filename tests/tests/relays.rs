@@ -1,0 +1,202 @@
+//! Relays: copies through servers that reach other servers on behalf of their clients, with the
+//! real program at all ends, and with foreign servers at the far end.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ropewalk_tests::control::Control;
+use ropewalk_tests::process::{Outcome, Program, run};
+use ropewalk_tests::proxy::Proxy;
+use ropewalk_tests::scratch::Scratch;
+use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::{files, peers};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const LARGE: u64 = (40 << 20) + 12_345;
+
+/// A server that is a relay to this host.
+fn relay(scratch: &Scratch, name: &str) -> Server {
+    let root = scratch.directory(name).unwrap();
+    let setup = Setup::new(Kind::Ropewalk, &root).argument("--anonymous-third-party");
+    setup.argument("--relay-to").argument("127.0.0.1").start().unwrap()
+}
+
+fn server(scratch: &Scratch, name: &str) -> Server {
+    let root = scratch.directory(name).unwrap();
+    let setup = Setup::new(Kind::Ropewalk, &root).argument("--anonymous-third-party");
+    setup.start().unwrap()
+}
+
+fn cp(arguments: &[&str]) -> Outcome {
+    run(peers::ropewalk_command().unwrap().arg("cp").args(arguments), LIMIT).unwrap()
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The URL of a server without a path.
+fn base(server: &Server) -> String {
+    format!("ftp://{}", server.address())
+}
+
+#[test]
+fn copies_through_relays_are_equal() {
+    let scratch = Scratch::new().unwrap();
+    let (a, d) = (server(&scratch, "a"), server(&scratch, "d"));
+    let (b, c) = (relay(&scratch, "b"), relay(&scratch, "c"));
+    let original = scratch.join("a/large");
+    files::write_random(&original, LARGE, 1).unwrap();
+    let via = |relays: &[&Server]| relays.iter().map(|relay| base(relay)).collect::<Vec<_>>().join(",");
+    for (name, relays) in [("one", vec![&b]), ("two", vec![&b, &c])] {
+        let got = scratch.join(format!("got-{name}"));
+        cp(&["--via", &via(&relays), &a.url("large"), &text(&got)]).succeeded().unwrap();
+        files::ensure_same(&original, &got).unwrap();
+        let put = format!("put-{name}");
+        cp(&["--via", &via(&relays), &text(&original), &d.url(&put)]).succeeded().unwrap();
+        files::ensure_same(&original, &scratch.join(format!("d/{put}"))).unwrap();
+        // Between two servers.
+        let sent = format!("sent-{name}");
+        cp(&["--via", &via(&relays), &a.url("large"), &d.url(&sent)]).succeeded().unwrap();
+        files::ensure_same(&original, &scratch.join(format!("d/{sent}"))).unwrap();
+    }
+    // The split form of URLs is the same.
+    let split = format!("{}/{}", base(&b), a.url("large"));
+    cp(&["--mode", "stream", &split, &text(&scratch.join("split"))]).succeeded().unwrap();
+    files::ensure_same(&original, &scratch.join("split")).unwrap();
+    // Nothing is kept on the way, and no part files at the destination.
+    assert_eq!(fs::read_dir(scratch.join("b")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scratch.join("d")).unwrap().count(), 4);
+}
+
+#[test]
+fn trees_through_a_relay_are_equal() {
+    let scratch = Scratch::new().unwrap();
+    let (a, b) = (server(&scratch, "a"), relay(&scratch, "b"));
+    let tree = scratch.directory("tree/below").unwrap();
+    let content = |n: usize| vec![n as u8; n * 7];
+    for n in 0..60 {
+        fs::write(tree.join(n.to_string()), content(n)).unwrap();
+    }
+    let from = format!("{}/", text(&scratch.join("tree")));
+    let back = format!("{}/", text(&scratch.join("back")));
+    cp(&["-r", "--via", &base(&b), &from, &a.url("tree/")]).succeeded().unwrap();
+    cp(&["-r", "--via", &base(&b), &a.url("tree/"), &back]).succeeded().unwrap();
+    for n in 0..60 {
+        assert!(fs::read(scratch.join(format!("back/below/{n}"))).unwrap() == content(n), "{n}");
+    }
+}
+
+#[test]
+fn commands_for_names_through_a_relay_work_at_the_far_server() {
+    let scratch = Scratch::new().unwrap();
+    let (a, b) = (server(&scratch, "a"), relay(&scratch, "b"));
+    let far = format!("/{}", base(&a));
+    let mut control = Control::log_in(b.address()).unwrap();
+    control.expect(format!("MKD {far}/d"), 257).unwrap();
+    control.store(&format!("{far}/d/f"), b"hello").unwrap();
+    assert_eq!(fs::read(scratch.join("a/d/f")).unwrap(), b"hello");
+    control.expect(format!("MFMT 20010203040506 {far}/d/f"), 213).unwrap();
+    let size = control.expect(format!("SIZE {far}/d/f"), 213).unwrap();
+    assert!(size.text.contains('5'), "{size:?}");
+    let sum = control.expect(format!("CKSM MD5 0 -1 {far}/d/f"), 213).unwrap();
+    assert!(sum.text.contains("5d41402abc4b2a76b9719d911017c592"), "{sum:?}");
+    let entry = control.expect(format!("MLST {far}/d/f"), 250).unwrap();
+    assert!(entry.text.contains("20010203040506"), "{entry:?}");
+    let (listing, _) = control.retrieve(&format!("{far}/d/f")).unwrap();
+    assert_eq!(listing, b"hello");
+    control.expect(format!("RNFR {far}/d/f"), 350).unwrap();
+    control.expect(format!("RNTO {far}/d/g"), 250).unwrap();
+    control.expect(format!("RMD {far}/d"), 451).unwrap();
+    control.expect(format!("CWD {far}/d"), 250).unwrap();
+    control.expect("DELE g", 250).unwrap();
+    control.expect(format!("RMD {far}/d"), 250).unwrap();
+    assert_eq!(fs::read_dir(scratch.join("a")).unwrap().count(), 0);
+    // A file does not move between servers by a rename.
+    fs::write(scratch.join("b/here"), b"x").unwrap();
+    control.expect("RNFR /here", 350).unwrap();
+    assert!(control.command(format!("RNTO {far}/there")).unwrap().code >= 400);
+    assert!(scratch.join("b/here").exists());
+}
+
+#[test]
+fn servers_that_the_rules_do_not_permit_are_refused_with_the_reason() {
+    let scratch = Scratch::new().unwrap();
+    let (a, b) = (server(&scratch, "a"), relay(&scratch, "b"));
+    let mut control = Control::log_in(b.address()).unwrap();
+    let chain: String = (0..50).map(|n| format!("/ftp://h{n}")).collect();
+    for (path, reason) in [
+        ("/ftp://127.0.0.2:99/f".to_owned(), "permit no connection to 127.0.0.2"),
+        ("/http://127.0.0.1/f".to_owned(), "is not relayed"),
+        ("/ftp://ada:secret@127.0.0.1/f".to_owned(), "user name or password"),
+        (format!("/ftp://{0}/ftp://127.0.0.1:1/ftp://{0}/f", a.address()), "twice"),
+        (format!("{chain}/f"), "more than 8 relays"),
+        (format!("/{}/f", base(&b)), "is this relay itself"),
+    ] {
+        let reply = control.command(format!("MLST {path}")).unwrap();
+        assert!(reply.code >= 500 && reply.text.contains(reason), "{path}: {reply:?}");
+        assert!(!reply.text.contains("secret"), "{reply:?}");
+    }
+    // A server that is no relay has a directory of this name, or nothing.
+    let mut control = Control::log_in(a.address()).unwrap();
+    control.expect(format!("MLST /{}/", base(&b)), 550).unwrap();
+    cp(&["--via", &base(&a), &b.url("f"), &text(&scratch.join("f"))]).failed().unwrap();
+}
+
+#[test]
+fn transfers_whose_hops_break_are_resumed_without_a_wrong_byte() {
+    let scratch = Scratch::new().unwrap();
+    let (a, mut b) = (server(&scratch, "a"), relay(&scratch, "b"));
+    let original = scratch.join("a/large");
+    files::write_random(&original, LARGE, 2).unwrap();
+    let proxy = Proxy::start(a.address()).unwrap();
+    let far = |name: &str| {
+        format!("ftp://{}{}", proxy.address(), a.url(name).split_once(&a.address().to_string()).unwrap().1)
+    };
+    proxy.cut_after(10 << 20);
+    let got = scratch.join("got");
+    cp(&["--retry-pause", "100ms", "--via", &base(&b), &far("large"), &text(&got)]).succeeded().unwrap();
+    files::ensure_same(&original, &got).unwrap();
+    proxy.cut_after(10 << 20);
+    cp(&["--retry-pause", "100ms", "--via", &base(&b), &text(&original), &far("put")]).succeeded().unwrap();
+    files::ensure_same(&original, &scratch.join("a/put")).unwrap();
+    // The relay itself is killed, and starts again at another port.
+    let front = Proxy::start(b.address()).unwrap();
+    let through = format!("ftp://{}", front.address());
+    proxy.set_rate(Some(20 << 20));
+    let moved = proxy.moved();
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["cp", "--retry-pause", "200ms", "--via", &through, &text(&original), &far("killed")]);
+    let mut copying = Program::start(&mut command).unwrap();
+    proxy.wait_for(moved + (8 << 20), LIMIT).unwrap();
+    b.kill();
+    b.restart().unwrap();
+    front.set_target(b.address());
+    proxy.set_rate(None);
+    assert!(copying.wait(LIMIT).unwrap().success(), "{}", copying.log());
+    files::ensure_same(&original, &scratch.join("a/killed")).unwrap();
+}
+
+#[test]
+fn foreign_servers_behind_a_relay_get_and_give_files() {
+    for (kind, program) in [(Kind::Gct, "globus-gridftp-server"), (Kind::Vsftpd, "vsftpd")] {
+        if !peers::available(&[program]) {
+            continue;
+        }
+        let scratch = Scratch::new().unwrap();
+        let root = scratch.directory("far").unwrap();
+        let far = Setup::new(kind, &root).start().unwrap();
+        let b = relay(&scratch, "b");
+        let original = scratch.join("original");
+        files::write_random(&original, 9 << 20, 3).unwrap();
+        cp(&["--via", &base(&b), &text(&original), &far.url("f")]).succeeded().unwrap();
+        let there = root.join("f");
+        files::ensure_same(&original, &there).unwrap();
+        let got = scratch.join("got");
+        cp(&["--via", &base(&b), &far.url("f"), &text(&got)]).succeeded().unwrap();
+        files::ensure_same(&original, &got).unwrap();
+    }
+}
