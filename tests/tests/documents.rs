@@ -142,6 +142,8 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("access.rs", "Access", "`[access]`"),
     ("data.rs", "Data", "`[data]`"),
     ("files.rs", "Files", "`[files]`"),
+    ("bandwidth.rs", "BandwidthLimit", "`[[bandwidth]]`"),
+    ("bandwidth.rs", "Shares", "`[shares]`"),
     ("limits.rs", "Limits", "`[limits]`"),
     ("limits.rs", "Timeouts", "`[timeouts]`"),
     ("log.rs", "Log", "`[log]`"),

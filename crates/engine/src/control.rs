@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use ropewalk_transport::{Breaker, Wait, WaitAlone};
 use rustix::event::{EventfdFlags, PollFlags};
 
-use crate::Bandwidth;
+use crate::bandwidth::{Bandwidth, LOOK_AGAIN};
 
 /// Lives as long as its data channel.
 #[derive(Default)]
@@ -96,16 +96,17 @@ impl Control {
     pub(crate) fn add_moved(&self, n: u64) -> Duration {
         self.moved.fetch_add(n, Ordering::Relaxed);
         let Some(bandwidth) = &self.bandwidth else { return Duration::ZERO };
-        let until = bandwidth.take(n);
+        let Some(mark) = bandwidth.charge(n) else { return Duration::ZERO };
         let began = Instant::now();
-        if until <= began {
-            return Duration::ZERO;
-        }
-        match self.stopped.fd() {
-            // An error, or an early end of the wait, costs no more than a moment's precision: the
-            // debt stays.
-            Ok(fd) => drop(WaitAlone.wait(fd, PollFlags::IN, until)),
-            Err(_) => std::thread::sleep(until - began),
+        while !self.stopping()
+            && let Some(until) = bandwidth.due(mark)
+        {
+            let now = Instant::now();
+            let until = until.min(now + LOOK_AGAIN);
+            let waited = self.stopped.fd().and_then(|fd| WaitAlone.wait(fd, PollFlags::IN, until));
+            if waited.is_err() {
+                std::thread::sleep(until.saturating_duration_since(now));
+            }
         }
         let held = began.elapsed();
         bandwidth.add_held(held);
@@ -114,7 +115,7 @@ impl Control {
 
     /// Of `most` bytes, those to move at a time.
     pub(crate) fn at_once(&self, most: usize) -> usize {
-        self.bandwidth.as_ref().map_or(most, |bandwidth| most.min(bandwidth.at_once()))
+        self.bandwidth.as_ref().and_then(|bandwidth| bandwidth.at_once()).map_or(most, |n| most.min(n))
     }
 
     pub(crate) fn moved(&self) -> u64 {

@@ -48,7 +48,7 @@ mod watch;
 mod wire;
 
 pub use attendant::{Attendant, Nobody};
-pub use bandwidth::Bandwidth;
+pub use bandwidth::{Bandwidth, Limiter};
 pub use budget::{Buffer, BufferBudget, MIN_BUFFER};
 pub use channel::{DataChannel, Discarded};
 pub use congestion::Congestion;

@@ -3,6 +3,7 @@
 //! Nothing here knows of sessions. All values may be used from every thread.
 
 pub(crate) mod audit;
+pub(crate) mod bandwidth;
 pub(crate) mod checksum_cache;
 pub(crate) mod limits;
 pub(crate) mod names;

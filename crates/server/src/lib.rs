@@ -33,10 +33,10 @@ mod signals;
 mod ssh;
 
 pub use config::{
-    Access, AnonymousAccess, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi, Identity, Kerberos,
-    Limits, Log, Nodes, Problem, Profiling, Quota, Relay, RequiredProtection, RunAs, SciTagMapping, SciTags,
-    SessionReuse, Severity, Space, Testing, Timeouts, Tls, TlsVersion, TokenIssuer, TokenMapping, Tokens,
-    User,
+    Access, AnonymousAccess, BandwidthLimit, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi,
+    Identity, Kerberos, Limits, Log, Nodes, Problem, Profiling, Quota, Relay, RequiredProtection, RunAs,
+    SciTagMapping, SciTags, SessionReuse, Severity, Shares, Space, Testing, Timeouts, Tls, TlsVersion,
+    TokenIssuer, TokenMapping, Tokens, TransferDirection, User,
 };
 pub use error::{Error, Result};
 pub use handle::ServerHandle;

@@ -5,6 +5,7 @@
 
 mod access;
 mod accounts;
+mod bandwidth;
 mod data;
 mod files;
 mod gsi;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 pub use access::Access;
 pub(crate) use accounts::expand;
 pub use accounts::{AnonymousAccess, User};
+pub use bandwidth::{BandwidthLimit, Shares, TransferDirection};
 pub use data::Data;
 pub use files::{Files, Fsync};
 pub use gsi::{DelegatedKeys, Gsi};
@@ -109,6 +111,10 @@ pub struct Config {
     pub data: Data,
     /// How files are written.
     pub files: Files,
+    /// Limits on the rate of data. Default: none.
+    pub bandwidth: Vec<BandwidthLimit>,
+    /// How users divide the rate of data.
+    pub shares: Shares,
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub log: Log,
@@ -145,6 +151,8 @@ impl Default for Config {
             access: Access::default(),
             data: Data::default(),
             files: Files::default(),
+            bandwidth: Vec::new(),
+            shares: Shares::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             log: Log::default(),

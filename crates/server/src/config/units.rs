@@ -120,6 +120,20 @@ pub(super) mod ports {
     }
 }
 
+/// A rate, or a timetable of rates.
+pub(super) mod timetable {
+    use ropewalk_limits::Timetable;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(value: &Timetable, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timetable, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
 /// As [`bytes`], but optional.
 pub(super) mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serializer};

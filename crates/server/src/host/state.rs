@@ -18,6 +18,7 @@ use ropewalk_transport::NetManager;
 use crate::config::{Fixed, Log, Problem, Severity};
 use crate::error::{Error, Result};
 use crate::host::audit::{self, Audit};
+use crate::host::bandwidth::BandwidthLimits;
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::limits::SessionCounts;
 use crate::host::names::Names;
@@ -60,6 +61,7 @@ pub(crate) struct Host {
     /// Wakes the reactor.
     waker: Waker,
     pub(crate) limits: Arc<SessionCounts>,
+    pub(crate) bandwidth: BandwidthLimits,
     pub(crate) throttle: Throttle,
     pub(crate) verifier: Verifier,
     /// Threads for further streams of transfers.
@@ -123,6 +125,8 @@ impl Host {
         if space.is_some() && !stores.have_identities() {
             tracing::error!("quotas need directories of this host: they do not apply to other storage");
         }
+        let bandwidth = BandwidthLimits::default();
+        bandwidth.set(config);
         let memory = usize::try_from(config.data.buffer_memory).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             phase: AtomicU8::new(Phase::Running as u8),
@@ -132,6 +136,7 @@ impl Host {
             stores,
             waker,
             limits: Arc::default(),
+            bandwidth,
             throttle: Throttle::default(),
             verifier: Verifier::new(checks),
             streams: Arc::new(Pool::new("stream", streams)),
@@ -172,6 +177,7 @@ impl Host {
 
     pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
         self.reopen_logs(&settings.config.log)?;
+        self.bandwidth.set(&settings.config);
         *self.settings.write() = Arc::new(settings);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ropewalk_engine::{ChannelSettings, DataChannel};
+use ropewalk_engine::{Bandwidth, ChannelSettings, DataChannel};
 use ropewalk_layers::ControlPort;
 use ropewalk_nodes::ChannelOrder;
 use ropewalk_protocol::command::Protection;
@@ -13,7 +13,8 @@ use ropewalk_transport::{Driver, Options, Tuning};
 
 use super::buffers::Buffers;
 use super::{Answer, node, stack};
-use crate::config::Data;
+use crate::config::{Data, TransferDirection};
+use crate::host::bandwidth::FlowOwner;
 use crate::security::client::SecurityContext;
 use crate::session::context::Context;
 use crate::session::data_channel::{Channel, congestion};
@@ -79,6 +80,8 @@ fn listen_with(
         .and_then(|bound| bound.socket())
         .map_err(|e| Failure::DataConnection(e.to_string()))?;
     let mut settings = channel_settings(context, &listen.channel, options);
+    let bandwidth = job.host.bandwidth.join(flow_owner(context));
+    settings.bandwidth = Some(Arc::clone(&bandwidth));
     settings.only_from = (!third_party).then_some(context.peer.ip());
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let mut data = DataChannel::passive(listener, settings, pool, budget);
@@ -92,6 +95,7 @@ fn listen_with(
         Way { passive: true, one_port },
         buffers,
     );
+    limit(job, bandwidth);
     Ok(bound)
 }
 
@@ -143,11 +147,14 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     // A peer may only accept data from the address that it knows.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));
-    let settings = channel_settings(context, &connect.channel, options);
+    let mut settings = channel_settings(context, &connect.channel, options);
+    let bandwidth = job.host.bandwidth.join(flow_owner(context));
+    settings.bandwidth = Some(Arc::clone(&bandwidth));
     let (pool, budget) = (Arc::clone(&job.host.streams), Arc::clone(&job.host.budget));
     let mut data = DataChannel::active(stack.driver, addresses, settings, pool, budget);
     data.set_patient(false);
     put(job, Box::new(data), &connect.channel, first, Way { passive: false, one_port }, buffers);
+    limit(job, bandwidth);
     Ok(Outcome::Done)
 }
 
@@ -190,10 +197,22 @@ fn put(
         tls: has_tls(job.context, options),
         buffer: buffers.larger(),
         desynchronized: false,
+        bandwidth: None,
     }));
     if passive {
         job.dialogue.streams = job.context.streams();
     }
+}
+
+/// The session's channel moves its bytes here, within these limits.
+fn limit(job: &mut Job<'_>, bandwidth: Arc<Bandwidth>) {
+    if let Some(channel) = &mut job.context.channel {
+        channel.bandwidth = Some(bandwidth);
+    }
+}
+
+fn flow_owner(context: &Context) -> FlowOwner {
+    FlowOwner { user: context.counted_as().to_owned(), address: context.peer.ip(), direction: None }
 }
 
 /// Takes the session's channel for a transfer. The caller returns it afterwards.
@@ -208,6 +227,10 @@ pub(super) fn take(job: &mut Job<'_>, direction: Direction) -> Result<Box<Channe
         // that listens is the extension PassiveSender of Ropewalk; a receiver that connects is
         // OnePort.
         return Err(Failure::NoDataChannel("globus_gridftp_server_register_read failed.".into()));
+    }
+    if let Some(bandwidth) = &channel.bandwidth {
+        let direction = if sends { TransferDirection::Download } else { TransferDirection::Upload };
+        job.host.bandwidth.begin(bandwidth, direction);
     }
     // The sender determines the number of streams.
     job.dialogue.streams = channel.streams().filter(|_| sends);

@@ -1,8 +1,9 @@
 //! The data channel of a session, between the command that makes it and the transfers over it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use ropewalk_engine::{Discarded, Parallelism};
+use ropewalk_engine::{Bandwidth, Discarded, Parallelism};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Mode};
 
@@ -26,6 +27,8 @@ pub(crate) struct Channel {
     pub(crate) buffer: Option<usize>,
     /// The client may have sent data that no transfer has received.
     pub(crate) desynchronized: bool,
+    /// Its part of the limits on the rate; `None` on a data node.
+    pub(crate) bandwidth: Option<Arc<Bandwidth>>,
 }
 
 impl Channel {

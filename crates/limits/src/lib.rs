@@ -1,0 +1,13 @@
+//! Limits on rates: when each one holds, and how flows divide them.
+//!
+//! [`Timetable`] is the text of a setting. [`Division`] lends the bytes of limits to flows by
+//! weights. Nothing here does I/O or reads a clock: the caller passes the time in.
+
+#![forbid(unsafe_code)]
+
+mod division;
+mod shares;
+mod timetable;
+
+pub use division::{Division, FlowId, FlowSpec, LimitSpec, Mark};
+pub use timetable::{LocalTime, Timetable, TimetableError};

@@ -1,0 +1,205 @@
+//! The limits on the rate of data, as the settings have them, for the channels of all sessions.
+//!
+//! The host owns it. Each channel is a flow with the limits that fit its user, its client's address
+//! and its direction; a reload gives the flows of channels under way their new limits.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use ropewalk_engine::{Bandwidth, Limiter};
+use ropewalk_limits::{FlowSpec, LimitSpec, LocalTime, Timetable};
+
+use crate::config::{BandwidthLimit, Config, Shares, TransferDirection};
+
+/// The properties of a channel by which its limits are found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FlowOwner {
+    pub(crate) user: String,
+    /// The client.
+    pub(crate) address: IpAddr,
+    /// `None`: no transfer has begun.
+    pub(crate) direction: Option<TransferDirection>,
+}
+
+#[derive(Default)]
+pub(crate) struct BandwidthLimits {
+    limiter: Arc<Limiter>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    limits: Vec<BandwidthLimit>,
+    shares: Shares,
+    /// The channels that there are.
+    flows: Vec<(Weak<Bandwidth>, FlowOwner)>,
+    /// The limits that change with the time of day, by their names.
+    timetables: Vec<(String, Timetable)>,
+}
+
+impl BandwidthLimits {
+    /// Takes the settings, also for transfers under way.
+    pub(crate) fn set(&self, config: &Config) {
+        let mut state = self.state.lock();
+        state.limits.clone_from(&config.bandwidth);
+        state.shares.clone_from(&config.shares);
+        state.timetables.clear();
+        state.flows.retain(|(flow, _)| flow.strong_count() > 0);
+        let flows = state.flows.clone();
+        for (flow, owner) in flows {
+            if let Some(flow) = flow.upgrade() {
+                flow.change(&state.spec(&owner, LocalTime::of(SystemTime::now())));
+            }
+        }
+        self.limiter.set_timetables(!state.limits.is_empty(), state.timetables.clone());
+    }
+
+    /// The flow of a new channel.
+    pub(crate) fn join(&self, owner: FlowOwner) -> Arc<Bandwidth> {
+        let mut state = self.state.lock();
+        let flow = self.limiter.join(&state.spec(&owner, LocalTime::of(SystemTime::now())));
+        // Once in a while, so that each channel costs a constant time on average.
+        if state.flows.len() == state.flows.capacity() {
+            state.flows.retain(|(flow, _)| flow.strong_count() > 0);
+        }
+        state.flows.push((Arc::downgrade(&flow), owner));
+        self.follow(&mut state);
+        flow
+    }
+
+    /// A transfer in this direction begins on a channel.
+    pub(crate) fn begin(&self, flow: &Arc<Bandwidth>, direction: TransferDirection) {
+        let mut state = self.state.lock();
+        let this = Arc::downgrade(flow);
+        let Some(at) = state.flows.iter().position(|(other, _)| other.ptr_eq(&this)) else { return };
+        if state.flows[at].1.direction == Some(direction) {
+            return;
+        }
+        state.flows[at].1.direction = Some(direction);
+        let owner = state.flows[at].1.clone();
+        flow.change(&state.spec(&owner, LocalTime::of(SystemTime::now())));
+        self.follow(&mut state);
+    }
+
+    /// Passes timetables of new limits on.
+    fn follow(&self, state: &mut State) {
+        if state.timetables.len() > MOST_TIMETABLES {
+            state.timetables.clear();
+            let owners: Vec<_> = state
+                .flows
+                .iter()
+                .filter(|(flow, _)| flow.strong_count() > 0)
+                .map(|(_, owner)| owner.clone())
+                .collect();
+            for owner in owners {
+                state.spec(&owner, LocalTime::of(SystemTime::now()));
+            }
+        }
+        if !state.timetables.is_empty() {
+            self.limiter.set_timetables(true, state.timetables.clone());
+        }
+    }
+}
+
+/// Timetables of limits for each user that are kept although the users may be gone.
+const MOST_TIMETABLES: usize = 1000;
+
+impl State {
+    fn spec(&mut self, owner: &FlowOwner, now: LocalTime) -> FlowSpec {
+        let group = self.shares.group(&owner.user);
+        let weight = |weight: Option<&std::num::NonZeroU32>| weight.map_or(1, |weight| weight.get());
+        let user_weight = weight(self.shares.users.get(&owner.user));
+        let mut spec = FlowSpec {
+            // A user without a group stands beside the groups. No group has a slash and a user.
+            group: group.map_or_else(|| format!("/{}", owner.user), |group| format!("group {group}")),
+            group_weight: group.map_or(user_weight, |group| weight(self.shares.groups.get(group))),
+            user: owner.user.clone(),
+            user_weight,
+            limits: Vec::new(),
+        };
+        for (at, limit) in self.limits.iter().enumerate() {
+            if !fits(limit, owner, group) {
+                continue;
+            }
+            let user = if limit.each_user { &*owner.user } else { "" };
+            let name = format!("{at} {user}");
+            if !limit.rate.is_constant() && !self.timetables.iter().any(|(known, _)| *known == name) {
+                self.timetables.push((name.clone(), limit.rate.clone()));
+            }
+            spec.limits.push(LimitSpec { name, rate: limit.rate.rate(now) });
+        }
+        spec
+    }
+}
+
+fn fits(limit: &BandwidthLimit, owner: &FlowOwner, group: Option<&str>) -> bool {
+    limit.user.as_ref().is_none_or(|user| *user == owner.user)
+        && limit.group.as_deref().is_none_or(|wanted| group == Some(wanted))
+        && (limit.site.is_empty() || limit.site.iter().any(|site| site.matches(owner.address)))
+        && limit.direction.is_none_or(|direction| owner.direction == Some(direction))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn limits(text: &str) -> BandwidthLimits {
+        let limits = BandwidthLimits::default();
+        limits.set(&Config::parse(text).unwrap());
+        limits
+    }
+
+    fn spec(limits: &BandwidthLimits, user: &str, address: &str, direction: TransferDirection) -> FlowSpec {
+        let owner =
+            FlowOwner { user: user.into(), address: address.parse().unwrap(), direction: Some(direction) };
+        limits.state.lock().spec(&owner, LocalTime { weekday: 0, minute: 600 })
+    }
+
+    #[test]
+    fn flow_has_the_limits_that_fit_it() {
+        let limits = limits(
+            "[[bandwidth]]\nrate = '10M'\n[[bandwidth]]\nrate = '1M'\nuser = 'ada'\n\
+             [[bandwidth]]\nrate = '2M'\ngroup = 'cms'\n[[bandwidth]]\nrate = '3M'\nsite = ['192.0.2.0/24']\n\
+             [[bandwidth]]\nrate = '4M'\ndirection = 'upload'\n[[bandwidth]]\nrate = '5M'\neach_user = true\n\
+             [shares.members]\ncms = ['bob']\n",
+        );
+        let rates = |user, address, direction| {
+            let spec = spec(&limits, user, address, direction);
+            spec.limits.iter().map(|limit| limit.rate.unwrap() >> 20).collect::<Vec<_>>()
+        };
+        assert_eq!(rates("ada", "198.51.100.1", TransferDirection::Download), [10, 1, 5]);
+        assert_eq!(rates("bob", "192.0.2.9", TransferDirection::Upload), [10, 2, 3, 4, 5]);
+        assert_eq!(rates("eve", "::ffff:192.0.2.9", TransferDirection::Download), [10, 3, 5]);
+        let name = |user| spec(&limits, user, "::1", TransferDirection::Download).limits[1].name.clone();
+        assert_ne!(name("eve"), name("mallory"));
+    }
+
+    #[test]
+    fn flow_has_the_weights_of_its_user_and_group() {
+        let limits = limits(
+            "[shares]\nusers = { ada = 4, bob = 2 }\ngroups = { cms = 3 }\nmembers = { cms = ['bob'] }\n",
+        );
+        let weights = |user| {
+            let spec = spec(&limits, user, "::1", TransferDirection::Download);
+            (spec.group_weight, spec.user_weight)
+        };
+        assert_eq!((weights("ada"), weights("bob"), weights("eve")), ((4, 4), (3, 2), (1, 1)));
+    }
+
+    #[test]
+    fn limits_that_are_set_again_leave_no_timetable_of_before() {
+        let limits = limits("[[bandwidth]]\nrate = 'Mon 1M, else off'\n");
+        let owner = FlowOwner { user: "ada".into(), address: [127, 0, 0, 1].into(), direction: None };
+        let flow = limits.join(owner);
+        limits.begin(&flow, TransferDirection::Upload);
+        assert_eq!(limits.state.lock().timetables.len(), 1);
+        limits.set(&Config::default());
+        assert!(limits.state.lock().timetables.is_empty());
+        drop(flow);
+        limits.set(&Config::default());
+        assert!(limits.state.lock().flows.is_empty());
+    }
+}
