@@ -1,13 +1,16 @@
-//! A front end with data nodes on loopback. A step that fails fails the test.
+//! Front ends with data nodes on loopback. A step that fails fails the test.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, clippy::new_without_default)]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use crate::client::Client;
 use crate::files::write_random;
 use crate::peers;
 use crate::process::{self, Outcome, Program};
@@ -96,4 +99,57 @@ pub fn cp(options: &[&str], from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> O
     let mut command = peers::ropewalk_command().unwrap();
     command.arg("cp").args(options).arg(from).arg(to);
     process::run(&mut command, LIMIT).unwrap()
+}
+
+/// A front end of GCT with data nodes.
+pub struct GctSite {
+    pub scratch: Scratch,
+    pub server: Server,
+    _nodes: Vec<Program>,
+}
+
+impl GctSite {
+    pub fn new(count: usize) -> Self {
+        let scratch = Scratch::new().unwrap();
+        let mut nodes = Vec::new();
+        let mut contacts = Vec::new();
+        for _ in 0..count {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut command = process::command(peers::find("globus-gridftp-server").unwrap());
+            command.args(["-dn", "-aa", "-p", &port.to_string(), "-home-dir", "/", "-ipc-allow-from", "127"]);
+            command.args(["-control-interface", "127.0.0.1", "-data-interface", "127.0.0.1"]);
+            command.args(["-anonymous-user", "root", "-allow-root"]).env("GLOBUS_HOSTNAME", "127.0.0.1");
+            nodes.push(Program::start(&mut command).unwrap());
+            // It prints nothing.
+            let end = Instant::now() + LIMIT;
+            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+                assert!(Instant::now() < end, "a data node of GCT does not listen");
+                thread::sleep(Duration::from_millis(20));
+            }
+            contacts.push(format!("127.0.0.1:{port}"));
+        }
+        let server = Setup::new(Kind::Gct, scratch.path())
+            .argument("-r")
+            .argument(contacts.join(","))
+            .start()
+            .unwrap();
+        Self { scratch, server, _nodes: nodes }
+    }
+}
+
+/// The client's options for striped transfers; a block of 0 bytes is one range for each node.
+pub fn layout(client: Client, block: Option<u32>) -> Vec<OsString> {
+    let mut words = Vec::new();
+    match (client, block) {
+        (Client::Ropewalk, block) => {
+            words.extend(["--stripes".to_owned(), "auto".to_owned()]);
+            let size = block.map(|size| if size > 0 { size.to_string() } else { "partitioned".to_owned() });
+            words.extend(size.into_iter().flat_map(|size| ["--stripe-block-size".to_owned(), size]));
+        }
+        (_, block) => {
+            words.push("-stripe".to_owned());
+            words.extend(block.into_iter().flat_map(|size| ["-sbs".to_owned(), size.to_string()]));
+        }
+    }
+    words.into_iter().map(Into::into).collect()
 }

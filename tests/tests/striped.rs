@@ -5,57 +5,18 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy, Mode, Summary};
 use ropewalk_tests::control::Control;
 use ropewalk_tests::files::{ensure_same, write_random};
-use ropewalk_tests::nodes::{LIMIT, Site, cp};
-use ropewalk_tests::process::{self, Program};
-use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::server::{Kind, Server, Setup};
+use ropewalk_tests::nodes::{GctSite, Site, cp, layout};
+use ropewalk_tests::process::Program;
 use ropewalk_tests::{peers, tree};
 
 const SIZE: u64 = 10_000_001;
-
-/// A front end of GCT with data nodes.
-struct GctSite {
-    scratch: Scratch,
-    server: Server,
-    _nodes: Vec<Program>,
-}
-
-impl GctSite {
-    fn new(count: usize) -> Self {
-        let scratch = Scratch::new().unwrap();
-        let mut nodes = Vec::new();
-        let mut contacts = Vec::new();
-        for _ in 0..count {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let mut command = process::command(peers::find("globus-gridftp-server").unwrap());
-            command.args(["-dn", "-aa", "-p", &port.to_string(), "-home-dir", "/", "-ipc-allow-from", "127"]);
-            command.args(["-control-interface", "127.0.0.1", "-data-interface", "127.0.0.1"]);
-            command.args(["-anonymous-user", "root", "-allow-root"]).env("GLOBUS_HOSTNAME", "127.0.0.1");
-            nodes.push(Program::start(&mut command).unwrap());
-            // It prints nothing.
-            let end = Instant::now() + LIMIT;
-            while TcpStream::connect(("127.0.0.1", port)).is_err() {
-                assert!(Instant::now() < end, "a data node of GCT does not listen");
-                thread::sleep(Duration::from_millis(20));
-            }
-            contacts.push(format!("127.0.0.1:{port}"));
-        }
-        let server = Setup::new(Kind::Gct, scratch.path())
-            .argument("-r")
-            .argument(contacts.join(","))
-            .start()
-            .unwrap();
-        Self { scratch, server, _nodes: nodes }
-    }
-}
 
 fn site(count: usize) -> (Site, Vec<Program>) {
     let site = Site::new();
@@ -275,21 +236,4 @@ fn striped_copy_with_gct_continues_after_cut() {
         let retries = Summary::of(&outcome).unwrap().number("retries").unwrap();
         assert!(retries > 0, "{}", outcome.text());
     }
-}
-
-/// The client's options for striped transfers; a block of 0 bytes is one range for each node.
-fn layout(client: Client, block: Option<u32>) -> Vec<OsString> {
-    let mut words = Vec::new();
-    match (client, block) {
-        (Client::Ropewalk, block) => {
-            words.extend(["--stripes".to_owned(), "auto".to_owned()]);
-            let size = block.map(|size| if size > 0 { size.to_string() } else { "partitioned".to_owned() });
-            words.extend(size.into_iter().flat_map(|size| ["--stripe-block-size".to_owned(), size]));
-        }
-        (_, block) => {
-            words.push("-stripe".to_owned());
-            words.extend(block.into_iter().flat_map(|size| ["-sbs".to_owned(), size.to_string()]));
-        }
-    }
-    words.into_iter().map(Into::into).collect()
 }

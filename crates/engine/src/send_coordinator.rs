@@ -241,8 +241,12 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
             // Each receiver has one connection before others are made.
             let address = at as usize % shared.core.receivers();
             shared.core.control.expect_wakes();
+            if !shared.sender().expect_stream(address) {
+                continue;
+            }
             shared.joining.fetch_add(1, Ordering::SeqCst);
             if self.scope.try_spawn((), move |()| shared.connect_and_serve(address)).is_err() {
+                shared.sender().end_expectation(address);
                 shared.joining.fetch_sub(1, Ordering::SeqCst);
                 return true;
             }
@@ -360,8 +364,18 @@ impl<'h, 's, 'e, 'a, 'w, 'v> Coordinator<'h, 's, 'e, 'a, 'w, 'v> {
         if !self.is_assigned() {
             return Ok(());
         }
-        while let Some(Stream { mut wire, id, retire }) = self.take_idle() {
-            let Some(Next::End(mut end)) = self.shared.sender().next(id) else { continue };
+        while let Some(stream) = self.take_idle() {
+            let next = self.shared.sender().next(stream.id);
+            let mut end = match next {
+                Some(Next::End(end)) => end,
+                // Another connection to its receiver is being made.
+                Some(Next::Wait) => {
+                    self.set_aside(stream);
+                    return Ok(());
+                }
+                _ => continue,
+            };
+            let Stream { mut wire, retire, .. } = stream;
             if retire {
                 end.descriptor = end.descriptor.union(Descriptor::CLOSE);
             }

@@ -222,6 +222,7 @@ impl<'a> Shared<'a> {
         let joined = {
             let mut sender = self.sender();
             self.joining.fetch_sub(1, Ordering::SeqCst);
+            sender.end_expectation(address);
             connected.and_then(|wire| Ok((wire, sender.add_stream_to(address)?)))
         };
         match joined {

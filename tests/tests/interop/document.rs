@@ -31,9 +31,10 @@ GCT is the Grid Community Toolkit, with the server `globus-gridftp-server` and t
 ";
 
 /// The order of sections.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "gridftp",
     "third-party",
+    "striped",
     "gsi",
     "gsi-stacks",
     "udt",

@@ -23,6 +23,7 @@ mod plain_ftp;
 mod rounds;
 mod servers;
 mod ssh;
+mod striped;
 mod third_party;
 mod tls;
 mod tokens;

@@ -93,6 +93,8 @@ enum Stream {
 struct Group {
     active: u64,
     ended: u64,
+    /// Connections that are being made.
+    expected: u64,
     finished: bool,
 }
 
@@ -258,6 +260,30 @@ impl Sender {
         Ok(StreamId(self.streams.len() - 1))
     }
 
+    /// A connection to this receiver is being made: the last of its other streams waits, so that
+    /// the new one is counted, because the receiver may have accepted it already. False if EOF has
+    /// been returned: then no connection can join.
+    pub fn expect_stream(&mut self, receiver: usize) -> bool {
+        let Some(group) = self.groups.get_mut(receiver).filter(|group| !group.finished) else {
+            return false;
+        };
+        group.expected += 1;
+        true
+    }
+
+    /// A connection that was expected has been made, or cannot be made.
+    pub fn end_expectation(&mut self, receiver: usize) {
+        if let Some(group) = self.groups.get_mut(receiver) {
+            group.expected = group.expected.saturating_sub(1);
+        }
+    }
+
+    /// Whether the stream is the last one of its receiver, and another one may join.
+    fn awaits_others(&mut self, stream: StreamId) -> bool {
+        let group = self.group(stream);
+        group.active == 1 && group.expected > 0
+    }
+
     /// Sets the rate of `stream`, which determines the size of its next blocks, and after its end
     /// whether its bytes are sent again.
     pub fn set_rate(&mut self, stream: StreamId, new: Rate) {
@@ -324,7 +350,7 @@ impl Sender {
             }
             return Some(Next::Block(block));
         }
-        if self.open {
+        if self.open || self.awaits_others(stream) {
             return Some(Next::Wait);
         }
         if self.resend.is_some()
@@ -348,7 +374,7 @@ impl Sender {
     /// Ends `stream` if no block is left for it and it is not to help another one: returns the
     /// final header, which may be sent with the last block.
     pub fn end_with_block(&mut self, stream: StreamId) -> Option<Header> {
-        let more = self.open || !self.todo.is_empty();
+        let more = self.open || !self.todo.is_empty() || self.awaits_others(stream);
         if more || !matches!(self.streams[stream.0], Stream::Active { .. }) {
             return None;
         }

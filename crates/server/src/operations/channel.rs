@@ -34,9 +34,21 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         let peer = job.context.peer.ip();
         let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, peer);
         let order = node::order(job, &listen.channel, buffers, peer, (!third_party).then_some(peer));
-        let made: Result<Vec<_>, Failure> =
-            chosen.into_iter().map(|chosen| NodeChannel::listen(chosen, order.clone())).collect();
-        let (nodes, addresses): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
+        let mut failed = None;
+        let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
+        for chosen in chosen {
+            match NodeChannel::listen(chosen, order.clone()) {
+                Ok((node, address)) => {
+                    nodes.push(node);
+                    addresses.push(address);
+                }
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        // The others do without a node that cannot listen.
+        if let Some(failure) = failed.filter(|_| nodes.is_empty()) {
+            return Err(failure);
+        }
         let data = striped(job, nodes, &listen.channel, order)?;
         put(job, data, &listen.channel, peer, Way { passive: true, one_port: false }, buffers);
         return Ok(addresses);
