@@ -139,7 +139,7 @@ impl Steps for Flow<'_> {
                 let resumable =
                     self.worker.ctx.options().recovery.resume && task.size.is_some_and(|size| size > SMALL);
                 let unknown = task.size.is_none() || task.modified.is_none() && resumable;
-                let ask = unknown || task.tries.total > 0;
+                let ask = (unknown || task.tries.total > 0) && !task.source_program;
                 if (ask || task.compares()) && !self.pipeline.is_empty() {
                     return Ok(Some(Job::File(task)));
                 }

@@ -276,7 +276,10 @@ pub(crate) fn to_standard_output(worker: &Worker<'_>, mut task: Task) {
     };
     let began = Instant::now();
     ctx.report.started(&task, 0);
-    let algorithm = ctx.check(&session).map(Check::algorithm);
+    let algorithm = match task.source_program {
+        true => Ok(None),
+        false => ctx.check(&session).map(Check::algorithm),
+    };
     let hasher = algorithm.as_ref().ok().copied().flatten().map(Hasher::new);
     let mut out =
         Metered { out: std::io::stdout().lock(), meter: Meter::new(&ctx.report, &task), bytes: 0, hasher };

@@ -7,6 +7,7 @@ mod hidden;
 mod linked;
 mod making;
 mod ordinary;
+mod program;
 mod removal;
 mod sides;
 mod tree;
@@ -132,6 +133,9 @@ struct Ends {
     contents: bool,
     into: bool,
     window: Amount,
+    /// A program of the server stands for the file.
+    source_program: bool,
+    destination_program: bool,
 }
 
 /// Files that were found and not queued yet, because their directories are not made yet.
@@ -210,9 +214,21 @@ impl<'p> Plan<'p> {
 
     fn resolve(&self, pair: &Pair) -> Result<Ends, RemoteError> {
         let options = self.ctx.options();
+        let source = Place::new(&pair.source, End::Source, &self.ctx.endpoints, options)?;
+        let destination = Place::new(&pair.destination, End::Destination, &self.ctx.endpoints, options)?;
+        for (place, end) in [(&source, &options.login.source), (&destination, &options.login.destination)] {
+            if end.disk_stack.is_some() && !matches!(place, Place::Remote(..)) {
+                let what = "has no server, and so no disk stack";
+                return Err(RemoteError::Usage(format!("{}: {what}", place.display())));
+            }
+        }
+        let program =
+            |place: &Place, end| matches!(place, Place::Remote(..)) && options.end(Some(end)).runs_program();
         Ok(Ends {
-            source: Place::new(&pair.source, End::Source, &self.ctx.endpoints, options)?,
-            destination: Place::new(&pair.destination, End::Destination, &self.ctx.endpoints, options)?,
+            source_program: program(&source, End::Source),
+            destination_program: program(&destination, End::Destination),
+            source,
+            destination,
             contents: pair.source.ends_with_slash(),
             into: pair.destination.ends_with_slash(),
             window: pair.window,
@@ -223,6 +239,9 @@ impl<'p> Plan<'p> {
         if let Place::Measure(1..) = ends.destination {
             let what = format!("{}: is not a destination (null: is one)", ends.destination.display());
             return Err(RemoteError::Usage(what));
+        }
+        if ends.source_program || ends.destination_program {
+            return self.program(ends, known);
         }
         if let Place::Standard | Place::Measure(_) = ends.source {
             if ends.into {

@@ -211,7 +211,7 @@ impl Steps for Flow<'_> {
 impl Flow<'_> {
     /// Streams for a data channel that moves so many bytes.
     fn streams(&self, mode: Mode, bytes: u64, upload: &Upload) -> u32 {
-        if mode == Mode::Stream {
+        if mode == Mode::Stream || self.session.needs_one_stream(&upload.task) {
             return 1;
         }
         let path = Path::new(self.session.control.rtt());

@@ -31,7 +31,7 @@ impl Deref for Relay {
 
 impl Relay {
     pub(crate) fn begin(task: Task, check: Check, staging: Staging, present: RangeSet) -> Arc<Self> {
-        let check = if task.is_to_device() { Check::Size } else { check };
+        let check = if task.is_to_device() || task.source_program { Check::Size } else { check };
         let landing = Landing::new(task, staging, present, check);
         Arc::new(Self { landing, check, proof: OnceLock::new() })
     }

@@ -190,6 +190,7 @@ impl Session {
         session.protect_data()?;
         session.require_data_authentication()?;
         session.choose_stack()?;
+        session.choose_disk_stack()?;
         session.report_stack();
         setup.events.event(Event::Connected { peer: endpoint.name.clone() });
         Ok(session)

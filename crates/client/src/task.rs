@@ -59,6 +59,9 @@ pub(crate) struct Task {
     pub part: Option<u64>,
     /// It changed while it was copied: what it has now is enough where that is proved to be there still, whatever follows it.
     pub grows: bool,
+    /// A program of its server stands for the source, or for the destination (SITE SETDISKSTACK).
+    pub source_program: bool,
+    pub destination_program: bool,
     /// Its name was found in a tree: its user has not named it.
     pub found: bool,
     /// What tells the source from another of its size and second, see [`Entry::stamp`].
@@ -85,6 +88,8 @@ impl Task {
             apart: false,
             part: None,
             grows: false,
+            source_program: false,
+            destination_program: false,
             found: false,
             stamp: 0,
             account: Arc::default(),
@@ -99,7 +104,12 @@ impl Task {
             // Devices are empty.
             There::SameSize => self.size.is_some_and(|size| size > 0),
         };
-        !known && is_device(&self.destination.path())
+        self.destination_program || !known && is_device(&self.destination.path())
+    }
+
+    /// A transfer of it starts a program, which must not be started again without its user.
+    pub(crate) fn starts_program(&self) -> bool {
+        self.source_program || self.destination_program
     }
 
     /// The server's status of the source after all of it has come.

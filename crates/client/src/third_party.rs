@@ -207,7 +207,8 @@ impl Steps for Flow<'_> {
                     return Ok(Some(Job::File(task)));
                 }
                 let again = task.clone();
-                match self.begin(task, alone, known, resumable) {
+                let ask = alone && !task.source_program;
+                match self.begin(task, ask, known, resumable) {
                     Ok(Some(begun)) => begun,
                     Ok(None) => return Ok(None),
                     Err(e) => {
@@ -271,7 +272,7 @@ impl<'w> Flow<'w> {
         let range = self.bite(&relay, range);
         let ahead = self.worker.ahead(&relay, range.end - range.start);
         let mode = self.mode();
-        let streams = if mode == Mode::Stream {
+        let streams = if mode == Mode::Stream || self.destination.needs_one_stream(&relay.task) {
             1
         } else {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());

@@ -32,7 +32,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         Ok(sessions) => sessions,
         Err(e) => return worker.fail(Job::File(task), e),
     };
-    if task.tries.total > 0 && !worker.ctx.options().data.ascii {
+    if task.tries.total > 0 && !task.source_program && !worker.ctx.options().data.ascii {
         // It may have changed since the copy was planned.
         match sessions.0.stat(&task.source.path()) {
             Ok(entry) => (task.size, task.modified) = (entry.size, entry.modified.or(task.modified)),
@@ -87,6 +87,8 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
             // Whatever it was, one of them may have something left to say.
             destination.leave(LAST_WORDS);
             worker.ctx.report.put_back();
+            // Its program has run.
+            let e = if task.starts_program() { RemoteError::Spent { source: Box::new(e) } } else { e };
             worker.fail(Job::File(task), e);
         }
     }
@@ -100,7 +102,9 @@ fn judge(
     task: &Task,
 ) -> Result<Option<String>, RemoteError> {
     destination.spare_beginning(task)?;
-    source.is_another_file(task, destination, worker.ctx.options().storage.in_place)?;
+    if !task.starts_program() {
+        source.is_another_file(task, destination, worker.ctx.options().storage.in_place)?;
+    }
     if !task.compares() {
         return Ok(None);
     }
@@ -242,7 +246,7 @@ fn settle(
     if task.length().is_some_and(|length| length != bytes) && !options.data.ascii {
         return Err(RemoteError::SourceChanged { path: task.source.path() });
     }
-    let policy = if options.data.ascii || landing.device() {
+    let policy = if options.data.ascii || landing.device() || task.source_program {
         ChecksumPolicy::None
     } else {
         options.integrity.checksum

@@ -390,10 +390,12 @@ fn text_that_is_no_stack_is_refused() {
 #[test]
 fn disk_stack_is_passed_to_the_host() {
     let mut host = Host::logged_in();
-    let Operation::SetDiskStack(stack) = host.ask_and_do("SITE SETDISKSTACK popen:argv=#cat#/x") else {
+    let Operation::SetDiskStack(Some(stack)) = host.ask_and_do("SITE SETDISKSTACK popen:argv=#cat#/x") else {
         panic!()
     };
     assert_eq!(stack.to_string(), "popen:argv=#cat#/x");
+    let default = host.ask_and_do("SITE SETDISKSTACK default");
+    assert!(matches!(default, Operation::SetDiskStack(None)));
     host.check(&[("SITE SETDISKSTACK default", OK), ("SITE SETDISKSTACK file", OK)]);
 }
 

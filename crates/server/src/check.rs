@@ -15,7 +15,7 @@ use ropewalk_security::{PasswordFile, Rules, valid_user_name};
 use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, expand};
 use crate::host::scitags::SciTags;
 use crate::host::space::Space;
-use crate::operations::DISK_DRIVER;
+use crate::operations::DISK_DRIVERS;
 use crate::security::gsi::Authority;
 use crate::security::tls;
 use crate::security::tokens::TokenAuthority;
@@ -471,11 +471,19 @@ fn check_drivers(config: &Config, report: &mut Report) {
     let network = Registry::standard();
     let lists: [(_, &[String], Vec<&str>); 2] = [
         ("data.drivers", &config.data.drivers, network.names().collect()),
-        ("files.drivers", &config.files.drivers, vec![DISK_DRIVER]),
+        ("files.drivers", &config.files.drivers, DISK_DRIVERS.to_vec()),
     ];
     for (setting, drivers, known) in lists {
         for unknown in drivers.iter().filter(|name| !known.contains(&name.as_str())) {
             report.error(setting, format!("{unknown:?} is no driver: there are {}", known.join(", ")));
+        }
+    }
+    for (name, path) in &config.files.programs {
+        let setting = "files.programs";
+        if !path.is_absolute() {
+            report.error(setting, format!("{name}: {} is no absolute path", path.display()));
+        } else if !path.is_file() {
+            report.warning(setting, format!("{name}: there is no file {}", path.display()));
         }
     }
 }

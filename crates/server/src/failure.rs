@@ -35,6 +35,12 @@ pub(crate) fn failure(error: Error) -> Failure {
             let number = format!("GridFTP-Errno: {errno}");
             Failure::Class { class: of_errno(errno).1, lines: [number].into_iter().chain(lines).collect() }
         }
+        (ErrorKind::Program, _, detail) => {
+            let program = String::from_utf8_lossy(error.path());
+            let text =
+                format!("Command failed. : the program {program} failed: {}", detail.unwrap_or_default());
+            Failure::Refused { code: 500, text }
+        }
         (_, Some(errno), _) => Failure::System { errno, action: error.action().to_owned() },
         (_, None, _) => Failure::Class {
             class: ErrorClass::InternalError,

@@ -21,6 +21,7 @@ mod part_names;
 mod path_watch;
 mod plan;
 mod profile;
+mod programs;
 mod retrieve;
 mod rows;
 mod scitag;
@@ -34,7 +35,7 @@ mod uploads;
 use ropewalk_protocol::server::{Failure, Outcome};
 
 pub(crate) use entry::{Data, Entry, Permits};
-pub(crate) use stack::DISK_DRIVER;
+pub(crate) use stack::DISK_DRIVERS;
 
 use crate::session::dialogue::EndOfInput;
 use crate::session::job::Job;

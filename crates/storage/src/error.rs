@@ -64,6 +64,9 @@ pub enum ErrorKind {
     /// A callback has stopped the operation.
     #[error("interrupted")]
     Interrupted,
+    /// A program in place of a file ([`crate::Program`]) has failed.
+    #[error("the program has failed")]
+    Program,
     /// Any other error of the system, by its number.
     #[error("{}", Errno::from_raw_os_error(*.0))]
     Other(i32),
@@ -116,7 +119,9 @@ impl ErrorKind {
             Self::Io => Errno::IO,
             Self::Unsupported => Errno::OPNOTSUPP,
             Self::Other(raw) => Errno::from_raw_os_error(raw),
-            Self::Outside | Self::NotAllowed | Self::Incomplete | Self::Interrupted => return None,
+            Self::Outside | Self::NotAllowed | Self::Incomplete | Self::Interrupted | Self::Program => {
+                return None;
+            }
         })
     }
 
@@ -124,7 +129,7 @@ impl ErrorKind {
         match self {
             Self::Outside | Self::NotAllowed => io::ErrorKind::PermissionDenied,
             Self::Incomplete => io::ErrorKind::UnexpectedEof,
-            Self::Interrupted => io::ErrorKind::Other,
+            Self::Interrupted | Self::Program => io::ErrorKind::Other,
             kind => kind.errno().map_or(io::ErrorKind::Other, |errno| errno.kind()),
         }
     }

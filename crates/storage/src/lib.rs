@@ -15,6 +15,7 @@ mod null;
 mod pages;
 mod part;
 mod posix;
+mod program;
 mod remove;
 mod sync;
 pub mod testing;
@@ -37,6 +38,7 @@ pub use part::{
     target_of_part, target_of_temporary,
 };
 pub use posix::{Identity, Impersonation, PosixOptions, PosixStore};
+pub use program::{Program, ProgramInput, ProgramOutput};
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 pub use sync::sync_name;

@@ -43,6 +43,14 @@ use crate::{
     Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
+/// Lets the calling thread run as the process until the guard is dropped.
+///
+/// # Errors
+/// The thread cannot change its identity.
+pub(crate) fn act_as_process() -> std::result::Result<Impersonation, Errno> {
+    impersonation::act(None)
+}
+
 /// The files below a directory of this machine.
 ///
 /// The kernel resolves every path (`openat2`) as if the root directory were `/`: an absolute

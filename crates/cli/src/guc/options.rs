@@ -9,6 +9,7 @@ use ropewalk_client::{
     Auto, ChecksumPolicy, DataCredential, DataMode, DataProtection, EndOptions, Options, Preserve,
     StallLimit, SyncLevel, Window,
 };
+use ropewalk_protocol::stack::StackSpec;
 use ropewalk_storage::checksum::Algorithm;
 
 use super::table::{Action, OPTIONS};
@@ -56,6 +57,7 @@ pub(super) struct Guc {
     pub(super) delayed_passive: bool,
     pub(super) striped: bool,
     /// 0 is one range for each stripe.
+    pub(super) disk_stack: Option<StackSpec>,
     pub(super) stripe_block: Option<u64>,
     /// Number of commands in the pipeline.
     pub(super) pipeline: Option<u32>,
@@ -106,6 +108,7 @@ impl Default for Guc {
             list: None,
             delayed_passive: false,
             striped: false,
+            disk_stack: None,
             stripe_block: None,
             pipeline: None,
             concurrency: 1,
@@ -216,6 +219,7 @@ impl Guc {
             o.selection.skip_dangling = true;
             o.data.delayed_passive = self.delayed_passive;
             o.data.stripes = self.striped.then_some(Auto::Auto);
+            o.data.disk_stack.clone_from(&self.disk_stack);
             o.data.stripe_block = self.stripe_block;
             o.data.through_here = self.no_third_party;
             o.data_security.authentication = !self.no_authentication;
@@ -237,8 +241,6 @@ impl Guc {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use ropewalk_protocol::stack::StackSpec;
-
     use super::*;
 
     fn parsed(line: &str) -> Result<Guc, Wrong> {
@@ -296,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn disk_stacks_and_pipes_apply_to_their_ends() {
+        let options = |words: &[&str]| {
+            let words = words.iter().chain(&["ftp://a/b", "ftp://c/d"]).map(OsString::from);
+            parse(words.collect()).unwrap().options()
+        };
+        let shown = |stack: Option<StackSpec>| stack.unwrap().to_string();
+        let both = options(&["-fsstack", "popen:argv=#cat#/x,ordering"]);
+        assert_eq!(shown(both.data.disk_stack), "popen:argv=#cat#/x,ordering");
+        let ends = options(&["-src-pipe", "tar cf - /a#b", "-dst-fsstack", "popen:argv=|cat"]);
+        assert_eq!(shown(ends.login.source.disk_stack), "popen:argv=$tar$cf$-$/a#b");
+        assert_eq!(shown(ends.login.destination.disk_stack), "popen:argv=|cat");
+        assert_eq!(shown(options(&["-P", "cat"]).data.disk_stack), "popen:argv=#cat");
+        assert_eq!(options(&["-fsstack", "file"]).data.disk_stack, None);
+    }
+
+    #[test]
     fn offset_and_length_become_a_window() {
         assert_eq!(
             parsed("-off 3 -len 4 a b").unwrap().window(),
@@ -342,8 +360,8 @@ mod tests {
         usage("-p x a b", "expected a whole number");
         usage("-p 1025 a b", "expected a whole number up to 1024");
         usage("-dcstack tcp, a b", "a driver of the stack has no name");
-        usage("-fsstack popen:argv=#cat a b", "this program has the file stack only, not popen:argv=#cat");
-        assert!(matches!(parsed("-P cmd a b"), Err(Wrong::NotPossible(_))), "not -p");
+        usage("-fsstack file, a b", "a driver of the stack has no name");
+        usage("-P a;b a b", "a command must not contain ';', which ends an option of a stack");
         assert_eq!(parsed("-p 2 - file:///x").unwrap().urls, ["-", "file:///x"]);
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ropewalk_client::{DataProtection, SyncLevel};
-use ropewalk_protocol::stack::{DriverSpec, StackSpec};
+use ropewalk_protocol::stack::{DriverSpec, StackSpec, StackSyntaxError};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_tuning::tuner::MAX_STREAMS;
 
@@ -166,25 +166,43 @@ pub(super) const OPTIONS: &[Opt] = &[
     value(&["concurrency", "cc"], "number", "Files in flight", take!(concurrency, positive)),
     refused(&["nl-bottleneck", "nlb"], None, "writes NetLogger events; `ropewalk cp` names the slowest part"),
     refused(&["nli"], Some("interval"), "writes NetLogger events; `ropewalk cp` names the slowest part"),
-    refused(&["src-pipe", "SP"], Some("command"), "runs a command at the source"),
-    refused(&["dst-pipe", "DP"], Some("command"), "runs a command at the destination"),
-    refused(&["pipe", "P"], Some("command"), "runs a command at both ends"),
+    value(&["src-pipe", "SP"], "command", "Program of the source's server in place of the file, with its arguments", |guc, value| {
+        guc.source.disk_stack = Some(pipe(value)?);
+        Ok(())
+    }),
+    value(&["dst-pipe", "DP"], "command", "Program of the destination's server in place of the file", |guc, value| {
+        guc.destination.disk_stack = Some(pipe(value)?);
+        Ok(())
+    }),
+    value(&["pipe", "P"], "command", "Program of both servers in place of the file", |guc, value| {
+        guc.disk_stack = Some(pipe(value)?);
+        Ok(())
+    }),
     value(&["dcstack", "data-channel-stack"], "stack", "Network drivers of both servers, with options behind a colon: tcp,rate:rate=10M", |guc, value| {
         guc.source.stack = net_stack(value)?;
         guc.destination.stack.clone_from(&guc.source.stack);
         Ok(())
     }),
-    value(&["fsstack", "file-system-stack"], "stack", "Disk driver of both servers: file", disk_stack),
+    value(&["fsstack", "file-system-stack"], "stack", "Disk drivers of both servers: file, popen:argv=#tar#cf#-#/data", |guc, value| {
+        guc.disk_stack = disk_stack(value)?;
+        Ok(())
+    }),
     value(&["src-dcstack", "source-data-channel-stack"], "stack", "Network drivers of the source", |guc, value| {
         guc.source.stack = net_stack(value)?;
         Ok(())
     }),
-    value(&["src-fsstack", "source-file-system-stack"], "stack", "Disk driver of the source", disk_stack),
+    value(&["src-fsstack", "source-file-system-stack"], "stack", "Disk drivers of the source", |guc, value| {
+        guc.source.disk_stack = disk_stack(value)?;
+        Ok(())
+    }),
     value(&["dst-dcstack", "dest-data-channel-stack"], "stack", "Network drivers of the destination", |guc, value| {
         guc.destination.stack = net_stack(value)?;
         Ok(())
     }),
-    value(&["dst-fsstack", "dest-file-system-stack"], "stack", "Disk driver of the destination", disk_stack),
+    value(&["dst-fsstack", "dest-file-system-stack"], "stack", "Disk drivers of the destination", |guc, value| {
+        guc.destination.disk_stack = disk_stack(value)?;
+        Ok(())
+    }),
     value(&["cred"], "path", "Credential for both servers: certificate, key and chain in one file, \
                               like a proxy", |guc, value| {
         guc.source.credential = path(value.clone())?;
@@ -231,13 +249,25 @@ fn net_stack(value: OsString) -> Result<Option<StackSpec>, String> {
     Ok(stack.filter(|stack| !stack.drivers().iter().all(usual)))
 }
 
-fn disk_stack(_: &mut Guc, value: OsString) -> Result<(), String> {
+/// The stack of plain files is that of every server.
+fn disk_stack(value: OsString) -> Result<Option<StackSpec>, String> {
     let stack = StackSpec::parse(text(value)?.as_bytes()).map_err(|error| error.to_string())?;
-    match stack.map(|stack| stack.to_string()) {
-        None => Ok(()),
-        Some(file) if file == "file" => Ok(()),
-        Some(other) => Err(format!("this program has the file stack only, not {other}")),
+    Ok(stack.filter(|stack| stack.to_string() != "file"))
+}
+
+/// The stack of a program with its arguments, which are separated by spaces.
+fn pipe(value: OsString) -> Result<StackSpec, String> {
+    const DELIMITERS: &str = "#$^*!|%&()'{}";
+    let command = text(value)?;
+    if let Some(reserved) = command.chars().find(|c| matches!(c, ',' | ';')) {
+        return Err(format!("a command must not contain '{reserved}', which ends an option of a stack"));
     }
+    let delimiter = DELIMITERS.chars().find(|delimiter| !command.contains(*delimiter));
+    let delimiter = delimiter.ok_or_else(|| format!("a command must leave out one of {DELIMITERS}"))?;
+    let words = command.split_whitespace().map(|word| format!("{delimiter}{word}"));
+    format!("popen:argv={}", words.collect::<String>())
+        .parse()
+        .map_err(|error: StackSyntaxError| error.to_string())
 }
 
 fn text(value: OsString) -> Result<String, String> {

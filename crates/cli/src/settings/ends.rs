@@ -86,6 +86,21 @@ pub(super) fn destination_stack(settings: &mut Settings, text: &str) -> Result<(
     Ok(())
 }
 
+pub(super) fn disk_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.data.disk_stack = parsed_stack(text)?;
+    Ok(())
+}
+
+pub(super) fn source_disk_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.source.disk_stack = parsed_stack(text)?;
+    Ok(())
+}
+
+pub(super) fn destination_disk_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.destination.disk_stack = parsed_stack(text)?;
+    Ok(())
+}
+
 pub(super) fn show_common_stack(settings: &Settings) -> String {
     match settings.options.tuning.choose_stack {
         true => "auto".into(),

@@ -97,6 +97,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
          a colon: tcp:sndbuf=4194304, tcp,rate:rate=10M, udt, quic or ucx. auto starts with TCP, and \
          tries udt or quic while data moves if TCP cannot fill a lossy path. Authentication and protection \
          hold with any stack"),
+    setting("disk-stack", None, Value("DRIVERS|default"), Copy,
+        (ends::disk_stack, |s| ends::show_stack(s.options.data.disk_stack.as_ref())),
+        "Drivers of files at the servers (SITE SETDISKSTACK): 'popen:argv=#tar#cf#-#/data' puts a \
+         program that the server permits in place of the file, here to copy a directory as an \
+         archive; the path of the URL then names nothing"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \
          S (stream)"),
@@ -248,6 +253,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("destination-stack", None, Value("DRIVERS|default"), Ends,
         (ends::destination_stack, |s| ends::show_stack(s.options.login.destination.stack.as_ref())),
         "--stack for the destination's server only"),
+    setting("source-disk-stack", None, Value("DRIVERS|default"), Ends,
+        (ends::source_disk_stack, |s| ends::show_stack(s.options.login.source.disk_stack.as_ref())),
+        "--disk-stack for the source's server only"),
+    setting("destination-disk-stack", None, Value("DRIVERS|default"), Ends,
+        (ends::destination_disk_stack, |s| ends::show_stack(s.options.login.destination.disk_stack.as_ref())),
+        "--disk-stack for the destination's server only"),
     setting("data-credential", None, Value("login|auto|FILE"), Security, (ends::set_data_credential, ends::show_data_credential),
         "Credential that authenticates data connections of gsiftp://: that of the log-in, one made \
          for this run, or a proxy of the one in FILE; servers get the latter two by DCSC"),

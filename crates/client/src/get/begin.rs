@@ -50,7 +50,7 @@ impl Flow<'_> {
         let measured = matches!(task.destination, Place::Measure(_))
             && options.integrity.checksum == ChecksumPolicy::Default;
         let check = match self.worker.ctx.check(&self.session) {
-            Ok(_) if measured => Check::Size,
+            Ok(_) if measured || task.source_program => Check::Size,
             Ok(check) => check,
             Err(e) => {
                 self.worker.fail(Job::File(task), e);

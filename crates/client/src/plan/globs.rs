@@ -79,7 +79,15 @@ impl Plan<'_> {
             return Ok(());
         }
         let destination = ends.destination.clone();
-        let one = Ends { source, destination, contents: false, into: true, window: ends.window };
+        let one = Ends {
+            source,
+            destination,
+            contents: false,
+            into: true,
+            window: ends.window,
+            source_program: false,
+            destination_program: false,
+        };
         if let Err(e) = self.entry(&one, entry, None) {
             if e.breaks_session() {
                 return Err(e);

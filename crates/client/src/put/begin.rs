@@ -17,6 +17,7 @@ impl Flow<'_> {
             Err(e) => return settled(e, task),
         };
         if options.storage.in_place
+            && !task.destination_program
             && self.session.is_here()
             && let Place::Local(path) = &task.source
             && let Ok(here) = ctx.store.stat(path, true)

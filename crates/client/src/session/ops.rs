@@ -326,8 +326,17 @@ impl Session {
         time.into_iter().chain(mode).collect()
     }
 
+    /// Whether this destination would give its program blocks of several streams out of order, as
+    /// GCT's server does, also with its driver `ordering`.
+    pub(crate) fn needs_one_stream(&self, task: &Task) -> bool {
+        task.destination_program && !self.quirks.has_thread_per_stream
+    }
+
     /// The commands that give `path` the attributes that the file of `task` keeps.
     pub(crate) fn preserving(&self, task: &Task, path: &BString, preserve: Preserve) -> Vec<Command> {
+        if task.destination_program {
+            return Vec::new();
+        }
         let modified = task.modified.filter(|_| preserve.times);
         // A part without a final name will be written again.
         let part = *path != task.destination.path();

@@ -40,6 +40,7 @@ pub(crate) struct SessionKey {
     data_security: DataSecurityOptions,
     ssh: SshOptions,
     stack: Option<StackSpec>,
+    disk_stack: Option<StackSpec>,
     stripe_block: Option<u64>,
     ascii: bool,
     scitag: Option<SciTag>,
@@ -67,7 +68,7 @@ impl SessionKey {
     /// the log-in needs a token that cannot be read.
     pub(crate) fn new(endpoint: &Endpoint, setup: &Setup) -> Option<Self> {
         let options = &setup.options;
-        let EndOptions { credential, server_subject, stack } = options.end(endpoint.end);
+        let EndOptions { credential, server_subject, stack, disk_stack } = options.end(endpoint.end);
         let token = match options.login.token {
             TokenSource::None => None,
             _ if endpoint.url.user.is_some() || endpoint.url.scheme == Scheme::Sshftp => None,
@@ -86,6 +87,7 @@ impl SessionKey {
             data_security: options.data_security.clone(),
             ssh: options.ssh.clone(),
             stack,
+            disk_stack,
             stripe_block: options.data.stripe_block,
             ascii: options.data.ascii,
             scitag: options.data.scitag,

@@ -37,7 +37,17 @@ impl Session {
                 what: format!("use the driver {}: its drivers are {}", unknown.name(), known.join(", ")),
             });
         }
-        let chosen = self.call(&Command::Site(SiteCommand::SetNetStack(stack.to_bytes())));
+        self.choose(SiteCommand::SetNetStack(stack.to_bytes()), &stack)
+    }
+
+    /// SITE SETDISKSTACK, if the options name drivers of files.
+    pub(super) fn choose_disk_stack(&mut self) -> Result<(), RemoteError> {
+        let Some(stack) = self.setup.options.end(self.endpoint.end).disk_stack else { return Ok(()) };
+        self.choose(SiteCommand::SetDiskStack(stack.to_bytes()), &stack)
+    }
+
+    fn choose(&mut self, command: SiteCommand, stack: &StackSpec) -> Result<(), RemoteError> {
+        let chosen = self.call(&Command::Site(command));
         chosen.map(drop).map_err(|error| match error {
             // The answer to another try would be the same, although GCT's servers say 500.
             RemoteError::Refused { peer, reply, .. } if reply.code() >= 500 => {

@@ -112,7 +112,9 @@ impl Flow<'_> {
         resumable: bool,
     ) -> Result<Option<Part>, RemoteError> {
         let ctx = self.worker.ctx;
-        self.source.is_another_file(&task, &mut self.destination, ctx.options().storage.in_place)?;
+        if !task.starts_program() {
+            self.source.is_another_file(&task, &mut self.destination, ctx.options().storage.in_place)?;
+        }
         ctx.tell_of_times(&self.destination);
         if ask {
             let entry = self.source.stat(&task.source.path())?;

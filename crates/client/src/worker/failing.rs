@@ -247,7 +247,7 @@ impl Worker<'_> {
         error: &RemoteError,
         end: &dyn Fn(bool),
     ) {
-        let Some(pause) = self.again(error, tries) else {
+        let Some(pause) = self.again(error, tries).filter(|_| !task.starts_program()) else {
             end(true);
             return self.give_up(task, true, error);
         };

@@ -408,8 +408,8 @@ pub enum Operation {
     /// SITE SETNETSTACK: check whether a channel can have this stack. It is used for channels that
     /// are created later ([`ChannelOptions::stack`]).
     SetNetStack(Box<NetStack>),
-    /// SITE SETDISKSTACK: access files through these drivers.
-    SetDiskStack(StackSpec),
+    /// SITE SETDISKSTACK: access files through these drivers; `None` stands for the default.
+    SetDiskStack(Option<StackSpec>),
     /// SITE CLIENTINFO, unparsed, for the log.
     ClientInfo(BString),
     /// SITE SCITAG (Ropewalk extension): report the tag that is effective afterwards, as

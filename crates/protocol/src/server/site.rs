@@ -38,8 +38,7 @@ fn bad_stack(kind: StackKind, error: &StackSyntaxError) -> Step {
 /// SITE SETDISKSTACK.
 fn set_disk_stack(text: &[u8]) -> Step {
     match StackSpec::parse(text) {
-        Ok(Some(stack)) => simple(Operation::SetDiskStack(stack)),
-        Ok(None) => ok(),
+        Ok(stack) => simple(Operation::SetDiskStack(stack)),
         Err(error) => bad_stack(StackKind::FileSystem, &error),
     }
 }

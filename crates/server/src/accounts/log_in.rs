@@ -17,7 +17,7 @@ use ropewalk_storage::Kind;
 use ropewalk_tokens::LEEWAY;
 
 use crate::accounts::identity::{self, LocalAccount};
-use crate::accounts::login::{Login, require_protected};
+use crate::accounts::login::{ANONYMOUS, Login, require_protected};
 use crate::accounts::scope::Scope;
 use crate::accounts::virtual_devices::VirtualDevices;
 use crate::config::{AnonymousAccess, RequiredProtection, User, expand};
@@ -212,7 +212,7 @@ fn anonymous_account(settings: &Settings, access: &AnonymousAccess, name: &str) 
         protection: Some(access.protection),
     };
     let local = identity::of_anonymous(&settings.config.identity, access)?;
-    account(settings, &user, name, "anonymous", local)
+    account(settings, &user, name, ANONYMOUS, local)
 }
 
 fn user_account(settings: &Settings, name: &str, allow_root: bool) -> Result<Found, Failure> {
@@ -352,6 +352,7 @@ fn open(
         identity,
         protection,
         expires: None,
+        program: None,
         _permit: permit,
     };
     login.set_scope(scope);

@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::Account;
-use ropewalk_storage::{Identity, Impersonation, Store};
+use ropewalk_storage::{Identity, Impersonation, Program, Store};
 
 use crate::accounts::scope::Scope;
 use crate::config::RequiredProtection;
 use crate::failure::failure;
 use crate::host::limits::UserPermit;
+
+/// The name in limits of all anonymous accounts.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// The account of a session that is logged in.
 pub(crate) struct Login {
@@ -26,6 +29,8 @@ pub(crate) struct Login {
     pub(crate) protection: RequiredProtection,
     /// The time at which the bearer token expires. No operation starts after it.
     pub(crate) expires: Option<Instant>,
+    /// SITE SETDISKSTACK: the program that stands for the files of transfers.
+    pub(crate) program: Option<Program>,
     /// Counts the session in the limits of the user.
     pub(crate) _permit: UserPermit,
 }
@@ -41,6 +46,20 @@ impl Login {
     /// The user as whom the session works on files.
     pub(crate) fn uid(&self) -> u32 {
         self.identity.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), |identity| identity.uid)
+    }
+
+    /// The reason why the session may run no programs, which see what its user sees, and not what
+    /// the account is limited to. `root`: the settings let users log in as root.
+    pub(crate) fn refuses_programs(&self, root: bool) -> Option<&'static str> {
+        let scope = &*self.scope;
+        let limited = !scope.rules.is_empty() || scope.token.is_some() || scope.is_narrowed();
+        match () {
+            () if self.account.counted_as == ANONYMOUS => Some("anonymous users run no programs"),
+            () if scope.read_only => Some("a read-only account runs no programs"),
+            () if limited => Some("an account that is limited to some paths runs no programs"),
+            () if self.uid() == 0 && !root => Some("root runs no programs"),
+            () => None,
+        }
     }
 
     /// Fails if the account requires protection that the session does not have. `control`: the

@@ -24,6 +24,8 @@ impl Login {
     /// Changes the permissions of the session.
     pub(crate) fn set_scope(&mut self, scope: Scope) {
         self.scope = Arc::new(scope);
+        // It was chosen with other rights.
+        self.program = None;
         self.store = restricted(&self.whole, &self.scope, Exempt::default());
     }
 

@@ -49,6 +49,13 @@ impl Scope {
         self.rules.iter().rev().try_fold(name, |place, rules| rules.place(&place))
     }
 
+    /// Whether SITE CHROOT or SITE RESTRICT has limited the session.
+    pub(crate) fn is_narrowed(&self) -> bool {
+        self.root != VirtualPath::root()
+            || self.base != VirtualPath::root()
+            || self.restriction != Rules::default()
+    }
+
     /// This scope with `place` as root; `None` if the session cannot name it.
     pub(crate) fn rooted(&self, place: &VirtualPath) -> Option<Self> {
         let root = self.seen(place)?.beneath(&self.root);

@@ -104,7 +104,8 @@ fn each_wrong_setting_is_reported() {
         connect_timeout = 0
         [files]
         create_mode = 0o100000
-        drivers = ["popen"]
+        drivers = ["popen", "multicast"]
+        programs = { tar = "bin/tar" }
         [limits]
         active = 0
         [log]
@@ -133,6 +134,7 @@ fn each_wrong_setting_is_reported() {
         "timeouts.drain",
         "files.create_mode",
         "files.drivers",
+        "files.programs",
         "limits.active",
         "log.transfer_log",
     ];

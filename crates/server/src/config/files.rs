@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::units;
@@ -58,9 +61,14 @@ pub struct Files {
     /// together, less the amount that is unwritten already (with `fsync`: than the latter alone);
     /// `"always"`; `"never"`. Default `"auto"`.
     pub direct_io: DirectIo,
-    /// The drivers of files that clients may choose (`SITE SETDISKSTACK`). There is only `file`,
-    /// the default.
+    /// The drivers of files that clients may choose (`SITE SETDISKSTACK`): `file`; `popen`, a
+    /// program in place of the file; `ordering`, which puts blocks in order for `popen` (that is
+    /// done in any case). Default `file`.
     pub drivers: Vec<String>,
+    /// The programs that `popen` may run: a name for clients, and the absolute path, for instance
+    /// `tar = "/usr/bin/tar"`. Clients choose the arguments. Such a program runs as the session's
+    /// user, without a shell, and can read and write whatever that user can. Default: none.
+    pub programs: BTreeMap<String, PathBuf>,
     /// Uploads go to `.NAME.ropewalk-part` beside the target and get their name when they are
     /// complete. `false`: uploads are written under their name from the start. Default `true`.
     pub part_files: bool,
@@ -83,6 +91,7 @@ impl Default for Files {
             fsync: Fsync::None,
             direct_io: DirectIo::Auto,
             drivers: vec!["file".into()],
+            programs: BTreeMap::new(),
             part_files: true,
             journal_above: 4 << 20,
             sparse: false,

@@ -182,6 +182,13 @@ const MODES: [(&str, &str); 3] =
 pub(crate) type Fixed = [(&'static str, String); 13];
 
 impl Config {
+    /// Whether a mechanism of log-in lets users be root.
+    pub(crate) fn permits_root(&self) -> bool {
+        self.identity.allow_root
+            || self.gsi.as_ref().is_some_and(|gsi| gsi.allow_root)
+            || self.kerberos.as_ref().is_some_and(|kerberos| kerberos.allow_root)
+    }
+
     /// Reads a TOML file. Relative paths in it count from the file's directory.
     ///
     /// # Errors

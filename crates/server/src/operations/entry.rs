@@ -88,7 +88,7 @@ impl Entry {
             O::SetNetStack(net) => Self::new("SITE SETNETSTACK", move |job| stack::set_net_stack(job, &net))
                 .audited(Audit::Settings),
             O::SetDiskStack(disk) => {
-                Self::new("SITE SETDISKSTACK", move |job| stack::set_disk_stack(job, &disk))
+                Self::new("SITE SETDISKSTACK", move |job| stack::set_disk_stack(job, disk.as_ref()))
                     .audited(Audit::Settings)
             }
             O::AdviseBuffers { ceiling } => {

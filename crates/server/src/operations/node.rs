@@ -66,6 +66,10 @@ fn choose(
     let Some(nodes) = job.host.nodes.as_ref().filter(|_| job.host.stores.have_identities()) else {
         return Ok(Vec::new());
     };
+    // A program is a process of this host.
+    if job.context.login()?.program.is_some() {
+        return Ok(Vec::new());
+    }
     let protected = job.context.client.layer(channel)?.is_some();
     if protected || channel.stack.as_ref().is_some_and(|stack| stack.has("gsi")) {
         return Ok(Vec::new());

@@ -109,7 +109,7 @@ fn send_ranges(
 
 /// Sends a device, a pipe or a generated file, whose size means nothing: everything that can be
 /// read, or as much as was requested.
-fn send_all(
+pub(super) fn send_all(
     channel: &mut Channel,
     transfer: &Transfer,
     source: &Arc<dyn ReadHandle>,

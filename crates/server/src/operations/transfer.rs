@@ -9,7 +9,7 @@ use ropewalk_protocol::command::ChecksumAlgorithm;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
 
-use super::{Answer, channel, part_names, retrieve, scitag, store};
+use super::{Answer, channel, part_names, programs, retrieve, scitag, store};
 use crate::host::transfer_log::Record;
 use crate::session::job::Job;
 
@@ -25,9 +25,12 @@ pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
             channel.set_congestion(transfer.congestion, &job.context.settings.config.data);
         }
         scitag::mark(job, Some(&transfer.path));
-        match transfer.direction {
-            Direction::Retrieve => retrieve::retrieve(job, transfer, &progress),
-            Direction::Store => store::store(job, transfer, &progress),
+        let program = job.context.login()?.program.clone();
+        match (transfer.direction, program) {
+            (Direction::Retrieve, Some(program)) => programs::retrieve(job, &program, transfer, &progress),
+            (Direction::Store, Some(program)) => programs::store(job, &program, transfer, &progress),
+            (Direction::Retrieve, None) => retrieve::retrieve(job, transfer, &progress),
+            (Direction::Store, None) => store::store(job, transfer, &progress),
         }
     });
     drop(recorded);

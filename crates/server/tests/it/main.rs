@@ -21,6 +21,7 @@ mod measurements;
 mod passive;
 mod pipes;
 mod profile;
+mod programs;
 mod refused;
 mod restart;
 mod rules;

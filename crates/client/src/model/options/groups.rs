@@ -115,6 +115,10 @@ pub struct DataOptions {
     /// Destinations of UDP messages about data connections that have a SciTag.
     #[serde(with = "as_text::list")]
     pub fireflies: Vec<Collector>,
+    /// The drivers of files at the servers (SITE SETDISKSTACK): `popen` puts a program of the
+    /// server in place of each file. `None` leaves them to the servers.
+    #[serde(with = "as_text::optional")]
+    pub disk_stack: Option<StackSpec>,
 }
 
 impl Default for DataOptions {
@@ -132,6 +136,7 @@ impl Default for DataOptions {
             stack: None,
             scitag: None,
             fireflies: Vec::new(),
+            disk_stack: None,
         }
     }
 }

@@ -106,6 +106,16 @@ pub struct EndOptions {
     /// As [`super::DataOptions::stack`].
     #[serde(with = "as_text::optional")]
     pub stack: Option<StackSpec>,
+    /// As [`super::DataOptions::disk_stack`].
+    #[serde(with = "as_text::optional")]
+    pub disk_stack: Option<StackSpec>,
+}
+
+impl EndOptions {
+    /// Whether a program of the server stands for each file of a transfer.
+    pub(crate) fn runs_program(&self) -> bool {
+        self.disk_stack.as_ref().is_some_and(|stack| stack.has("popen"))
+    }
 }
 
 /// Passphrases of encrypted keys, by the names of their files.
