@@ -9,8 +9,7 @@ use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Fragments, Queue, QueueListener, UdpSocket, Waker, first_free};
 
-use crate::connection::QuicConnection;
-use crate::link::Link;
+use crate::link::{Link, Queues, QuicConnection};
 use crate::settings::{Congestion, Settings, canonical};
 use crate::tls::Tls;
 use crate::worker::Worker;
@@ -78,7 +77,8 @@ impl Driver for Quic {
         })?;
         let waker = Waker::new()?;
         let local = canonical(socket.local_addr()?);
-        let link = Link::new(Arc::clone(&waker), local, canonical(peer))?;
+        let addresses = Some((local, canonical(peer)));
+        let link = Link::new(Arc::clone(&waker), Queues::new(), addresses)?;
         let worker = Worker::connecting(socket, waker, &self.settings(options)?, peer, Arc::clone(&link))?;
         worker.start()?;
         let connection = QuicConnection::new(link);

@@ -10,9 +10,10 @@ use quinn_proto::{
     StreamEvent, StreamId, Transmit, WriteError,
 };
 use ropewalk_transport::PathStats;
+use ropewalk_udp::{Failure, Queues as _, Wish};
 
-use crate::failure::{ABORTED, DELIVERED, Failure};
-use crate::link::{Link, State, Wish};
+use crate::failure::{self, ABORTED, DELIVERED};
+use crate::link::{Link, State};
 use crate::observer::Counters;
 use crate::tls;
 
@@ -130,7 +131,7 @@ impl Entry {
     /// but a connection that is not yet made can only be tried again.
     pub(crate) fn is_unreachable(&mut self, now: Instant) {
         if self.progress == Progress::Connects {
-            self.link.serve(|state| state.fail(Failure::refused()));
+            self.link.serve(|state| state.fail(failure::refused()));
             self.connection.close(now, ABORTED, Bytes::new());
             self.next = Some(now);
         }
@@ -184,7 +185,8 @@ impl Entry {
     fn take(&mut self, event: Event, state: &mut State) {
         match event {
             Event::Connected => {
-                state.binding = tls::binding(self.connection.crypto_session());
+                state.queues.binding = tls::binding(self.connection.crypto_session());
+                state.is_connected = state.queues.binding.is_some();
                 if self.progress == Progress::Connects {
                     self.stream = self.connection.streams().open(Dir::Bi);
                     self.is_writable = true;
@@ -196,7 +198,7 @@ impl Entry {
                 // The application may still read all that has come.
                 self.is_readable = self.stream.is_some();
                 self.receive(state, true);
-                state.fail(reason.into());
+                state.fail(failure::of(reason));
             }
             Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
                 self.stream = self.connection.streams().accept(Dir::Bi);
@@ -215,16 +217,14 @@ impl Entry {
     fn stop(&mut self, state: &mut State) {
         self.is_stopped = true;
         state.peer_stopped = true;
-        let unsent = state.outgoing.len();
-        state.outgoing.chunks().iter_mut().for_each(Bytes::clear);
-        state.outgoing.taken(unsent);
+        state.queues.drop_outgoing();
     }
 
     fn greet(&mut self, state: &mut State) {
         let greeted = self
             .stream
             .is_some_and(|stream| matches!(self.connection.send_stream(stream).write(&[GREETING]), Ok(1)));
-        if greeted && state.binding.is_some() {
+        if greeted && state.queues.binding.is_some() {
             self.progress = Progress::Ready;
         } else {
             state.fail(Failure::new(std::io::ErrorKind::InvalidData, "the peer takes no stream over QUIC"));
@@ -244,18 +244,18 @@ impl Entry {
         }
         self.send(state);
         self.receive(state, false);
-        if let Some(size) = state.windows.0.take() {
+        if let Some(size) = state.queues.windows.0.take() {
             self.windows.0 = size;
             self.connection.set_send_window(size as u64);
         }
-        if let Some(size) = state.windows.1.take() {
+        if let Some(size) = state.queues.windows.1.take() {
             self.windows.1 = size;
             self.connection.set_receive_window(u32::try_from(size).unwrap_or(u32::MAX).into());
         }
     }
 
     fn receive_greeting(&mut self, state: &mut State) {
-        let Some(stream) = self.stream.filter(|_| self.is_readable && state.binding.is_some()) else {
+        let Some(stream) = self.stream.filter(|_| self.is_readable && state.queues.binding.is_some()) else {
             return;
         };
         let mut stream = self.connection.recv_stream(stream);
@@ -270,17 +270,17 @@ impl Entry {
     fn send(&mut self, state: &mut State) {
         let Some(id) = self.stream else { return };
         let mut stream = self.connection.send_stream(id);
-        while self.is_writable && state.outgoing.len() > 0 {
-            match stream.write_chunks(state.outgoing.chunks()) {
+        while self.is_writable && state.queues.outgoing.len() > 0 {
+            match stream.write_chunks(state.queues.outgoing.chunks()) {
                 Ok(written) => {
-                    state.outgoing.taken(written.bytes);
+                    state.queues.outgoing.taken(written.bytes);
                 }
                 Err(WriteError::Blocked) => self.is_writable = false,
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return self.stop(state),
             }
         }
-        state.is_idle = state.outgoing.len() == 0;
-        if state.is_idle && state.wish >= Wish::Finish && !self.is_finished {
+        state.queues.is_idle = state.queues.outgoing.len() == 0;
+        if state.queues.is_idle && state.wish >= Wish::Finish && !self.is_finished {
             self.is_finished = true;
             if stream.finish().is_err() {
                 self.is_stopped = true;
@@ -304,9 +304,9 @@ impl Entry {
                 return;
             }
         };
-        while all || state.incoming.room() > 0 {
+        while all || state.queues.incoming.room() > 0 {
             match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => state.incoming.push(chunk.bytes),
+                Ok(Some(chunk)) => state.queues.incoming.push(chunk.bytes),
                 Ok(None) => {
                     state.peer_finished = true;
                     self.is_readable = false;
@@ -315,7 +315,7 @@ impl Entry {
                 Err(error) => {
                     self.is_readable = false;
                     if let ReadError::Reset(_) = error {
-                        state.fail(Failure::reset());
+                        state.fail(failure::reset());
                     }
                     return;
                 }
@@ -353,7 +353,7 @@ impl Entry {
         let limits = &mut self.limits;
         let frames = stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked;
         let passed = now.saturating_duration_since(limits.last.replace(now).unwrap_or(now));
-        if in_flight > 0 || state.outgoing.len() > 0 {
+        if in_flight > 0 || state.queues.outgoing.len() > 0 {
             limits.times.busy += passed;
             if self.is_writable {
                 limits.blocked_frames = frames;
@@ -363,8 +363,8 @@ impl Entry {
                 limits.times.send_buffer += passed;
             }
         }
-        let is_connected = state.binding.is_some();
-        state.stats = PathStats {
+        let is_connected = state.queues.binding.is_some();
+        state.queues.stats = PathStats {
             rtt: is_connected.then_some(stats.path.rtt),
             min_rtt: is_connected.then_some(stats.path.min_rtt),
             congestion_window: stats.path.cwnd,
@@ -375,7 +375,7 @@ impl Entry {
             delivered: Some(self.counters.delivered()),
             delivery_rate: self.counters.rate(),
             in_flight,
-            not_sent: state.outgoing.len() as u64,
+            not_sent: state.queues.outgoing.len() as u64,
             limits: limits.times,
             receive_window: u32::try_from(self.windows.1).ok(),
             send_buffer: Some(self.windows.0),

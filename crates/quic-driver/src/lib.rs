@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod connection;
 mod driver;
 mod entry;
 mod failure;

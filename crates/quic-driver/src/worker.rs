@@ -11,9 +11,8 @@ use bytes::BytesMut;
 use quinn_proto::{ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
 use ropewalk_udp::{Datagrams, EcnCodepoint, Inbox, Queue, Route, UdpSocket, Waker};
 
-use crate::connection::QuicConnection;
 use crate::entry::Entry;
-use crate::link::Link;
+use crate::link::{Link, Queues, QuicConnection};
 use crate::settings::{self, Settings, canonical};
 
 /// How many calls receive datagrams before others are sent, and how many batches one connection
@@ -178,7 +177,8 @@ impl Worker {
             if let Some(ip) = route.local {
                 local.set_ip(ip);
             }
-            Link::new(Arc::clone(waker), canonical(local), canonical(route.peer))
+            let addresses = (canonical(local), canonical(route.peer));
+            Link::new(Arc::clone(waker), Queues::new(), Some(addresses))
         });
         match link {
             Ok(link) => {

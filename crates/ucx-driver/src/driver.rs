@@ -10,8 +10,7 @@ use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Queue, QueueListener, Waker, first_free};
 
-use crate::connection::UcxConnection;
-use crate::link::Link;
+use crate::link::{Link, Queues, UcxConnection};
 use crate::sys::{self, Context, NewWorker};
 use crate::worker::{self, Purpose};
 
@@ -88,7 +87,7 @@ impl Driver for Ucx {
     ) -> io::Result<Box<dyn Connection>> {
         let peer = address.socket()?;
         let waker = Waker::new()?;
-        let link = Link::new(Arc::clone(&waker), window(options))?;
+        let link = Link::new(Arc::clone(&waker), Queues::new(window(options)), None)?;
         let permission = sys::permission();
         let worker = self.worker()?;
         drop(permission);

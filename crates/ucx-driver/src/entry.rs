@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use ropewalk_udp::{Failure, Queues as _, Wish};
 
 use crate::frame::{Frame, Reader};
-use crate::link::{Failure, Link, Wish};
+use crate::link::Link;
 use crate::sys::{Closing, Endpoint, Receive, ReceiveSlot};
 
 /// A peer that does not open the connection within this time is no peer of this protocol.
@@ -53,7 +54,7 @@ pub(crate) struct Served {
 
 impl Entry {
     pub(crate) fn new(endpoint: Endpoint, link: Arc<Link>) -> Self {
-        let window = link.window;
+        let window = link.look(|state| state.queues.window);
         endpoint.send(Frame::Open(window).encode());
         Self {
             link,
@@ -134,15 +135,15 @@ impl Entry {
         let Self { link, credit, allowance, finish_sent, close_sent, .. } = self;
         let mut frames = Vec::new();
         link.serve(|state| {
-            while let Some(frame) = state.next_frame(credit) {
+            while let Some(frame) = state.queues.next_frame(credit) {
                 frames.push(frame);
             }
-            if state.owes(link.window) {
-                frames.push(Frame::Credit(state.read).encode());
-                *allowance += u64::from(state.read);
-                state.read = 0;
+            if state.queues.owes() && !state.peer_finished {
+                frames.push(Frame::Credit(state.queues.read).encode());
+                *allowance += u64::from(state.queues.read);
+                state.queues.read = 0;
             }
-            if matches!(state.wish, Wish::Finish | Wish::Close) && state.is_sent() {
+            if matches!(state.wish, Wish::Finish | Wish::Close) && state.queues.is_sent() {
                 let closes = state.wish == Wish::Close && !*close_sent;
                 if closes {
                     frames.push(Frame::Close.encode());
@@ -204,7 +205,10 @@ impl Entry {
                     let addresses = endpoint.addresses()?;
                     self.credit = window.into();
                     self.is_open = true;
-                    self.link.serve(|state| state.addresses = Some(addresses));
+                    self.link.serve(|state| {
+                        state.addresses = Some(addresses);
+                        state.is_connected = true;
+                    });
                 }
                 _ if !self.is_open => return Err(invalid("another frame than OPEN first")),
                 Frame::Open(_) => return Err(invalid("OPEN twice")),
@@ -212,7 +216,12 @@ impl Entry {
                     let length = data.len() as u64;
                     let left = self.allowance.checked_sub(length);
                     self.allowance = left.ok_or_else(|| invalid("more than it may"))?;
-                    self.link.serve(|state| state.push(data));
+                    self.link.serve(|state| {
+                        // After that the application reads no more.
+                        if state.wish < Wish::Close {
+                            state.queues.push(data);
+                        }
+                    });
                 }
                 Frame::Credit(more) => self.credit += u64::from(more),
                 Frame::Finish => self.link.serve(|state| state.peer_finished = true),
@@ -220,7 +229,7 @@ impl Entry {
                     self.link.serve(|state| {
                         state.peer_finished = true;
                         state.peer_stopped = true;
-                        state.drop_outgoing();
+                        state.queues.drop_outgoing();
                     });
                     endpoint.send(Frame::Done.encode());
                 }

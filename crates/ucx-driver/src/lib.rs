@@ -7,7 +7,6 @@
 //! lie above it ([`frame`]): a peer sends no more than its reader has room for. The driver neither
 //! encrypts nor authenticates. Only the module [`sys`] has unsafe code.
 
-mod connection;
 mod driver;
 mod entry;
 mod frame;

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
-use ropewalk_udp::{Queue, Waker};
+use ropewalk_udp::{Failure, Queue, Waker};
 
-use crate::connection::UcxConnection;
 use crate::entry::{Entry, Served};
-use crate::link::{Failure, Link};
+use crate::link::{Link, Queues, UcxConnection};
 use crate::sys::{self, NewWorker, Worker};
 
 /// How often UCX moves data before the connections are served.
@@ -96,10 +95,10 @@ impl Thread {
                 self.worker.reject(request);
                 continue;
             }
-            let entry = self
-                .worker
-                .accept(request)
-                .and_then(|endpoint| Ok(Entry::new(endpoint, Link::new(Arc::clone(&self.waker), *window)?)));
+            let entry = self.worker.accept(request).and_then(|endpoint| {
+                let queues = Queues::new(*window);
+                Ok(Entry::new(endpoint, Link::new(Arc::clone(&self.waker), queues, None)?))
+            });
             match entry {
                 Ok(entry) => self.connections.push(entry),
                 Err(error) => tracing::warn!(%error, "cannot accept a UCX connection"),

@@ -1,4 +1,4 @@
-//! The connection of the transport interface, as its owner uses it.
+//! The connection of a driver whose bytes are moved by a thread, as its owner uses it.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -10,53 +10,55 @@ use ropewalk_transport::{
     Breaker, Connection, ConnectionHandle, Endpoint, Interest, PathStats, Readiness, Tuning, Wait,
 };
 
-use crate::link::{Failure, Link, QUEUE, Wish};
+use crate::link::{Failure, Link, Queues, Wish};
 
-pub(crate) struct UcxConnection {
-    owner: Arc<Owner>,
+/// A connection over the queues of its [`Link`].
+pub struct QueuedConnection<Q: Queues> {
+    owner: Arc<Owner<Q>>,
     time_limit: Duration,
     nonblocking: bool,
 }
 
 /// The application's hold on a connection, which handles share only weakly. After the application
-/// has dropped it, the thread of the worker delivers the bytes that were written.
-struct Owner {
-    link: Arc<Link>,
+/// has dropped it, the thread delivers the bytes that were written.
+struct Owner<Q: Queues> {
+    link: Arc<Link<Q>>,
     resets: AtomicBool,
 }
 
-impl Owner {
+impl<Q: Queues> Owner<Q> {
     fn wish(&self, wish: Wish) {
         self.link.change(|state| {
             state.wish = state.wish.max(wish);
             if wish == Wish::Abort {
-                let text = "the UCX connection was aborted here";
+                let text = format!("the {} connection was aborted here", Q::NAME);
                 state.fail(Failure::new(io::ErrorKind::ConnectionAborted, text));
             }
+            true
         });
     }
 }
 
-impl Drop for Owner {
+impl<Q: Queues> Drop for Owner<Q> {
     fn drop(&mut self) {
         let resets = self.resets.load(Ordering::Relaxed);
         self.wish(if resets { Wish::Abort } else { Wish::Close });
     }
 }
 
-impl UcxConnection {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+impl<Q: Queues> QueuedConnection<Q> {
+    pub fn new(link: Arc<Link<Q>>) -> Self {
         let owner = Arc::new(Owner { link, resets: AtomicBool::new(false) });
         Self { owner, time_limit: Duration::MAX, nonblocking: false }
     }
 
     /// # Errors
     /// The peer refuses, or does not answer in time.
-    pub(crate) fn wait_until_connected(&self, timeout: Duration, wait: &mut dyn Wait) -> io::Result<()> {
+    pub fn wait_until_connected(&self, timeout: Duration, wait: &mut dyn Wait) -> io::Result<()> {
         let deadline = Instant::now() + timeout;
         let (fd, events) = self.owner.link.connected();
         if !wait.wait(fd, events, deadline)? {
-            let text = "the peer does not answer over UCX";
+            let text = format!("the peer does not answer over {}", Q::NAME);
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         let failure = self.owner.link.look(|state| state.failure.clone());
@@ -74,13 +76,13 @@ impl UcxConnection {
     }
 }
 
-impl Read for UcxConnection {
+impl<Q: Queues> Read for QueuedConnection<Q> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.owner.link.read(self.limit(), buffer)
     }
 }
 
-impl Write for UcxConnection {
+impl<Q: Queues> Write for QueuedConnection<Q> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(data)])
     }
@@ -97,7 +99,7 @@ impl Write for UcxConnection {
     }
 }
 
-impl Connection for UcxConnection {
+impl<Q: Queues> Connection for QueuedConnection<Q> {
     fn readiness(&self, interest: Interest) -> Readiness<'_> {
         self.owner.link.readiness(interest)
     }
@@ -144,23 +146,24 @@ impl Connection for UcxConnection {
     }
 
     fn handle(&self) -> Arc<dyn ConnectionHandle> {
-        Arc::new(UcxHandle(Arc::downgrade(&self.owner)))
+        Arc::new(Handle(Arc::downgrade(&self.owner)))
+    }
+
+    fn channel_binding(&self) -> Option<[u8; 32]> {
+        self.owner.link.look(|state| state.queues.channel_binding())
     }
 }
 
-struct UcxHandle(Weak<Owner>);
+struct Handle<Q: Queues>(Weak<Owner<Q>>);
 
-impl ConnectionHandle for UcxHandle {
+impl<Q: Queues> ConnectionHandle for Handle<Q> {
     fn stats(&self) -> Option<PathStats> {
-        let owner = self.0.upgrade()?;
-        Some(owner.link.look(|state| PathStats {
-            not_sent: state.outgoing_bytes as u64,
-            send_buffer: Some(QUEUE),
-            receive_buffer: usize::try_from(owner.link.window).ok(),
-            ..PathStats::default()
-        }))
+        Some(self.0.upgrade()?.link.look(|state| state.queues.stats()))
     }
 
-    /// The window is part of the handshake, and UCX has its own congestion control.
-    fn tune(&self, _: &Tuning) {}
+    fn tune(&self, tuning: &Tuning) {
+        if let Some(owner) = self.0.upgrade() {
+            owner.link.change(|state| state.queues.tune(tuning));
+        }
+    }
 }
