@@ -84,7 +84,8 @@ impl Path {
         if let Auto::Set(n) = options.tuning.streams {
             return n.max(1);
         }
-        if size.is_some_and(|size| size <= SMALL) {
+        // One connection of UDT fills a path (docs/udt.md): more of them only compete.
+        if size.is_some_and(|size| size <= SMALL) || options.uses_udt() {
             return 1;
         }
         let streams = match self.rtt.as_millis() {
@@ -213,6 +214,17 @@ mod tests {
         assert_eq!(path(50, 2).files(&options), 8);
         assert_eq!(path(0, 2).pipeline(&options), 32);
         assert_eq!(path(500, 2).pipeline(&options), 200);
+    }
+
+    #[test]
+    fn path_over_udt_has_one_stream_unless_asked_for_more() {
+        let udt = Options::default().with(|o| o.data.stack = "udt:mss=1400,gsi".parse().ok());
+        assert_eq!(path(150, 2).streams(&udt, None, true), 1);
+        assert!(!udt.is_tuned());
+        let one_end = Options::default().with(|o| o.login.source.stack = "udt".parse().ok());
+        assert_eq!(path(0, 2).streams(&one_end, Some(1 << 30), true), 1);
+        let asked = udt.with(|o| o.tuning.streams = Auto::Set(4));
+        assert_eq!(path(150, 2).streams(&asked, None, true), 4);
     }
 
     #[test]

@@ -171,6 +171,12 @@ impl Options {
         }
     }
 
+    /// Whether the options name UDT for data connections of either end.
+    pub(crate) fn uses_udt(&self) -> bool {
+        let ends = [Some(End::Source), Some(End::Destination)];
+        ends.into_iter().any(|end| self.end(end).stack.is_some_and(|stack| stack.has("udt")))
+    }
+
     /// For looking at a source by itself, as with [`walk`](crate::walk).
     #[must_use]
     pub fn of_source(&self) -> Self {

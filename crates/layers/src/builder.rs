@@ -241,8 +241,16 @@ impl Stack {
         let (own, tuning) = (&self.options.tuning, &mut options.tuning);
         tuning.send_buffer = own.send_buffer.or(tuning.send_buffer);
         tuning.receive_buffer = own.receive_buffer.or(tuning.receive_buffer);
-        if own.congestion.is_some() {
-            tuning.congestion.clone_from(&own.congestion);
+        self.apply_protocol(options);
+    }
+
+    /// As [`Stack::apply`], for a host that decides about buffers itself.
+    pub fn apply_protocol(&self, options: &mut Options) {
+        let own = &self.options;
+        if own.tuning.congestion.is_some() {
+            options.tuning.congestion.clone_from(&own.tuning.congestion);
         }
+        options.packet_size = own.packet_size.or(options.packet_size);
+        options.packet_window = own.packet_window.or(options.packet_window);
     }
 }

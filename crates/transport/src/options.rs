@@ -17,6 +17,10 @@ pub struct Options {
     pub flow_label: Option<FlowLabel>,
     /// The local interface to bind to (socket(7), SO_BINDTODEVICE).
     pub interface: Option<String>,
+    /// The largest packet in bytes, as the protocol of the driver counts it (`mss` of UDT).
+    pub packet_size: Option<u32>,
+    /// The most packets that the peer may have in flight (`fc` of UDT).
+    pub packet_window: Option<u32>,
 }
 
 /// Hints for the speed of a connection, which can also change while it is open. `None` leaves a

@@ -9,7 +9,7 @@ use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Datagrams, Fragments, Inbox, Queue, QueueListener, Route, UdpSocket, Waker, first_free};
 use ropewalk_udt::congestion::Congestion;
-use ropewalk_udt::{Acceptor, Config, ConnectError, Connector, Parameters};
+use ropewalk_udt::{Acceptor, Config, ConnectError, Connector, LARGEST_MSS, LEAST_MSS, Parameters};
 use rustix::event::PollFlags;
 
 use crate::connection::UdtConnection;
@@ -33,8 +33,18 @@ impl Driver for Udt {
     }
 
     fn read_option(&self, key: &str, value: &[u8], options: &mut Options) -> bool {
-        if key != "congestion" {
-            return options.tuning.read_option(key, value);
+        let number = || str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        match key {
+            "congestion" => {}
+            "mss" => {
+                options.packet_size = number().filter(|size| (LEAST_MSS..=LARGEST_MSS).contains(size));
+                return options.packet_size.is_some();
+            }
+            "fc" => {
+                options.packet_window = number().filter(|packets| *packets > 0);
+                return options.packet_window.is_some();
+            }
+            _ => return options.tuning.read_option(key, value),
         }
         let name = String::from_utf8_lossy(value).to_ascii_lowercase();
         let known = Congestion::from_name(&name).is_some();
@@ -125,7 +135,8 @@ fn config(address: SocketAddr, options: &Options) -> Config {
     let default = Config::default();
     let is_ipv4 = address.ip().to_canonical().is_ipv4();
     Config {
-        mss: if is_ipv4 { MSS_IPV4 } else { MSS_IPV6 },
+        mss: options.packet_size.unwrap_or(if is_ipv4 { MSS_IPV4 } else { MSS_IPV6 }),
+        flight: options.packet_window,
         send_buffer: options.tuning.send_buffer.unwrap_or(default.send_buffer),
         receive_buffer: options.tuning.receive_buffer.unwrap_or(default.receive_buffer),
         // TCP may have a congestion control with a name that UDT does not have.
@@ -138,4 +149,53 @@ fn random_key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).map_err(io::Error::other)?;
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+    use std::thread;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn packet_options_out_of_their_range_are_refused() {
+        let mut options = Options::default();
+        for (key, value) in
+            [("mss", "91"), ("mss", "65536"), ("mss", "x"), ("fc", "0"), ("fc", "-1"), ("FC", "9")]
+        {
+            assert!(!Udt.read_option(key, value.as_bytes(), &mut options), "{key}={value}");
+        }
+        assert!(
+            Udt.read_option("mss", b"1400", &mut options) && Udt.read_option("fc", b"25600", &mut options)
+        );
+        assert_eq!((options.packet_size, options.packet_window), (Some(1400), Some(25_600)));
+    }
+
+    #[test]
+    fn connection_with_any_packet_options_carries_bytes() {
+        for (mss, window) in [(LEAST_MSS, 64), (1200, 1), (9000, 100), (LARGEST_MSS, 25_600)] {
+            let options =
+                Options { packet_size: Some(mss), packet_window: Some(window), ..Options::default() };
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let listener = Udt.listen(any.into(), &options).unwrap();
+            let address = listener.local_addr().unwrap();
+            let data: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut near = Udt.connect(address, &options, PATIENCE).unwrap();
+                    near.write_all(&data).unwrap();
+                });
+                let mut far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+                far.set_time_limit(PATIENCE).unwrap();
+                let mut found = vec![0; data.len()];
+                far.read_exact(&mut found).unwrap();
+                assert!(found == data, "mss {mss}, fc {window}");
+            });
+        }
+    }
 }

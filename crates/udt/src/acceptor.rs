@@ -21,6 +21,10 @@ const COOKIE_PERIOD: Duration = Duration::from_secs(60);
 /// request for 3 seconds.
 const ANSWER_KEPT: Duration = Duration::from_secs(10);
 
+/// The most connections of one address, with those whose answers are kept. The streams of a
+/// transfer are fewer.
+const MOST_OF_ADDRESS: usize = 256;
+
 /// The reaction to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -79,6 +83,9 @@ impl Acceptor {
         if let Some(stored) = self.answers.get(&key) {
             return Answer::Reply(stored.packet.clone());
         }
+        self.forget(now);
+        let of_address = self.answers.keys().filter(|known| known.peer.ip() == peer.ip()).count();
+        let has_room = has_room && of_address < MOST_OF_ADDRESS;
         let ropewalk = packet.info == ROPEWALK_REQUEST;
         let valid = request.version == VERSION && request.socket_type == STREAM && has_room;
         let agreed = Parameters::agree(self.config.mss(), self.next_id(), &request, ropewalk);
@@ -100,10 +107,14 @@ impl Acceptor {
 
     /// Notes that the connection with this id has ended: its answer is forgotten after some time.
     pub fn ended(&mut self, now: Instant, id: u32) {
-        self.answers.retain(|_, stored| stored.until.is_none_or(|until| now < until));
+        self.forget(now);
         for stored in self.answers.values_mut().filter(|stored| stored.id == id) {
             stored.until = Some(now + ANSWER_KEPT);
         }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        self.answers.retain(|_, stored| stored.until.is_none_or(|until| now < until));
     }
 
     fn cookie(&self, peer: SocketAddr, request: &Handshake, period: u64) -> u32 {

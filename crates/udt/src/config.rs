@@ -7,9 +7,11 @@ use crate::handshake::Handshake;
 use crate::{OVERHEAD, Seq};
 
 /// libudt's limit for its own packets: room for a handshake.
-const LEAST_MSS: u32 = 92;
+pub const LEAST_MSS: u32 = 92;
 /// The largest UDP datagram on IPv4.
-const LARGEST_MSS: u32 = 65_507 + 28;
+pub const LARGEST_MSS: u32 = 65_507 + 28;
+/// The fewest packets that a buffer or a window has, as with libudt.
+const LEAST_SLOTS: u32 = 32;
 /// The window of the peer is a promise that costs this side nothing, but the loss list of this side
 /// is not larger.
 const LARGEST_WINDOW: u32 = 1 << 20;
@@ -26,6 +28,9 @@ pub struct Config {
     pub receive_buffer: usize,
     /// The memory for data that the peer has not acknowledged, in bytes.
     pub send_buffer: usize,
+    /// The most packets that the peer may have in flight, at least 32, as with libudt's UDT_FC. The
+    /// memory limits them, too.
+    pub flight: Option<u32>,
     /// How long a connector waits for an answer.
     pub connect_timeout: Duration,
     /// A peer that is silent for so long is dead. libudt waits 46 seconds.
@@ -44,6 +49,7 @@ impl Default for Config {
             mss: 1500,
             receive_buffer: 32 << 20,
             send_buffer: 32 << 20,
+            flight: None,
             connect_timeout: Duration::from_secs(10),
             silence: Duration::from_secs(45),
             linger: Duration::from_secs(180),
@@ -61,7 +67,8 @@ impl Config {
 
     /// The receive window in packets that the handshake reports.
     pub(crate) fn window(&self) -> u32 {
-        slots(self.receive_buffer, payload(self.mss()))
+        let slots = slots(self.receive_buffer, payload(self.mss()));
+        self.flight.map_or(slots, |flight| slots.min(flight.max(LEAST_SLOTS)))
     }
 }
 
@@ -105,5 +112,5 @@ pub(crate) fn payload(mss: u32) -> usize {
 
 /// The number of packets that a buffer of `bytes` holds.
 pub(crate) fn slots(bytes: usize, payload: usize) -> u32 {
-    u32::try_from(bytes / payload).unwrap_or(LARGEST_WINDOW).clamp(32, LARGEST_WINDOW)
+    u32::try_from(bytes / payload).unwrap_or(LARGEST_WINDOW).clamp(LEAST_SLOTS, LARGEST_WINDOW)
 }

@@ -25,7 +25,7 @@ mod seq;
 mod stats;
 
 pub use acceptor::{Acceptor, Answer};
-pub use config::{Config, Parameters};
+pub use config::{Config, LARGEST_MSS, LEAST_MSS, Parameters};
 pub use connection::{Connection, Error};
 pub use connector::{ConnectError, Connector};
 pub use handshake::{CONFIRM, Handshake, REFUSED, REQUEST_COOKIE, STREAM, VERSION, address_bytes};

@@ -107,6 +107,35 @@ fn acceptor_given_a_repeated_request_repeats_its_answer() {
 }
 
 #[test]
+fn acceptor_limits_the_connections_of_an_address() {
+    let mut pair = Pair::new();
+    let confirm = pair.confirmed();
+    // Each is another request of the same address, with a cookie of its own.
+    let mut attempt = |id: u32, now: Instant, peer: SocketAddr| {
+        let first = changed(&confirm, 0, |fields| {
+            (fields.id, fields.request, fields.cookie) = (id, REQUEST_COOKIE, 0);
+        });
+        let Answer::Reply(reply) = pair.acceptor.handle(now, peer, &control(&first), true) else { panic!() };
+        let cookie = handshake(&reply).cookie;
+        let second = changed(&confirm, 0, |fields| (fields.id, fields.cookie) = (id, cookie));
+        match pair.acceptor.handle(now, peer, &control(&second), true) {
+            Answer::Accept(parameters, _) => {
+                pair.acceptor.ended(now, parameters.id);
+                true
+            }
+            Answer::Reply(reply) => handshake(&reply).request != REFUSED,
+            Answer::Silence => panic!(),
+        }
+    };
+    let now = pair.now;
+    let accepted = (1..=1000).filter(|id| attempt(*id, now, CONNECTOR)).count();
+    assert_eq!(accepted, 256);
+    let other = SocketAddr::from(([127, 0, 0, 2], 4000));
+    assert!(attempt(5000, now, other), "another address is not limited by this one");
+    assert!(attempt(6000, now + Duration::from_secs(11), CONNECTOR), "ended connections do not count later");
+}
+
+#[test]
 fn acceptor_given_a_wrong_cookie_is_silent() {
     let mut pair = Pair::new();
     let confirm = pair.confirmed();

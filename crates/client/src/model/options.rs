@@ -65,7 +65,7 @@ impl Options {
 
     /// Whether a tuner may change how paths are used.
     pub(crate) fn is_tuned(&self) -> bool {
-        self.tuning.tuner != Kind::Fixed && self.tuning.streams == Auto::Auto
+        self.tuning.tuner != Kind::Fixed && self.tuning.streams == Auto::Auto && !self.uses_udt()
     }
 
     /// The congestion control of data connections without tuning: the first one in the list.

@@ -113,7 +113,8 @@ impl Session<'_> {
         order: &ChannelOrder,
     ) -> Result<(DataChannel, SocketAddr), MoveFailure> {
         let stack = self.stack(order)?;
-        let options = options(order, self.shared.data_ports);
+        let mut options = options(order, self.shared.data_ports);
+        stack.apply_protocol(&mut options);
         let listen = |address| stack.driver.listen(SocketAddr::new(address, 0).into(), &options);
         let listener: Box<dyn Listener> = match listen(address) {
             // Behind an address translation the node does not have the address that it announces.
@@ -135,7 +136,9 @@ impl Session<'_> {
 
     fn connect(&self, addresses: Vec<SocketAddr>, order: &ChannelOrder) -> Result<DataChannel, MoveFailure> {
         let stack = self.stack(order)?;
-        let settings = settings(order, options(order, None));
+        let mut options = options(order, None);
+        stack.apply_protocol(&mut options);
+        let settings = settings(order, options);
         let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
         let mut channel = DataChannel::active(stack.driver, addresses, settings, pool, budget);
         channel.set_patient(false);

@@ -82,7 +82,8 @@ fn listen_with(
     let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, job.context.peer.ip());
     let context = &mut *job.context;
     let config = &context.settings.config.data;
-    let options = driver_options(config, &listen.channel, buffers, config.ports);
+    let mut options = driver_options(config, &listen.channel, buffers, config.ports);
+    stack.apply_protocol(&mut options);
     let listener = stack.driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
@@ -156,6 +157,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
+    stack.apply_protocol(&mut options);
     // A peer may only accept data from the address that it knows.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));

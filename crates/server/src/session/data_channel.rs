@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ropewalk_engine::{Bandwidth, Discarded, Parallelism};
 use ropewalk_protocol::congestion::CongestionName;
 use ropewalk_protocol::server::{ChannelOptions, Mode};
+use ropewalk_protocol::stack::{DriverSpec, StackSpec};
 
 use crate::config::Data;
 use crate::session::data_plane::DataPlane;
@@ -65,10 +66,19 @@ impl Channel {
         (self.options.mode == Mode::ExtendedBlock).then(|| self.data.parallelism())
     }
 
-    /// Sets the congestion control of future connections; `choice` is the client's.
+    /// Sets the congestion control of future connections; `choice` is the client's. One that the
+    /// stack string names stays.
     pub(crate) fn set_congestion(&mut self, choice: Option<CongestionName>, config: &Data) {
-        self.data.set_congestion(congestion(choice, config));
+        let named = self.options.stack.as_ref().and_then(named_congestion);
+        self.data.set_congestion(named.or_else(|| congestion(choice, config)));
     }
+}
+
+/// The congestion control that a driver of the stack has as an option.
+fn named_congestion(stack: &StackSpec) -> Option<String> {
+    let mut options = stack.drivers().iter().flat_map(DriverSpec::options);
+    let named = options.find(|option| option.key() == "congestion")?;
+    Some(String::from_utf8_lossy(named.value()).to_ascii_lowercase())
 }
 
 pub(crate) fn congestion(choice: Option<CongestionName>, config: &Data) -> Option<String> {
