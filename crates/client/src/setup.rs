@@ -153,6 +153,7 @@ impl Setup {
             flow_label: self.options.data.scitag.and_then(flow_label),
             bind: self.options.path.address,
             interface: self.options.path.interface.clone(),
+            ..DriverOptions::default()
         }
     }
 

@@ -102,6 +102,9 @@ fn program(job: &Job<'_>, options: &[DriverOption]) -> Result<Program, Failure> 
     if let Some(reason) = login.refuses_programs(job.context.settings.config.permits_root()) {
         return Err(unapproved(format!("{reason}.")));
     }
+    if job.host.space.is_some() {
+        return Err(unapproved("the quotas of this server do not count the files of programs.".to_owned()));
+    }
     if !job.host.stores.have_identities() {
         return Err(unapproved("the files of this server are not on this host.".to_owned()));
     }
