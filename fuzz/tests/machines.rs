@@ -16,6 +16,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::{ParserLimits, ReplyParser};
 use ropewalk_protocol::server::{self, Action, Failure, Operation, Outcome, SessionConfig};
 use ropewalk_protocol::upload::UploadStep;
+use ropewalk_protocol::usage::Usage;
 
 const SERVER_WORDS: &[&[u8]] = &[
     b"\r\n",
@@ -60,6 +61,7 @@ const SERVER_WORDS: &[&[u8]] = &[
     b"CKSM MD5 0 -1 f\r\n",
     b"SCKS MD5 00\r\n",
     b"SITE RANGES f\r\n",
+    b"SITE USAGE TOKEN t f\r\n",
     b"SITE UPLOAD BEGIN a size=5;resume=1; f\r\n",
     b"SITE UPLOAD RANGES a\r\n",
     b"SITE UPLOAD COMMIT a holes=1;\r\n",
@@ -112,6 +114,7 @@ fn outcome(operation: &Operation, choose: &mut Decisions<'_>) -> Result<Outcome,
                 UploadStep::Suspend | UploadStep::Discard => Outcome::Done,
             },
             Operation::Ranges(_) => Outcome::Ranges(RangeSet::from_range(0..5)),
+            Operation::Usage { .. } => Outcome::Usage(Usage { used: 1, free: 2, total: 3 }),
             _ => Outcome::Done,
         }),
     }

@@ -37,13 +37,14 @@ const LINES: [(&str, &str); 21] = [
 ];
 
 /// Ropewalk extensions, which are on the last line, each with the command that it needs.
-const EXTENSIONS: [(&str, &str); 6] = [
+const EXTENSIONS: [(&str, &str); 7] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
     ("Streams", "SITE STREAMS"),
     ("PathMarkers", ""),
     ("Resend", ""),
+    ("Usage", "SITE USAGE"),
 ];
 
 /// Offered if uploads are not written in place ([`Offer::replaces`]).
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Replace;Upload;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Replace;Upload;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));

@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs with their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 35] = [
+const SITE_COMMANDS: [(&str, &str); 36] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -104,6 +104,7 @@ const SITE_COMMANDS: [(&str, &str); 35] = [
         "UPLOAD",
         "SITE UPLOAD <sp> BEGIN | RANGES | COMMIT | SUSPEND | DISCARD <sp> id [<sp> parameters [<sp> pathname]]",
     ),
+    ("USAGE", "SITE USAGE [<sp> TOKEN <sp> token] <sp> pathname"),
 ];
 
 /// The reply to HELP. `allowed` is called with `VERB` and `SITE VERB`.

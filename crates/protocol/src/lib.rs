@@ -37,3 +37,4 @@ pub mod stripes;
 pub mod text;
 pub mod upload;
 pub mod url;
+pub mod usage;

@@ -14,6 +14,7 @@ use crate::one_port::Token;
 use crate::profiling::ProfileCommand;
 use crate::scitag::SciTagCommand;
 use crate::upload::UploadCommand;
+use crate::usage::UsageCommand;
 use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
@@ -88,6 +89,8 @@ pub enum SiteCommand {
     /// Ropewalk extension: an upload with its own name. See [`crate::upload`].
     Upload(UploadCommand),
     Uprt(BString),
+    /// OSG: the space of a directory. See [`crate::usage`].
+    Usage(UsageCommand),
     /// `modified` is in seconds since 1970.
     Utime {
         modified: i64,
@@ -161,6 +164,7 @@ impl SiteCommand {
             b"UPLOAD" => Self::Upload(UploadCommand::parse(args)?),
             b"UPAS" => Self::Upas(args.text()?),
             b"UPRT" => Self::Uprt(args.text()?),
+            b"USAGE" => Self::Usage(UsageCommand::parse(args)?),
             b"UTIME" => {
                 let (modified, path) = parse::dated_path(args)?;
                 Self::Utime { modified, path }
@@ -196,6 +200,7 @@ impl SiteCommand {
             Self::Streams(n) => line.word(n.to_string()),
             Self::Profile(command) => line.word(command.print()),
             Self::Upload(command) => line.word(command.print()),
+            Self::Usage(command) => line.word(command.print()),
             Self::SciTag(command) => line.optional(command.print().as_ref()),
             Self::OnePort(None) => {}
             Self::OnePort(Some((token, address))) => {
@@ -269,6 +274,7 @@ impl SiteCommand {
             Self::Upas(_) => "UPAS",
             Self::Upload(_) => "UPLOAD",
             Self::Uprt(_) => "UPRT",
+            Self::Usage(_) => "USAGE",
             Self::Utime { .. } => "UTIME",
             Self::Version => "VERSION",
             Self::WhoAmI => "WHOAMI",

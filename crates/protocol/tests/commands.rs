@@ -104,6 +104,8 @@ fn command_in_canonical_form_is_printed_unchanged() {
         "SITE HTTP CONFIG CA_CERTS=x;",
         "SITE RANGES /.x.ropewalk-part",
         "SITE RDEL d",
+        "SITE USAGE /a b",
+        "SITE USAGE TOKEN atlas /a b",
         "SITE RESTRICT R/,RW/x",
         "SITE RETRBUFSIZE 5",
         "SITE SBUF 5",

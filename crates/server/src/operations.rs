@@ -31,6 +31,7 @@ mod store;
 mod transfer;
 mod tree;
 mod uploads;
+mod usage;
 
 use ropewalk_protocol::server::{Failure, Outcome};
 

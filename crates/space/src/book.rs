@@ -51,6 +51,13 @@ pub struct AccountState {
     pub verified: bool,
 }
 
+impl AccountState {
+    /// Whether a soft limit has been exceeded for longer than the time of grace.
+    fn has_no_grace_left(&self, now: u64) -> bool {
+        self.soft_since.is_some_and(|since| now.saturating_sub(since) >= self.limits.grace)
+    }
+}
+
 #[derive(Default)]
 pub struct Book {
     accounts: Vec<AccountState>,
@@ -100,6 +107,14 @@ impl Book {
         &self.accounts[id.0]
     }
 
+    /// The bytes of an account that are free at the time `now`, and the limit; `None` if there is
+    /// no limit.
+    pub fn free_bytes(&self, id: AccountId, now: u64) -> Option<(u64, u64)> {
+        let account = &self.accounts[id.0];
+        let limit = account.limits.of(Kind::Bytes, account.has_no_grace_left(now))?;
+        Some((limit.saturating_sub(account.bytes), limit))
+    }
+
     /// Takes the accounts that have changed since the last call, each once.
     pub fn take_changed(&mut self) -> Vec<AccountState> {
         let mut changed = std::mem::take(&mut self.changed);
@@ -121,8 +136,7 @@ impl Book {
     pub fn check(&self, accounts: &[AccountId], bytes: u64, files: u64, now: u64) -> Result<(), Refusal> {
         for &id in accounts {
             let account = &self.accounts[id.0];
-            let grace = account.limits.grace;
-            let over = account.soft_since.is_some_and(|since| now.saturating_sub(since) >= grace);
+            let over = account.has_no_grace_left(now);
             for (kind, used, needed) in
                 [(Kind::Bytes, account.bytes, bytes), (Kind::Files, account.files, files)]
             {

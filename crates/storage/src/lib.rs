@@ -518,6 +518,13 @@ pub trait Store: Send + Sync {
     fn free_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
         Ok(None)
     }
+    /// The size of the file system there in bytes; `None` if the store does not know.
+    ///
+    /// # Errors
+    /// The same errors as [`Self::free_space`].
+    fn total_space(&self, _path: &VirtualPath) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// Removes a file, or a directory with everything below it. Symbolic links are removed and not
     /// followed, even if another process replaces a directory by a link meanwhile (stores in which
     /// that can happen do not use this default implementation). Stops at the first error.

@@ -122,6 +122,12 @@ impl PosixStore {
             .map_err(|error| error.with_detail(format!("to {to}")))
     }
 
+    fn file_system(&self, path: &VirtualPath) -> Result<rustix::fs::StatVfs> {
+        let _acting = self.user.act_on("statvfs", path)?;
+        let fd = self.root.open_at(path, OFlags::PATH, Mode::empty()).context("statvfs", path.as_bytes())?;
+        rustix::fs::fstatvfs(fd).context("statvfs", path.as_bytes())
+    }
+
     /// Creates a file, never through a symbolic link.
     fn open_new(&self, path: &VirtualPath, mode: u32) -> Result<PosixFile> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
@@ -366,10 +372,13 @@ impl Store for PosixStore {
     }
 
     fn free_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
-        let _acting = self.user.act_on("statvfs", path)?;
-        let fd = self.root.open_at(path, OFlags::PATH, Mode::empty()).context("statvfs", path.as_bytes())?;
-        let stats = rustix::fs::fstatvfs(fd).context("statvfs", path.as_bytes())?;
+        let stats = self.file_system(path)?;
         Ok(Some(stats.f_bavail.saturating_mul(stats.f_frsize)))
+    }
+
+    fn total_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        let stats = self.file_system(path)?;
+        Ok(Some(stats.f_blocks.saturating_mul(stats.f_frsize)))
     }
 
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {

@@ -23,6 +23,7 @@ use crate::reply::Reply;
 use crate::scitag::{SciTag, SciTagCommand};
 use crate::stack::StackSpec;
 use crate::upload::{UploadId, UploadRequest};
+use crate::usage::Usage;
 
 /// A step for the host. The host takes the steps in order.
 #[derive(Debug)]
@@ -392,6 +393,11 @@ pub enum Operation {
     /// SITE RANGES (Ropewalk extension): report the ranges that an interrupted upload to this path
     /// left on disk, as [`Outcome::Ranges`].
     Ranges(VirtualPath),
+    /// SITE USAGE: report [`Outcome::Usage`] of the directory, or of the quota with this name.
+    Usage {
+        token: Option<BString>,
+        path: VirtualPath,
+    },
     /// SITE UPLOAD (Ropewalk extension), see [`crate::upload`]. Report [`Outcome::UploadBegun`],
     /// [`Outcome::Ranges`], [`Outcome::Size`] of the complete file, or [`Outcome::Done`].
     Upload(Box<UploadRequest>),
@@ -479,6 +485,7 @@ pub enum Outcome {
     Size(u64),
     Checksum(String),
     Ranges(RangeSet),
+    Usage(Usage),
     /// `started_over` is the reason for which data of an earlier upload was not used.
     UploadBegun {
         bytes: u64,

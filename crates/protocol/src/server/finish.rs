@@ -102,6 +102,7 @@ impl Session {
                 let first = [b"Ranges of ", &given[..]].concat();
                 Reply::indented(250, first, [ranges.to_string()], "End.")
             }
+            (Pending::Usage, Ok(Outcome::Usage(usage))) => Reply::new(250, usage.to_string()),
             (Pending::Upload(request), result) => self.upload_answered(*request, result),
             (Pending::Profile, Ok(Outcome::Profile(answer))) => answer.to_reply(),
             (Pending::SciTag(command), Ok(Outcome::SciTag(tag))) => command.reply(tag),

@@ -75,6 +75,7 @@ pub(super) enum Pending {
     Truncate,
     Checksum(VirtualPath),
     Ranges(BString),
+    Usage,
     Upload(Box<UploadRequest>),
     Profile,
     ChangeRoot,

@@ -9,6 +9,7 @@ use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
 use crate::stack::{StackSpec, StackSyntaxError};
+use crate::usage::UsageCommand;
 
 /// Most verbs that SITE FAULT keeps.
 const MAX_FAULTS: usize = 100;
@@ -103,6 +104,9 @@ impl Session {
             }
             SiteCommand::Ranges(path) => {
                 Step::Perform(Operation::Ranges(self.resolve(&path)?), Pending::Ranges(path))
+            }
+            SiteCommand::Usage(UsageCommand { token, path }) => {
+                Step::Perform(Operation::Usage { token, path: self.resolve(&path)? }, Pending::Usage)
             }
             SiteCommand::Upload(command) => self.upload(command)?,
             SiteCommand::Rdel(path) => {

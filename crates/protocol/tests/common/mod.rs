@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ropewalk_protocol::facts::{Entry, EntryKind};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome, Session, SessionConfig};
+use ropewalk_protocol::usage::Usage;
 
 /// Returns the host's result of an operation.
 pub type Answer = fn(&Operation) -> Result<Outcome, Failure>;
@@ -55,6 +56,7 @@ pub fn good(operation: &Operation) -> Result<Outcome, Failure> {
         Operation::Ranges(_) => {
             Outcome::Ranges([0..1_048_576, 2_097_152..3_145_728].into_iter().collect::<RangeSet>())
         }
+        Operation::Usage { .. } => Outcome::Usage(Usage { used: 1, free: 2, total: 3 }),
         _ => Outcome::Done,
     })
 }

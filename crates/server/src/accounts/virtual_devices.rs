@@ -199,6 +199,10 @@ impl Store for VirtualDevices {
         }
     }
 
+    fn total_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.inner.total_space(path)
+    }
+
     fn remove_tree_while(&self, path: &VirtualPath, proceed: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.real("unlink", path)?.remove_tree_while(path, proceed)
     }

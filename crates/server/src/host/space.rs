@@ -20,14 +20,17 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use keeper::Keeper;
+pub(crate) use metered::on_host;
 use parking_lot::{Mutex, MutexGuard};
+use ropewalk_protocol::usage::Usage;
 use ropewalk_space::ledger::Record;
-use ropewalk_space::{Accounts, Book, Inode, Refusal};
+use ropewalk_space::{AccountId, Accounts, Book, Inode, Refusal};
 use ropewalk_storage::{Error, ErrorKind, Metadata, Store};
 
 use self::ledger_file::LedgerFile;
 use self::metered::MeteredStore;
-use self::rules::{OWNER_MARK, Owner, Rules};
+pub(crate) use self::rules::Owner;
+use self::rules::{OWNER_MARK, Rules};
 use crate::config::Config;
 
 /// The number of locks for names: two directories seldom have the same one.
@@ -99,6 +102,25 @@ impl Space {
         }
         let mark = (marks && self.rules.need_owner()).then(|| user.to_owned());
         MeteredStore::over(store, Arc::clone(self), root, mark)
+    }
+
+    /// Bytes in the account with the least free space for files of a user in a directory of this
+    /// host, of the quota with this name or of all: used, free and total. `None` if none limits the
+    /// bytes there.
+    pub(crate) fn usage(&self, directory: &Path, owner: &Owner, quota: Option<&[u8]>) -> Option<Usage> {
+        let accounts = self.accounts(directory, owner);
+        let book = self.book();
+        let usage = |id: &AccountId| {
+            let (free, total) = book.free_bytes(*id, now())?;
+            Some(Usage { used: book.state(*id).bytes, free, total })
+        };
+        let named = |id: &&AccountId| quota.is_none_or(|name| book.state(**id).key.quota.as_bytes() == name);
+        accounts.iter().filter(named).filter_map(usage).min_by_key(|usage| usage.free)
+    }
+
+    /// The owner of new files of a user, which has this group in the file system.
+    pub(crate) fn owner_of_new(&self, user: &str, gid: u32) -> Owner {
+        self.rules.owner_of_new(user, gid)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

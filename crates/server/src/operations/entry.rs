@@ -10,7 +10,7 @@ use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileR
 
 use super::{
     Answer, buffers, channel, checksum, files, here, listing, profile, scitag, security, stack, transfer,
-    uploads,
+    uploads, usage,
 };
 use crate::host::audit::Decision;
 use crate::session::job::Job;
@@ -174,6 +174,9 @@ impl Entry {
             O::Ranges(path) => {
                 Self::file("SITE RANGES", path, files::ranges).with(Permits::Listing, Data::None)
             }
+            O::Usage { token, path } => Self::file("SITE USAGE", path, move |job, path| {
+                usage::usage(job, token.as_ref().map(|token| token.as_slice()), path)
+            }),
             O::Upload(request) => {
                 let path = request.path.clone();
                 Self::on("SITE UPLOAD", path, move |job, _| uploads::perform(job, &request))

@@ -27,6 +27,7 @@ mod restart;
 mod rules;
 mod session;
 mod slow;
+mod space;
 mod stacks;
 mod streams;
 mod timers;

@@ -46,7 +46,7 @@ pub(super) fn counts(path: &VirtualPath) -> bool {
 }
 
 /// The path on this host.
-pub(super) fn on_host(root: &Path, path: &VirtualPath) -> PathBuf {
+pub(crate) fn on_host(root: &Path, path: &VirtualPath) -> PathBuf {
     let relative = path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes());
     if relative.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(relative)) }
 }
@@ -486,6 +486,10 @@ impl Store for MeteredStore {
 
     fn free_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
         self.inner.free_space(path)
+    }
+
+    fn total_space(&self, path: &VirtualPath) -> Result<Option<u64>> {
+        self.inner.total_space(path)
     }
 
     fn remove_tree_while(&self, path: &VirtualPath, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {

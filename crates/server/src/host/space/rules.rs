@@ -37,7 +37,7 @@ struct Rule {
 
 /// The user and the group of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     pub(super) user: String,
     pub(super) group: String,
 }
@@ -106,10 +106,16 @@ impl Rules {
         let marked = (metadata.uid == self.own_uid).then(|| mark(&directory.join(OsStr::from_bytes(name))));
         let by_number =
             || named(&self.users, metadata.uid, |uid| Some(uzers::get_user_by_uid(uid)?.name().into()));
-        Owner {
-            user: marked.flatten().unwrap_or_else(by_number),
-            group: named(&self.groups, metadata.gid, |gid| Some(uzers::get_group_by_gid(gid)?.name().into())),
-        }
+        Owner { user: marked.flatten().unwrap_or_else(by_number), group: self.group(metadata.gid) }
+    }
+
+    /// The owner of files that a user creates.
+    pub(super) fn owner_of_new(&self, user: &str, gid: u32) -> Owner {
+        Owner { user: user.to_owned(), group: self.group(gid) }
+    }
+
+    fn group(&self, gid: u32) -> String {
+        named(&self.groups, gid, |gid| Some(uzers::get_group_by_gid(gid)?.name().into()))
     }
 }
 

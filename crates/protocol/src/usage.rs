@@ -1,0 +1,56 @@
+//! `SITE USAGE`: the bytes of a directory that are used and free, in the form of OSG's servers.
+//!
+//! `SITE USAGE [TOKEN token] path`. OSG's tokens name areas of a site's storage; those of a
+//! Ropewalk server are the names of its quotas.
+
+use std::fmt;
+
+use bstr::BString;
+
+use crate::command::CommandError;
+use crate::command::arguments::Arguments;
+
+/// The arguments of `SITE USAGE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageCommand {
+    pub token: Option<BString>,
+    pub path: BString,
+}
+
+/// Bytes of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub used: u64,
+    pub free: u64,
+    pub total: u64,
+}
+
+impl UsageCommand {
+    pub(crate) fn parse(args: Arguments<'_>) -> Result<Self, CommandError> {
+        let mut rest = args;
+        // A path may be the word alone.
+        if rest.word()?.eq_ignore_ascii_case(b"TOKEN") && !rest.is_empty() {
+            let token = Some(rest.word()?.into());
+            return Ok(Self { token, path: rest.path()? });
+        }
+        Ok(Self { token: None, path: args.path()? })
+    }
+
+    pub(crate) fn print(&self) -> BString {
+        let mut line = BString::default();
+        if let Some(token) = &self.token {
+            line.extend_from_slice(b"TOKEN ");
+            line.extend_from_slice(token);
+            line.push(b' ');
+        }
+        line.extend_from_slice(&self.path);
+        line
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { used, free, total } = self;
+        write!(f, "USAGE {used} FREE {free} TOTAL {total}")
+    }
+}
