@@ -49,10 +49,12 @@ pub(crate) fn rates(sharers: &[Sharer<'_>], limits: &[f64]) -> Vec<f64> {
     rates
 }
 
+/// The weights of users, and how many flows each has.
+type Users<'a> = BTreeMap<&'a str, (f64, u32)>;
+
 /// The weights of the flows that still grow, which have a sum of 1.
 fn weights(sharers: &[Sharer<'_>], growing: &[usize]) -> Vec<f64> {
-    // By group and user: the number of flows.
-    let mut groups: BTreeMap<&str, (f64, BTreeMap<&str, (f64, u32)>)> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, (f64, Users<'_>)> = BTreeMap::new();
     for sharer in growing.iter().map(|&at| &sharers[at]) {
         let (_, users) = groups.entry(sharer.group).or_insert((sharer.group_weight, BTreeMap::new()));
         users.entry(sharer.user).or_insert((sharer.user_weight, 0)).1 += 1;

@@ -214,11 +214,12 @@ proptest! {
                 2 => division.set_rate(names[which], Some(number), time),
                 // The clock of the caller goes back.
                 3 => division.advance(Duration::from_millis(now / 2)),
-                _ => if let Some(flow) = joined.get(which) {
-                    if let Some(mark) = division.charge(*flow, number, time) {
+                _ => {
+                    let mark = joined.get(which).and_then(|flow| division.charge(*flow, number, time));
+                    if let Some(mark) = mark {
                         prop_assert!(division.due(mark, time).is_none_or(|due| due >= time));
                     }
-                },
+                }
             }
             for flow in division.flows.values() {
                 prop_assert!(flow.debt >= 0.0 && flow.debt.is_finite() && flow.paid.is_finite());
