@@ -50,8 +50,8 @@ impl Gateway {
     /// The final reply to a log-in.
     fn log_in(&self, user: &str, password: &str) -> (u16, String) {
         let mut control = Control::connect(self.address).unwrap();
-        control.expect(&format!("USER {user}"), 331).unwrap();
-        let reply = control.command(&format!("PASS {password}")).unwrap();
+        control.expect(format!("USER {user}"), 331).unwrap();
+        let reply = control.command(format!("PASS {password}")).unwrap();
         (reply.code, reply.text)
     }
 }

@@ -134,8 +134,9 @@ fn exchange(mut stream: impl Read + Write, rules: &Rules, sender: &Sender<Messag
         Err(why) => (500, "Internal Server Error", message::fault(why)),
     };
     let written = write_answer(&mut stream, status, reason, &text);
+    let message = judged?;
     // The receiver is gone if the process ends.
-    let _ = judged.map(|message| sender.send(message))?;
+    let _ = sender.send(message);
     written.map_err(|error| error.to_string())
 }
 

@@ -7,7 +7,7 @@ use bstr::{BStr, BString, ByteSlice};
 use ropewalk_glob::Pattern;
 use ropewalk_storage::Kind;
 
-use crate::{Entry, Limits, Options};
+use crate::{Entry, Error, Limits, Options};
 
 /// An invalid glob.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,12 @@ pub struct PatternError {
     pub pattern: String,
     #[source]
     source: ropewalk_glob::PatternError,
+}
+
+impl From<PatternError> for Error {
+    fn from(error: PatternError) -> Self {
+        Self::usage(error.to_string())
+    }
 }
 
 /// Selects paths of a tree. The last matching pattern decides; without a match, a path is selected

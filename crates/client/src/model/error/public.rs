@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::RemoteError;
 use crate::FailureKind;
-use crate::model::filter::PatternError;
 
 /// A failed operation at a server or on local data, or a copy that could not begin.
 ///
@@ -148,12 +147,6 @@ impl From<RemoteError> for Error {
             context: error.context(),
             source: Cause::Here(Box::new(error)),
         }
-    }
-}
-
-impl From<PatternError> for Error {
-    fn from(error: PatternError) -> Self {
-        Self::usage(error.to_string())
     }
 }
 
