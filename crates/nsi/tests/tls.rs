@@ -49,7 +49,7 @@ impl Certified {
                 builder.append_extension(names).unwrap();
             }
             None => {
-                builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap()
+                builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
             }
         }
         builder.sign(authority.map_or(&key, |ca| &ca.key), MessageDigest::sha256()).unwrap();
