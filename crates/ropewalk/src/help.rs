@@ -45,7 +45,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "gateway",
         &[
             "ropewalk gateway --authorized-hosts 10.1.0.0/16 --credential /etc/ropewalk/proxy",
-            "curl -u 'me::gsiftp://dtn.example/:' ftp://gateway.example:2121/data/f -o f",
+            "ropewalk gateway --listen 127.0.0.1:2121 --authorized-hosts 127.0.0.1 --allow-target 10.0.0.0/8",
         ],
     ),
     ("passwd", &["ropewalk passwd ada", "ropewalk passwd --list"]),
