@@ -6,7 +6,7 @@
 //! tuned path for no more than it carries in a second, and for no less than what covers a round trip.
 
 use crate::Options;
-use crate::auto::Path;
+use crate::path_defaults::PathDefaults;
 
 /// Bytes of transfers that may wait in a session's pipeline: small files are many, a big one is alone.
 const MOST_BYTES: u64 = 32 << 20;
@@ -56,7 +56,12 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// `left`: `None` where nobody knows.
-    pub(crate) fn new(path: Path, options: &Options, left: Option<Left>, tuned: Option<Tuned>) -> Self {
+    pub(crate) fn new(
+        path: PathDefaults,
+        options: &Options,
+        left: Option<Left>,
+        tuned: Option<Tuned>,
+    ) -> Self {
         let rule = path.pipeline(options);
         let (Some(left), crate::Auto::Auto) = (left, options.tuning.pipeline) else {
             return Self { files: rule, bytes: MOST_BYTES, second: false, depth: rule };
@@ -100,7 +105,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn ahead(left: Option<Left>, tuned: Option<Tuned>) -> Ahead {
-        Ahead::new(Path::new(Duration::from_millis(100)), &Options::default(), left, tuned)
+        Ahead::new(PathDefaults::new(Duration::from_millis(100)), &Options::default(), left, tuned)
     }
 
     fn left(files: u64, size: u64) -> Option<Left> {
@@ -165,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_set_or_not_known_stays() {
         let set = Options::default().with(|o| o.tuning.pipeline = Auto::Set(1));
-        let path = Path::new(Duration::from_millis(100));
+        let path = PathDefaults::new(Duration::from_millis(100));
         let one = Ahead::new(path, &set, left(1000, 4096), tuned(1e9, Some(50)));
         assert_eq!((one.files, one.depth), (1, 1));
         assert!(one.takes(0, 0, 0) && !one.takes(1, 1, 0));

@@ -9,12 +9,12 @@ use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{PosixOptions, PosixStore, Store};
 
 use crate::ahead::{Ahead, Left};
-use crate::auto::{Path, RANGE, range_size};
 use crate::client_state::ClientState;
 use crate::done_files::DoneFiles;
 use crate::finished::Finished;
 use crate::lent::Lent;
 use crate::model::backoff::pause;
+use crate::path_defaults::{PathDefaults, RANGE, range_size};
 use crate::place::Endpoints;
 use crate::queue::Queue;
 use crate::report::Report;
@@ -107,31 +107,31 @@ impl Context {
         pause.filter(|pause| limit.is_none_or(|limit| first.elapsed().saturating_add(*pause) <= limit))
     }
 
-    /// Streams of a transfer of a file of `size` bytes, or of a range of it: several sessions may work on a big file, and
-    /// they share its streams out.
-    pub(crate) fn share(&self, streams: u32, size: Option<u64>) -> u32 {
+    /// Streams of one session for a file of `size` bytes, or for a range of it. Sessions that work on
+    /// one big file share its streams.
+    pub(crate) fn streams_per_session(&self, streams: u32, size: Option<u64>) -> u32 {
         let set = matches!(self.options().tuning.streams, crate::Auto::Set(_));
         let sessions = self.sessions.load(Ordering::Relaxed).max(1);
         if set || size.is_none_or(|size| size < 2 * RANGE) { streams } else { streams.div_ceil(sessions) }
     }
 
-    /// Streams of a transfer of a big file that one session moves as a whole: it shares them with those that move other files
-    /// meanwhile, and with nobody else.
-    pub(crate) fn share_whole(&self, streams: u32) -> u32 {
+    /// Streams of a session that moves a big file alone. It shares them with the sessions that move
+    /// other files at the same time.
+    pub(crate) fn streams_of_whole_file(&self, streams: u32) -> u32 {
         let files = self.report.left().map_or(1, |(files, _)| u32::try_from(files).unwrap_or(u32::MAX));
         let set = matches!(self.options().tuning.streams, crate::Auto::Set(_));
         if set { streams } else { whole_share(streams, self.sessions.load(Ordering::Relaxed), files) }
     }
 
-    /// Whether big files are cut up between sessions: servers that serve a session with one thread need that. Ours use a
-    /// thread for each stream, and several sessions would only be in each other's way.
-    pub(crate) fn cuts(&self, session: &Session) -> bool {
+    /// Whether sessions divide big files. Servers that serve a session with one thread need that;
+    /// Ropewalk's server has a thread for each stream, and is slower with several sessions.
+    pub(crate) fn divides_files(&self, session: &Session) -> bool {
         !session.quirks.has_thread_per_stream
             || !session.is_alone() && matches!(self.options().tuning.files, crate::Auto::Set(_))
     }
 
-    /// Workers that will share the path, of those that there are, when a file of this size is moved.
-    pub(crate) fn workers_for(&self, size: Option<u64>) -> u32 {
+    /// Sessions that share the path while a file of this size is moved.
+    pub(crate) fn sessions_on_file(&self, size: Option<u64>) -> u32 {
         if size.is_none_or(|size| size < 2 * RANGE) { 1 } else { self.sessions.load(Ordering::Relaxed) }
     }
 
@@ -150,7 +150,7 @@ impl Context {
     }
 
     /// What a session on such a path may ask for ahead; `streams`: those of its data channel, 0 before there is one.
-    pub(crate) fn ahead(&self, path: Path, participant: Option<&Participant>, streams: u32) -> Ahead {
+    pub(crate) fn ahead(&self, path: PathDefaults, participant: Option<&Participant>, streams: u32) -> Ahead {
         let sessions = self.sessions.load(Ordering::Relaxed);
         let left = self.report.left().map(|(files, bytes)| Left { files, bytes, sessions });
         Ahead::new(path, self.options(), left, participant.map(|participant| participant.ahead(streams)))

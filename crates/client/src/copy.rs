@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use bstr::ByteSlice;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::auto::Path;
 use crate::borrowed_events::lend;
 use crate::client_state::ClientState;
 use crate::context::Context;
@@ -23,6 +22,7 @@ use crate::model::glob::is_glob;
 use crate::model::threads::{join, spawn_in};
 use crate::model::xdg::state_directory;
 use crate::opening;
+use crate::path_defaults::PathDefaults;
 use crate::place::{Endpoint, Place, parent};
 use crate::plan::{Late, Link, Plan, Sink, Twins, reopen, tell_lost};
 use crate::report::failure;
@@ -361,15 +361,15 @@ impl<'scope, 'env> Crew<'scope, 'env> {
     }
 
     /// The longest round trip to a server of this run.
-    fn path(&self) -> Path {
-        Path::new(self.ctx.endpoints.longest_rtt())
+    fn path(&self) -> PathDefaults {
+        PathDefaults::new(self.ctx.endpoints.longest_rtt())
     }
 
     fn grow(&mut self, first: Vec<Session>) {
         let begun = self.workers.len() as u32;
         let worth = match self.full {
             true => begun,
-            false => self.path().worth(self.ctx.options(), self.files, self.bytes).max(1),
+            false => self.path().useful_sessions(self.ctx.options(), self.files, self.bytes).max(1),
         };
         self.ctx.sessions.fetch_add(worth.saturating_sub(begun), Ordering::Relaxed);
         let mut sessions = Some(first);

@@ -3,15 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::auto::bite;
 use crate::divisible::Divisible;
+use crate::path_defaults::cut_range;
 use crate::tune::Participant;
 use crate::work::Job;
 use crate::worker::Worker;
 
 impl Worker<'_> {
     /// As much of a range as a session with so many streams should move now; the rest waits for the next worker.
-    pub(crate) fn bite<F: Divisible>(
+    pub(crate) fn cut_range<F: Divisible>(
         &self,
         file: &Arc<F>,
         range: Range<u64>,
@@ -37,7 +37,7 @@ impl Worker<'_> {
 
     /// The first `size` bytes of a range, or so; the rest waits for the next worker.
     fn cut<F: Divisible>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
-        let (now, rest) = bite(range, &file.present(), size);
+        let (now, rest) = cut_range(range, &file.present(), size);
         if let Some(rest) = rest {
             file.expect(1);
             file.piece().set_size(size);

@@ -17,8 +17,8 @@ use ropewalk_storage::{
 
 use ropewalk_transfer::{Arrival, File, Ledger, Purpose, Side, Sides};
 
-use crate::auto::SMALL;
 use crate::model::tries::{Tried, Tries};
+use crate::path_defaults::SMALL;
 use crate::piece::Piece;
 use crate::place::Place;
 use crate::place::is_device;

@@ -20,12 +20,12 @@ use ropewalk_transfer::{
 };
 
 use crate::ahead::Ahead;
-use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::Answer;
 use crate::download::Download;
 use crate::local_copy::to_standard_output;
 use crate::model::error::reply_kind;
+use crate::path_defaults::{PathDefaults, RANGE, SMALL};
 use crate::place::{Endpoint, Place};
 use crate::report::Meter;
 use crate::session::Session;
@@ -52,7 +52,7 @@ struct Flow<'w> {
     pipeline: Pipeline<Download, Duration>,
     /// The range whose command could not be sent.
     culprit: Option<u64>,
-    path: Path,
+    path: PathDefaults,
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
@@ -66,7 +66,7 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
         Err(e) => return worker.fail(job, e),
     };
     let rtt = session.control.rtt();
-    let path = Path::new(rtt);
+    let path = PathDefaults::new(rtt);
     let route = Route::Get(endpoint.clone());
     let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
     let participant =
@@ -154,7 +154,7 @@ impl Steps for Flow<'_> {
             self.worker.done();
             return Ok(None);
         }
-        let range = self.bite(&download, range);
+        let range = self.cut_range(&download, range);
         let missing = download.present().complement(range.clone());
         let ahead = self.worker.ahead(&download, missing.len());
         let (mode, streams) = self.shape(&download, &missing, ahead);

@@ -105,7 +105,6 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
-mod auto;
 mod borrowed_events;
 mod client_state;
 mod context;
@@ -124,7 +123,6 @@ mod get;
 mod idle;
 mod job;
 mod known_hosts;
-mod landing;
 mod lent;
 mod link;
 mod listing;
@@ -132,6 +130,7 @@ mod local_copy;
 mod model;
 mod opening;
 mod part;
+mod path_defaults;
 mod piece;
 mod place;
 mod plan;
@@ -141,6 +140,7 @@ mod queue;
 mod ready;
 mod relay;
 mod remote;
+mod remote_upload;
 mod report;
 mod sealing;
 mod session;

@@ -25,9 +25,9 @@ use ropewalk_transfer::{
 
 use crate::RemoteError;
 use crate::ahead::Ahead;
-use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
+use crate::path_defaults::{PathDefaults, RANGE, SMALL};
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
@@ -50,7 +50,7 @@ struct Flow<'w> {
     pipeline: Pipeline<Upload, Duration>,
     /// The range whose command could not be sent.
     culprit: Option<u64>,
-    path: Path,
+    path: PathDefaults,
 }
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
@@ -61,7 +61,7 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
         Err(e) => return worker.fail(job, e),
     };
     let rtt = session.control.rtt();
-    let path = Path::new(rtt);
+    let path = PathDefaults::new(rtt);
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let participant =
@@ -132,7 +132,7 @@ impl Steps for Flow<'_> {
         if upload.must_be_alone() && !self.pipeline.is_empty() {
             return Ok(Some(Job::Put(upload, range)));
         }
-        let range = self.bite(&upload, range);
+        let range = self.cut_range(&upload, range);
         let mode = match upload.source {
             UploadSource::Ranged(_) => self.session.preferred_mode(),
             // In order, and of unknown length.
@@ -183,7 +183,7 @@ impl Steps for Flow<'_> {
         self.session.control.flush()?;
         match self.pipeline.next_to_move().and_then(|id| self.pipeline.slot(id).map(|slot| (id, slot))) {
             // It starts again, and what is sent now would be of the source as it was.
-            Some((_, slot)) if slot.file.has_failed() => return Err(RemoteError::OutOfStep),
+            Some((_, slot)) if slot.file.has_failed() => return Err(RemoteError::Desynchronized),
             Some((id, slot)) => {
                 let begun = slot.has_begun(Side::Destination);
                 let fresh = self.session.channel().is_none_or(|c| c.data.cached() == 0);
@@ -214,14 +214,14 @@ impl Flow<'_> {
         if mode == Mode::Stream || self.session.needs_one_stream(&upload.task) {
             return 1;
         }
-        let path = Path::new(self.session.control.rtt());
+        let path = PathDefaults::new(self.session.control.rtt());
         let streams = path.streams(self.worker.ctx.options(), Some(bytes), !upload.device());
         if let Some(participant) = self.participant.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(bytes);
-            return participant.share(true, most, self.worker.ctx.workers_for(upload.task.length()));
+            return participant.share(true, most, self.worker.ctx.sessions_on_file(upload.task.length()));
         }
-        if self.worker.ctx.cuts(&self.session) {
-            self.worker.ctx.share(streams, upload.task.length())
+        if self.worker.ctx.divides_files(&self.session) {
+            self.worker.ctx.streams_per_session(streams, upload.task.length())
         } else {
             streams
         }

@@ -9,31 +9,31 @@ use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
 
 use crate::RemoteError;
-use crate::landing::Landing;
+use crate::remote_upload::RemoteUpload;
 use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
 use crate::verify::{Check, proof, same};
 
 pub(crate) struct Relay {
-    landing: Landing,
+    remote_upload: RemoteUpload,
     pub check: Check,
     /// The sum of the whole file that both servers have.
     proof: OnceLock<String>,
 }
 
 impl Deref for Relay {
-    type Target = Landing;
+    type Target = RemoteUpload;
 
-    fn deref(&self) -> &Landing {
-        &self.landing
+    fn deref(&self) -> &RemoteUpload {
+        &self.remote_upload
     }
 }
 
 impl Relay {
     pub(crate) fn begin(task: Task, check: Check, staging: Staging, present: RangeSet) -> Arc<Self> {
         let check = if task.is_to_device() || task.source_program { Check::Size } else { check };
-        let landing = Landing::new(task, staging, present, check);
-        Arc::new(Self { landing, check, proof: OnceLock::new() })
+        let remote_upload = RemoteUpload::new(task, staging, present, check);
+        Arc::new(Self { remote_upload, check, proof: OnceLock::new() })
     }
 
     /// The bytes of the source that are wanted; the end is open where the size is not known.
@@ -126,11 +126,11 @@ impl File for Relay {
     type Error = RemoteError;
 
     fn has_failed(&self) -> bool {
-        self.landing.has_failed()
+        self.remote_upload.has_failed()
     }
 
     fn is_in_place(&self) -> bool {
-        self.landing.is_in_place()
+        self.remote_upload.is_in_place()
     }
 
     fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
@@ -156,10 +156,10 @@ impl File for Relay {
     }
 
     fn replaces(&self, status: &Reply) {
-        self.landing.replaces(status);
+        self.remote_upload.replaces(status);
     }
 
     fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
-        self.landing.refused(side, purpose, reply)
+        self.remote_upload.refused(side, purpose, reply)
     }
 }

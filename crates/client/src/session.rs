@@ -33,10 +33,10 @@ use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_transport::Options as DriverOptions;
 
-use crate::auto::NEAR;
 use crate::control::Control;
 use crate::model::features_reply::FeaturesReply;
 use crate::model::quirks::{ServerKind, ServerQuirks};
+use crate::path_defaults::NEAR;
 use crate::place::{Endpoint, Serving};
 use crate::setup::{Setup, advertised, reachable};
 use crate::task::{Task, differs};

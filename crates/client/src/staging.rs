@@ -3,7 +3,7 @@
 //! A server with SITE UPLOAD has uploads of its own: the client names one by an ID, sends data into
 //! it, and commits it. At any other server the client writes a part file and renames it (RNFR,
 //! RNTO). A [`Staging`] makes the commands of both ways. It belongs to a
-//! [`Landing`](crate::landing::Landing), which the sessions share that move ranges of a file. Each
+//! [`RemoteUpload`](crate::remote_upload::RemoteUpload), which the sessions share that move ranges of a file. Each
 //! session begins an upload before it sends data into it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +16,9 @@ use ropewalk_protocol::upload::{UploadCommand, UploadId, UploadParameters};
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_transfer::Purpose;
 
-use crate::auto::SMALL;
 use crate::model::random::unique;
 use crate::part::{part_apart, part_of};
+use crate::path_defaults::SMALL;
 use crate::session::Session;
 use crate::task::Task;
 use crate::{Options, Preserve, RemoteError};

@@ -14,8 +14,8 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
 use serde::{Deserialize, Serialize};
 
-use crate::auto::SMALL;
 use crate::model::xdg::state_directory;
+use crate::path_defaults::SMALL;
 use crate::place::Place;
 use crate::task::Task;
 

@@ -29,10 +29,10 @@ use ropewalk_transfer::{
 };
 
 use crate::ahead::Ahead;
-use crate::auto::{Path, RANGE, SMALL};
 use crate::context::Context;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
 use crate::get::checksum_command;
+use crate::path_defaults::{PathDefaults, RANGE, SMALL};
 use crate::place::{Endpoint, Meeting};
 use crate::relay::Relay;
 use crate::report::Meter;
@@ -63,7 +63,7 @@ struct Flow<'w> {
     /// Streams that the source should use, where they can be changed while it sends.
     wanted: Option<Wanted>,
     pipeline: Pipeline<Relay, Moving<'w>>,
-    path: Path,
+    path: PathDefaults,
     /// Where the two meet for data.
     meeting: Meeting,
     /// MODE and streams of the data channel between the two; `None` before there is one.
@@ -103,7 +103,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         worker,
         participant,
         wanted: None,
-        path: Path::new(rtt),
+        path: PathDefaults::new(rtt),
         stall: Stall::new(worker.ctx.options().timeouts.stall),
         looked: Instant::now(),
         source,
@@ -269,7 +269,7 @@ impl<'w> Flow<'w> {
         if relay.is_direct() && !self.pipeline.is_empty() {
             return Ok(Some(Job::Third(relay, range)));
         }
-        let range = self.bite(&relay, range);
+        let range = self.cut_range(&relay, range);
         let ahead = self.worker.ahead(&relay, range.end - range.start);
         let mode = self.mode();
         let streams = if mode == Mode::Stream || self.destination.needs_one_stream(&relay.task) {
@@ -277,19 +277,19 @@ impl<'w> Flow<'w> {
         } else {
             let rtt = self.source.control.rtt().max(self.destination.control.rtt());
             let size = relay.task.length().map(|_| ahead);
-            let streams = Path::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
+            let streams = PathDefaults::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
             let participant = self.participant.as_ref().filter(|_| streams > 1);
             let big = relay.task.length().is_some_and(|length| length >= 2 * RANGE);
             let whole = big && self.cuts() && !self.shares(&relay);
             if whole && !self.source.can.streams {
                 // No other session takes a part of it, and this one cannot have more streams later.
-                self.worker.ctx.share_whole(streams)
+                self.worker.ctx.streams_of_whole_file(streams)
             } else if let Some(participant) = participant {
                 let most = size.map_or(u32::MAX, useful_streams);
-                let workers = self.worker.ctx.workers_for(relay.task.length());
+                let workers = self.worker.ctx.sessions_on_file(relay.task.length());
                 participant.share(self.source.can.streams, most, workers)
             } else if self.cuts() {
-                self.worker.ctx.share(streams, relay.task.length())
+                self.worker.ctx.streams_per_session(streams, relay.task.length())
             } else {
                 streams
             }
@@ -361,7 +361,7 @@ impl<'w> Flow<'w> {
     fn look_after(&mut self) -> Result<(), RemoteError> {
         if self.pipeline.slots().any(|slot| slot.file.has_failed() && !slot.is_counted()) {
             // It starts again, and what moves now may be of the source as it was.
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         }
         self.tell_streams()?;
         let limit = self.worker.ctx.options().timeouts.reply;

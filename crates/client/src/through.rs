@@ -13,9 +13,9 @@ use ropewalk_protocol::server::Mode;
 use ropewalk_transfer::{Purpose, Side};
 
 use crate::control::{Answer, LAST_WORDS};
-use crate::landing::Landing;
 use crate::model::threads::{join, spawn_in};
 use crate::place::Endpoint;
+use crate::remote_upload::RemoteUpload;
 use crate::report::Meter;
 use crate::session::Session;
 use crate::staging::{Staging, UploadProof};
@@ -63,9 +63,9 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         true => Staging::InPlace,
         false => Staging::apart(&task, &sessions.1, options, false),
     };
-    let landing = Landing::new(task.clone(), staging, Default::default(), Check::Size);
-    let settled = bring(worker, &mut sessions, &landing).and_then(|bytes| {
-        let proved = settle(worker, &mut sessions, &landing, bytes)?;
+    let remote_upload = RemoteUpload::new(task.clone(), staging, Default::default(), Check::Size);
+    let settled = bring(worker, &mut sessions, &remote_upload).and_then(|bytes| {
+        let proved = settle(worker, &mut sessions, &remote_upload, bytes)?;
         Ok((bytes, proved))
     });
     let (source, mut destination) = sessions;
@@ -73,16 +73,16 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
         Ok((bytes, proved)) => {
             worker.keep(source);
             worker.keep(destination);
-            worker.ctx.done(&task, bytes, landing.began().elapsed(), proved);
+            worker.ctx.done(&task, bytes, remote_upload.began().elapsed(), proved);
             worker.done();
         }
         Err(e) => {
-            if landing.is_in_place() && e.invalidates_data() {
+            if remote_upload.is_in_place() && e.invalidates_data() {
                 // It has its name already. Whether it goes or not: the error is told.
-                let _ = destination.control.call(&Command::Dele(landing.path.clone()));
+                let _ = destination.control.call(&Command::Dele(remote_upload.path.clone()));
             }
-            if !landing.is_direct() && !e.is_transient() {
-                worker.leave_over(&destination.endpoint, landing.staging.removal());
+            if !remote_upload.is_direct() && !e.is_transient() {
+                worker.leave_over(&destination.endpoint, remote_upload.staging.removal());
             }
             // Whatever it was, one of them may have something left to say.
             destination.leave(LAST_WORDS);
@@ -119,11 +119,11 @@ fn judge(
 fn bring(
     worker: &Worker<'_>,
     sessions: &mut (Session, Session),
-    landing: &Landing,
+    remote_upload: &RemoteUpload,
 ) -> Result<u64, RemoteError> {
     let (source, destination) = sessions;
     let (reader, mut writer) = std::io::pipe().map_err(RemoteError::Pipe)?;
-    let task = &landing.task;
+    let task = &remote_upload.task;
     let (tell, told) = channel();
     std::thread::scope(|scope| {
         let taking = spawn_in(scope, move || {
@@ -133,7 +133,7 @@ fn bring(
             drop(writer);
             result
         })?;
-        let given = give(worker, destination, landing, Whole { reader, told });
+        let given = give(worker, destination, remote_upload, Whole { reader, told });
         // The reader is gone: should the source still send, it cannot go on.
         match (join(taking), given) {
             // It failed because nobody took any more.
@@ -167,13 +167,13 @@ impl Read for Whole {
 fn give(
     worker: &Worker<'_>,
     session: &mut Session,
-    landing: &Landing,
+    remote_upload: &RemoteUpload,
     mut data: Whole,
 ) -> Result<u64, RemoteError> {
     let ctx = worker.ctx;
     session.sending(Mode::Stream, 1, None)?;
-    let (at, path) = (landing.task.offset(), landing.path.clone());
-    let command = if let Some(plan) = landing.staging.upload() {
+    let (at, path) = (remote_upload.task.offset(), remote_upload.path.clone());
+    let command = if let Some(plan) = remote_upload.staging.upload() {
         let [(_, begin), (_, transfer)] = plan.transfer(at);
         for (_, release) in session.releases(|id| *id == plan.id) {
             session.control.call(&release)?;
@@ -181,7 +181,7 @@ fn give(
         session.begins(&plan.id);
         session.call(&begin)?;
         transfer
-    } else if landing.task.window.is_some() && session.can.partial {
+    } else if remote_upload.task.window.is_some() && session.can.partial {
         Command::Esto { place: Placement::Adjusted(at), path }
     } else {
         Command::Stor(path)
@@ -190,7 +190,7 @@ fn give(
         session.call(&Command::Rest(Restart::Offset(at)))?;
     }
     session.control.send(&command)?;
-    let Some(mut channel) = session.take_channel() else { return Err(RemoteError::OutOfStep) };
+    let Some(mut channel) = session.take_channel() else { return Err(RemoteError::Desynchronized) };
     let mut ended = None;
     let mut judge = |answer: Answer| {
         let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };
@@ -198,8 +198,8 @@ fn give(
         ControlFlow::Break(())
     };
     let progress = Progress::new();
-    let mut meter = Meter::new(&ctx.report, &landing.task);
-    let path = landing.task.source.path();
+    let mut meter = Meter::new(&ctx.report, &remote_upload.task);
+    let path = remote_upload.task.source.path();
     let stall = ctx.options().timeouts.stall;
     let mut watch =
         Watch::new(&mut session.control, &mut judge, Some(&mut meter), stall, &ctx.cancel, path.clone());
@@ -239,14 +239,14 @@ fn broken(session: &Session, path: bstr::BString, error: ropewalk_engine::Error)
 fn settle(
     worker: &Worker<'_>,
     (source, destination): &mut (Session, Session),
-    landing: &Landing,
+    remote_upload: &RemoteUpload,
     bytes: u64,
 ) -> Result<Option<String>, RemoteError> {
-    let (options, task) = (worker.ctx.options(), &landing.task);
+    let (options, task) = (worker.ctx.options(), &remote_upload.task);
     if task.length().is_some_and(|length| length != bytes) && !options.data.ascii {
         return Err(RemoteError::SourceChanged { path: task.source.path() });
     }
-    let policy = if options.data.ascii || landing.device() || task.source_program {
+    let policy = if options.data.ascii || remote_upload.device() || task.source_program {
         ChecksumPolicy::None
     } else {
         options.integrity.checksum
@@ -258,11 +258,11 @@ fn settle(
     if let Some(algorithm) = check.algorithm() {
         let ours = source.checksum(&task.source.path(), algorithm, task.window, Some(bytes))?;
         proved = Some(proof(algorithm, &ours));
-        if landing.staging.upload().is_some() {
+        if remote_upload.staging.upload().is_some() {
             expected = UploadProof::of(algorithm, &ours);
         } else {
             let window = task.window.map(|window| Window { length: Some(bytes), ..window });
-            let theirs = destination.checksum(&landing.path, algorithm, window, Some(bytes))?;
+            let theirs = destination.checksum(&remote_upload.path, algorithm, window, Some(bytes))?;
             if !same(&ours, &theirs) {
                 let path = task.destination.path();
                 return Err(RemoteError::ChecksumMismatch { path, algorithm, ours, theirs });
@@ -273,32 +273,32 @@ fn settle(
         source.unchanged(task)?;
     }
     if check == Check::Size
-        && landing.staging.upload().is_none()
+        && remote_upload.staging.upload().is_none()
         && destination.can.size
-        && !landing.device()
+        && !remote_upload.device()
         && !options.data.ascii
         && task.window.is_none()
     {
-        match destination.size(&landing.path) {
+        match destination.size(&remote_upload.path) {
             Ok(there) if there == bytes => {}
             Ok(there) => {
                 let path = task.destination.path();
                 return Err(RemoteError::SizeMismatch { path, expected: bytes, there });
             }
-            Err(e) if landing.is_in_place() && !e.breaks_session() => {
+            Err(e) if remote_upload.is_in_place() && !e.breaks_session() => {
                 worker.ctx.report.not_compared(&task.destination);
             }
             Err(e) => return Err(e),
         }
     }
-    if let Some(command) = landing.asks_for_place(&destination.can, options.preserve) {
+    if let Some(command) = remote_upload.asks_for_place(&destination.can, options.preserve) {
         let reply = destination.control.call(&command)?;
         if !reply.is_failure() {
-            landing.replaces(&reply);
+            remote_upload.replaces(&reply);
         }
     }
     let sent = Some(bytes).filter(|_| !options.data.ascii);
-    let commands = landing.naming(destination, options.preserve, sent, expected);
+    let commands = remote_upload.naming(destination, options.preserve, sent, expected);
     for (purpose, command) in &commands {
         destination.control.send(command)?;
         if *purpose == Purpose::Commit {
@@ -316,14 +316,14 @@ fn settle(
                 worker.ctx.report.not_preserved(&task.destination, Some(reply.code()), &why);
             }
             purpose => {
-                refused.get_or_insert_with(|| landing.refused(Side::Destination, purpose, reply));
+                refused.get_or_insert_with(|| remote_upload.refused(Side::Destination, purpose, reply));
             }
         }
     }
     if let Some(refused) = refused {
         return Err(refused);
     }
-    if let Some(plan) = landing.staging.upload() {
+    if let Some(plan) = remote_upload.staging.upload() {
         destination.ends(&plan.id);
     }
     Ok(proved)

@@ -32,7 +32,7 @@ pub(crate) use path_tuner::PathTuner;
 pub(crate) use path_use::{Load, PathUse, Paths};
 pub(crate) use pressure::Processors;
 
-use crate::auto::{DEEPEST, NEAR, Path};
+use crate::path_defaults::{DEEPEST, NEAR, PathDefaults};
 use crate::tune::memory::Memory;
 use crate::{Auto, Options, TunedPath};
 
@@ -137,7 +137,7 @@ impl Tune {
         };
         let hires = self.options.tuning.files == Auto::Auto;
         let known = buffers::Known::new(learnt, options.capacity);
-        let usual = Path::new(rtt).files(&self.options);
+        let usual = PathDefaults::new(rtt).files(&self.options);
         let ends_name = ends.name();
         let path_tuner = PathTuner::new(ends, rtt, tuner, hires, usual, options.max_streams).knowing(known);
         let path_tuner = path_tuner.within(self.limit.clone());
@@ -145,11 +145,13 @@ impl Tune {
             true => path_tuner.choosing_stack(self.memory.recall_stack(&ends_name)),
             false => path_tuner,
         };
-        let path = Path::new(rtt);
+        let path = PathDefaults::new(rtt);
         let many =
             options.prior.is_none() && options.first_streams > path.streams(&self.options, None, false);
         Some(match left {
-            Some((files, bytes)) if many => path_tuner.for_many(path.at_once(&self.options, files, bytes)),
+            Some((files, bytes)) if many => {
+                path_tuner.for_many(path.busy_sessions(&self.options, files, bytes))
+            }
             _ => path_tuner,
         })
     }
@@ -162,7 +164,7 @@ impl Tune {
         prior: Option<Prior>,
     ) -> TunerOptions {
         let most = self.options.tuning.max_streams.clamp(1, ropewalk_tuning::tuner::MAX_STREAMS);
-        let path = Path::new(rtt);
+        let path = PathDefaults::new(rtt);
         let one = path.streams(&self.options, None, false);
         let usual = self.is_usual();
         let (files, bytes) = left.filter(|_| usual).unwrap_or_default();
@@ -170,7 +172,7 @@ impl Tune {
         TunerOptions {
             // The untuned number: to climb there would take longer than many runs of a few dozen
             // files.
-            first_streams: path.together(&self.options, files, bytes),
+            first_streams: path.total_streams(&self.options, files, bytes),
             least_streams: if usual { one } else { 1 },
             max_streams: most,
             chunk_seconds: CHUNK_SECONDS,

@@ -12,8 +12,8 @@ use ropewalk_storage::checksum::{Algorithm, Hasher, Pieces, checksum_file};
 use ropewalk_transfer::{Arrival, File, Purpose, Side, Sides};
 
 use crate::RemoteError;
-use crate::auto::SMALL;
-use crate::landing::Landing;
+use crate::path_defaults::SMALL;
+use crate::remote_upload::RemoteUpload;
 use crate::source::{Source, Stream, Version, read_whole, still_there, unchanged};
 use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
@@ -23,7 +23,7 @@ use crate::verify::{Check, add_holes, proof, same};
 const TINY: u64 = 64 << 10;
 
 pub(crate) struct Upload {
-    landing: Landing,
+    remote_upload: RemoteUpload,
     pub check: Check,
     pub source: UploadSource,
     /// Of a source here, when it was opened.
@@ -38,10 +38,10 @@ pub(crate) struct Upload {
 }
 
 impl Deref for Upload {
-    type Target = Landing;
+    type Target = RemoteUpload;
 
-    fn deref(&self) -> &Landing {
-        &self.landing
+    fn deref(&self) -> &RemoteUpload {
+        &self.remote_upload
     }
 }
 
@@ -111,7 +111,7 @@ impl Upload {
         let staging = if direct { Staging::Direct } else { manner.staging };
         let state = State { streamed: 0, stream_sum: None, proof: None, holes: false };
         Ok(Arc::new(Self {
-            landing: Landing::new(task, staging, manner.present, check),
+            remote_upload: RemoteUpload::new(task, staging, manner.present, check),
             check,
             source,
             opened,
@@ -135,7 +135,7 @@ impl Upload {
     /// A stream cannot be read a second time: what failed with it has failed.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
         match error {
-            RemoteError::Cancelled | RemoteError::OutOfStep | RemoteError::Spent { .. } => error,
+            RemoteError::Cancelled | RemoteError::Desynchronized | RemoteError::Spent { .. } => error,
             error if self.is_spent() => RemoteError::Spent { source: Box::new(error) },
             error => error,
         }
@@ -316,11 +316,11 @@ impl File for Upload {
     type Error = RemoteError;
 
     fn has_failed(&self) -> bool {
-        self.landing.has_failed()
+        self.remote_upload.has_failed()
     }
 
     fn is_in_place(&self) -> bool {
-        self.landing.is_in_place()
+        self.remote_upload.is_in_place()
     }
 
     fn arrived(&self, arrival: &Arrival<'_>) -> Result<bool, RemoteError> {
@@ -354,11 +354,11 @@ impl File for Upload {
     }
 
     fn replaces(&self, status: &Reply) {
-        self.landing.replaces(status);
+        self.remote_upload.replaces(status);
     }
 
     fn refused(&self, side: Side, purpose: Purpose, reply: Reply) -> RemoteError {
-        self.landing.refused(side, purpose, reply)
+        self.remote_upload.refused(side, purpose, reply)
     }
 }
 

@@ -174,12 +174,12 @@ impl Attendant for Watch<'_, '_> {
         }
         if self.should_yield(progress) {
             tracing::debug!(path = %self.path, "other sessions take over what is missing of a slow range");
-            self.failure = Some(RemoteError::OutOfStep);
+            self.failure = Some(RemoteError::Desynchronized);
             return ControlFlow::Break(());
         }
         if self.moves.is_some_and(|moves| moves(progress.bytes())) {
             tracing::debug!(path = %self.path, "the path moves to another driver");
-            self.failure = Some(RemoteError::OutOfStep);
+            self.failure = Some(RemoteError::Desynchronized);
             return ControlFlow::Break(());
         }
         // What is left of a pipelined command may have to be written, and replies may be in the parser already.

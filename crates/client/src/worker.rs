@@ -12,16 +12,16 @@ use bstr::BString;
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::range::RangeSet;
 
-use crate::auto::SMALL;
 use crate::context::Context;
-use crate::landing::Landing;
 use crate::lent::Wanted;
 use crate::model::threads;
 use crate::opening::{at_work, open_another};
 use crate::part::STRAY;
+use crate::path_defaults::SMALL;
 use crate::place::Endpoint;
 use crate::queue::Next;
 use crate::ready::Taker;
+use crate::remote_upload::RemoteUpload;
 use crate::report::{failure, signed};
 use crate::session::Session;
 use crate::task::Task;

@@ -15,8 +15,8 @@ use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_storage::{ReadHandle, WriteHandle};
 
 use super::Far;
-use crate::auto::Path;
 use crate::control::Answer;
+use crate::path_defaults::PathDefaults;
 use crate::session::Session;
 use crate::watch::Watch;
 use crate::{Cancel, Error, RemoteError};
@@ -119,7 +119,7 @@ impl Session {
             self.call(&Command::Rest(restart))?;
         }
         self.control.send(&command)?;
-        let Some(mut channel) = self.take_channel() else { return Err(RemoteError::OutOfStep) };
+        let Some(mut channel) = self.take_channel() else { return Err(RemoteError::Desynchronized) };
         let progress = Progress::new();
         // A server that cannot end a range sends the rest of the file.
         let accept = if origin == 0 { range.start..*size } else { range.clone() };
@@ -182,7 +182,7 @@ impl Session {
             self.call(command)?;
         }
         self.control.send(last)?;
-        let Some(mut channel) = self.take_channel() else { return Err(RemoteError::OutOfStep) };
+        let Some(mut channel) = self.take_channel() else { return Err(RemoteError::Desynchronized) };
         let progress = Progress::new();
         // Streams are added when a file proves to be big.
         let streams = self.streams_for(u64::MAX, false);
@@ -216,7 +216,7 @@ impl Session {
     }
 
     fn streams_for(&self, bytes: u64, in_order: bool) -> u32 {
-        let streams = Path::new(self.control.rtt()).streams(&self.setup.options, Some(bytes), true);
+        let streams = PathDefaults::new(self.control.rtt()).streams(&self.setup.options, Some(bytes), true);
         if in_order { 1 } else { streams }
     }
 
@@ -301,7 +301,10 @@ impl ReadHandle for Widening {
         use std::sync::atomic::Ordering::Relaxed;
         let read = self.handle.read_at(buffer, offset)?;
         let before = self.sent.fetch_add(read as u64, Relaxed);
-        if before <= crate::auto::SMALL && before + read as u64 > crate::auto::SMALL && self.streams > 1 {
+        if before <= crate::path_defaults::SMALL
+            && before + read as u64 > crate::path_defaults::SMALL
+            && self.streams > 1
+        {
             self.growing.set(self.streams);
         }
         Ok(read)

@@ -80,7 +80,7 @@ impl Far {
                 commands.push(upload(UploadCommand::Ranges(id.clone())));
             }
             let mut replies = session.calls(&commands)?.into_iter();
-            let begun = replies.next().ok_or(RemoteError::OutOfStep)??;
+            let begun = replies.next().ok_or(RemoteError::Desynchronized)??;
             let present = match replies.next() {
                 None => RangeSet::new(),
                 Some(ranges) => {
@@ -160,7 +160,7 @@ impl FarUpload {
                 vec![Command::Rest(Restart::Offset(*at)), Command::Stor(part.clone())]
             }
         };
-        let mut session = self.session.lock().take().ok_or(RemoteError::OutOfStep)?;
+        let mut session = self.session.lock().take().ok_or(RemoteError::Desynchronized)?;
         let result = session.send_data(&commands, outgoing);
         if session.settle_transfer(result.is_err()) {
             *self.session.lock() = Some(session);
@@ -239,7 +239,7 @@ impl FarUpload {
     /// The session returns to the others if the operation succeeds.
     fn finish(&self, operation: impl FnOnce(&mut Session) -> Result<(), RemoteError>) -> Result<(), Error> {
         let mut held = self.session.lock();
-        let session = held.as_mut().ok_or(RemoteError::OutOfStep)?;
+        let session = held.as_mut().ok_or(RemoteError::Desynchronized)?;
         let result = operation(session);
         match &result {
             Ok(()) => {

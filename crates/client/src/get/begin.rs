@@ -89,11 +89,11 @@ impl Flow<'_> {
     }
 
     /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
-    pub(super) fn bite(&self, download: &Arc<Download>, range: Range<u64>) -> Range<u64> {
+    pub(super) fn cut_range(&self, download: &Arc<Download>, range: Range<u64>) -> Range<u64> {
         if !self.cuts(download, &range) {
             return range;
         }
-        self.worker.bite(download, range, self.participant.as_ref(), self.session.streams_of_channel())
+        self.worker.cut_range(download, range, self.participant.as_ref(), self.session.streams_of_channel())
     }
 
     /// Has the server compute the checksum of a source, while other sessions move its data.
@@ -137,7 +137,7 @@ impl Flow<'_> {
             && !download.in_order();
         let size = download.task.length();
         can && range.end != u64::MAX
-            && self.worker.ctx.cuts(&self.session)
+            && self.worker.ctx.divides_files(&self.session)
             && size.is_some_and(|size| size.saturating_sub(download.resumed) >= 2 * RANGE)
             && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
@@ -168,16 +168,17 @@ impl Flow<'_> {
             return (mode, 1);
         }
         let size = download.task.length().map(|_| ahead);
-        let streams = Path::new(self.session.control.rtt()).streams(options, size, download.is_kept());
+        let streams =
+            PathDefaults::new(self.session.control.rtt()).streams(options, size, download.is_kept());
         if let Some(participant) = self.participant.as_ref().filter(|_| streams > 1) {
             let most = useful_streams(ahead);
-            let workers = self.worker.ctx.workers_for(download.task.length());
+            let workers = self.worker.ctx.sessions_on_file(download.task.length());
             return (mode, participant.share(self.session.can.streams, most, workers));
         }
-        if !self.worker.ctx.cuts(&self.session) {
+        if !self.worker.ctx.divides_files(&self.session) {
             return (mode, streams);
         }
-        (mode, self.worker.ctx.share(streams, download.task.length()))
+        (mode, self.worker.ctx.streams_per_session(streams, download.task.length()))
     }
 
     pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {

@@ -19,7 +19,7 @@ impl Flow<'_> {
             }
             None if self.session.other_driver().is_some() => {
                 self.session.driver_failed("the server made no data connection");
-                Err(RemoteError::OutOfStep)
+                Err(RemoteError::Desynchronized)
             }
             None => {
                 self.avoid_listening();
@@ -59,7 +59,7 @@ impl Flow<'_> {
             let what = "send: the data channel is gone".to_owned();
             return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
         };
-        let Some(slot) = self.pipeline.slot(id) else { return Err(RemoteError::OutOfStep) };
+        let Some(slot) = self.pipeline.slot(id) else { return Err(RemoteError::Desynchronized) };
         let (download, accept, origin) = (slot.file.clone(), slot.data.clone(), slot.origin);
         let (range, accept_len) = (slot.range.clone(), slot.data.len());
         let path = download.task.source.path();
@@ -158,12 +158,12 @@ impl Flow<'_> {
                     && self.session.other_driver().is_some()
                 {
                     self.session.driver_failed(&error.to_string());
-                    error = RemoteError::OutOfStep;
+                    error = RemoteError::Desynchronized;
                 }
                 // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
                 let alone = self.pipeline.len() == 1 && !error.breaks_session();
                 self.pipeline.fail(id, error);
-                if alone { Ok(()) } else { Err(RemoteError::OutOfStep) }
+                if alone { Ok(()) } else { Err(RemoteError::Desynchronized) }
             }
         }
     }

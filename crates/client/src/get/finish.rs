@@ -35,7 +35,7 @@ impl Flow<'_> {
     /// Finishes the ranges at the front that have all they wait for.
     pub(super) fn settle(&mut self) -> Result<(), RemoteError> {
         if self.no_way_back() {
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         }
         loop {
             let outcome = self.pipeline.poll(&Ends { session: &self.session });
@@ -50,7 +50,7 @@ impl Flow<'_> {
                     }
                     self.failed(slot, None);
                 }
-                Some(Outcome::Desynchronized(_)) => return Err(RemoteError::OutOfStep),
+                Some(Outcome::Desynchronized(_)) => return Err(RemoteError::Desynchronized),
             }
         }
     }
@@ -83,7 +83,7 @@ impl Flow<'_> {
 
     /// A range has failed, or its file when it was to get its name.
     fn failed(&self, mut slot: Slot<Download, Duration>, error: Option<RemoteError>) {
-        let error = error.or_else(|| slot.error.take()).unwrap_or(RemoteError::OutOfStep);
+        let error = error.or_else(|| slot.error.take()).unwrap_or(RemoteError::Desynchronized);
         self.worker.fail(into_job(slot), error);
     }
 
@@ -92,7 +92,8 @@ impl Flow<'_> {
     pub(super) fn give_up(self, error: RemoteError) {
         let Self { worker, session, pipeline, culprit, .. } = self;
         worker.ctx.report.waited(session.control.waited);
-        let error = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
+        let error =
+            Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::Desynchronized));
         for lost in pipeline.lost(error, culprit) {
             match (lost.left, lost.error) {
                 (Left::Nothing, _) => worker.done(),

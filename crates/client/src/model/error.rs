@@ -69,7 +69,7 @@ pub(crate) enum RemoteError {
     /// The transfers in flight no longer match the commands: the session is unusable, and its
     /// unfinished jobs are requeued.
     #[error("the session is desynchronized")]
-    OutOfStep,
+    Desynchronized,
     /// `command` may include the path.
     #[error("{peer} answered {command} with: {}", plain(reply))]
     Refused { peer: String, command: String, reply: Reply },
@@ -210,7 +210,7 @@ impl RemoteError {
             | Self::Control { .. }
             | Self::Dismissed { .. }
             | Self::NoDataConnection { .. }
-            | Self::OutOfStep
+            | Self::Desynchronized
             | Self::Resolve { .. }
             | Self::Silent { .. } => FailureKind::Unreachable,
             Self::Data { source, .. } => match **source {

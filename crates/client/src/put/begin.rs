@@ -109,7 +109,7 @@ impl Flow<'_> {
     /// Whether a file of this size would be cut up between sessions.
     pub(super) fn cuts(&self, task: &Task) -> bool {
         self.session.can.partial
-            && self.worker.ctx.cuts(&self.session)
+            && self.worker.ctx.divides_files(&self.session)
             && !self.suffices()
             && self.session.preferred_mode() == Mode::ExtendedBlock
             && task.size.is_some_and(|size| size >= 2 * RANGE)
@@ -131,11 +131,11 @@ impl Flow<'_> {
     }
 
     /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
-    pub(super) fn bite(&self, upload: &Arc<Upload>, range: Range<u64>) -> Range<u64> {
+    pub(super) fn cut_range(&self, upload: &Arc<Upload>, range: Range<u64>) -> Range<u64> {
         if !self.shares(upload) {
             return range;
         }
-        self.worker.bite(upload, range, self.participant.as_ref(), self.session.streams_of_channel())
+        self.worker.cut_range(upload, range, self.participant.as_ref(), self.session.streams_of_channel())
     }
 
     /// How it was proved that the destination has the same bytes; `None` where it has not.

@@ -9,7 +9,7 @@ impl Flow<'_> {
     pub(super) fn transfer(&mut self, id: u64) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
         let (Some(mut channel), Some(slot)) = (self.session.take_channel(), self.pipeline.slot(id)) else {
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         };
         let (upload, ranges, range) = (slot.file.clone(), slot.data.clone(), slot.range.clone());
         let path = upload.task.source.path();
@@ -93,7 +93,7 @@ impl Flow<'_> {
             // It goes back with the session.
             Err(_) if failure.is_none() && self.pipeline.is_behind_refusal(id) => Ok(()),
             // Nothing of that is news of it, or of those behind it.
-            Err(_) if upload.has_failed() => Err(RemoteError::OutOfStep),
+            Err(_) if upload.has_failed() => Err(RemoteError::Desynchronized),
             Err(source) => {
                 drop(channel);
                 let mut error =
@@ -120,7 +120,7 @@ impl Flow<'_> {
                     && self.session.other_driver().is_some()
                 {
                     self.session.driver_failed(&error.to_string());
-                    error = RemoteError::OutOfStep;
+                    error = RemoteError::Desynchronized;
                 }
                 let refused = matches!(error, RemoteError::Refused { .. });
                 if refused {
@@ -129,7 +129,7 @@ impl Flow<'_> {
                 self.pipeline.fail(id, upload.once_only(error));
                 // The last command was answered: the session is as good as new, its channel is not.
                 let clean = refused && self.pipeline.len() == 1 && self.pipeline.pending() == 0;
-                if clean { Ok(()) } else { Err(RemoteError::OutOfStep) }
+                if clean { Ok(()) } else { Err(RemoteError::Desynchronized) }
             }
         }
     }

@@ -53,7 +53,7 @@ impl Flow<'_> {
                 Some(Outcome::Desynchronized(id)) => {
                     self.worker.careful.set(CAREFUL);
                     self.complete(id)?;
-                    return Err(RemoteError::OutOfStep);
+                    return Err(RemoteError::Desynchronized);
                 }
             }
         }
@@ -136,7 +136,8 @@ impl Flow<'_> {
         report.waited(session.control.waited);
         let stray = session.quirks.writes_late_block;
         let gone = session.leave(LAST_WORDS);
-        let error = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
+        let error =
+            Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::Desynchronized));
         pipeline
             .slots()
             .filter(|slot| slot.range.start == 0 && !slot.is_counted())

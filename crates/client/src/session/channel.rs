@@ -318,7 +318,7 @@ impl Session {
         let remote = self.control.remote_addr();
         let command = if remote.is_ipv6() { Command::Epsv(None) } else { Command::Pasv };
         let Some(reply) = self.prepare(mode, parallelism, inline, binding, Some(command))? else {
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         };
         let Ok(address) = answer::address(&reply, remote.ip()) else {
             return Err(self.nonsense(if remote.is_ipv6() { "EPSV" } else { "PASV" }, &reply));

@@ -114,7 +114,7 @@ impl Session {
     ) -> Result<Token, RemoteError> {
         let command = Command::Site(SiteCommand::OnePort(None));
         let Some(reply) = self.prepare(mode, parallelism, inline, binding, Some(command))? else {
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         };
         Token::of_reply(&reply).ok_or_else(|| self.nonsense("SITE ONEPORT", &reply))
     }

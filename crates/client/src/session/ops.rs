@@ -135,7 +135,7 @@ impl Session {
     /// unusable.
     fn back_to(&mut self, directory: BString) -> Result<(), RemoteError> {
         match self.call(&Command::Cwd(directory)) {
-            Err(e) if !e.breaks_session() => Err(RemoteError::OutOfStep),
+            Err(e) if !e.breaks_session() => Err(RemoteError::Desynchronized),
             entered => entered.map(drop),
         }
     }

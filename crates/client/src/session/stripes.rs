@@ -34,7 +34,7 @@ impl Session {
         let remote = self.control.remote_addr();
         let command = Command::Spas(remote.is_ipv6().then_some(Family::V6));
         let Some(reply) = self.prepare(mode, None, inline, binding, Some(command))? else {
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         };
         let Ok(addresses) = parse_spas_lines(reply.body()) else {
             return Err(self.nonsense("SPAS", &reply));

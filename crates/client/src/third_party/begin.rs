@@ -172,7 +172,7 @@ impl Flow<'_> {
 
     /// Whether one of the two servers is faster with several sessions for a big file.
     pub(super) fn cuts(&self) -> bool {
-        self.worker.ctx.cuts(&self.source) || self.worker.ctx.cuts(&self.destination)
+        self.worker.ctx.divides_files(&self.source) || self.worker.ctx.divides_files(&self.destination)
     }
 
     /// Whether several pairs of sessions share out what is left of this file.
@@ -191,11 +191,11 @@ impl Flow<'_> {
     }
 
     /// Takes as much of a range as this pair should move now, and leaves the rest to whoever comes next.
-    pub(super) fn bite(&self, relay: &Arc<Relay>, range: Range<u64>) -> Range<u64> {
+    pub(super) fn cut_range(&self, relay: &Arc<Relay>, range: Range<u64>) -> Range<u64> {
         if !self.shares(relay) {
             return range;
         }
-        self.worker.bite(
+        self.worker.cut_range(
             relay,
             range,
             self.participant.as_ref(),
@@ -318,7 +318,7 @@ impl Flow<'_> {
         if let Err(e) = self.send_transfer(id) {
             // Half of it may be on its way: nothing is known of either session.
             self.pipeline.fail(id, e);
-            return Err(RemoteError::OutOfStep);
+            return Err(RemoteError::Desynchronized);
         }
         Ok(())
     }

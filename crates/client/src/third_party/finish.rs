@@ -65,7 +65,7 @@ impl<'w> Flow<'w> {
                 Some(Outcome::Desynchronized(id)) => {
                     self.worker.careful.set(CAREFUL);
                     self.complete(id);
-                    return Err(RemoteError::OutOfStep);
+                    return Err(RemoteError::Desynchronized);
                 }
             }
         }
@@ -117,7 +117,7 @@ impl<'w> Flow<'w> {
     /// A file at the front has failed, and no reply is due for it.
     fn failed(&mut self, slot: Slot<Relay, Moving<'w>>) -> Result<(), RemoteError> {
         let fails_alone = slot.fails_alone();
-        let error = slot.error.unwrap_or(RemoteError::OutOfStep);
+        let error = slot.error.unwrap_or(RemoteError::Desynchronized);
         let relay = slot.file;
         let over = !error.is_transient() && !error.refuses_resumption() && slot.range == relay.whole();
         let leftover = (over || relay.staging.upload().is_some() && error.invalidates_data()) && fails_alone;
@@ -167,7 +167,8 @@ impl<'w> Flow<'w> {
         source.leave(Duration::ZERO);
         drop(source);
         let gone = destination.leave(LAST_WORDS);
-        let error = Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::OutOfStep));
+        let error =
+            Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::Desynchronized));
         pipeline
             .slots()
             .filter(|slot| slot.range.start == 0 && !slot.is_counted())

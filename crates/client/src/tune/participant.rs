@@ -8,7 +8,7 @@ use ropewalk_protocol::marker::PathMarker;
 
 use super::path_tuner::PathTuner;
 use crate::ahead::Tuned;
-use crate::auto::Pace;
+use crate::path_defaults::Pace;
 
 /// The number of streams that a server should use, and the number that it was asked for.
 #[derive(Clone, Debug)]

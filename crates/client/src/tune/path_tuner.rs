@@ -20,7 +20,7 @@ use super::span::{Counter, Heard, Span, Totals, waited};
 use super::stack_choice::{Compared, Measured, StackChange, StackChoice};
 use super::{Ends, TunedPath};
 use crate::ahead::Tuned;
-use crate::auto::Pace;
+use crate::path_defaults::Pace;
 
 mod results;
 mod stacks;

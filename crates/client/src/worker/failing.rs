@@ -1,4 +1,4 @@
-//! What becomes of a job that failed: it comes again, as a whole or in part, or its file has failed.
+//! A job that failed is retried, as a whole or in part, or its file has failed.
 
 use std::ops::{Deref, Range};
 
@@ -57,9 +57,9 @@ impl Worker<'_> {
                     let no_use = error.invalidates_data();
                     // Its part may have been removed, or another transfer have begun one.
                     let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
-                    let anew = no_use || lost || download.is_over();
+                    let restart = no_use || lost || download.is_over();
                     let tried = download.count_try(pause, no_use);
-                    self.fail_part(&download.task, tried, job, anew, &error, &|_| {
+                    self.fail_part(&download.task, tried, job, restart, &error, &|_| {
                         download.give_up();
                         if no_use { download.discard() } else { download.abandon() }
                     });
@@ -67,17 +67,17 @@ impl Worker<'_> {
             }
             Job::Put(upload, range) => {
                 if !upload.has_failed() {
-                    let error = self.anew(&upload, error);
+                    let error = self.as_unresumable(&upload, error);
                     let again = Job::Put(upload.clone(), range);
-                    let anew = error.invalidates_data();
+                    let restart = error.invalidates_data();
                     self.fail_part(
                         &upload.task,
-                        upload.count_try(pause, anew),
+                        upload.count_try(pause, restart),
                         again,
-                        anew,
+                        restart,
                         &error,
                         &|last| {
-                            self.end_landing(&upload, anew, last);
+                            self.end_remote_upload(&upload, restart, last);
                         },
                     );
                     // Nobody can go on with it.
@@ -91,12 +91,19 @@ impl Worker<'_> {
             }
             Job::Third(relay, range) => {
                 if !relay.has_failed() {
-                    let error = self.anew(&relay, error);
+                    let error = self.as_unresumable(&relay, error);
                     let again = Job::Third(relay.clone(), range);
-                    let anew = error.invalidates_data();
-                    self.fail_part(&relay.task, relay.count_try(pause, anew), again, anew, &error, &|last| {
-                        self.end_landing(&relay, anew, last);
-                    });
+                    let restart = error.invalidates_data();
+                    self.fail_part(
+                        &relay.task,
+                        relay.count_try(pause, restart),
+                        again,
+                        restart,
+                        &error,
+                        &|last| {
+                            self.end_remote_upload(&relay, restart, last);
+                        },
+                    );
                 }
             }
         }
@@ -107,15 +114,15 @@ impl Worker<'_> {
     pub(crate) fn failed(&self, job: Job, error: RemoteError) -> Result<(), RemoteError> {
         let broken = error.breaks_session();
         self.fail(job, error);
-        if broken { Err(RemoteError::OutOfStep) } else { Ok(()) }
+        if broken { Err(RemoteError::Desynchronized) } else { Ok(()) }
     }
 
     /// A transfer that was to go on was refused: perhaps it may begin anew.
-    fn anew(&self, landing: &Landing, error: RemoteError) -> RemoteError {
-        if !error.refuses_resumption() || self.forget(landing) == 0 {
+    fn as_unresumable(&self, remote_upload: &RemoteUpload, error: RemoteError) -> RemoteError {
+        if !error.refuses_resumption() || self.forget(remote_upload) == 0 {
             return error;
         }
-        self.ctx.states.remove(&landing.task);
+        self.ctx.states.remove(&remote_upload.task);
         RemoteError::Unresumable { reason: error.to_string() }
     }
 
@@ -123,16 +130,16 @@ impl Worker<'_> {
     pub(crate) fn ask_again(
         &self,
         session: &mut Session,
-        landing: &Landing,
+        remote_upload: &RemoteUpload,
         range: &Range<u64>,
     ) -> Result<(), RemoteError> {
-        if landing.was_asked() {
+        if remote_upload.was_asked() {
             return Ok(());
         }
-        match landing.staging.received(session, landing.present(), &landing.task) {
+        match remote_upload.staging.received(session, remote_upload.present(), &remote_upload.task) {
             Ok(found) => {
-                let more = landing.was_told(session, range.clone(), &found);
-                self.ctx.report.there(&landing.task.account, more);
+                let more = remote_upload.was_told(session, range.clone(), &found);
+                self.ctx.report.there(&remote_upload.task.account, more);
                 Ok(())
             }
             // Other sessions of ours write to it, so that it lives, and has what markers told.
@@ -143,54 +150,60 @@ impl Worker<'_> {
 
     /// Ends a transfer as it stands. What a later run needs to go on with it stays (the server may have more than it could
     /// tell), unless what arrived is of no use. `last`: it failed for good.
-    fn end_landing(&self, landing: &Landing, of_no_use: bool, last: bool) {
-        landing.give_up();
+    fn end_remote_upload(&self, remote_upload: &RemoteUpload, of_no_use: bool, last: bool) {
+        remote_upload.give_up();
         if of_no_use {
-            self.ctx.states.remove(&landing.task);
+            self.ctx.states.remove(&remote_upload.task);
         }
         if last {
-            landing.let_go_at_last(self.ctx.states.let_go(&landing.task));
+            remote_upload.let_go_at_last(self.ctx.states.let_go(&remote_upload.task));
         }
     }
 
     /// What is there of it is sent again. Gives how many bytes that are.
-    pub(crate) fn forget(&self, landing: &Landing) -> u64 {
-        let bytes = landing.forget_present();
-        self.ctx.report.there(&landing.task.account, -signed(bytes));
+    pub(crate) fn forget(&self, remote_upload: &RemoteUpload) -> u64 {
+        let bytes = remote_upload.forget_present();
+        self.ctx.report.there(&remote_upload.task.account, -signed(bytes));
         bytes
     }
 
     /// The job for a range whose session was lost before it was done. `gone`: the server is known to be
     /// through with the session. `None`: another range has already queued the whole file again.
-    fn send_again(&self, landing: &Landing, behind: Behind, gone: bool, again: Job) -> Option<Job> {
+    fn send_again(
+        &self,
+        remote_upload: &RemoteUpload,
+        behind: Behind,
+        gone: bool,
+        again: Job,
+    ) -> Option<Job> {
         let refused = behind == Behind::Refused;
         // Small files are not worth a restart; servers keep no journal of them.
-        if refused || landing.task.size.is_none_or(|size| size <= SMALL) {
-            self.forget(landing);
+        if refused || remote_upload.task.size.is_none_or(|size| size <= SMALL) {
+            self.forget(remote_upload);
         }
         // Ranges that another file's data has left in an upload count as present there.
-        let wrong = refused && landing.is_resumable() && landing.staging.upload().is_some();
+        let wrong = refused && remote_upload.is_resumable() && remote_upload.staging.upload().is_some();
         if wrong {
-            self.ctx.states.remove(&landing.task);
-        } else if refused && landing.is_resumable() {
-            self.ctx.states.save(&landing.task, &landing.present());
+            self.ctx.states.remove(&remote_upload.task);
+        } else if refused && remote_upload.is_resumable() {
+            self.ctx.states.save(&remote_upload.task, &remote_upload.present());
         }
-        if !wrong && (gone || behind == Behind::Confirmed || landing.is_direct()) {
+        if !wrong && (gone || behind == Behind::Confirmed || remote_upload.is_direct()) {
             return Some(again);
         }
         // The session may still write to the part.
-        if !landing.give_up() {
+        if !remote_upload.give_up() {
             return None;
         }
         self.ctx.report.put_back();
-        Some(Job::File(Task { apart: true, ..landing.task.clone() }))
+        Some(Job::File(Task { apart: true, ..remote_upload.task.clone() }))
     }
 
     /// A range of a file on its way to a server, whose session was lost. `gone`: the server is known to be
     /// through with that session. `stray`: the server may have written to the beginning of the file.
     pub(crate) fn requeue<F, O>(&self, lost: Lost<F, O>, gone: bool, stray: bool)
     where
-        F: Divisible + File<Error = RemoteError> + Deref<Target = Landing>,
+        F: Divisible + File<Error = RemoteError> + Deref<Target = RemoteUpload>,
     {
         let Lost { slot, left, error, behind } = lost;
         let file = slot.file;
@@ -222,28 +235,28 @@ impl Worker<'_> {
 
     /// The beginning of a file of which a session with one of GCT's servers had `range` when it broke: to be sent once more,
     /// where it is not part of that (see [`STRAY`]).
-    pub(crate) fn beginning(&self, landing: &Landing, range: &Range<u64>) -> Option<Range<u64>> {
-        if range.start == 0 || !landing.is_resumable() || landing.has_failed() {
+    pub(crate) fn beginning(&self, remote_upload: &RemoteUpload, range: &Range<u64>) -> Option<Range<u64>> {
+        if range.start == 0 || !remote_upload.is_resumable() || remote_upload.has_failed() {
             return None;
         }
-        if landing.beginning_waits() {
+        if remote_upload.beginning_waits() {
             return None;
         }
         let beginning = 0..STRAY.min(range.start);
-        let less = landing.set_present(beginning.clone(), &RangeSet::new());
-        self.ctx.report.there(&landing.task.account, less);
-        landing.expect(1);
+        let less = remote_upload.set_present(beginning.clone(), &RangeSet::new());
+        self.ctx.report.there(&remote_upload.task.account, less);
+        remote_upload.expect(1);
         Some(beginning)
     }
 
-    /// A range of a file failed: it comes again, or `anew` the whole file does. `end` ends the transfer as it stands, and hears
+    /// A range of a file failed: it comes again, or `restart` the whole file does. `end` ends the transfer as it stands, and hears
     /// whether that is for good.
     fn fail_part(
         &self,
         task: &Task,
         tries: Tried,
         again: Job,
-        anew: bool,
+        restart: bool,
         error: &RemoteError,
         end: &dyn Fn(bool),
     ) {
@@ -252,7 +265,7 @@ impl Worker<'_> {
             return self.give_up(task, true, error);
         };
         let due = Instant::now() + pause;
-        if anew {
+        if restart {
             end(false);
             self.tell_retry(task, true, error, pause);
             let confirm = matches!(error, RemoteError::PartVanished { .. });

@@ -8,7 +8,7 @@ use super::Worker;
 use crate::RemoteError;
 use crate::ahead::Ahead;
 use crate::context::Context;
-use crate::landing::Landing;
+use crate::remote_upload::RemoteUpload;
 use crate::tune::Participant;
 use crate::work::{Job, Route};
 
@@ -40,7 +40,7 @@ pub(crate) trait Steps {
 /// Reports what a refused command means for the user.
 pub(crate) fn report_refusal<F, O>(pipeline: &mut Pipeline<F, O>, ctx: &Context, heard: Heard)
 where
-    F: File + Deref<Target = Landing>,
+    F: File + Deref<Target = RemoteUpload>,
 {
     match heard {
         Heard::NotPreserved { id, reply } => {

@@ -209,7 +209,7 @@ impl RemoteError {
             | Self::Data { .. }
             | Self::Dismissed { .. }
             | Self::OtherServer { .. }
-            | Self::OutOfStep
+            | Self::Desynchronized
             | Self::Resolve { .. }
             | Self::Ssh { .. } => ErrorKind::Connection,
             Self::Crowded { source, .. } | Self::Spent { source } => source.public_kind(),
@@ -278,7 +278,7 @@ impl RemoteError {
             Self::Spent { source } => source.context(),
             Self::Cancelled
             | Self::Lost { .. }
-            | Self::OutOfStep
+            | Self::Desynchronized
             | Self::Output(_)
             | Self::Pipe(_)
             | Self::Threads(_)

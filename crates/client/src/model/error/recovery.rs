@@ -14,21 +14,21 @@ use crate::{FailureKind, RemoteError};
 pub(crate) struct Recovery {
     /// A retry may succeed.
     pub(crate) retry: bool,
-    pub(crate) session: After,
-    pub(crate) data: Data,
+    pub(crate) session: SessionState,
+    pub(crate) data: ArrivedData,
     pub(crate) blame: Blame,
 }
 
 /// The control connection after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum SessionState {
     Usable,
     Closed,
 }
 
 /// The data that arrived before an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Data {
+pub(crate) enum ArrivedData {
     /// A retry resumes with it.
     Kept,
     /// It is wrong or missing: the whole file has to be sent again.
@@ -49,13 +49,13 @@ pub(crate) enum Blame {
 impl RemoteError {
     /// The recovery from this error.
     pub(crate) fn recovery(&self) -> Recovery {
-        use After::{Closed, Usable};
+        use SessionState::{Closed, Usable};
         let row = |retry, session, data| Recovery { retry, session, data, blame: Blame::File };
         match self {
-            Self::Cancelled => Recovery { blame: Blame::None, ..row(false, Closed, Data::Kept) },
+            Self::Cancelled => Recovery { blame: Blame::None, ..row(false, Closed, ArrivedData::Kept) },
             // Later sessions take nothing for granted.
-            Self::OutOfStep | Self::OtherServer { .. } => {
-                Recovery { blame: Blame::None, ..row(true, Closed, Data::Kept) }
+            Self::Desynchronized | Self::OtherServer { .. } => {
+                Recovery { blame: Blame::None, ..row(true, Closed, ArrivedData::Kept) }
             }
             Self::Closed { .. }
             | Self::Control { .. }
@@ -64,19 +64,19 @@ impl RemoteError {
             | Self::NoDataConnection { .. }
             | Self::Nonsense { .. }
             | Self::Silent { .. }
-            | Self::Stalled { .. } => row(true, Closed, Data::Kept),
-            Self::Grew { .. } => row(true, Closed, Data::Invalid),
+            | Self::Stalled { .. } => row(true, Closed, ArrivedData::Kept),
+            Self::Grew { .. } => row(true, Closed, ArrivedData::Invalid),
             Self::ChecksumMismatch { .. }
             | Self::PartVanished { .. }
             | Self::SizeMismatch { .. }
             | Self::SourceChanged { .. }
-            | Self::Unresumable { .. } => row(true, Usable, Data::Invalid),
-            Self::Connect { .. } | Self::Pipe(_) | Self::Threads(_) => row(true, Usable, Data::Kept),
+            | Self::Unresumable { .. } => row(true, Usable, ArrivedData::Invalid),
+            Self::Connect { .. } | Self::Pipe(_) | Self::Threads(_) => row(true, Usable, ArrivedData::Kept),
             Self::Login { reply, .. } | Self::Nameless { reply, .. } | Self::NoPassword { reply, .. } => {
-                row(reply.code() < 500, Usable, Data::Kept)
+                row(reply.code() < 500, Usable, ArrivedData::Kept)
             }
-            Self::Ssh { reason, .. } => row(words::ssh_is_transient(reason), Closed, Data::Kept),
-            Self::Refused { .. } if self.is_of_wrong_ranges() => row(true, Usable, Data::Invalid),
+            Self::Ssh { reason, .. } => row(words::ssh_is_transient(reason), Closed, ArrivedData::Kept),
+            Self::Refused { .. } if self.is_of_wrong_ranges() => row(true, Usable, ArrivedData::Invalid),
             Self::Refused { reply, .. } => {
                 // 421: the server closes the session (RFC 959 section 4.2.2).
                 let session = if reply.code() == 421 { Closed } else { Usable };
@@ -85,10 +85,10 @@ impl RemoteError {
             // The part may be held by a process that was just killed and still waits for the disk.
             // The next try of an incomplete part resumes it.
             Self::Local { source, .. } => {
-                row(self.is_busy() || source.kind() == ErrorKind::Incomplete, Usable, Data::Kept)
+                row(self.is_busy() || source.kind() == ErrorKind::Incomplete, Usable, ArrivedData::Kept)
             }
-            Self::Resolve { source, .. } => row(words::may_be_found_later(source), Usable, Data::Kept),
-            Self::Spent { source } => row(false, source.recovery().session, Data::Kept),
+            Self::Resolve { source, .. } => row(words::may_be_found_later(source), Usable, ArrivedData::Kept),
+            Self::Spent { source } => row(false, source.recovery().session, ArrivedData::Kept),
             Self::CannotTravel { .. }
             | Self::Crowded { .. }
             | Self::CutOff { .. }
@@ -102,20 +102,20 @@ impl RemoteError {
             | Self::Security { .. }
             | Self::Unlisted { .. }
             | Self::Unsupported { .. }
-            | Self::Usage(_) => row(false, Usable, Data::Kept),
+            | Self::Usage(_) => row(false, Usable, ArrivedData::Kept),
         }
     }
 
-    fn data_after_refusal(&self, reply: &Reply) -> Data {
+    fn data_after_refusal(&self, reply: &Reply) -> ArrivedData {
         match self.refused_command() {
             // The server expected a certain sum, and has computed another one.
-            _ if reply_kind(reply) == FailureKind::ChecksumMismatch => Data::Invalid,
-            Some("REST") if self.refuses_restart() => Data::NotResumed,
+            _ if reply_kind(reply) == FailureKind::ChecksumMismatch => ArrivedData::Invalid,
+            Some("REST") if self.refuses_restart() => ArrivedData::NotResumed,
             // A refusal to rename or commit a file that has arrived, or to report its size or sum,
             // is repeated whatever is sent.
-            Some("REST" | "RNFR" | "RNTO" | "SIZE" | "CKSM" | "SITE") | None => Data::Kept,
-            Some(_) if may_succeed_later(reply) => Data::Kept,
-            Some(_) => Data::NotResumed,
+            Some("REST" | "RNFR" | "RNTO" | "SIZE" | "CKSM" | "SITE") | None => ArrivedData::Kept,
+            Some(_) if may_succeed_later(reply) => ArrivedData::Kept,
+            Some(_) => ArrivedData::NotResumed,
         }
     }
 
@@ -132,7 +132,7 @@ impl RemoteError {
 
     /// The destination does not resume with the data that it has, whatever the connection.
     pub(crate) fn refuses_resumption(&self) -> bool {
-        self.recovery().data == Data::NotResumed
+        self.recovery().data == ArrivedData::NotResumed
     }
 
     /// The server does not accept the restart that it was sent, and will not accept it later.
@@ -146,11 +146,11 @@ impl RemoteError {
     }
 
     pub(crate) fn invalidates_data(&self) -> bool {
-        self.recovery().data == Data::Invalid
+        self.recovery().data == ArrivedData::Invalid
     }
 
     pub(crate) fn breaks_session(&self) -> bool {
-        self.recovery().session == After::Closed
+        self.recovery().session == SessionState::Closed
     }
 }
 
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn every_row_of_the_table_is_as_written_here() {
-        use After::{Closed, Usable};
         use RemoteError as E;
+        use SessionState::{Closed, Usable};
         let (peer, path) = (|| "p".to_owned(), || b"/f".as_slice().into());
         let reply = |code: u16, text: &str| Reply::new(code, text);
         let refused = |command: &str, code, text| E::Refused {
@@ -215,54 +215,59 @@ mod tests {
         let mismatch =
             E::ChecksumMismatch { path: path(), algorithm: Algorithm::Md5, ours: ours(), theirs: ours() };
         let rows = [
-            (E::Closed { peer: peer(), command: reason() }, true, Closed, Data::Kept),
-            (E::Control { peer: peer(), source: io(io::ErrorKind::BrokenPipe) }, true, Closed, Data::Kept),
-            (E::Dismissed { peer: peer(), reply: reply(421, "") }, true, Closed, Data::Kept),
-            (E::NoDataConnection { peer: peer(), limit }, true, Closed, Data::Kept),
-            (E::Nonsense { peer: peer(), reason: reason() }, true, Closed, Data::Kept),
-            (E::Silent { peer: peer(), command: reason(), limit }, true, Closed, Data::Kept),
-            (E::Stalled { path: path(), bytes_per_second: 1, time: limit }, true, Closed, Data::Kept),
-            (E::Grew { peer: peer(), path: path() }, true, Closed, Data::Invalid),
-            (mismatch, true, Usable, Data::Invalid),
+            (E::Closed { peer: peer(), command: reason() }, true, Closed, ArrivedData::Kept),
+            (
+                E::Control { peer: peer(), source: io(io::ErrorKind::BrokenPipe) },
+                true,
+                Closed,
+                ArrivedData::Kept,
+            ),
+            (E::Dismissed { peer: peer(), reply: reply(421, "") }, true, Closed, ArrivedData::Kept),
+            (E::NoDataConnection { peer: peer(), limit }, true, Closed, ArrivedData::Kept),
+            (E::Nonsense { peer: peer(), reason: reason() }, true, Closed, ArrivedData::Kept),
+            (E::Silent { peer: peer(), command: reason(), limit }, true, Closed, ArrivedData::Kept),
+            (E::Stalled { path: path(), bytes_per_second: 1, time: limit }, true, Closed, ArrivedData::Kept),
+            (E::Grew { peer: peer(), path: path() }, true, Closed, ArrivedData::Invalid),
+            (mismatch, true, Usable, ArrivedData::Invalid),
             (
                 E::PartVanished { peer: peer(), path: path(), reply: reply(550, "") },
                 true,
                 Usable,
-                Data::Invalid,
+                ArrivedData::Invalid,
             ),
-            (E::SizeMismatch { path: path(), expected: 1, there: 2 }, true, Usable, Data::Invalid),
-            (E::SourceChanged { path: path() }, true, Usable, Data::Invalid),
-            (E::Unresumable { reason: reason() }, true, Usable, Data::Invalid),
-            (connect, true, Usable, Data::Kept),
-            (E::Pipe(io(io::ErrorKind::Other)), true, Usable, Data::Kept),
-            (E::Threads(io(io::ErrorKind::Other)), true, Usable, Data::Kept),
-            (E::Login { peer: peer(), reply: reply(421, "") }, true, Usable, Data::Kept),
-            (E::Login { peer: peer(), reply: reply(530, "") }, false, Usable, Data::Kept),
-            (refused("STOR", 421, ""), true, Closed, Data::Kept),
-            (refused("STOR", 450, ""), true, Usable, Data::Kept),
-            (refused("STOR", 452, ""), false, Usable, Data::NotResumed),
-            (refused("STOR", 553, "Permission denied"), false, Usable, Data::NotResumed),
-            (refused("STOR", 550, "INCORRECT_CHECKSUM"), true, Usable, Data::Invalid),
-            (refused("REST", 450, ""), true, Usable, Data::Kept),
-            (refused("REST", 501, ""), false, Usable, Data::NotResumed),
-            (refused("RNTO", 553, ""), false, Usable, Data::Kept),
-            (refused("CKSM", 550, ""), false, Usable, Data::Kept),
-            (refused("SITE UPLOAD COMMIT", 451, ""), true, Usable, Data::Kept),
-            (refused("SITE UPLOAD COMMIT", 553, ""), false, Usable, Data::Kept),
-            (refused("SITE UPLOAD COMMIT", 554, ""), true, Usable, Data::Invalid),
-            (refused("SITE UPLOAD COMMIT", 550, "INCORRECT_CHECKSUM"), true, Usable, Data::Invalid),
+            (E::SizeMismatch { path: path(), expected: 1, there: 2 }, true, Usable, ArrivedData::Invalid),
+            (E::SourceChanged { path: path() }, true, Usable, ArrivedData::Invalid),
+            (E::Unresumable { reason: reason() }, true, Usable, ArrivedData::Invalid),
+            (connect, true, Usable, ArrivedData::Kept),
+            (E::Pipe(io(io::ErrorKind::Other)), true, Usable, ArrivedData::Kept),
+            (E::Threads(io(io::ErrorKind::Other)), true, Usable, ArrivedData::Kept),
+            (E::Login { peer: peer(), reply: reply(421, "") }, true, Usable, ArrivedData::Kept),
+            (E::Login { peer: peer(), reply: reply(530, "") }, false, Usable, ArrivedData::Kept),
+            (refused("STOR", 421, ""), true, Closed, ArrivedData::Kept),
+            (refused("STOR", 450, ""), true, Usable, ArrivedData::Kept),
+            (refused("STOR", 452, ""), false, Usable, ArrivedData::NotResumed),
+            (refused("STOR", 553, "Permission denied"), false, Usable, ArrivedData::NotResumed),
+            (refused("STOR", 550, "INCORRECT_CHECKSUM"), true, Usable, ArrivedData::Invalid),
+            (refused("REST", 450, ""), true, Usable, ArrivedData::Kept),
+            (refused("REST", 501, ""), false, Usable, ArrivedData::NotResumed),
+            (refused("RNTO", 553, ""), false, Usable, ArrivedData::Kept),
+            (refused("CKSM", 550, ""), false, Usable, ArrivedData::Kept),
+            (refused("SITE UPLOAD COMMIT", 451, ""), true, Usable, ArrivedData::Kept),
+            (refused("SITE UPLOAD COMMIT", 553, ""), false, Usable, ArrivedData::Kept),
+            (refused("SITE UPLOAD COMMIT", 554, ""), true, Usable, ArrivedData::Invalid),
+            (refused("SITE UPLOAD COMMIT", 550, "INCORRECT_CHECKSUM"), true, Usable, ArrivedData::Invalid),
             (
                 E::Spent { source: Box::new(E::Silent { peer: peer(), command: reason(), limit }) },
                 false,
                 Closed,
-                Data::Kept,
+                ArrivedData::Kept,
             ),
-            (E::Spent { source: Box::new(refused("STOR", 450, "")) }, false, Usable, Data::Kept),
-            (E::CutOff { peer: peer(), reason: reason() }, false, Usable, Data::Kept),
-            (E::Incomplete { path: path(), bytes: 1, expected: 2 }, false, Usable, Data::Kept),
-            (E::Security { peer: peer(), reason: reason() }, false, Usable, Data::Kept),
-            (E::Unsupported { peer: peer(), what: reason() }, false, Usable, Data::Kept),
-            (E::Usage(reason()), false, Usable, Data::Kept),
+            (E::Spent { source: Box::new(refused("STOR", 450, "")) }, false, Usable, ArrivedData::Kept),
+            (E::CutOff { peer: peer(), reason: reason() }, false, Usable, ArrivedData::Kept),
+            (E::Incomplete { path: path(), bytes: 1, expected: 2 }, false, Usable, ArrivedData::Kept),
+            (E::Security { peer: peer(), reason: reason() }, false, Usable, ArrivedData::Kept),
+            (E::Unsupported { peer: peer(), what: reason() }, false, Usable, ArrivedData::Kept),
+            (E::Usage(reason()), false, Usable, ArrivedData::Kept),
         ];
         for (error, retry, session, data) in rows {
             let expected = Recovery { retry, session, data, blame: Blame::File };
@@ -270,10 +275,10 @@ mod tests {
         }
         for (error, retry) in [
             (E::Cancelled, false),
-            (E::OutOfStep, true),
+            (E::Desynchronized, true),
             (E::OtherServer { peer: peer(), reason: reason() }, true),
         ] {
-            let expected = Recovery { retry, session: Closed, data: Data::Kept, blame: Blame::None };
+            let expected = Recovery { retry, session: Closed, data: ArrivedData::Kept, blame: Blame::None };
             assert_eq!(error.recovery(), expected, "{error:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! What a server has of a file that is on its way to it, and which of its ranges are still due. Uploads and third-party
-//! transfers keep the same books.
+//! A file that a server receives: the ranges that it has, and those that are still missing. Uploads
+//! and third-party transfers have one each, which all sessions that work on the file share.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::Kind;
 
-use crate::auto::SMALL;
 use crate::model::entry::from_status;
 use crate::model::tries::{Tried, Tries};
+use crate::path_defaults::SMALL;
 use crate::piece::Piece;
 use crate::session::Session;
 use crate::staging::{Staging, UploadProof};
@@ -31,7 +31,7 @@ use ropewalk_transfer::{Ledger, Purpose, Side};
 /// The reply about an upload that has ended.
 const UPLOAD_ENDED: u16 = 503;
 
-pub(crate) struct Landing {
+pub(crate) struct RemoteUpload {
     pub task: Task,
     /// Where the data waits at the server until the file is complete.
     pub staging: Staging,
@@ -56,7 +56,7 @@ struct State {
     ledger: Ledger,
 }
 
-impl Landing {
+impl RemoteUpload {
     /// The data of devices and windows goes to the final name, whatever `staging` says.
     pub(crate) fn new(task: Task, staging: Staging, present: RangeSet, check: Check) -> Self {
         let direct = task.is_to_device() || task.window.is_some();
@@ -294,17 +294,21 @@ mod tests {
         let place = |p: &[u8]| Place::Local(VirtualPath::parse(p).unwrap());
         let part = || Staging::Part("/.b".into());
         let task = Task { size: Some(SMALL + 10), ..Task::new(0, place(b"/a"), place(b"/b")) };
-        let landing = Landing::new(task.clone(), part(), RangeSet::from_range(0..10), Check::Size);
-        assert!(landing.is_resumable() && !landing.was_tried());
-        assert_eq!((landing.count_try(Duration::ZERO, false).failed, landing.was_tried()), (1, true));
-        landing.expect(1);
-        assert!(!landing.range_done(&RangeSet::from_range(10..20)));
-        assert_eq!(landing.set_present(0..20, &RangeSet::from_range(0..5)), -15);
-        assert!(landing.range_done(&RangeSet::from_range(5..30)));
-        assert_eq!((landing.forget_present(), landing.forget_present()), (30, 0));
-        assert!(landing.give_up() && !landing.give_up());
+        let remote_upload = RemoteUpload::new(task.clone(), part(), RangeSet::from_range(0..10), Check::Size);
+        assert!(remote_upload.is_resumable() && !remote_upload.was_tried());
+        assert_eq!(
+            (remote_upload.count_try(Duration::ZERO, false).failed, remote_upload.was_tried()),
+            (1, true)
+        );
+        remote_upload.expect(1);
+        assert!(!remote_upload.range_done(&RangeSet::from_range(10..20)));
+        assert_eq!(remote_upload.set_present(0..20, &RangeSet::from_range(0..5)), -15);
+        assert!(remote_upload.range_done(&RangeSet::from_range(5..30)));
+        assert_eq!((remote_upload.forget_present(), remote_upload.forget_present()), (30, 0));
+        assert!(remote_upload.give_up() && !remote_upload.give_up());
         assert!(
-            !Landing::new(Task { apart: true, ..task }, part(), RangeSet::new(), Check::Size).is_resumable()
+            !RemoteUpload::new(Task { apart: true, ..task }, part(), RangeSet::new(), Check::Size)
+                .is_resumable()
         );
     }
 }

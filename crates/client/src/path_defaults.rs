@@ -1,20 +1,23 @@
-//! The rule by which knobs that were not set are found. One place, no state.
+//! The default number of streams, of sessions and of commands in flight for a path, and the sizes of
+//! the ranges into which sessions divide a file.
 //!
-//! What is known before data flows is the round-trip time of the control connection, the number of local CPUs
-//! and how many files the plan has found so far:
+//! These apply to settings that the user did not make, before anything is measured. Known at that
+//! time are the round-trip time of the control connection, the number of CPUs of this host, and the
+//! number of files that the plan has found so far:
 //!
 //! | round-trip time | streams of a big file | files in flight |
 //! |---|---|---|
-//! | below 1 ms (this host, its rack) | 2 | 2, or half of the CPUs where that is more, 4 at most |
+//! | below 1 ms (this host, its rack) | 2 | 2 to 4: half of the CPUs |
 //! | up to 10 ms (campus, metro) | 4 | 4 |
 //! | above | 8, above 100 ms 16 | 8 |
 //!
-//! A file of 1 GiB or more that comes to a disk uses 4 streams at least: it takes several writes under way at a time to keep a
-//! disk busy, and others that do something else while one has the file's lock.
+//! A file of 1 GiB or more that is written to a disk uses at least 4 streams: a disk needs several
+//! writes in flight, and other threads have work while one holds the lock of the file.
 //!
-//! Streams of a big file are shared out between the sessions that work on it. Files too small for a second stream
-//! to start use one. The pipeline covers a round trip at a few thousand small files a second: 32 commands and two
-//! for each millisecond, 200 at most; towards the end of a run, and where the path is tuned, see `ahead`.
+//! Sessions that move ranges of one file share its streams. A file that is too small for a second
+//! stream uses one. The pipeline covers a round trip at a few thousand small files per second: 32
+//! commands and two for each millisecond, at most 200. At the end of a run, and if the path is
+//! tuned, `ahead` decides.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -24,62 +27,63 @@ use ropewalk_protocol::range::RangeSet;
 
 use crate::{Auto, Options};
 
-/// Below this round trip two streams fill any path that this machine can: nothing is tuned.
+/// Below this round-trip time two streams fill any path that this host can fill: nothing is tuned.
 pub(crate) const NEAR: Duration = Duration::from_millis(1);
 
 /// Files up to this size use one stream (unless streams were set).
 pub(crate) const SMALL: u64 = 4 << 20;
 
-/// From this size on a disk gets several writes at a time.
+/// From this size on, a disk gets several writes at a time.
 const LARGE: u64 = 1 << 30;
 
-/// Usual size of a range when a file is cut up between sessions; files of two of them are.
+/// Usual size of the ranges into which sessions divide a file. Files of two of them are divided.
 pub(crate) const RANGE: u64 = 64 << 20;
 const LEAST_RANGE: u64 = 8 << 20;
-/// What servers send in a block, as a rule.
+/// Usual block size of servers.
 const BLOCK: u64 = 256 << 10;
-/// Towards the end of a file a range takes so long at least, where the path is known.
+/// Shortest duration of a range near the end of a file, if the rate is known.
 const LAST_SECONDS: f64 = 1.0;
 const LAST_ROUND_TRIPS: f64 = 10.0;
 const MOST_RANGE: u64 = 512 << 20;
-/// Between two ranges a session waits for its slowest stream and for round trips, which is not to count; its number of
-/// streams can change only then, which should not take long as long as the best one is looked for.
+/// Duration of a range. Between two ranges a session waits for its slowest stream and for round
+/// trips, which should not matter. Only then can its number of streams change, so ranges are shorter
+/// while the best number is searched.
 const RANGE_SECONDS: f64 = 15.0;
 const SEARCH_SECONDS: f64 = 4.0;
 const RANGE_ROUND_TRIPS: f64 = 40.0;
 const SEARCH_ROUND_TRIPS: f64 = 30.0;
-/// The most transfers by this rule whose commands may be outstanding.
+/// Upper limit of the default pipeline, in transfers.
 pub(crate) const DEEPEST: usize = 200;
 
-/// What is known of a tuned path when a range of a file is cut off for a session.
+/// The state of a tuned path when a session takes a range of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second that the session carries.
+    /// Bytes per second of the session.
     pub rate: f64,
-    /// Its streams: each has something to carry.
+    /// Streams of the session.
     pub streams: u32,
-    /// Of a round trip, in seconds.
+    /// Round-trip time in seconds.
     pub rtt: f64,
-    /// The best number of streams is about known.
+    /// The best number of streams is known approximately.
     pub settled: bool,
 }
 
-/// What the rule decides from.
+/// The facts from which the defaults follow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Path {
+pub(crate) struct PathDefaults {
     pub rtt: Duration,
     pub cpus: usize,
 }
 
-impl Path {
+impl PathDefaults {
     pub(crate) fn new(rtt: Duration) -> Self {
-        // Asked once: the answer costs a dozen system calls (it reads the control groups).
+        // Determined once: it costs a dozen system calls, because it reads the control groups.
         static CPUS: LazyLock<usize> =
             LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
         Self { rtt, cpus: *CPUS }
     }
 
-    /// Data connections for a file of this size (or a range of one); `kept`: it comes to a disk.
+    /// Data connections for a file, or a range, of this size. `kept`: it is written to a disk.
     pub(crate) fn streams(self, options: &Options, size: Option<u64>, kept: bool) -> u32 {
         if let Auto::Set(n) = options.tuning.streams {
             return n.max(1);
@@ -98,7 +102,7 @@ impl Path {
         streams.min(options.tuning.max_streams.max(1))
     }
 
-    /// Control sessions (or pairs) that work at the same time.
+    /// Control sessions (or pairs of them) that work at the same time.
     pub(crate) fn files(self, options: &Options) -> u32 {
         match options.tuning.files {
             Auto::Set(n) => n.max(1),
@@ -108,15 +112,15 @@ impl Path {
                     1..=10 => 4,
                     _ => 8,
                 };
-                // Where the path is tuned each has one stream at least.
+                // If the path is tuned, each session has at least one stream.
                 let capped = self.rtt >= NEAR && options.tuning.streams == Auto::Auto;
                 if capped { files.min(options.tuning.max_streams.max(1)) } else { files }
             }
         }
     }
 
-    /// Of the sessions that may work, how many are worth their log-in for what was found so far.
-    pub(crate) fn worth(self, options: &Options, files: u64, bytes: u64) -> u32 {
+    /// The number of sessions that are worth their log-in for the files found so far.
+    pub(crate) fn useful_sessions(self, options: &Options, files: u64, bytes: u64) -> u32 {
         let ranges = bytes / RANGE;
         let units = match options.tuning.files {
             Auto::Set(_) => files.max(1) + ranges,
@@ -126,26 +130,26 @@ impl Path {
         u32::try_from(units).unwrap_or(u32::MAX).min(self.files(options))
     }
 
-    /// Sessions that have something to do at the same time, of files that are not cut up.
-    pub(crate) fn at_once(self, options: &Options, files: u64, bytes: u64) -> u32 {
+    /// The number of sessions that have work at the same time, if no file is divided.
+    pub(crate) fn busy_sessions(self, options: &Options, files: u64, bytes: u64) -> u32 {
         let files = u32::try_from(files).unwrap_or(u32::MAX);
-        self.worth(options, files.into(), bytes).min(files).max(1)
+        self.useful_sessions(options, files.into(), bytes).min(files).max(1)
     }
 
-    /// Data connections of a run that is not tuned, where so many files with so many bytes are left: those of one file, but
-    /// files that are not cut up between sessions have theirs each.
-    pub(crate) fn together(self, options: &Options, files: u64, bytes: u64) -> u32 {
+    /// Data connections of a run that is not tuned and has so many files and bytes left: those of one
+    /// file, or, if files are not divided between sessions, those of each file in flight.
+    pub(crate) fn total_streams(self, options: &Options, files: u64, bytes: u64) -> u32 {
         let (one, size) = (self.streams(options, None, false), bytes / files.max(1));
         if size >= 2 * RANGE {
             return one;
         }
-        let sessions = self.at_once(options, files, bytes);
+        let sessions = self.busy_sessions(options, files, bytes);
         let all = self.streams(options, Some(size), false).saturating_mul(sessions);
         // Twice as many can still be tried.
         all.min(options.tuning.max_streams / 2).max(one)
     }
 
-    /// Transfers whose commands may be outstanding on one control connection.
+    /// Transfers whose commands may be in flight on one control connection.
     pub(crate) fn pipeline(self, options: &Options) -> usize {
         match options.tuning.pipeline {
             Auto::Set(n) => n.max(1) as usize,
@@ -154,8 +158,8 @@ impl Path {
     }
 }
 
-/// How much of a file, of which `left` bytes are left, one of several sessions takes at a time. `pace`: where the path is
-/// tuned.
+/// The size of the next range that one of several sessions takes of a file with `left` bytes left.
+/// `pace` is known if the path is tuned.
 pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
     let (least, usual, rounds) = match pace {
         // Short enough that sessions may come and go. The casts saturate.
@@ -170,21 +174,26 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
         }
         None => (LEAST_RANGE, RANGE.max(left / (4 * u64::from(sessions.max(1)))), 2),
     };
-    // Towards the end ever less, so that all of them end at about the same time. Where the path is tuned, a session has asked
-    // for two.
+    // Ranges become shorter towards the end, so that all sessions end at about the same time. On a
+    // tuned path a session has asked for two ranges.
     let fair = left / (rounds * u64::from(sessions.max(1)));
-    // Whole blocks, so that pages and checksums of neighbours do not overlap.
+    // Whole blocks, so that adjacent ranges share no page and no checksum block.
     let size = usual.min(fair).max(least);
     size.next_multiple_of(granule(size))
 }
 
-/// Short ranges, at the end of a file, are blocks of servers; longer ones whole MiB.
+/// Ranges consist of whole MiB, and short ones near the end of a file of blocks of servers.
 fn granule(size: u64) -> u64 {
     if size < SMALL { BLOCK } else { 1 << 20 }
 }
 
-/// Cuts the next `size` bytes that are missing off a range: what comes now, and what is left of it.
-pub(crate) fn bite(range: Range<u64>, present: &RangeSet, size: u64) -> (Range<u64>, Option<Range<u64>>) {
+/// Divides a range after the next `size` missing bytes. Returns the part to transfer now, and the
+/// rest.
+pub(crate) fn cut_range(
+    range: Range<u64>,
+    present: &RangeSet,
+    size: u64,
+) -> (Range<u64>, Option<Range<u64>>) {
     let Some(missing) = present.complement(range.clone()).iter().next() else { return (range, None) };
     let end = missing.start.saturating_add(size).next_multiple_of(granule(size));
     if end.saturating_add(size / 2) >= range.end {
@@ -197,8 +206,8 @@ pub(crate) fn bite(range: Range<u64>, present: &RangeSet, size: u64) -> (Range<u
 mod tests {
     use super::*;
 
-    fn path(ms: u64, cpus: usize) -> Path {
-        Path { rtt: Duration::from_millis(ms), cpus }
+    fn path(ms: u64, cpus: usize) -> PathDefaults {
+        PathDefaults { rtt: Duration::from_millis(ms), cpus }
     }
 
     #[test]
@@ -234,7 +243,7 @@ mod tests {
             assert_eq!(path(rtt, 2).streams(&options, Some(1 << 30), true), 1);
             let files = if rtt == 0 { 2 } else { 1 };
             assert_eq!(path(rtt, 2).files(&options), files);
-            assert_eq!(path(rtt, 2).worth(&options, 1 << 20, 1 << 40), files);
+            assert_eq!(path(rtt, 2).useful_sessions(&options, 1 << 20, 1 << 40), files);
         }
     }
 
@@ -242,12 +251,12 @@ mod tests {
     fn files_of_some_size_have_streams_each() {
         let path = path(100, 2);
         let together = |most, files, size| {
-            path.together(&Options::default().with(|o| o.tuning.max_streams = most), files, files * size)
+            path.total_streams(&Options::default().with(|o| o.tuning.max_streams = most), files, files * size)
         };
         assert_eq!(together(128, 32, 16 << 20), 64);
         assert_eq!((together(20, 32, 16 << 20), together(4, 32, 16 << 20)), (10, 4));
-        let far = Path { rtt: Duration::from_millis(150), cpus: 2 };
-        assert_eq!(far.together(&Options::default(), 32, 32 << 24), 64);
+        let far = PathDefaults { rtt: Duration::from_millis(150), cpus: 2 };
+        assert_eq!(far.total_streams(&Options::default(), 32, 32 << 24), 64);
         assert_eq!(together(128, 3, 16 << 20), 8);
         assert_eq!(together(128, 3, 100 << 20), 24);
         // Small ones have a stream each, and large ones share those that one has.
@@ -299,12 +308,12 @@ mod tests {
     fn bites_take_what_is_missing() {
         const M: u64 = 1 << 20;
         let none = RangeSet::new();
-        assert_eq!(bite(0..100 * M, &none, 8 * M), (0..8 * M, Some(8 * M..100 * M)));
+        assert_eq!(cut_range(0..100 * M, &none, 8 * M), (0..8 * M, Some(8 * M..100 * M)));
         // A remainder that is hardly worth it stays with the rest.
-        assert_eq!(bite(0..11 * M, &none, 8 * M), (0..11 * M, None));
-        assert_eq!(bite(5..u64::MAX, &none, 8 * M).0, 5..9 * M);
+        assert_eq!(cut_range(0..11 * M, &none, 8 * M), (0..11 * M, None));
+        assert_eq!(cut_range(5..u64::MAX, &none, 8 * M).0, 5..9 * M);
         let present: RangeSet = [0..3 * M + 5, 20 * M..30 * M].into_iter().collect();
-        assert_eq!(bite(0..100 * M, &present, 8 * M).0, 3 * M + 5..12 * M);
-        assert_eq!(bite(20 * M..30 * M, &present, 8 * M), (20 * M..30 * M, None));
+        assert_eq!(cut_range(0..100 * M, &present, 8 * M).0, 3 * M + 5..12 * M);
+        assert_eq!(cut_range(20 * M..30 * M, &present, 8 * M), (20 * M..30 * M, None));
     }
 }
