@@ -7,9 +7,10 @@ use ropewalk_storage::part_name;
 use crate::place::{base_name, join, parent};
 use crate::task::Task;
 
-/// Where a connection to GCT's server breaks in the midst of a block, it writes what it has of that to the beginning of the
-/// file: as much as its own blocks have (256 KiB unless configured otherwise), perhaps long after markers told of other bytes there.
-pub(crate) const STRAY: u64 = 4 << 20;
+/// If a connection to GCT's server breaks in the middle of a block, the server writes the part that
+/// has arrived to the beginning of the file: up to the size of its own blocks (256 KiB unless
+/// configured otherwise), perhaps long after markers reported other bytes there.
+pub(crate) const LATE_BLOCK: u64 = 4 << 20;
 
 /// The name under which a file waits beside its place until it is whole; names that would become too long are cut. `tag`: it has
 /// one of its own.

@@ -51,7 +51,7 @@ pub(crate) struct RemoteUpload {
 }
 
 struct State {
-    /// Its beginning waits to be sent once more (see [`STRAY`]).
+    /// Its beginning waits to be sent once more (see [`LATE_BLOCK`]).
     beginning: bool,
     ledger: Ledger,
 }

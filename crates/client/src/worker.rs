@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::lent::Wanted;
 use crate::model::threads;
 use crate::opening::{at_work, open_another};
-use crate::part::STRAY;
+use crate::part::LATE_BLOCK;
 use crate::path_defaults::SMALL;
 use crate::place::Endpoint;
 use crate::queue::Next;

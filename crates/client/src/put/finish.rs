@@ -134,8 +134,8 @@ impl Flow<'_> {
         let Self { worker, mut session, pipeline, culprit, .. } = self;
         let report = &worker.ctx.report;
         report.waited(session.control.waited);
-        let stray = session.quirks.writes_late_block;
-        let gone = session.leave(LAST_WORDS);
+        let late_block = session.quirks.writes_late_block;
+        let session_ended = session.leave(LAST_WORDS);
         let error =
             Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::Desynchronized));
         pipeline
@@ -154,7 +154,7 @@ impl Flow<'_> {
                 let broken = || RemoteError::Usage("the session broke".to_owned());
                 lost.error = Some(upload.once_only(lost.error.unwrap_or_else(broken)));
             }
-            worker.requeue(lost, gone, stray);
+            worker.requeue(lost, session_ended, late_block);
         }
     }
 }

@@ -15,7 +15,7 @@ use ropewalk_storage::checksum::Algorithm;
 
 use crate::model::entry::{OF_LINKS, from_status};
 use crate::model::error::reply_kind;
-use crate::part::STRAY;
+use crate::part::LATE_BLOCK;
 use crate::place::base_name;
 use crate::session::Session;
 use crate::task::{Task, one_file};
@@ -238,7 +238,7 @@ impl Session {
         }
         // It is shorter than the markers reported, so it is another file.
         let mut known = if known.end() <= there { known } else { RangeSet::new() };
-        known.remove(0..STRAY);
+        known.remove(0..LATE_BLOCK);
         Ok(known)
     }
 

@@ -161,12 +161,12 @@ impl<'w> Flow<'w> {
         if let Some(removal) = failed.and_then(leftover) {
             worker.leave_over(&destination.endpoint, removal);
         }
-        let stray = destination.quirks.writes_late_block;
+        let late_block = destination.quirks.writes_late_block;
         // First the source, so that the destination waits for no more data; then the destination, which
         // would still give names to files that are about to be sent once more.
         source.leave(Duration::ZERO);
         drop(source);
-        let gone = destination.leave(LAST_WORDS);
+        let session_ended = destination.leave(LAST_WORDS);
         let error =
             Some(error).filter(|e| !matches!(e, RemoteError::Cancelled | RemoteError::Desynchronized));
         pipeline
@@ -180,7 +180,7 @@ impl<'w> Flow<'w> {
                 let kept = slot.file.present().intersection(slot.range.clone()).len();
                 slot.own.meter.failed(kept.saturating_sub(slot.own.present.len()));
             }
-            worker.requeue(lost, gone, stray);
+            worker.requeue(lost, session_ended, late_block);
         }
     }
 }

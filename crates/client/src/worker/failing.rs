@@ -167,13 +167,13 @@ impl Worker<'_> {
         bytes
     }
 
-    /// The job for a range whose session was lost before it was done. `gone`: the server is known to be
+    /// The job for a range whose session was lost before it was done. `session_ended`: the server is known to be
     /// through with the session. `None`: another range has already queued the whole file again.
     fn send_again(
         &self,
         remote_upload: &RemoteUpload,
         behind: Behind,
-        gone: bool,
+        session_ended: bool,
         again: Job,
     ) -> Option<Job> {
         let refused = behind == Behind::Refused;
@@ -188,7 +188,7 @@ impl Worker<'_> {
         } else if refused && remote_upload.is_resumable() {
             self.ctx.states.save(&remote_upload.task, &remote_upload.present());
         }
-        if !wrong && (gone || behind == Behind::Confirmed || remote_upload.is_direct()) {
+        if !wrong && (session_ended || behind == Behind::Confirmed || remote_upload.is_direct()) {
             return Some(again);
         }
         // The session may still write to the part.
@@ -199,9 +199,9 @@ impl Worker<'_> {
         Some(Job::File(Task { apart: true, ..remote_upload.task.clone() }))
     }
 
-    /// A range of a file on its way to a server, whose session was lost. `gone`: the server is known to be
-    /// through with that session. `stray`: the server may have written to the beginning of the file.
-    pub(crate) fn requeue<F, O>(&self, lost: Lost<F, O>, gone: bool, stray: bool)
+    /// Returns a range to the queue whose session was lost. `session_ended`: the server is known to
+    /// have ended that session. `late_block`: the server may have written to the beginning of the file.
+    pub(crate) fn requeue<F, O>(&self, lost: Lost<F, O>, session_ended: bool, late_block: bool)
     where
         F: Divisible + File<Error = RemoteError> + Deref<Target = RemoteUpload>,
     {
@@ -214,14 +214,16 @@ impl Worker<'_> {
                 self.ctx.report.put_back();
                 // A file that has its name already needs no data, and may accept none: its mode may forbid writing.
                 // The session may still rename or commit what another one would write to.
-                let apart = !gone && !file.is_direct();
+                let apart = !session_ended && !file.is_direct();
                 let confirm = file.is_direct() || file.staging.upload().is_some();
                 Job::File(Task { apart, confirm, ..file.task.clone() })
             }
             Left::Range => {
                 let again = file.clone().job(slot.range.clone());
-                let Some(job) = self.send_again(&file, behind, gone, again) else { return self.done() };
-                if stray && let Some(beginning) = self.beginning(&file, &slot.range) {
+                let Some(job) = self.send_again(&file, behind, session_ended, again) else {
+                    return self.done();
+                };
+                if late_block && let Some(beginning) = self.beginning(&file, &slot.range) {
                     self.ctx.queue.push_urgent([file.clone().job(beginning)]);
                 }
                 job
@@ -233,8 +235,8 @@ impl Worker<'_> {
         }
     }
 
-    /// The beginning of a file of which a session with one of GCT's servers had `range` when it broke: to be sent once more,
-    /// where it is not part of that (see [`STRAY`]).
+    /// The beginning of a file, if it has to be sent again because a session with one of GCT's servers
+    /// was lost while it had `range` (see [`LATE_BLOCK`]).
     pub(crate) fn beginning(&self, remote_upload: &RemoteUpload, range: &Range<u64>) -> Option<Range<u64>> {
         if range.start == 0 || !remote_upload.is_resumable() || remote_upload.has_failed() {
             return None;
@@ -242,7 +244,7 @@ impl Worker<'_> {
         if remote_upload.beginning_waits() {
             return None;
         }
-        let beginning = 0..STRAY.min(range.start);
+        let beginning = 0..LATE_BLOCK.min(range.start);
         let less = remote_upload.set_present(beginning.clone(), &RangeSet::new());
         self.ctx.report.there(&remote_upload.task.account, less);
         remote_upload.expect(1);
