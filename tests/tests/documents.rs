@@ -147,6 +147,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("limits.rs", "Limits", "`[limits]`"),
     ("limits.rs", "Timeouts", "`[timeouts]`"),
     ("log.rs", "Log", "`[log]`"),
+    ("admin.rs", "Admin", "`[admin]`"),
     ("tls.rs", "Tls", "`[tls]`"),
     ("gsi.rs", "Gsi", "`[gsi]`"),
     ("kerberos.rs", "Kerberos", "`[kerberos]`"),

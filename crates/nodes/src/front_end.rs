@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::link::{Link, LinkError};
 use crate::message::{Greeting, Lease, Welcome};
-use crate::registry::{NodeId, Registry};
+use crate::registry::{Membership, NodeId, Registry};
 use crate::token::JoinToken;
 
 /// How often threads look whether the front end has ended or a lease has run out.
@@ -88,6 +88,22 @@ impl FrontEnd {
         let mut registry = self.registry.lock();
         registry.expire(Instant::now());
         registry.len()
+    }
+
+    /// The members as they are now.
+    pub fn list(&self) -> Vec<Membership> {
+        let mut registry = self.registry.lock();
+        registry.expire(Instant::now());
+        registry.members()
+    }
+
+    /// Gives the node of this name no new channels. False if there is none.
+    pub fn drain(&self, name: &str) -> bool {
+        let mut registry = self.registry.lock();
+        registry.expire(Instant::now());
+        let found = registry.find(name);
+        found.into_iter().for_each(|id| registry.drain(id));
+        found.is_some()
     }
 
     /// Lends the session a connection of each of up to `count` nodes with an address that `suits`,

@@ -23,5 +23,5 @@ pub use message::{
     ChannelOrder, FileOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder, Sum,
     Transferred,
 };
-pub use registry::{Announcement, JoinError, LEASE, NodeId, RENEWAL, Registry};
+pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, RENEWAL, Registry};
 pub use token::{JoinToken, TokenError};

@@ -44,6 +44,16 @@ pub struct Announcement {
     pub capacity: u64,
 }
 
+/// A member, as an administrator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    pub announcement: Announcement,
+    /// It gets no new channels.
+    pub draining: bool,
+    /// The channels that it has.
+    pub channels: u32,
+}
+
 /// Why a node cannot join.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum JoinError {
@@ -191,6 +201,22 @@ impl Registry {
         }
     }
 
+    /// The members, in the order in which they joined.
+    pub fn members(&self) -> Vec<Membership> {
+        let members = self.entries.values().map(|entry| Membership {
+            announcement: entry.announcement.clone(),
+            draining: entry.draining,
+            channels: entry.channels,
+        });
+        members.collect()
+    }
+
+    /// The member with this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        let named = self.entries.iter().find(|(_, entry)| entry.announcement.name == name);
+        named.map(|(id, _)| *id)
+    }
+
     /// The number of members.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -205,6 +231,17 @@ impl Registry {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn members_are_listed_and_found_by_name() {
+        let (mut registry, now) = (Registry::new("1"), Instant::now());
+        let id = registry.join(node("a", 10), peer(), now).unwrap();
+        registry.channel_opened(id);
+        registry.drain(id);
+        let [member] = &registry.members()[..] else { panic!("one member") };
+        assert_eq!((&*member.announcement.name, member.channels, member.draining), ("a", 1, true));
+        assert_eq!((registry.find("a"), registry.find("b")), (Some(id), None));
+    }
 
     fn node(name: &str, capacity: u64) -> Announcement {
         let addresses = vec![[192, 0, 2, 1].into()];

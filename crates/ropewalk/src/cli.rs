@@ -120,6 +120,8 @@ pub(crate) enum Command {
     Serve(commands::serve::Serve),
     /// Move data for a server that is a front end (serve --nodes-listen)
     Node(commands::node::Node),
+    /// Look at a running server and control it: sessions, nodes, limits, kick, reload, drain
+    Admin(commands::admin::Admin),
     /// Let FTP clients use GridFTP servers: any FTP client in front, any server behind
     Gateway(Box<commands::gateway::Gateway>),
     /// Set, remove or list passwords of a server's users
@@ -187,6 +189,7 @@ impl Command {
                 command.run(measurements)
             }
             Self::Node(command) => command.run(),
+            Self::Admin(command) => command.run(),
             Self::Gateway(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Reserve(command) => command.run(),

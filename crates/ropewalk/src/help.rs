@@ -8,7 +8,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Copy", &["cp", "sync", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
     ("Reserve network paths", &["reserve", "reservations", "cancel"]),
-    ("Serve and log in", &["serve", "node", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
+    ("Serve and log in", &["serve", "node", "admin", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
 ];
@@ -41,6 +41,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["ropewalk serve --root /data --anonymous", "ropewalk serve --config /etc/ropewalk/server.toml"],
     ),
     ("node", &["ropewalk node --join front.example:2812 --join-token-file /etc/ropewalk/join --root /data"]),
+    (
+        "admin",
+        &[
+            "ropewalk admin --socket /run/ropewalk/admin sessions",
+            "ropewalk admin --socket /run/ropewalk/admin kick 42",
+            "ropewalk admin --socket /run/ropewalk/admin limits --json",
+        ],
+    ),
     (
         "gateway",
         &[

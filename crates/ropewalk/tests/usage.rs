@@ -60,6 +60,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "cancel",
         "serve",
         "node",
+        "admin",
         "gateway",
         "passwd",
         "proxy",

@@ -9,6 +9,7 @@ pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod nodes;
 pub(crate) mod parts;
+pub(crate) mod presence;
 pub(crate) mod profiling;
 pub(crate) mod routes;
 pub(crate) mod scitags;

@@ -5,14 +5,15 @@
 //! run on a pool when input arrives.
 //!
 //! The modules are layers, and imports lead downwards only: `config` and `measurements`;
-//! `security`; `settings`; `host`; `accounts`; `session`; `operations`; `scheduling`; `server` and
-//! the modules that extend it.
+//! `security`; `settings`; `host`; `accounts`; `session`; `operations`; `scheduling`; `admin`;
+//! `server` and the modules that extend it.
 
 #![forbid(unsafe_code)]
 // Input of a peer must never end the program.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 mod accounts;
+pub mod admin;
 mod check;
 mod config;
 mod error;
@@ -33,8 +34,8 @@ mod signals;
 mod ssh;
 
 pub use config::{
-    Access, AnonymousAccess, BandwidthLimit, Config, ConfigError, Data, DelegatedKeys, Files, Fsync, Gsi,
-    Identity, Kerberos, Limits, Log, Nodes, Problem, Profiling, Quota, Relay, RequiredProtection, RunAs,
+    Access, Admin, AnonymousAccess, BandwidthLimit, Config, ConfigError, Data, DelegatedKeys, Files, Fsync,
+    Gsi, Identity, Kerberos, Limits, Log, Nodes, Problem, Profiling, Quota, Relay, RequiredProtection, RunAs,
     SciTagMapping, SciTags, SessionReuse, Severity, Shares, Space, Testing, Timeouts, Tls, TlsVersion,
     TokenIssuer, TokenMapping, Tokens, TransferDirection, User,
 };

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use ropewalk_tls::Fingerprint;
 
+use crate::admin::{AdminSocket, Reload};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handle::ServerHandle;
@@ -24,6 +25,9 @@ pub struct Server {
     scheduler: Arc<Scheduler>,
     reactor: Reactor,
     addresses: Vec<SocketAddr>,
+    admin: Option<AdminSocket>,
+    /// Reads the configuration again.
+    pub(crate) reload: Option<Reload>,
 }
 
 /// Storage and measurements that the program around the server provides.
@@ -69,11 +73,12 @@ impl Server {
         let listeners = Listeners::bind(&settings.config.listen, settings.config.tls_implicit())?;
         let addresses = listeners.addresses();
         let nodes = Nodes::bind(&settings.config)?;
+        let admin = settings.config.admin.socket.as_deref().map(AdminSocket::bind).transpose()?;
         let (reactor, registry, waker) = Reactor::new(listeners)?;
         let relay = Relay::new(&settings.config.relay, &addresses);
         let host = Host::new(settings, stores, measurements, waker, nodes, relay)?;
         let scheduler = Scheduler::new(host, registry);
-        Ok(Self { scheduler, reactor, addresses })
+        Ok(Self { scheduler, reactor, addresses, admin, reload: None })
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -115,7 +120,7 @@ impl Server {
     /// # Errors
     /// The system cannot wait for connections any more.
     pub fn run(self) -> Result<()> {
-        let Self { scheduler, reactor, addresses } = self;
+        let Self { scheduler, reactor, addresses, admin, reload } = self;
         tracing::info!(?addresses, "server listening");
         let _keeper = socket_memory::keep(&scheduler.host);
         let nodes = scheduler.host.nodes.as_ref().map(|nodes| &nodes.front_end);
@@ -126,6 +131,8 @@ impl Server {
         let interval = host.settings().config.space.count_interval;
         let accounts = host.space.as_ref().map(|space| Keeper::start(space, interval)).transpose();
         let _accounts = accounts.map_err(Error::system("cannot start a thread"))?;
+        // It answers until the last session has ended.
+        let _admin = admin.map(|socket| socket.start(&scheduler, reload)).transpose()?;
         let result = reactor.run(&scheduler);
         if let Some(front_end) = nodes {
             front_end.end();

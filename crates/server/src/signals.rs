@@ -1,8 +1,10 @@
 //! The server as a service: signals, and notifications for systemd.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use parking_lot::Mutex;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -22,12 +24,17 @@ impl Server {
     /// As [`Server::run`]; or signals cannot be handled.
     pub fn run_with_signals(
         mut self,
-        mut load: impl FnMut() -> std::result::Result<Config, ConfigError> + Send + 'static,
+        load: impl FnMut() -> std::result::Result<Config, ConfigError> + Send + 'static,
     ) -> Result<()> {
+        // SIGHUP and `ropewalk admin reload` take turns.
+        let load = Arc::new(Mutex::new(load));
+        let (handle, of_admin) = (self.handle(), Arc::clone(&load));
+        self.reload = Some(Box::new(move || reload(&handle, &mut *of_admin.lock())));
         let handle = self.handle();
         let watcher = Watcher::start(self.handle(), move |signal, step| match step {
             Step::Hangup => {
-                reload(&handle, &mut load);
+                // A failure is in the log.
+                let _ = reload(&handle, &mut *load.lock());
                 false
             }
             Step::Drain => {
@@ -110,12 +117,16 @@ impl Watcher {
     }
 }
 
-fn reload(handle: &ServerHandle, load: &mut impl FnMut() -> std::result::Result<Config, ConfigError>) {
+fn reload(
+    handle: &ServerHandle,
+    load: &mut impl FnMut() -> std::result::Result<Config, ConfigError>,
+) -> Result<()> {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "no monotonic clock for systemd"),
     }
-    if let Err(error) = load().map_err(Error::from).and_then(|config| handle.reload(config)) {
+    let result = load().map_err(Error::from).and_then(|config| handle.reload(config));
+    if let Err(error) = &result {
         tracing::error!(%error, "reload failed; the old settings stay");
         // The logs may have been moved away.
         if let Err(error) = handle.reopen_logs() {
@@ -123,6 +134,7 @@ fn reload(handle: &ServerHandle, load: &mut impl FnMut() -> std::result::Result<
         }
     }
     tell(&[NotifyState::Ready]);
+    result
 }
 
 fn tell(states: &[NotifyState<'_>]) {

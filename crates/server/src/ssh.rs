@@ -11,7 +11,7 @@ use mio::net::UnixStream as Stream;
 use ropewalk_security::canonical;
 use uzers::os::unix::UserExt as _;
 
-use crate::config::{Config, Problem, Severity};
+use crate::config::{Admin, Config, Problem, Severity};
 use crate::error::{Error, Result};
 use crate::scheduling::admission;
 use crate::scheduling::runner;
@@ -97,6 +97,7 @@ pub(crate) fn prepare(config: Config, client: &SshClient) -> Config {
         tls: None,
         tokens: None,
         nodes: None,
+        admin: Admin::default(),
         ..config
     };
     config.identity.mapped = false;

@@ -1,5 +1,6 @@
 //! The commands, each in a file of its own.
 
+pub mod admin;
 pub mod ca;
 pub mod cancel;
 pub mod cat;

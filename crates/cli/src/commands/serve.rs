@@ -70,10 +70,13 @@ pub struct Serve {
     /// --relay-to data.example.org,192.0.2.0/24
     #[arg(long, value_name = "HOST,NETWORK", value_delimiter = ',')]
     relay_to: Vec<String>,
+    /// Obey `ropewalk admin` of root and of the server's own user at this Unix socket
+    #[arg(long, value_name = "FILE")]
+    admin_socket: Option<PathBuf>,
     /// Serve one session on standard input and output, as ssh starts it for sshftp:// clients.
     /// There is no further log-in: ssh has authenticated the user. Without --config and --root: the
     /// whole host, starting in the user's home
-    #[arg(long, conflicts_with_all = ["listen", "nodes_listen", "join_token_file", "anonymous", "anonymous_third_party", "anonymous_user", "password_file"])]
+    #[arg(long, conflicts_with_all = ["listen", "nodes_listen", "join_token_file", "admin_socket", "anonymous", "anonymous_third_party", "anonymous_user", "password_file"])]
     ssh: bool,
     /// Write the script that sshftp:// clients (GCT's and Ropewalk's) start on this host:
     /// ~/.globus/sshftp, or /etc/grid-security/sshftp for every user; and exit
@@ -242,6 +245,9 @@ impl Serve {
         }
         if let Some(path) = &self.join_token_file {
             config.nodes.get_or_insert_default().join_token_file = Some(path.clone());
+        }
+        if let Some(path) = &self.admin_socket {
+            config.admin.socket = Some(path.clone());
         }
         if !self.relay_to.is_empty() {
             config.relay.to.clone_from(&self.relay_to);

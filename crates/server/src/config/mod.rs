@@ -5,6 +5,7 @@
 
 mod access;
 mod accounts;
+mod admin;
 mod bandwidth;
 mod data;
 mod files;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 pub use access::Access;
 pub(crate) use accounts::expand;
 pub use accounts::{AnonymousAccess, User};
+pub use admin::Admin;
 pub use bandwidth::{BandwidthLimit, Shares, TransferDirection};
 pub use data::Data;
 pub use files::{Files, Fsync};
@@ -122,6 +124,7 @@ pub struct Config {
     pub scitags: SciTags,
     pub space: Space,
     pub relay: Relay,
+    pub admin: Admin,
     pub testing: Testing,
 }
 
@@ -160,6 +163,7 @@ impl Default for Config {
             scitags: SciTags::default(),
             space: Space::default(),
             relay: Relay::default(),
+            admin: Admin::default(),
             testing: Testing::default(),
         }
     }
@@ -179,7 +183,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 13];
+pub(crate) type Fixed = [(&'static str, String); 14];
 
 impl Config {
     /// Whether a mechanism of log-in lets users be root.
@@ -271,6 +275,7 @@ impl Config {
             ("quota", format!("{:?}", self.quota)),
             ("space", format!("{:?}", self.space)),
             ("relay", format!("{:?}", self.relay)),
+            ("admin", format!("{:?}", self.admin)),
         ]
     }
 
@@ -304,6 +309,7 @@ impl Config {
             .chain(self.nodes.iter_mut().flat_map(|nodes| [&mut nodes.join_token_file, &mut nodes.root]))
             .chain(self.kerberos.iter_mut().flat_map(|kerberos| [&mut kerberos.keytab, &mut kerberos.map]))
             .chain([
+                &mut self.admin.socket,
                 &mut self.space.state_directory,
                 &mut self.log.transfer_log,
                 &mut self.log.transfer_log_json,

@@ -56,6 +56,18 @@ impl BandwidthLimits {
         self.limiter.set_timetables(!state.limits.is_empty(), state.timetables.clone());
     }
 
+    /// Each limit of the settings, its rate at present, and the sum of the `rates` of transfers
+    /// that fit it.
+    pub(crate) fn list(&self, rates: &[(FlowOwner, u64)]) -> Vec<(BandwidthLimit, Option<u64>, u64)> {
+        let (state, now) = (self.state.lock(), LocalTime::of(SystemTime::now()));
+        let limits = state.limits.iter().map(|limit| {
+            let fitting =
+                rates.iter().filter(|(owner, _)| fits(limit, owner, state.shares.group(&owner.user)));
+            (limit.clone(), limit.rate.rate(now), fitting.map(|(_, rate)| rate).sum())
+        });
+        limits.collect()
+    }
+
     /// The flow of a new channel.
     pub(crate) fn join(&self, owner: FlowOwner) -> Arc<Bandwidth> {
         let mut state = self.state.lock();
@@ -175,6 +187,20 @@ mod tests {
         assert_eq!(rates("eve", "::ffff:192.0.2.9", TransferDirection::Download), [10, 3, 5]);
         let name = |user| spec(&limits, user, "::1", TransferDirection::Download).limits[1].name.clone();
         assert_ne!(name("eve"), name("mallory"));
+    }
+
+    #[test]
+    fn list_adds_up_the_rates_that_fit_each_limit() {
+        let limits =
+            limits("[[bandwidth]]\nrate = '10M'\n[[bandwidth]]\nrate = 'off'\ndirection = 'upload'\n");
+        let rate = |direction, rate| {
+            let owner = FlowOwner { user: "ada".into(), address: [127, 0, 0, 1].into(), direction };
+            (owner, rate)
+        };
+        let moving = [rate(Some(TransferDirection::Upload), 3), rate(Some(TransferDirection::Download), 4)];
+        let listed: Vec<_> =
+            limits.list(&moving).into_iter().map(|(_, now, used)| (now.map(|now| now >> 20), used)).collect();
+        assert_eq!(listed, [(Some(10), 7), (None, 3)]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::host::limits::SessionCounts;
 use crate::host::names::Names;
 use crate::host::nodes::Nodes;
 use crate::host::parts::{Appends, SharedParts};
+use crate::host::presence::Presences;
 use crate::host::profiling::Profiling;
 use crate::host::routes::Routes;
 use crate::host::space::Space;
@@ -61,6 +62,7 @@ pub(crate) struct Host {
     /// Wakes the reactor.
     waker: Waker,
     pub(crate) limits: Arc<SessionCounts>,
+    pub(crate) presences: Arc<Presences>,
     pub(crate) bandwidth: BandwidthLimits,
     pub(crate) throttle: Throttle,
     pub(crate) verifier: Verifier,
@@ -136,6 +138,7 @@ impl Host {
             stores,
             waker,
             limits: Arc::default(),
+            presences: Arc::default(),
             bandwidth,
             throttle: Throttle::default(),
             verifier: Verifier::new(checks),

@@ -1,5 +1,6 @@
 //! Listings over a data channel: LIST, NLST, MLSD, MLSR.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -19,8 +20,8 @@ use crate::session::job::Job;
 
 pub(super) fn list(job: &mut Job<'_>, list: &List) -> Answer {
     job.context.reported.note_many();
-    let log = Started::now(job, command(list.form), &list.path);
-    let progress = Progress::new();
+    let progress = Arc::new(Progress::new());
+    let log = Started::now(job, command(list.form), &list.path, &progress);
     let result = announce(job, list.delayed.as_ref()).and_then(|()| {
         scitag::mark(job, None);
         let mut channel = channel::take(job, Direction::Retrieve)?;

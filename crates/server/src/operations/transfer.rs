@@ -10,12 +10,13 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Event, Failure, Listen, Outcome, Transfer};
 
 use super::{Answer, channel, part_names, programs, retrieve, scitag, store};
+use crate::host::presence::Activity;
 use crate::host::transfer_log::Record;
 use crate::session::job::Job;
 
 pub(super) fn transfer(job: &mut Job<'_>, transfer: &Transfer) -> Answer {
-    let log = Started::now(job, command(transfer), &transfer.path);
     let progress = Arc::new(Progress::new());
+    let log = Started::now(job, command(transfer), &transfer.path, &progress);
     let enabled = job.context.settings.config.profiling.enabled;
     let recorded = enabled.then(|| job.host.profiling.transfer(job.context.counted_as(), &progress));
     let answer = announce(job, transfer.delayed.as_ref()).and_then(|()| {
@@ -72,13 +73,21 @@ pub(super) struct Started {
 }
 
 impl Started {
-    pub(super) fn now(job: &Job<'_>, kind: &'static str, path: &VirtualPath) -> Self {
+    pub(super) fn now(
+        job: &Job<'_>,
+        kind: &'static str,
+        path: &VirtualPath,
+        progress: &Arc<Progress>,
+    ) -> Self {
         tracing::debug!(session = job.context.id, kind, path = ?path.as_bytes().as_bstr(), "transfer begins");
+        let progress = Arc::clone(progress);
+        job.dialogue.presence.set(Activity::Moving { command: kind, path: path.clone(), progress });
         Self { at: SystemTime::now(), kind, path: path.clone() }
     }
 
     /// Leaves the record for the log. The session adds the code of its reply.
     pub(super) fn ended(self, job: &mut Job<'_>, progress: &Progress, failure: Option<&Failure>) {
+        job.dialogue.presence.moved(progress.bytes());
         let end = SystemTime::now();
         let context = &*job.context;
         let seconds = end.duration_since(self.at).unwrap_or_default().as_secs_f64();

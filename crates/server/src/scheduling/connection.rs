@@ -19,6 +19,7 @@ use crate::accounts::login::Login;
 use crate::host::Host;
 use crate::host::limits::SessionPermit;
 use crate::host::parts::CompletedParts;
+use crate::host::presence::{Present, User};
 use crate::host::transfer_log::Record;
 use crate::host::uploads::SessionUploads;
 use crate::operations::Entry;
@@ -49,6 +50,7 @@ pub(crate) struct Connection {
     since: Instant,
     /// The time of the last command or result. A line that never ends does not count.
     pub(crate) acted: Instant,
+    pub(crate) presence: Present,
     _permit: SessionPermit,
 }
 
@@ -107,6 +109,7 @@ impl Connection {
             since: Instant::now(),
             acted: Instant::now(),
             deserted: false,
+            presence: host.presences.enter(id, peer),
             _permit: permit,
         })
     }
@@ -137,7 +140,13 @@ impl Connection {
     pub(crate) fn job<'a>(&'a mut self, host: &'a Arc<Host>) -> Job<'a> {
         Job {
             host,
-            dialogue: Dialogue::new(host, &mut self.session, &mut self.control, self.context.streams()),
+            dialogue: Dialogue::new(
+                host,
+                &self.presence,
+                &mut self.session,
+                &mut self.control,
+                self.context.streams(),
+            ),
             context: &mut self.context,
             record: &mut self.record,
             permit: None,
@@ -184,6 +193,8 @@ impl Connection {
         // The channel and the profile of another user of this connection are discarded.
         self.context.channel = None;
         self.context.profile = None;
+        let (name, counted_as) = (login.account.name.clone(), login.account.counted_as.clone());
+        self.presence.log_in(User { name, counted_as });
         self.context.login = Some(Box::new(login));
     }
 
@@ -231,12 +242,13 @@ impl Connection {
 
     pub(crate) fn close(self: Box<Self>) {
         tracing::info!(session = self.context.id, user = self.context.user(), "closed");
-        let Self { mut control, context, _permit: permit, .. } = *self;
+        let Self { mut control, context, presence, _permit: permit, .. } = *self;
         // The client may be gone already.
         let _ = control.flush();
         // A client may connect again as soon as its connection ends, and must find that the session
         // no longer counts.
         drop(context);
+        drop(presence);
         drop(permit);
         control.close();
     }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::host::{Host, Phase};
 use crate::scheduling::connection::{Connection, Wait};
+use crate::session::dialogue::ENDED;
 
 pub(crate) struct Entry {
     pub(crate) connection: Box<Connection>,
@@ -63,6 +64,12 @@ impl Parking {
             connection.say(421, "Service not available, closing control connection.");
             return Err(connection);
         }
+        // As above, with regard to `take_now`.
+        if connection.presence.is_ended() && !connection.control.closing() {
+            drop(state);
+            connection.say(421, ENDED);
+            return Err(connection);
+        }
         if !matches!(why, Wait::Pause { .. })
             && let Err(error) = connection.register(&self.registry, token, why == Wait::Write)
         {
@@ -82,6 +89,11 @@ impl Parking {
             return None;
         }
         state.remove(token).map(|entry| entry.connection)
+    }
+
+    /// Takes the session out, also if it pauses.
+    pub(crate) fn take_now(&self, id: u64) -> Option<Box<Connection>> {
+        self.state.lock().remove(Token(id as usize)).map(|entry| entry.connection)
     }
 
     /// The poller's registry, with which connections are registered.

@@ -16,6 +16,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::accounts::log_in;
 use crate::accounts::target::{TargetLogin, without_secrets};
+use crate::host::presence::Activity;
 use crate::host::stores::Credential;
 use crate::host::{Host, Phase};
 use crate::operations::{self, Data, Entry, Permits};
@@ -28,6 +29,7 @@ use crate::security::client::SecurityContext;
 use crate::security::gsi;
 use crate::security::tokens;
 use crate::session::control::{FEW, HIGH_WATER, Received};
+use crate::session::dialogue::ENDED;
 use crate::session::job::Job;
 use crate::session::login_audit;
 
@@ -88,6 +90,7 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
         Next::Park(why) => scheduler.parking.park(&scheduler.host, connection, why),
         Next::Again => start(scheduler, connection),
         Next::Permit => {
+            connection.presence.set(Activity::Waiting);
             let address = connection.context.peer.ip();
             match permits_of(scheduler, &connection).wait(address, connection) {
                 Some(connection) => start(scheduler, connection),
@@ -138,8 +141,9 @@ fn run_login_step(
 /// Checks sessions that wait for a permit. Those whose clients are gone, or have aborted the
 /// operation, stop waiting.
 pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
-    let waiting = [&scheduler.transfers, &scheduler.listings]
-        .map(|permits| permits.remove_waiting(|connection| connection.control.has_news()));
+    let waiting = [&scheduler.transfers, &scheduler.listings].map(|permits| {
+        permits.remove_waiting(|connection| connection.presence.is_ended() || connection.control.has_news())
+    });
     for connection in waiting.into_iter().flatten() {
         let job = {
             let scheduler = Arc::clone(scheduler);
@@ -157,6 +161,9 @@ const READS: usize = 64;
 /// Reads from a client whose session waits for a permit, and decides whether it still wants the
 /// operation.
 fn read_waiting(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
+    if connection.presence.is_ended() {
+        return connection.say_and_close(421, ENDED);
+    }
     let mut reads = 0;
     let next = loop {
         if reads == READS {
@@ -245,8 +252,8 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                     channel.set_streams(n);
                 }
             }
-            Some(Action::Perform(_)) if scheduler.host.phase() != Phase::Running => {
-                return goodbye(connection);
+            Some(Action::Perform(_)) if refusal(scheduler, connection).is_some() => {
+                return goodbye(scheduler, connection);
             }
             Some(Action::Perform(_)) if connection.deserted => return Next::Close,
             Some(Action::Perform(_)) if connection.context.has_expired() => {
@@ -292,7 +299,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                 }
                 perform_long(scheduler, connection, entry, false);
             }
-            None if scheduler.host.phase() != Phase::Running => return goodbye(connection),
+            None if refusal(scheduler, connection).is_some() => return goodbye(scheduler, connection),
             None if operations >= BATCH => {
                 return if connection.control.flush().is_err() { Next::Close } else { Next::Again };
             }
@@ -341,13 +348,15 @@ fn perform_long(scheduler: &Arc<Scheduler>, connection: &mut Connection, entry: 
     let permits = permits_for(scheduler, entry.permit);
     let permit = HeldPermit::new(permits, connection.context.peer.ip(), &start);
     let data = entry.data;
-    let answer = if scheduler.host.phase() != Phase::Running {
-        Err(Failure::Busy("Service not available, closing control connection.".into()))
+    let answer = if let Some(refusal) = refusal(scheduler, connection) {
+        Err(Failure::Busy(refusal.into()))
     } else if waited && let Some(broken_off) = operations::broken_off(&mut connection.job(&scheduler.host)) {
         Err(broken_off)
     } else {
+        connection.presence.set(Activity::Working);
         entry.perform(&mut Job { permit: Some(&permit), ..connection.job(&scheduler.host) })
     };
+    connection.presence.set(Activity::Idle);
     let failed = answer.is_err();
     // Waiting uploads of the same client would get no data either, and would keep others from their
     // files while they wait for it.
@@ -387,8 +396,18 @@ fn wait(connection: &mut Connection) -> Next {
     }
 }
 
-fn goodbye(connection: &mut Connection) -> Next {
-    connection.say(421, "Service not available, closing control connection.");
+/// Why the session may carry out nothing more.
+fn refusal(scheduler: &Scheduler, connection: &Connection) -> Option<&'static str> {
+    if scheduler.host.phase() != Phase::Running {
+        return Some("Service not available, closing control connection.");
+    }
+    connection.presence.is_ended().then_some(ENDED)
+}
+
+fn goodbye(scheduler: &Scheduler, connection: &mut Connection) -> Next {
+    if let Some(refusal) = refusal(scheduler, connection) {
+        connection.say(421, refusal);
+    }
     Next::Close
 }
 
@@ -410,8 +429,8 @@ fn log_unanswered(host: &Host, connection: &mut Connection) {
 /// Reads bytes of a TLS handshake, on a thread for log-ins. Then the session continues.
 fn tls_handshake(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>) {
     let next = loop {
-        if scheduler.host.phase() != Phase::Running {
-            break goodbye(&mut connection);
+        if refusal(scheduler, &connection).is_some() {
+            break goodbye(scheduler, &mut connection);
         }
         let mut buffer = Zeroizing::new([0; INPUT]);
         match connection.control.receive(&mut *buffer) {

@@ -14,6 +14,7 @@ use crate::scheduling::connection::Connection;
 use crate::scheduling::logins::Logins;
 use crate::scheduling::parking::Parking;
 use crate::scheduling::semaphore::FairSemaphore;
+use crate::session::dialogue::ENDED;
 
 /// Threads for sessions in addition to those whose operation holds a permit.
 const QUICK: usize = 16;
@@ -48,6 +49,20 @@ impl Scheduler {
             logins: Logins::new(limits.password_checks as usize),
             host,
         })
+    }
+
+    /// Ends a session, whatever it does. False if there is none with this number.
+    pub(crate) fn end_session(&self, id: u64) -> bool {
+        if !self.host.presences.end(id) {
+            return false;
+        }
+        tracing::info!(session = id, "the administrator ends the session");
+        if let Some(connection) = self.parking.take_now(id) {
+            connection.say_and_close(421, ENDED);
+        }
+        // The reactor checks sessions that wait for a permit.
+        self.host.wake();
+        true
     }
 
     /// Whether sessions wait for a permit.

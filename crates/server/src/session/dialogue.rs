@@ -16,11 +16,14 @@ use ropewalk_protocol::server::{Action, Event, Failure, Session};
 use ropewalk_storage::{Error as StoreError, ErrorKind};
 
 use crate::host::Host;
+use crate::host::presence::Presence;
 use crate::session::control::{Control, HIGH_WATER, Received};
 use crate::session::data_channel::Channel;
 
 /// An operation that waits for its client to read checks this often whether it may continue.
 const LOOK: Duration = Duration::from_millis(250);
+/// The text for a client whose session the administrator has ended.
+pub(crate) const ENDED: &str = "The administrator has ended this session.";
 
 /// The permit of an operation that can take long.
 pub(crate) trait Permit {
@@ -31,6 +34,7 @@ pub(crate) trait Permit {
 
 pub(crate) struct Dialogue<'a> {
     pub(crate) host: &'a Host,
+    pub(crate) presence: &'a Presence,
     pub(crate) session: &'a mut Session,
     pub(crate) control: &'a mut Control,
     /// The number of streams that SITE STREAMS changes.
@@ -60,11 +64,12 @@ pub(crate) enum EndOfInput {
 impl<'a> Dialogue<'a> {
     pub(crate) fn new(
         host: &'a Host,
+        presence: &'a Presence,
         session: &'a mut Session,
         control: &'a mut Control,
         streams: Option<Parallelism>,
     ) -> Self {
-        Self { host, session, control, streams, permit: None, ended: None, lost: false }
+        Self { host, presence, session, control, streams, permit: None, ended: None, lost: false }
     }
 
     /// From now on the operation releases `permit` to other sessions if the client is slow.
@@ -203,7 +208,13 @@ impl<'a> Dialogue<'a> {
 
     /// Whether the server lets the operation run on.
     pub(crate) fn alive(&mut self) -> ControlFlow<()> {
-        if self.host.must_end() { self.end_by_server() } else { ControlFlow::Continue(()) }
+        if self.host.must_end() {
+            self.end_by_server()
+        } else if self.presence.is_ended() {
+            self.end(Failure::Busy(ENDED.into()))
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 
     /// Carries out the actions of the session and writes what the connection takes.

@@ -1,0 +1,206 @@
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ropewalk_server::admin::{Answer, LimitStatus, Line, NodeStatus, Request, SessionStatus, ask};
+use ropewalk_units::print;
+
+use crate::exit::{Exit, usage};
+use crate::output::{harmless, say};
+use crate::utc;
+
+#[derive(Debug, Args)]
+pub struct Admin {
+    /// The socket of the server: `serve --admin-socket` or its setting `admin.socket`
+    #[arg(long, global = true, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the open sessions and what they do
+    Sessions(Listing),
+    /// List the data nodes of a front end
+    Nodes(Listing),
+    /// List the limits on the rate of data, and the rates that are used now
+    Limits(Listing),
+    /// End a session; what an upload has written is kept for a restart
+    Kick {
+        /// Its number in `sessions`
+        id: u64,
+    },
+    /// Read the configuration again and reopen the logs, as SIGHUP does
+    Reload,
+    /// End the server as SIGTERM does: transfers may finish
+    Drain {
+        /// Only give this data node no new channels, as long as it is joined
+        #[arg(long, value_name = "NAME")]
+        node: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Listing {
+    /// Write each entry as a JSON object on one line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Admin {
+    pub fn run(self) -> anyhow::Result<Exit> {
+        let Some(socket) = self.socket else {
+            return Err(usage("--socket names the server: its --admin-socket or its setting admin.socket"));
+        };
+        let (request, json, done) = match self.action {
+            Action::Sessions(Listing { json }) => (Request::Sessions, json, None),
+            Action::Nodes(Listing { json }) => (Request::Nodes, json, None),
+            Action::Limits(Listing { json }) => (Request::Limits, json, None),
+            Action::Kick { id } => (Request::Kick { id }, false, Some(format!("Session {id} ends"))),
+            Action::Reload => (Request::Reload, false, Some("The server has new settings".to_owned())),
+            Action::Drain { node: None } => {
+                let done = "The server ends when its transfers are over".to_owned();
+                (Request::Drain { node: None }, false, Some(done))
+            }
+            Action::Drain { node: Some(name) } => {
+                let done = format!("Node {name} gets no new channels");
+                (Request::Drain { node: Some(name) }, false, Some(done))
+            }
+        };
+        let mut out = io::stdout().lock();
+        let mut rows = Rows::of(&request);
+        ask(&socket, &request, |line| {
+            if json {
+                return write_json(&mut out, &line);
+            }
+            rows.add(line.answer);
+            Ok::<_, anyhow::Error>(())
+        })?;
+        if !json {
+            rows.write(&mut out)?;
+        }
+        out.flush()?;
+        if let Some(done) = done {
+            say(done);
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn write_json(out: &mut impl Write, line: &Line) -> anyhow::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    Ok(writeln!(out)?)
+}
+
+/// A table whose columns are as wide as they have to be.
+struct Rows(Vec<Vec<String>>);
+
+impl Rows {
+    fn of(request: &Request) -> Self {
+        let head: &[&str] = match request {
+            Request::Sessions => &["ID", "USER", "PEER", "SINCE (UTC)", "BYTES", "RATE", "ACTIVITY"],
+            Request::Nodes => &["NAME", "CAPACITY", "CHANNELS", "STATE", "ADDRESSES"],
+            Request::Limits => &["NOW", "USED", "FOR", "RATE"],
+            Request::Kick { .. } | Request::Reload | Request::Drain { .. } => return Self(Vec::new()),
+        };
+        Self(vec![head.iter().map(|title| (*title).to_owned()).collect()])
+    }
+
+    fn add(&mut self, answer: Answer) {
+        self.0.push(match answer {
+            Answer::Session(session) => session_row(session),
+            Answer::Node(node) => node_row(node),
+            Answer::Limit(limit) => limit_row(&limit),
+            Answer::Done | Answer::Refused { .. } => return,
+        });
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let width = |column: usize| {
+            self.0.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0)
+        };
+        for row in &self.0 {
+            let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column)));
+            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn session_row(session: SessionStatus) -> Vec<String> {
+    let activity = match session.path {
+        Some(path) => format!("{} {}", session.activity, harmless(&path)),
+        None => session.activity,
+    };
+    vec![
+        session.id.to_string(),
+        harmless(session.user.as_deref().unwrap_or("-")),
+        session.peer,
+        utc::show(session.since.try_into().unwrap_or(i64::MAX)),
+        print::size(session.total),
+        print::rate(session.rate as f64),
+        activity,
+    ]
+}
+
+fn node_row(node: NodeStatus) -> Vec<String> {
+    let state = if node.draining { "draining" } else { "ready" };
+    vec![
+        node.name,
+        print::link_rate(node.capacity as f64),
+        node.channels.to_string(),
+        state.to_owned(),
+        node.addresses.join(" "),
+    ]
+}
+
+fn limit_row(limit: &LimitStatus) -> Vec<String> {
+    let named = [("user", &limit.user), ("group", &limit.group)];
+    let mut scope: Vec<String> = named
+        .iter()
+        .filter_map(|(kind, name)| Some(format!("{kind} {}", harmless(name.as_ref()?))))
+        .collect();
+    scope.extend(limit.site.clone());
+    scope.extend(limit.direction.clone());
+    if limit.each_user {
+        scope.push("each user".into());
+    }
+    if scope.is_empty() {
+        scope.push("all".into());
+    }
+    vec![
+        limit.now.map_or_else(|| "off".to_owned(), |rate| print::link_rate(rate as f64)),
+        print::link_rate(limit.used as f64),
+        scope.join(", "),
+        limit.rate.clone(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn table_has_aligned_columns_and_no_control_characters() {
+        let mut rows = Rows::of(&Request::Sessions);
+        rows.add(Answer::Session(SessionStatus {
+            id: 12,
+            user: None,
+            peer: "192.0.2.1:5000".into(),
+            since: 0,
+            activity: "STOR".into(),
+            path: Some("/a\x1b[2J".into()),
+            bytes: 10,
+            total: 2048,
+            rate: 1 << 20,
+        }));
+        let mut text = Vec::new();
+        rows.write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0].find("PEER"), lines[1].find("192.0.2.1"), "{text}");
+        assert!(lines[1].ends_with("STOR /a\u{fffd}[2J"), "{text}");
+    }
+}
