@@ -182,3 +182,50 @@ fn each_directory_has_its_own_account() {
     control.expect("MKD bob", 257).unwrap();
     assert_eq!(control.store("bob/g", &[0; 100]).unwrap().code, 226);
 }
+
+/// The token and the end time of a reservation that is made.
+fn reserve(control: &mut Control, arguments: &str) -> (String, String) {
+    let reply = control.expect(format!("SITE SPACE RESERVE {arguments}"), 250).unwrap();
+    let words: Vec<_> = reply.text.trim().split(' ').collect();
+    let at = words.iter().position(|word| *word == "SPACE").unwrap();
+    (words[at + 1].to_owned(), words[at + 7].to_owned())
+}
+
+#[test]
+fn reservation_holds_space_until_used_released_or_expired() {
+    let mut site = Site::new("bytes = 1000");
+    let mut control = site.control();
+    let (token, end) = reserve(&mut control, "600 60");
+    assert!(token.len() == 32 && end.len() == 14, "{token} {end}");
+    let refused = control.command("SITE SPACE RESERVE 401 60").unwrap();
+    assert_eq!(refused.code, 552, "{}", refused.text);
+    assert!(refused.text.contains("400 of 1000 bytes are free, and 401 more"), "{}", refused.text);
+    let (released, _) = reserve(&mut control, "400 60 /data");
+    assert_eq!(control.store("x", b"x").unwrap().code, 552);
+    control.expect(format!("SITE SPACE RELEASE {released}"), 250).unwrap();
+    control.expect(format!("SITE SPACE USE {released}"), 550).unwrap();
+
+    // It survives a crash, and each byte is charged once.
+    site.server.kill();
+    site.server.restart().unwrap();
+    site.wait_for_count();
+    let mut control = site.control();
+    assert_eq!(control.store("x", &[0; 401]).unwrap().code, 552);
+    let used = control.expect(format!("SITE SPACE USE {token}"), 250).unwrap();
+    assert!(used.text.contains(&format!("BYTES 600 LEFT 600 UNTIL {end}")), "{}", used.text);
+    assert_eq!(control.store("mine", &[1; 700]).unwrap().code, 226);
+    let used = control.expect(format!("SITE SPACE USE {token}"), 250).unwrap();
+    assert!(used.text.contains("LEFT 0"), "{}", used.text);
+    control.expect("SITE SPACE USE none", 250).unwrap();
+    assert_eq!(control.store("x", &[2; 301]).unwrap().code, 552);
+
+    // It ends by itself.
+    reserve(&mut control, "300 1");
+    assert_eq!(control.store("x", &[2; 300]).unwrap().code, 552);
+    let deadline = std::time::Instant::now() + LIMIT;
+    while control.store("x", &[2; 300]).unwrap().code != 226 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(sum(&site.data("")), 1000);
+}

@@ -37,7 +37,7 @@ const LINES: [(&str, &str); 21] = [
 ];
 
 /// Ropewalk extensions, which are on the last line, each with the command that it needs.
-const EXTENSIONS: [(&str, &str); 7] = [
+const EXTENSIONS: [(&str, &str); 8] = [
     ("PassiveSender", ""),
     ("InlineChecksum", ""),
     ("Ranges", "SITE RANGES"),
@@ -45,6 +45,7 @@ const EXTENSIONS: [(&str, &str); 7] = [
     ("PathMarkers", ""),
     ("Resend", ""),
     ("Usage", "SITE USAGE"),
+    ("Space", "SITE SPACE"),
 ];
 
 /// Offered if uploads are not written in place ([`Offer::replaces`]).
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(lines[1], b" STORATTR");
         assert_eq!(
             lines[lines.len() - 2],
-            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Replace;Upload;"
+            b" ROPEWALK PassiveSender;InlineChecksum;Ranges;Streams;PathMarkers;Resend;Usage;Space;Replace;Upload;"
         );
         assert_eq!(lines[lines.len() - 1], b"211 End.");
         assert!(!before.contains_str("CKSM"));

@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs with their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 36] = [
+const SITE_COMMANDS: [(&str, &str); 37] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -97,6 +97,11 @@ const SITE_COMMANDS: [(&str, &str); 36] = [
     ("PROFILE", "SITE PROFILE <sp> START [<sp> seconds] | CLOCK | STOP | FETCH"),
     ("RANGES", "SITE RANGES <sp> pathname"),
     ("SCITAG", "SITE SCITAG [<sp> 64 * experiment + activity | 0]"),
+    (
+        "SPACE",
+        "SITE SPACE <sp> RESERVE <sp> bytes <sp> seconds [<sp> pathname] | RELEASE <sp> token | \
+         USE <sp> token | USE <sp> NONE | LIST",
+    ),
     ("STORATTR", "SITE STORATTR <sp> attributes"),
     ("STREAMS", "SITE STREAMS <sp> number of data connections"),
     ("TASKID", "SITE TASKID <sp> taskid"),

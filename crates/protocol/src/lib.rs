@@ -31,6 +31,7 @@ pub mod reply;
 pub mod scitag;
 pub mod server;
 pub mod site;
+pub mod space;
 pub mod stack;
 pub mod streams;
 pub mod stripes;

@@ -13,13 +13,14 @@ use crate::host_port::Extended;
 use crate::one_port::Token;
 use crate::profiling::ProfileCommand;
 use crate::scitag::SciTagCommand;
+use crate::space::SpaceCommand;
 use crate::upload::UploadCommand;
 use crate::usage::UsageCommand;
 use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
 /// [`SiteCommand::OnePort`], [`SiteCommand::Profile`], [`SiteCommand::Ranges`],
-/// [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
+/// [`SiteCommand::Space`], [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -65,6 +66,8 @@ pub enum SiteCommand {
     SetDiskStack(BString),
     SetNetStack(BString),
     Sharing(BString),
+    /// Ropewalk extension: reservations of bytes. See [`crate::space`].
+    Space(SpaceCommand<Option<BString>>),
     /// Attributes of the next upload.
     StorAttr(StoreAttributes),
     /// Ropewalk extension: number of streams of the session's transfers, at most
@@ -147,6 +150,7 @@ impl SiteCommand {
             b"SETDISKSTACK" => Self::SetDiskStack(args.text()?),
             b"SETNETSTACK" => Self::SetNetStack(args.text()?),
             b"SHARING" => Self::Sharing(args.text()?),
+            b"SPACE" => Self::Space(SpaceCommand::parse(args)?),
             b"STORATTR" => Self::StorAttr(StoreAttributes::parse(&args.text()?)?),
             b"STREAMS" => Self::Streams(streams::number(args).ok_or(CommandError::InvalidArguments)?),
             b"SYMLINK" => {
@@ -200,6 +204,7 @@ impl SiteCommand {
             Self::Streams(n) => line.word(n.to_string()),
             Self::Profile(command) => line.word(command.print()),
             Self::Upload(command) => line.word(command.print()),
+            Self::Space(command) => line.word(command.print()),
             Self::Usage(command) => line.word(command.print()),
             Self::SciTag(command) => line.optional(command.print().as_ref()),
             Self::OnePort(None) => {}
@@ -264,6 +269,7 @@ impl SiteCommand {
             Self::SetDiskStack(_) => "SETDISKSTACK",
             Self::SetNetStack(_) => "SETNETSTACK",
             Self::Sharing(_) => "SHARING",
+            Self::Space(_) => "SPACE",
             Self::StorAttr(_) => "STORATTR",
             Self::Streams(_) => "STREAMS",
             Self::Symlink { .. } => "SYMLINK",

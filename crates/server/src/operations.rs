@@ -26,6 +26,7 @@ mod retrieve;
 mod rows;
 mod scitag;
 mod security;
+mod space;
 mod stack;
 mod store;
 mod transfer;

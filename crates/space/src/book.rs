@@ -6,7 +6,8 @@
 //! in any account of the file; a refusal changes nothing. So the sum of the charges of all files is
 //! the state of the accounts at any time, and equals the files once none is open. Counters that
 //! would overflow refuse; counters that would become negative, because they were wrong before, stay
-//! at zero until the next scan corrects them.
+//! at zero until the next scan corrects them. The bytes left in reservations are
+//! charged, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Kind, Limits, Refusal};
+use crate::reservations::{Drawing, Reservations};
 use crate::scan::{Charge, Correction, Scan};
 
 /// A file or directory.
@@ -64,6 +66,7 @@ pub struct Book {
     ids: HashMap<AccountKey, AccountId>,
     open: HashMap<Inode, OpenFile>,
     changed: Vec<AccountId>,
+    pub(crate) reservations: Reservations,
     scan: Option<Scan>,
 }
 
@@ -74,6 +77,8 @@ struct OpenFile {
     holders: u32,
     /// It has no name any more, and no charge.
     removed: bool,
+    /// The reservation that is charged for its growth first.
+    drawing: Option<Drawing>,
 }
 
 impl Book {
@@ -166,7 +171,7 @@ impl Book {
         }
         let charge = Charge { bytes, accounts: Arc::clone(accounts) };
         self.note(at, file, Some(&charge), Some(&charge));
-        self.open.insert(file, OpenFile { at, charge, holders: 1, removed: false });
+        self.open.insert(file, OpenFile { at, charge, holders: 1, removed: false, drawing: None });
     }
 
     /// Opens a file that was created just now, without bytes.
@@ -179,8 +184,19 @@ impl Book {
         let charge = Charge { bytes: 0, accounts: Arc::clone(accounts) };
         self.add(accounts, 0, 1, now);
         self.note(at, file, None, Some(&charge));
-        self.open.insert(file, OpenFile { at, charge, holders: 1, removed: false });
+        self.open.insert(file, OpenFile { at, charge, holders: 1, removed: false, drawing: None });
         Ok(())
+    }
+
+    /// Charges a reservation for further growth of an open file, as far as it suffices. This has no
+    /// effect if the file counts in other accounts, or draws on another reservation already.
+    pub fn draw_on(&mut self, file: Inode, token: &str) {
+        let Some(open) = self.open.get_mut(&file).filter(|open| !open.removed) else { return };
+        let draws = |drawing: &Drawing| drawing.bytes > 0 && self.reservations.is_there(&drawing.token);
+        if open.drawing.as_ref().is_some_and(draws) {
+            return;
+        }
+        open.drawing = self.reservations.drawing(token, &open.charge.accounts);
     }
 
     /// One more user of a file that is open already. Returns whether it is.
@@ -197,7 +213,8 @@ impl Book {
         let Some(open) = self.open.get(&file).filter(|open| !open.removed) else { return Ok(()) };
         let Some(more) = end.checked_sub(open.charge.bytes).filter(|more| *more > 0) else { return Ok(()) };
         let accounts = Arc::clone(&open.charge.accounts);
-        self.check(&accounts, more, 0, now)?;
+        let drawn = self.reservations.can_give(open.drawing.as_ref(), more, now);
+        self.check(&accounts, more - drawn, 0, now)?;
         self.set(file, end, now);
         Ok(())
     }
@@ -228,7 +245,8 @@ impl Book {
         let Some(open) = self.open.get_mut(&file).filter(|open| !open.removed) else { return };
         open.removed = true;
         let (at, charge) = (open.at, open.charge.clone());
-        self.subtract(&charge.accounts, charge.bytes, 1, now);
+        let returned = self.reservations.take_back(open.drawing.as_mut(), charge.bytes);
+        self.subtract(&charge.accounts, charge.bytes - returned, 1, now);
         self.note(at, file, Some(&charge), None);
     }
 
@@ -251,6 +269,10 @@ impl Book {
         let old = open.charge.clone();
         let from = std::mem::replace(&mut open.at, at);
         open.charge.accounts = Arc::clone(to);
+        if *old.accounts != **to {
+            // The bytes are charged to the new accounts, and no more to the reservation.
+            open.drawing = None;
+        }
         let new = open.charge.clone();
         self.subtract(&old.accounts, old.bytes, 1, now);
         self.add(&new.accounts, new.bytes, 1, now);
@@ -269,21 +291,25 @@ impl Book {
         open.charge.bytes = bytes;
         let new = open.charge.clone();
         if bytes > old.bytes {
-            self.add(&new.accounts, bytes - old.bytes, 0, now);
+            let more = bytes - old.bytes;
+            let drawn = self.reservations.give(open.drawing.as_mut(), more, now);
+            self.add(&new.accounts, more - drawn, 0, now);
         } else {
-            self.subtract(&new.accounts, old.bytes - bytes, 0, now);
+            let less = old.bytes - bytes;
+            let returned = self.reservations.take_back(open.drawing.as_mut(), less);
+            self.subtract(&new.accounts, less - returned, 0, now);
         }
         self.note(at, file, Some(&old), Some(&new));
     }
 
-    fn add(&mut self, accounts: &[AccountId], bytes: u64, files: u64, now: u64) {
+    pub(crate) fn add(&mut self, accounts: &[AccountId], bytes: u64, files: u64, now: u64) {
         self.change(accounts, now, |account| {
             account.bytes = account.bytes.saturating_add(bytes);
             account.files = account.files.saturating_add(files);
         });
     }
 
-    fn subtract(&mut self, accounts: &[AccountId], bytes: u64, files: u64, now: u64) {
+    pub(crate) fn subtract(&mut self, accounts: &[AccountId], bytes: u64, files: u64, now: u64) {
         self.change(accounts, now, |account| {
             account.bytes = account.bytes.saturating_sub(bytes);
             account.files = account.files.saturating_sub(files);
@@ -374,6 +400,7 @@ impl Book {
         for index in 0..self.accounts.len() {
             let id = AccountId(index);
             let (bytes, files) = scan.total(id);
+            let bytes = bytes.saturating_add(self.reservations.left_in(id));
             let account = &mut self.accounts[index];
             if (account.bytes, account.files) != (bytes, files) {
                 corrections.push(Correction {

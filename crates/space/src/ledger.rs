@@ -19,6 +19,11 @@ const LONGEST: usize = 16 << 10;
 #[serde(rename_all = "snake_case")]
 pub enum Record {
     Account(AccountRecord),
+    Reservation(ReservationRecord),
+    /// The reservation with this token has ended.
+    Ended {
+        token: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +35,19 @@ pub struct AccountRecord {
     /// Seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_since: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationRecord {
+    pub token: String,
+    pub user: String,
+    /// Of the host.
+    pub directory: String,
+    pub accounts: Vec<AccountKey>,
+    pub bytes: u64,
+    pub left: u64,
+    /// Seconds since 1970.
+    pub end: u64,
 }
 
 /// The records of a ledger.
@@ -45,6 +63,11 @@ pub fn line(record: &Record) -> String {
     // Maps with string keys always have a form in JSON.
     let json = serde_json::to_string(record).unwrap_or_default();
     format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+}
+
+/// Whether the ledger can keep a record.
+pub fn can_keep(record: &Record) -> bool {
+    line(record).len() <= LONGEST
 }
 
 /// Reads a ledger up to the first line that is damaged. One with another first line is empty.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ropewalk_space::{AccountId, AccountKey, Accounts, Book, Inode, Kind, Limits};
+use ropewalk_space::{AccountId, AccountKey, Accounts, Book, Inode, Kind, Limits, Reservation};
 
 const NOW: u64 = 1000;
 const DIRECTORIES: u8 = 4;
@@ -65,6 +65,23 @@ enum Op {
         parent: u8,
     },
     MoveDirectory,
+    Reserve {
+        at: u8,
+        bytes: u64,
+        seconds: u64,
+    },
+    /// The file of a handle draws on a reservation.
+    Draw {
+        handle: usize,
+        reservation: usize,
+    },
+    Release {
+        reservation: usize,
+    },
+    /// Reservations expire.
+    Wait {
+        seconds: u64,
+    },
     ScanStep,
     Crash,
 }
@@ -83,6 +100,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         8 => Just(Op::Advance),
         1 => (0..DIRECTORIES).prop_map(|parent| Op::MakeDirectory { parent }),
         1 => Just(Op::MoveDirectory),
+        2 => (0..3u8, prop_oneof![1..60u64, Just(u64::MAX)], 1..20u64)
+            .prop_map(|(at, bytes, seconds)| Op::Reserve { at, bytes, seconds }),
+        4 => (0..6usize, 0..3usize).prop_map(|(handle, reservation)| Op::Draw { handle, reservation }),
+        1 => (0..3usize).prop_map(|reservation| Op::Release { reservation }),
+        2 => (1..8u64).prop_map(|seconds| Op::Wait { seconds }),
         14 => Just(Op::ScanStep),
         1 => Just(Op::Crash),
     ];
@@ -121,6 +143,10 @@ struct World {
     scanner: Option<Scanner>,
     /// The accounts are known to be exact.
     exact: bool,
+    now: u64,
+    /// The reservations in the ledger.
+    kept: BTreeMap<Arc<str>, Reservation>,
+    tokens: u64,
 }
 
 impl World {
@@ -135,6 +161,9 @@ impl World {
             change: None,
             scanner: None,
             exact: true,
+            now: NOW,
+            kept: BTreeMap::new(),
+            tokens: 0,
         }
     }
 
@@ -160,10 +189,24 @@ impl World {
                 *sum = (sum.0 + bytes, sum.1 + 1);
             }
         }
+        for reservation in self.book.reservations() {
+            for id in reservation.accounts.iter() {
+                sums.entry(*id).or_default().0 += reservation.left;
+            }
+        }
         sums
     }
 
+    fn token(&self, reservation: usize) -> Option<Arc<str>> {
+        let mut tokens: Vec<_> = self.book.reservations().map(|one| Arc::clone(&one.token)).collect();
+        tokens.sort_unstable();
+        tokens.get(reservation).cloned()
+    }
+
     fn check(&mut self) {
+        for reservation in self.book.reservations() {
+            assert!(reservation.left <= reservation.bytes, "{reservation:?}");
+        }
         if !self.exact || self.change.is_some() {
             return;
         }
@@ -199,7 +242,7 @@ impl World {
             Op::Grow { handle, by } => {
                 let Some(handle) = self.handles.get_mut(handle) else { return };
                 let end = self.sizes[&handle.file].saturating_add(by);
-                match self.book.grow(handle.file, end, NOW) {
+                match self.book.grow(handle.file, end, self.now) {
                     Ok(()) => handle.granted = end,
                     Err(refusal) => {
                         assert!(refusal.needed > refusal.free && refusal.kind == Kind::Bytes, "{refusal}");
@@ -220,11 +263,11 @@ impl World {
                     .iter_mut()
                     .filter(|other| other.file == file)
                     .for_each(|other| other.granted = 0);
-                self.book.shrink(file, to, NOW);
+                self.book.shrink(file, to, self.now);
             }
             Op::Close { handle } if handle < self.handles.len() => {
                 let handle = self.handles.remove(handle);
-                self.book.close(handle.file, self.sizes[&handle.file], NOW);
+                self.book.close(handle.file, self.sizes[&handle.file], self.now);
             }
             Op::Delete { at, name } if self.change.is_none() => {
                 let Some(&file) = self.names.get(&(at, name)) else { return };
@@ -235,8 +278,8 @@ impl World {
                 let Some(&file) = self.names.get(&from) else { return };
                 self.open(file, from.0);
                 let accounts = self.accounts(to.0, file);
-                if self.book.relocate(file, directory(to.0), &accounts, NOW).is_err() {
-                    self.book.close(file, self.sizes[&file], NOW);
+                if self.book.relocate(file, directory(to.0), &accounts, self.now).is_err() {
+                    self.book.close(file, self.sizes[&file], self.now);
                     return;
                 }
                 let replaced = self.names.get(&to).copied();
@@ -258,9 +301,57 @@ impl World {
                 self.book.made_directory(directory(parent), directory(made));
             }
             Op::MoveDirectory => self.book.moved_directory(),
+            Op::Reserve { at, bytes, seconds } => {
+                self.tokens += 1;
+                // Even and odd numbers are two owners.
+                let accounts = self.accounts(at, inode(bytes));
+                let reservation = Reservation {
+                    token: self.tokens.to_string().into(),
+                    user: String::new(),
+                    accounts,
+                    directory: String::new(),
+                    device: 1,
+                    bytes,
+                    left: bytes,
+                    end: self.now + seconds,
+                };
+                if let Err(refusal) = self.book.reserve(reservation, self.now) {
+                    assert!(refusal.needed > refusal.free && refusal.kind == Kind::Bytes, "{refusal}");
+                }
+            }
+            Op::Draw { handle, reservation } => {
+                if let (Some(handle), Some(token)) = (self.handles.get(handle), self.token(reservation)) {
+                    self.book.draw_on(handle.file, &token);
+                }
+            }
+            Op::Release { reservation } => {
+                if let Some(token) = self.token(reservation) {
+                    let left = self.book.reservation(&token).unwrap().left;
+                    assert_eq!(self.book.release(&token, self.now).unwrap().left, left);
+                }
+            }
+            Op::Wait { seconds } => {
+                self.now += seconds;
+                let ended = self.book.expire(self.now);
+                assert!(ended.iter().all(|reservation| reservation.end <= self.now));
+                assert!(self.book.reservations().all(|reservation| reservation.end > self.now));
+                // The server writes the ledger now and then.
+                for (token, reservation) in self.book.take_changed_reservations() {
+                    match reservation {
+                        Some(reservation) => self.kept.insert(token, reservation),
+                        None => self.kept.remove(&token),
+                    };
+                }
+            }
             Op::ScanStep => self.scan_step(),
             Op::Crash => {
                 self.book = Book::default();
+                // The accounts have other numbers now, which depend on the order.
+                for mut reservation in self.kept.values().cloned().collect::<Vec<_>>() {
+                    let place = if reservation.accounts.len() == 3 { 1 } else { 0 };
+                    reservation.accounts = self.accounts(place, inode(reservation.bytes));
+                    self.book.restore_reservation(reservation);
+                }
                 (self.handles, self.change, self.scanner) = (Vec::new(), None, None);
                 self.exact = false;
             }
@@ -278,7 +369,7 @@ impl World {
             None => {}
             Some(Change::Created { file, at, name }) => {
                 let accounts = self.accounts(at, file);
-                match self.book.create(file, directory(at), &accounts, NOW) {
+                match self.book.create(file, directory(at), &accounts, self.now) {
                     Ok(()) => self.handles.push(Handle { file, granted: 0 }),
                     Err(_) => {
                         self.names.remove(&(at, name));
@@ -290,8 +381,8 @@ impl World {
                 self.change = Some(Change::Deleted { file });
             }
             Some(Change::Deleted { file }) => {
-                self.book.remove(file, NOW);
-                self.book.close(file, 0, NOW);
+                self.book.remove(file, self.now);
+                self.book.close(file, 0, self.now);
             }
             Some(Change::Rename { file, replaced, from, to }) => {
                 self.names.remove(&from);
@@ -300,10 +391,10 @@ impl World {
             }
             Some(Change::Renamed { file, replaced }) => {
                 if let Some(replaced) = replaced {
-                    self.book.remove(replaced, NOW);
-                    self.book.close(replaced, 0, NOW);
+                    self.book.remove(replaced, self.now);
+                    self.book.close(replaced, 0, self.now);
                 }
-                self.book.close(file, self.sizes[&file], NOW);
+                self.book.close(file, self.sizes[&file], self.now);
             }
         }
     }
@@ -326,7 +417,7 @@ impl World {
                 }
                 None => {
                     self.scanner = None;
-                    self.exact |= self.book.end_scan(NOW).is_some();
+                    self.exact |= self.book.end_scan(self.now).is_some();
                 }
             },
             Some(entries) => match entries.pop_front() {
@@ -415,4 +506,71 @@ fn counter_that_would_overflow_refuses() {
     book.restore(accounts[0], 1, 0, None);
     book.remove(inode(2), NOW);
     assert_eq!((book.state(accounts[0]).bytes, book.state(accounts[0]).files), (0, 0));
+}
+
+fn reservation(token: &str, accounts: &Accounts, bytes: u64) -> Reservation {
+    Reservation {
+        token: token.into(),
+        user: "ann".into(),
+        accounts: Arc::clone(accounts),
+        directory: "/srv".into(),
+        device: 1,
+        bytes,
+        left: bytes,
+        end: NOW + 10,
+    }
+}
+
+#[test]
+fn reservation_is_charged_once_and_returns_what_is_not_used() {
+    let mut book = Book::default();
+    let limits = Limits { bytes: Some(100), ..Limits::default() };
+    let accounts: Accounts = Arc::new([book.account(&key("q", ""), limits)]);
+    let used = |book: &Book| book.state(accounts[0]).bytes;
+    let left = |book: &Book| book.reservation("t").unwrap().left;
+    book.reserve(reservation("t", &accounts, 60), NOW).unwrap();
+    assert_eq!(book.reserve(reservation("u", &accounts, 41), NOW).unwrap_err().free, 40);
+    assert_eq!(book.reserve(reservation("u", &accounts, u64::MAX), NOW).unwrap_err().free, 40);
+    let (mine, other, at) = (inode(1), inode(2), directory(0));
+    for file in [mine, other] {
+        book.create(file, at, &accounts, NOW).unwrap();
+    }
+    book.draw_on(mine, "t");
+    assert!(book.grow(other, 41, NOW).is_err());
+    book.grow(mine, 50, NOW).unwrap();
+    assert_eq!((used(&book), left(&book)), (60, 10));
+    // Beyond the reservation, the quota counts.
+    book.grow(mine, 70, NOW).unwrap();
+    assert_eq!((used(&book), left(&book)), (70, 0));
+    assert_eq!(book.grow(mine, 101, NOW).unwrap_err().free, 30);
+    book.shrink(mine, 40, NOW);
+    assert_eq!((used(&book), left(&book)), (70, 30));
+    book.close(mine, 40, NOW);
+    // After its end it gives nothing more, and then it is gone.
+    book.draw_on(other, "t");
+    assert_eq!(book.grow(other, 31, NOW + 10).unwrap_err().free, 30);
+    assert_eq!(book.expire(NOW + 10).len(), 1);
+    assert_eq!((used(&book), book.release("t", NOW + 10)), (40, None));
+    book.grow(other, 60, NOW + 10).unwrap();
+}
+
+#[test]
+fn file_of_other_accounts_does_not_draw() {
+    let mut book = Book::default();
+    let limits = Limits { bytes: Some(100), ..Limits::default() };
+    let all: Accounts = Arc::new([book.account(&key("q", ""), limits)]);
+    let both: Accounts = Arc::new([all[0], book.account(&key("r", ""), limits)]);
+    book.reserve(reservation("t", &all, 60), NOW).unwrap();
+    let (file, at) = (inode(1), directory(0));
+    book.create(file, at, &both, NOW).unwrap();
+    book.draw_on(file, "t");
+    assert!(book.grow(file, 41, NOW).is_err());
+    book.relocate(file, at, &all, NOW).unwrap();
+    book.draw_on(file, "t");
+    book.grow(file, 100, NOW).unwrap();
+    assert_eq!((book.state(all[0]).bytes, book.reservation("t").unwrap().left), (100, 0));
+    // The drawn bytes stay with a file that goes elsewhere.
+    book.relocate(file, at, &both, NOW).unwrap();
+    book.remove(file, NOW);
+    assert_eq!((book.state(all[0]).bytes, book.state(both[1]).bytes), (0, 0));
 }

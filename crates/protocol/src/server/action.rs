@@ -21,6 +21,7 @@ use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
 use crate::reply::Reply;
 use crate::scitag::{SciTag, SciTagCommand};
+use crate::space::{ReservedSpace, SpaceCommand};
 use crate::stack::StackSpec;
 use crate::upload::{UploadId, UploadRequest};
 use crate::usage::Usage;
@@ -398,6 +399,9 @@ pub enum Operation {
         token: Option<BString>,
         path: VirtualPath,
     },
+    /// SITE SPACE (Ropewalk extension): report [`Outcome::Reserved`] of the reservation that was
+    /// made or is used, of all for LIST, or [`Outcome::Done`].
+    Space(SpaceCommand<VirtualPath>),
     /// SITE UPLOAD (Ropewalk extension), see [`crate::upload`]. Report [`Outcome::UploadBegun`],
     /// [`Outcome::Ranges`], [`Outcome::Size`] of the complete file, or [`Outcome::Done`].
     Upload(Box<UploadRequest>),
@@ -486,6 +490,7 @@ pub enum Outcome {
     Checksum(String),
     Ranges(RangeSet),
     Usage(Usage),
+    Reserved(Vec<ReservedSpace>),
     /// `started_over` is the reason for which data of an earlier upload was not used.
     UploadBegun {
         bytes: u64,

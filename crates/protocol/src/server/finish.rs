@@ -103,6 +103,13 @@ impl Session {
                 Reply::indented(250, first, [ranges.to_string()], "End.")
             }
             (Pending::Usage, Ok(Outcome::Usage(usage))) => Reply::new(250, usage.to_string()),
+            (Pending::Space { list: true }, Ok(Outcome::Reserved(all))) => {
+                Reply::indented(250, "Reservations", all.iter().map(ToString::to_string), "End.")
+            }
+            (Pending::Space { .. }, Ok(Outcome::Reserved(all))) => {
+                let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
+                Reply::new(250, texts.join(", "))
+            }
             (Pending::Upload(request), result) => self.upload_answered(*request, result),
             (Pending::Profile, Ok(Outcome::Profile(answer))) => answer.to_reply(),
             (Pending::SciTag(command), Ok(Outcome::SciTag(tag))) => command.reply(tag),
@@ -120,7 +127,11 @@ impl Session {
                 done()
             }
             (
-                Pending::DataCredential | Pending::DeleteTree | Pending::Truncate | Pending::Simple,
+                Pending::Space { .. }
+                | Pending::DataCredential
+                | Pending::DeleteTree
+                | Pending::Truncate
+                | Pending::Simple,
                 Ok(Outcome::Done),
             ) => done(),
             (pending, result) => failed(pending.attempt(), result),

@@ -76,6 +76,10 @@ pub(super) enum Pending {
     Checksum(VirtualPath),
     Ranges(BString),
     Usage,
+    /// SITE SPACE; whether it was LIST.
+    Space {
+        list: bool,
+    },
     Upload(Box<UploadRequest>),
     Profile,
     ChangeRoot,

@@ -1,5 +1,7 @@
 //! SITE commands.
 
+use bstr::BString;
+
 use super::action::{ExpectedChecksum, Failure, NetStack, Operation, ProfileRequest, StackKind};
 use super::failure::Attempt;
 use super::pending::{PassiveKind, Pending};
@@ -8,6 +10,7 @@ use crate::command::{ChecksumAlgorithm, CommandError, DataAuthentication};
 use crate::profiling::{Baseline, ProfileCommand};
 use crate::reply::Reply;
 use crate::site::{SiteCommand, StoreAttributes};
+use crate::space::SpaceCommand;
 use crate::stack::{StackSpec, StackSyntaxError};
 use crate::usage::UsageCommand;
 
@@ -108,6 +111,7 @@ impl Session {
             SiteCommand::Usage(UsageCommand { token, path }) => {
                 Step::Perform(Operation::Usage { token, path: self.resolve(&path)? }, Pending::Usage)
             }
+            SiteCommand::Space(command) => self.space(command)?,
             SiteCommand::Upload(command) => self.upload(command)?,
             SiteCommand::Rdel(path) => {
                 Step::Perform(Operation::DeleteTree(self.resolve(&path)?), Pending::DeleteTree)
@@ -165,6 +169,19 @@ impl Session {
     }
 
     /// SITE SETNETSTACK. The stack holds for the data channels that are created later.
+    fn space(&self, command: SpaceCommand<Option<BString>>) -> Result<Step, CommandError> {
+        let pending = Pending::Space { list: command == SpaceCommand::List };
+        let command = match command {
+            SpaceCommand::Reserve { bytes, seconds, path } => {
+                SpaceCommand::Reserve { bytes, seconds, path: self.resolve_or_here(path)?.0 }
+            }
+            SpaceCommand::Release(token) => SpaceCommand::Release(token),
+            SpaceCommand::Use(token) => SpaceCommand::Use(token),
+            SpaceCommand::List => SpaceCommand::List,
+        };
+        Ok(Step::Perform(Operation::Space(command), pending))
+    }
+
     fn set_net_stack(&mut self, text: &[u8]) -> Step {
         let stack = match StackSpec::parse(text) {
             Ok(Some(stack)) => stack,

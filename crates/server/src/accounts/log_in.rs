@@ -22,6 +22,7 @@ use crate::accounts::scope::Scope;
 use crate::accounts::virtual_devices::VirtualDevices;
 use crate::config::{AnonymousAccess, RequiredProtection, User, expand};
 use crate::host::Host;
+use crate::host::space::Drawing;
 use crate::host::stores::{Credential, StoreLogin};
 use crate::settings::Settings;
 
@@ -314,9 +315,10 @@ fn open(
         tracing::error!(user = account.name, root = %account.root.display(), %error, "cannot open the user's directory");
         Failure::LoginDenied("The user's directory cannot be opened.".into())
     })?;
+    let drawing = Drawing::default();
     let store = match &host.space {
         Some(space) if host.stores.have_identities() => {
-            space.over(store, &account.root, &account.counted_as, identity.is_none())
+            space.over(store, &account.root, &account.counted_as, identity.is_none(), &drawing)
         }
         _ => store,
     };
@@ -353,6 +355,7 @@ fn open(
         protection,
         expires: None,
         program: None,
+        drawing,
         _permit: permit,
     };
     login.set_scope(scope);

@@ -11,6 +11,7 @@ use crate::accounts::scope::Scope;
 use crate::config::RequiredProtection;
 use crate::failure::failure;
 use crate::host::limits::UserPermit;
+use crate::host::space::Drawing;
 
 /// The name in limits of all anonymous accounts.
 pub(crate) const ANONYMOUS: &str = "anonymous";
@@ -31,6 +32,8 @@ pub(crate) struct Login {
     pub(crate) expires: Option<Instant>,
     /// SITE SETDISKSTACK: the program that stands for the files of transfers.
     pub(crate) program: Option<Program>,
+    /// SITE SPACE USE: the reservation that uploads draw on.
+    pub(crate) drawing: Drawing,
     /// Counts the session in the limits of the user.
     pub(crate) _permit: UserPermit,
 }

@@ -57,10 +57,26 @@ pub struct Space {
     /// with the server. Default 86400, a day.
     #[serde(with = "units::seconds")]
     pub count_interval: Duration,
+    /// The most reservations that a user has at a time (docs/space.md). Default 16; with 0 the
+    /// server reserves nothing.
+    pub max_reservations: u32,
+    /// The most bytes of a reservation. Default: none, what is free in the quotas.
+    #[serde(with = "units::optional_bytes")]
+    pub max_reservation: Option<u64>,
+    /// The longest time in seconds for which bytes are reserved. Default 86400, a day.
+    #[serde(with = "units::seconds")]
+    pub max_reservation_time: Duration,
 }
 
 impl Default for Space {
     fn default() -> Self {
-        Self { state_directory: None, count_interval: Duration::from_secs(86_400) }
+        let day = Duration::from_secs(86_400);
+        Self {
+            state_directory: None,
+            count_interval: day,
+            max_reservations: 16,
+            max_reservation: None,
+            max_reservation_time: day,
+        }
     }
 }

@@ -10,11 +10,14 @@ mod keeper;
 mod ledger_file;
 mod metered;
 mod metered_file;
+mod reserving;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::array;
+use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -29,6 +32,7 @@ use ropewalk_storage::{Error, ErrorKind, Metadata, Store};
 
 use self::ledger_file::LedgerFile;
 use self::metered::MeteredStore;
+pub(crate) use self::reserving::{Drawing, Request, no_space};
 pub(crate) use self::rules::Owner;
 use self::rules::{OWNER_MARK, Rules};
 use crate::config::Config;
@@ -73,12 +77,24 @@ impl Space {
         let opened = LedgerFile::open(directory);
         let (ledger, records) = opened.map_err(|error| ("space.state_directory", error))?;
         let mut book = Book::default();
-        for Record::Account(record) in records {
-            if let Some(limits) = rules.limits(&record.key.quota) {
-                let id = book.account(&record.key, limits);
-                book.restore(id, record.bytes, record.files, record.soft_since);
+        let mut reservations = HashMap::new();
+        for record in records {
+            match record {
+                Record::Account(record) => {
+                    if let Some(limits) = rules.limits(&record.key.quota) {
+                        let id = book.account(&record.key, limits);
+                        book.restore(id, record.bytes, record.files, record.soft_since);
+                    }
+                }
+                Record::Reservation(record) => {
+                    reservations.insert(record.token.clone(), record);
+                }
+                Record::Ended { token } => {
+                    reservations.remove(&token);
+                }
             }
         }
+        reservations.into_values().for_each(|record| reserving::restore(&mut book, &rules, record));
         Ok(Some(Arc::new(Self {
             rules,
             book: Mutex::new(book),
@@ -89,19 +105,21 @@ impl Space {
 
     /// The store of a user, with quotas. `root` is its directory on this host. `marks`: the files
     /// of all users belong to the server's own user, so that the owner has to be written down.
+    /// `drawing`: the reservation that uploads draw on.
     pub(crate) fn over(
         self: &Arc<Self>,
         store: Arc<dyn Store>,
         root: &Path,
         user: &str,
         marks: bool,
+        drawing: &Drawing,
     ) -> Arc<dyn Store> {
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         if !self.rules.may_concern(&root) {
             return store;
         }
         let mark = (marks && self.rules.need_owner()).then(|| user.to_owned());
-        MeteredStore::over(store, Arc::clone(self), root, mark)
+        MeteredStore::over(store, Arc::clone(self), root, mark, drawing)
     }
 
     /// Bytes in the account with the least free space for files of a user in a directory of this
@@ -147,13 +165,18 @@ impl Space {
         self.accounts(directory, &self.rules.owner(directory, name, metadata))
     }
 
-    /// Writes changed accounts to the ledger.
+    /// Writes changed accounts and reservations to the ledger.
     fn save(&self) {
-        let changed = self.book().take_changed();
-        let mut ledger = self.ledger.lock();
-        if let Err(error) = ledger.append(&changed, || self.book().states().cloned().collect()) {
+        if let Err(error) = self.write_ledger() {
+            let ledger = self.ledger.lock();
             tracing::error!(%error, path = %ledger.path().display(), "the ledger of quotas cannot be written");
         }
+    }
+
+    fn write_ledger(&self) -> io::Result<()> {
+        let mut ledger = self.ledger.lock();
+        let changed = reserving::changed_records(&mut self.book());
+        ledger.append(&changed, || reserving::all_records(&self.book()))
     }
 }
 

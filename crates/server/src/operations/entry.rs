@@ -7,10 +7,11 @@
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileRequest};
+use ropewalk_protocol::space::SpaceCommand;
 
 use super::{
-    Answer, buffers, channel, checksum, files, here, listing, profile, scitag, security, stack, transfer,
-    uploads, usage,
+    Answer, buffers, channel, checksum, files, here, listing, profile, scitag, security, space, stack,
+    transfer, uploads, usage,
 };
 use crate::host::audit::Decision;
 use crate::session::job::Job;
@@ -177,6 +178,18 @@ impl Entry {
             O::Usage { token, path } => Self::file("SITE USAGE", path, move |job, path| {
                 usage::usage(job, token.as_ref().map(|token| token.as_slice()), path)
             }),
+            O::Space(SpaceCommand::Reserve { bytes, seconds, path }) => {
+                Self::file("SITE SPACE RESERVE", path, move |job, path| {
+                    space::reserve(job, bytes, seconds, path)
+                })
+            }
+            O::Space(SpaceCommand::Release(token)) => {
+                Self::new("SITE SPACE RELEASE", move |job| space::release(job, &token))
+            }
+            O::Space(SpaceCommand::Use(token)) => {
+                Self::new("SITE SPACE USE", move |job| space::draw_on(job, token.as_deref()))
+            }
+            O::Space(SpaceCommand::List) => Self::new("SITE SPACE LIST", space::list),
             O::Upload(request) => {
                 let path = request.path.clone();
                 Self::on("SITE UPLOAD", path, move |job, _| uploads::perform(job, &request))

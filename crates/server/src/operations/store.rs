@@ -24,11 +24,13 @@ use super::files::system;
 use super::observer::{Markers, Observer};
 use super::part_names;
 use super::plan::Plan;
+use super::space;
 use super::transfer::Checksum;
 use super::uploads;
 use crate::failure::failure;
 use crate::host::checksum_cache::ChecksumCache;
 use crate::host::parts::RELEASE_TIME;
+use crate::host::space::no_space;
 use crate::host::writers::{Others, Writing};
 use crate::session::data_channel::Channel;
 use crate::session::dialogue::EndOfInput;
@@ -292,10 +294,15 @@ pub(super) fn check_space(
     // its space: it is resumed or removed.
     let held = login.store_for(place).upload_space(place);
     let needed = size.saturating_sub(held.max(present));
-    match free {
+    // The bytes that others have reserved are theirs.
+    let reserved = space::reserved_by_others(job, &directory)?;
+    match free.map(|free| free.saturating_sub(reserved)) {
         Some(free) if free < needed => {
             tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");
-            Err(system(Errno::NOSPC, "allocate"))
+            match reserved {
+                0 => Err(system(Errno::NOSPC, "allocate")),
+                _ => Err(no_space(free, reserved, needed)),
+            }
         }
         _ => Ok(()),
     }

@@ -1,5 +1,7 @@
 //! SITE USAGE: the space of a directory.
 
+use std::path::PathBuf;
+
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::{Failure, Outcome};
 use ropewalk_protocol::usage::Usage;
@@ -7,8 +9,9 @@ use ropewalk_security::Access;
 use ropewalk_storage::Kind;
 
 use super::Answer;
+use crate::accounts::login::Login;
 use crate::failure::failure;
-use crate::host::space::on_host;
+use crate::host::space::{Owner, Space, on_host};
 use crate::session::job::Job;
 
 /// The tightest of the quotas for new files of the session's user in the directory, or the one that
@@ -23,10 +26,8 @@ pub(super) fn usage(job: &mut Job<'_>, token: Option<&[u8]>, path: &VirtualPath)
     };
     let free = login.store.free_space(&directory).map_err(failure)?;
     let quota = job.host.space.as_ref().filter(|_| job.host.stores.have_identities()).and_then(|space| {
-        let gid = login.identity.as_ref().map_or_else(|| rustix::process::getegid().as_raw(), |own| own.gid);
-        let owner = space.owner_of_new(&login.account.counted_as, gid);
-        let root = login.account.root.canonicalize().ok()?;
-        space.usage(&on_host(&root, &directory), &owner, token)
+        let (directory, owner) = on_this_host(space, login, &directory)?;
+        space.usage(&directory, &owner, token)
     });
     let usage = match (quota, free) {
         (Some(usage), free) => Usage { free: free.map_or(usage.free, |free| free.min(usage.free)), ..usage },
@@ -44,4 +45,16 @@ pub(super) fn usage(job: &mut Job<'_>, token: Option<&[u8]>, path: &VirtualPath)
         }
     };
     Ok(Outcome::Usage(usage))
+}
+
+/// The directory on this host, and the owner of new files of the session there.
+pub(super) fn on_this_host(
+    space: &Space,
+    login: &Login,
+    directory: &VirtualPath,
+) -> Option<(PathBuf, Owner)> {
+    let gid = login.identity.as_ref().map_or_else(|| rustix::process::getegid().as_raw(), |own| own.gid);
+    let owner = space.owner_of_new(&login.account.counted_as, gid);
+    let root = login.account.root.canonicalize().ok()?;
+    Some((on_host(&root, directory), owner))
 }

@@ -1,4 +1,4 @@
-//! SITE USAGE.
+//! SITE USAGE and SITE SPACE.
 
 use ropewalk_server::Config;
 
@@ -41,4 +41,62 @@ fn usage_without_quota_is_that_of_file_system() {
     assert_eq!((words[1], words[3], words[5]), ("USAGE", "FREE", "TOTAL"));
     assert_eq!(number(2) + number(4), number(6), "{usage}");
     server.login().command("SITE USAGE TOKEN any /", 550);
+}
+
+#[test]
+fn reservation_that_cannot_be_made_is_refused_with_reason() {
+    let server = Fixture::with(|config, directory| {
+        let data = directory.join("root/data");
+        std::fs::create_dir(&data).unwrap();
+        let text = format!("[[quota]]\nname = \"all\"\ntree = {data:?}\nbytes = 100\n");
+        config.quota = Config::parse(&text).unwrap().quota;
+        config.space.state_directory = Some(directory.join("state"));
+        config.space.max_reservations = 2;
+        config.space.max_reservation = Some(90);
+    });
+    let mut client = server.login();
+    let mut refused = |command: &str, code, text: &str| {
+        let reply = client.command(command, code);
+        assert!(reply.contains(text), "{reply}");
+    };
+    refused("SITE SPACE RESERVE 91 60 /data", 501, "at most 90 bytes");
+    refused("SITE SPACE RESERVE 90 86401 /data", 501, "at most 86400 seconds");
+    refused("SITE SPACE RESERVE 90 18446744073709551615 /data", 501, "at most 86400 seconds");
+    refused("SITE SPACE RESERVE 5 60 /", 550, "No quota counts your files there");
+    refused("SITE SPACE RESERVE 5 60 /nowhere", 550, "No such file");
+    refused("SITE SPACE USE 0123", 550, "no reservation with this token");
+    refused("SITE SPACE RELEASE 0123", 550, "no reservation with this token");
+    refused("SITE SPACE LIST", 550, "anonymous");
+    refused("SITE SPACE RESERVE 60 60 /data", 250, "BYTES 60 LEFT 60 UNTIL ");
+    refused("SITE SPACE RESERVE 41 60 /data", 552, "40 of 100 bytes are free, and 41 more");
+    refused("SITE SPACE RESERVE 30 60 /data", 250, "LEFT 30");
+    refused("SITE SPACE RESERVE 1 60 /data", 550, "You have 2 reservations, and may have 2");
+    refused("SITE USAGE /data", 250, "USAGE 90 FREE 10 TOTAL 100");
+}
+
+#[test]
+fn reservation_without_quotas_is_refused() {
+    let server = Fixture::new();
+    assert!(server.login().command("SITE SPACE RESERVE 5 60 /", 550).contains("no quotas"));
+}
+
+#[test]
+fn reservation_lowers_free_space_of_other_uploads() {
+    let server = Fixture::with(|config, directory| {
+        let data = directory.join("root/data");
+        std::fs::create_dir(&data).unwrap();
+        let text = format!("[[quota]]\nname = \"all\"\ntree = {data:?}\nfiles = 9\n");
+        config.quota = Config::parse(&text).unwrap().quota;
+        config.space.state_directory = Some(directory.join("state"));
+    });
+    let mut client = server.login();
+    let usage = client.command("SITE USAGE /", 250);
+    let free: u64 = usage.split(' ').nth(4).unwrap().parse().unwrap();
+    client.command(&format!("SITE SPACE RESERVE {} 60 /data", free / 2), 250);
+    let refused = client.command(&format!("SITE SPACE RESERVE {} 60 /data", free / 4 * 3), 552);
+    assert!(refused.contains("bytes are free beside"), "{refused}");
+    client.command(&format!("ALLO {}", free / 4 * 3), 200);
+    client.command("PASV", 227);
+    let refused = client.command("STOR /f", 552);
+    assert!(refused.contains("NO_SPACE_LEFT") && refused.contains("that are reserved"), "{refused}");
 }

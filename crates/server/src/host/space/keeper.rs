@@ -1,5 +1,5 @@
-//! The threads that keep the accounts while the server runs: one writes the ledger, and one counts
-//! files.
+//! The threads that keep the accounts while the server runs: one ends reservations and writes the
+//! ledger, and one counts files.
 
 use std::io;
 use std::sync::Arc;
@@ -57,6 +57,7 @@ impl Drop for Keeper {
 
 fn write(space: &Arc<Space>, stop: &Receiver<()>) {
     while stop.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+        space.expire();
         space.save();
     }
 }

@@ -7,8 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ropewalk_files::{OnDisk, replace};
-use ropewalk_space::AccountState;
-use ropewalk_space::ledger::{self, AccountRecord, Record};
+use ropewalk_space::ledger::{self, Record};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -73,15 +72,11 @@ impl LedgerFile {
         &self.path
     }
 
-    /// Appends accounts that have changed. `all` returns all accounts, if the file is replaced.
+    /// Appends records of what has changed. `all` returns all records, if the file is replaced.
     ///
     /// # Errors
-    /// The system fails. Accounts that were not written are written with their next change.
-    pub(super) fn append(
-        &mut self,
-        changed: &[AccountState],
-        all: impl FnOnce() -> Vec<AccountState>,
-    ) -> io::Result<()> {
+    /// The system fails. A change that was not written is written with the next one.
+    pub(super) fn append(&mut self, changed: &[Record], all: impl FnOnce() -> Vec<Record>) -> io::Result<()> {
         if changed.is_empty() {
             return Ok(());
         }
@@ -106,28 +101,21 @@ impl LedgerFile {
     }
 }
 
-fn lines(accounts: &[AccountState]) -> String {
-    let line = |state: &AccountState| {
-        ledger::line(&Record::Account(AccountRecord {
-            key: state.key.clone(),
-            bytes: state.bytes,
-            files: state.files,
-            soft_since: state.soft_since,
-        }))
-    };
-    accounts.iter().map(line).collect()
+fn lines(records: &[Record]) -> String {
+    records.iter().map(ledger::line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use ropewalk_space::{AccountKey, Limits};
+    use ropewalk_space::AccountKey;
+    use ropewalk_space::ledger::AccountRecord;
 
     use super::*;
 
-    fn account(bytes: u64) -> AccountState {
+    fn account(bytes: u64) -> Record {
         let key = AccountKey { quota: "q".into(), holder: "ann".into() };
-        AccountState { key, limits: Limits::default(), bytes, files: 1, soft_since: None, verified: true }
+        Record::Account(AccountRecord { key, bytes, files: 1, soft_since: None })
     }
 
     #[test]

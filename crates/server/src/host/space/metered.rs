@@ -21,7 +21,7 @@ use ropewalk_storage::{
 use rustix::fs::XattrFlags;
 
 use super::metered_file::MeteredFile;
-use super::{OWNER_MARK, Space, Spot, inode, now, refused};
+use super::{Drawing, OWNER_MARK, Space, Spot, inode, now, refused};
 
 /// If a file appears and disappears meanwhile, it is opened again this many times.
 const ATTEMPTS: u32 = 8;
@@ -38,6 +38,8 @@ pub(super) struct MeteredStore {
     mark: Option<String>,
     /// Whether names may be replaced.
     replaces: bool,
+    /// The reservation of the session.
+    drawing: Drawing,
 }
 
 /// Whether the file at the path counts: journals of uploads do not.
@@ -63,9 +65,10 @@ impl MeteredStore {
         space: Arc<Space>,
         root: PathBuf,
         mark: Option<String>,
+        drawing: &Drawing,
     ) -> Arc<dyn Store> {
         let plain = Arc::clone(&inner);
-        Arc::new(Self { inner, plain, space, root, mark, replaces: true })
+        Arc::new(Self { inner, plain, space, root, mark, replaces: true, drawing: Arc::clone(drawing) })
     }
 
     fn with(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
@@ -114,6 +117,7 @@ impl MeteredStore {
         }
         let (file, accounts) = (inode(&metadata), self.accounts(spot, path, &metadata));
         self.space.book().open(file, spot.inode, metadata.size, &accounts);
+        self.draw(file);
         Ok(Arc::new(MeteredFile::new(handle, &self.space, file, path.as_bytes())))
     }
 
@@ -145,7 +149,16 @@ impl MeteredStore {
             // The error that was first is returned.
             let _ = self.inner.remove_file(path);
         })?;
+        self.draw(file);
         Ok(Arc::new(MeteredFile::new(handle, &self.space, file, path.as_bytes())))
+    }
+
+    /// Lets an open file draw on the reservation of the session.
+    fn draw(&self, file: Inode) {
+        let token = self.drawing.lock().clone();
+        if let Some(token) = token {
+            self.space.book().draw_on(file, &token);
+        }
     }
 
     /// Opens the file with this name in the accounts; `None` if it does not count.

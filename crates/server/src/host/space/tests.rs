@@ -45,7 +45,7 @@ impl Site {
 
     fn store(&self, user: &str) -> Arc<dyn Store> {
         let store = Arc::new(PosixStore::new(&self.root(), PosixOptions::default()).unwrap());
-        self.space.over(store, &self.root(), user, true)
+        self.space.over(store, &self.root(), user, true, &Drawing::default())
     }
 
     /// Holder, bytes and files of each account.
@@ -138,4 +138,37 @@ fn tree_that_is_removed_frees_its_space() {
     store.remove_tree(&path("/f")).unwrap();
     assert_eq!(site.accounts(), [(String::new(), 10, 1)]);
     assert_eq!(site.count(), [(String::new(), 10, 1)]);
+}
+
+#[test]
+fn reservation_belongs_to_its_user_and_survives_restart() {
+    let site = Site::new("bytes = 100");
+    let owner = site.space.owner_of_new("ann", 0);
+    let root = site.root().canonicalize().unwrap();
+    let request = |bytes, seconds| Request {
+        user: "ann",
+        directory: &root,
+        device: 1,
+        owner: &owner,
+        bytes,
+        seconds,
+        free: None,
+        most: 3,
+    };
+    let first = site.space.reserve(&request(60, 50)).unwrap();
+    let over = site.space.reserve(&request(10, 0)).unwrap();
+    let released = site.space.reserve(&request(30, 40)).unwrap();
+    assert_eq!(site.space.reserved(1, Some(&first.token)), 30);
+    assert!(site.space.reservation(&first.token, "bob").is_none());
+    assert!(site.space.reservation(&over.token, "ann").is_none());
+    assert!(!site.space.release(&first.token, "bob") && site.space.release(&released.token, "ann"));
+    assert!(site.space.reservations_of("bob").is_empty());
+    assert_eq!(site.accounts(), [(String::new(), 60, 0)]);
+    let Site { directory, space } = site;
+    drop(space);
+    let space = Site::open(directory.path(), "bytes = 100");
+    let site = Site { directory, space };
+    let own = site.space.reservations_of("ann");
+    assert_eq!(own.iter().map(|one| (&one.token, one.left)).collect::<Vec<_>>(), [(&first.token, 60)]);
+    assert_eq!(site.count(), [(String::new(), 60, 0)]);
 }

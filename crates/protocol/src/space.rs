@@ -1,0 +1,97 @@
+//! `SITE SPACE` (Ropewalk extension): bytes that are reserved for later uploads of a user.
+
+use std::fmt;
+
+use bstr::BString;
+
+use crate::command::CommandError;
+use crate::command::arguments::{Arguments, number};
+use crate::date::Stamp;
+
+/// Longer words are no tokens.
+const LONGEST_TOKEN: usize = 64;
+
+/// The arguments of `SITE SPACE`. `P` is the path as the client sent it, or a resolved one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpaceCommand<P> {
+    /// Reserves bytes for files in the directory.
+    Reserve {
+        bytes: u64,
+        /// The time after which the reservation ends by itself.
+        seconds: u64,
+        path: P,
+    },
+    /// Ends a reservation.
+    Release(String),
+    /// Later uploads of the session draw on this reservation, or on none.
+    Use(Option<String>),
+    /// Reports the reservations of the user.
+    List,
+}
+
+/// A reservation in a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedSpace {
+    pub token: String,
+    pub bytes: u64,
+    /// The bytes that no file has drawn.
+    pub left: u64,
+    /// In seconds since 1970.
+    pub end: u64,
+}
+
+impl SpaceCommand<Option<BString>> {
+    pub(crate) fn parse(mut args: Arguments<'_>) -> Result<Self, CommandError> {
+        let verb = args.word()?.to_ascii_uppercase();
+        match verb.as_slice() {
+            b"RESERVE" => {
+                let mut amount =
+                    || args.word().and_then(|word| number(word).ok_or(CommandError::InvalidArguments));
+                let (bytes, seconds) = (amount()?, amount()?);
+                if bytes == 0 || seconds == 0 {
+                    return Err(CommandError::InvalidArguments);
+                }
+                Ok(Self::Reserve { bytes, seconds, path: args.optional_path() })
+            }
+            b"RELEASE" => Ok(Self::Release(token(args.last_word()?)?)),
+            b"USE" => match args.last_word()? {
+                none if none.eq_ignore_ascii_case(b"NONE") => Ok(Self::Use(None)),
+                word => Ok(Self::Use(Some(token(word)?))),
+            },
+            b"LIST" if args.is_empty() => Ok(Self::List),
+            _ => Err(CommandError::InvalidArguments),
+        }
+    }
+
+    pub(crate) fn print(&self) -> BString {
+        match self {
+            Self::Reserve { bytes, seconds, path } => {
+                let mut line = BString::from(format!("RESERVE {bytes} {seconds}"));
+                if let Some(path) = path {
+                    line.push(b' ');
+                    line.extend_from_slice(path);
+                }
+                line
+            }
+            Self::Release(token) => format!("RELEASE {token}").into(),
+            Self::Use(None) => "USE NONE".into(),
+            Self::Use(Some(token)) => format!("USE {token}").into(),
+            Self::List => "LIST".into(),
+        }
+    }
+}
+
+fn token(word: &[u8]) -> Result<String, CommandError> {
+    if word.len() > LONGEST_TOKEN || !word.iter().all(u8::is_ascii_graphic) {
+        return Err(CommandError::InvalidArguments);
+    }
+    Ok(String::from_utf8_lossy(word).into_owned())
+}
+
+impl fmt::Display for ReservedSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { token, bytes, left, end } = self;
+        let end = Stamp(i64::try_from(*end).unwrap_or(i64::MAX));
+        write!(f, "SPACE {token} BYTES {bytes} LEFT {left} UNTIL {end}")
+    }
+}
