@@ -43,7 +43,7 @@ fn wait_for(condition: impl Fn() -> bool) {
 fn write_settings(directory: &Path, bandwidth: &str) -> PathBuf {
     let text = format!(
         "root = '.'\nlisten = ['127.0.0.1:0']\n[anonymous]\nwrite = true\nrun_as = 'server'\n\
-         [tls]\nenabled = false\n[admin]\nsocket = 'admin'\n{bandwidth}"
+         [tls]\nenabled = false\n[limits]\nactive = 1\n[admin]\nsocket = 'admin'\n{bandwidth}"
     );
     let path = directory.join("server.toml");
     fs::write(&path, text).unwrap();
@@ -80,6 +80,18 @@ fn sessions_and_limits_are_listed_and_a_session_is_ended() {
     assert!(second["bytes"].as_u64() > Some(0) && second["total"].as_u64() >= second["bytes"].as_u64());
     let table = admin(&socket, &["sessions"]).succeeded().unwrap().text();
     assert!(table.contains("RETR /file") && table.starts_with("ID"), "{table}");
+
+    // A session that waits for its turn.
+    let mut waiting = Control::log_in(address).unwrap();
+    let _data = waiting.open_data().unwrap();
+    waiting.send("RETR /file").unwrap();
+    let find = || list(&socket, "sessions").into_iter().find(|session| session["activity"] == "waiting");
+    wait_for(|| find().is_some());
+    let id = find().unwrap()["id"].to_string();
+    admin(&socket, &["kick", &id]).succeeded().unwrap();
+    let ended = waiting.final_reply().unwrap();
+    assert!(ended.code == 421 && ended.text.contains("administrator"), "{ended:?}");
+    wait_for(|| list(&socket, "sessions").len() == 2);
 
     // Limits, before and after a reload.
     wait_for(|| list(&socket, "limits")[0]["used"].as_u64() > Some(500_000));
