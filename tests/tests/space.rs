@@ -229,3 +229,20 @@ fn reservation_holds_space_until_used_released_or_expired() {
     }
     assert_eq!(sum(&site.data("")), 1000);
 }
+
+#[test]
+fn client_with_token_draws_on_reservation() {
+    let site = Site::new("bytes = \"3M\"");
+    let (token, _) = reserve(&mut site.control(), &format!("{} 60", 3 * MIB));
+    let source = site.source(2 * MIB);
+    let copy = Copy::new(&source, site.server.url("data/big"));
+    let refused = Client::Ropewalk.run(&copy).unwrap().failed().unwrap();
+    assert_eq!(refused.status.code(), Some(7), "{}", refused.errors());
+    let unknown = copy.clone().argument("--space-token").argument("0123");
+    let refused = Client::Ropewalk.run(&unknown).unwrap().failed().unwrap();
+    assert!(refused.text().contains("no reservation with this token"), "{}", refused.text());
+    let known = copy.argument("--space-token").argument(&token);
+    Client::Ropewalk.run(&known).unwrap().succeeded().unwrap();
+    let used = site.control().expect(format!("SITE SPACE USE {token}"), 250).unwrap();
+    assert!(used.text.contains(&format!("LEFT {MIB} ")), "{}", used.text);
+}

@@ -168,6 +168,7 @@ impl Options {
                 .or_else(|| self.trust.server_subject.clone()),
             stack: own.and_then(|own| own.stack.clone()).or_else(|| self.data.stack.clone()),
             disk_stack: own.and_then(|own| own.disk_stack.clone()).or_else(|| self.data.disk_stack.clone()),
+            space_token: own.and_then(|own| own.space_token.clone()),
         }
     }
 
@@ -180,7 +181,7 @@ impl Options {
     /// For looking at a source by itself, as with [`walk`](crate::walk).
     #[must_use]
     pub fn of_source(&self) -> Self {
-        let EndOptions { credential, server_subject, stack, disk_stack } = self.end(Some(End::Source));
+        let EndOptions { credential, server_subject, stack, disk_stack, .. } = self.end(Some(End::Source));
         self.clone().with(|own| {
             own.login.credential = credential;
             own.trust.server_subject = server_subject;

@@ -28,6 +28,7 @@ use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::scitag::SciTagCommand;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::space::SpaceCommand;
 use ropewalk_protocol::upload::UploadId;
 use ropewalk_protocol::url::{Scheme, Url};
 use ropewalk_storage::checksum::Algorithm;
@@ -191,6 +192,7 @@ impl Session {
         session.require_data_authentication()?;
         session.choose_stack()?;
         session.choose_disk_stack()?;
+        session.draw_on_reservation()?;
         session.report_stack();
         setup.events.event(Event::Connected { peer: endpoint.name.clone() });
         Ok(session)
@@ -318,6 +320,16 @@ impl Session {
         }
         self.endpoint.saw_rtt(self.control.rtt());
         Ok(())
+    }
+
+    /// SITE SPACE USE, if the options name a reservation.
+    fn draw_on_reservation(&mut self) -> Result<(), RemoteError> {
+        let Some(token) = self.setup.options.end(self.endpoint.end).space_token else { return Ok(()) };
+        if !self.can.space {
+            let peer = self.control.peer().to_owned();
+            return Err(RemoteError::Unsupported { peer, what: "reserve space".into() });
+        }
+        self.call(&Command::Site(SiteCommand::Space(SpaceCommand::Use(Some(token))))).map(drop)
     }
 
     /// Whether the server drops bytes above 0x7f from paths: with this name it then finds the root.

@@ -196,6 +196,8 @@ pub struct Features {
     pub replace: bool,
     /// Ropewalk extension: `SITE UPLOAD`, see [`crate::upload`].
     pub upload: bool,
+    /// Ropewalk extension: `SITE SPACE`, see [`crate::space`].
+    pub space: bool,
     /// Ropewalk extension: `OPTS RETR Congestion=`.
     pub congestion: bool,
     /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
@@ -254,6 +256,7 @@ impl Features {
             "RESEND" => self.resend = true,
             "REPLACE" => self.replace = true,
             "UPLOAD" => self.upload = true,
+            "SPACE" => self.space = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
             "ONEPORT" => self.one_port = true,
@@ -368,6 +371,7 @@ mod tests {
             resend: true,
             replace: true,
             upload: true,
+            space: true,
             congestion: true,
             data_keys: true,
             one_port: true,

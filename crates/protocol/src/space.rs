@@ -81,11 +81,14 @@ impl SpaceCommand<Option<BString>> {
     }
 }
 
+/// Whether a word has the form of a token.
+pub fn is_token(word: &[u8]) -> bool {
+    (1..=LONGEST_TOKEN).contains(&word.len()) && word.iter().all(u8::is_ascii_graphic)
+}
+
 fn token(word: &[u8]) -> Result<String, CommandError> {
-    if word.len() > LONGEST_TOKEN || !word.iter().all(u8::is_ascii_graphic) {
-        return Err(CommandError::InvalidArguments);
-    }
-    Ok(String::from_utf8_lossy(word).into_owned())
+    let valid = is_token(word).then(|| String::from_utf8_lossy(word).into_owned());
+    valid.ok_or(CommandError::InvalidArguments)
 }
 
 impl fmt::Display for ReservedSpace {

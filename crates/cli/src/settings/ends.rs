@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ropewalk_client::{DataCredential, EndOptions};
+use ropewalk_protocol::space::is_token;
 use ropewalk_protocol::stack::StackSpec;
 
 use super::Settings;
@@ -89,6 +90,19 @@ pub(super) fn destination_stack(settings: &mut Settings, text: &str) -> Result<(
 pub(super) fn disk_stack(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.options.data.disk_stack = parsed_stack(text)?;
     Ok(())
+}
+
+pub(super) fn space_token(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.options.login.destination.space_token = match text {
+        "" => None,
+        token if is_token(token.as_bytes()) => Some(token.to_owned()),
+        _ => return Err("expected the token of a reservation: up to 64 visible ASCII characters".into()),
+    };
+    Ok(())
+}
+
+pub(super) fn show_space_token(settings: &Settings) -> String {
+    settings.options.login.destination.space_token.clone().unwrap_or_default()
 }
 
 pub(super) fn source_disk_stack(settings: &mut Settings, text: &str) -> Result<(), String> {

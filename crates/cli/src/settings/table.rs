@@ -102,6 +102,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Drivers of files at the servers (SITE SETDISKSTACK): 'popen:argv=#tar#cf#-#/data' puts a \
          program that the server permits in place of the file, here to copy a directory as an \
          archive; the path of the URL then names nothing"),
+    setting("space-token", None, Value("TOKEN"), Copy, (ends::space_token, ends::show_space_token),
+        "Let uploads draw on this reservation at the destination's server (SITE SPACE RESERVE, \
+         docs/space.md); a token that the server does not know, or that has expired, is an error"),
     setting("mode", None, Value("auto|stream|extended"), Copy, (mode, show_mode),
         "Mode of data connections; auto: MODE E (extended) if both sides support it, otherwise MODE \
          S (stream)"),

@@ -41,6 +41,7 @@ pub(crate) struct SessionKey {
     ssh: SshOptions,
     stack: Option<StackSpec>,
     disk_stack: Option<StackSpec>,
+    space_token: Option<String>,
     stripe_block: Option<u64>,
     ascii: bool,
     scitag: Option<SciTag>,
@@ -68,7 +69,8 @@ impl SessionKey {
     /// the log-in needs a token that cannot be read.
     pub(crate) fn new(endpoint: &Endpoint, setup: &Setup) -> Option<Self> {
         let options = &setup.options;
-        let EndOptions { credential, server_subject, stack, disk_stack } = options.end(endpoint.end);
+        let EndOptions { credential, server_subject, stack, disk_stack, space_token } =
+            options.end(endpoint.end);
         let token = match options.login.token {
             TokenSource::None => None,
             _ if endpoint.url.user.is_some() || endpoint.url.scheme == Scheme::Sshftp => None,
@@ -88,6 +90,7 @@ impl SessionKey {
             ssh: options.ssh.clone(),
             stack,
             disk_stack,
+            space_token,
             stripe_block: options.data.stripe_block,
             ascii: options.data.ascii,
             scitag: options.data.scitag,

@@ -109,6 +109,8 @@ pub struct EndOptions {
     /// As [`super::DataOptions::disk_stack`].
     #[serde(with = "as_text::optional")]
     pub disk_stack: Option<StackSpec>,
+    /// The reservation at the server that uploads draw on (SITE SPACE); only of the destination.
+    pub space_token: Option<String>,
 }
 
 impl EndOptions {
