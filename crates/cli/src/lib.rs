@@ -23,6 +23,7 @@ mod selection;
 pub mod settings;
 pub mod signals;
 pub mod sites;
+mod survey;
 pub mod units;
 mod utc;
 mod via;

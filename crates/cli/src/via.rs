@@ -57,7 +57,7 @@ impl Relays {
 }
 
 /// The URL of a place behind relays, of which the first is the next to it.
-fn behind<'a>(relays: impl Iterator<Item = &'a Url>, place: Url) -> anyhow::Result<Url> {
+pub(crate) fn behind<'a>(relays: impl Iterator<Item = &'a Url>, place: Url) -> anyhow::Result<Url> {
     relays.into_iter().try_fold(place, |place, relay| {
         if place.user.is_some() || place.password.is_some() {
             return Err(usage(format!(

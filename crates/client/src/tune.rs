@@ -56,6 +56,11 @@ impl Ends {
     }
 }
 
+/// The result of an earlier transfer between these ends, if one is stored.
+pub(crate) fn stored_result(ends: &Ends, options: &Options) -> Option<Prior> {
+    Some(Memory::new(options.state_directory.as_deref()).recall(&ends.name())?.prior)
+}
+
 /// Whether this process may choose the kernel's congestion control of this name.
 pub(crate) fn kernel_permits(name: &str) -> bool {
     let has = |list: &str| {
@@ -64,6 +69,16 @@ pub(crate) fn kernel_permits(name: &str) -> bool {
             .is_ok_and(|names| names.split_ascii_whitespace().any(|known| known == name))
     };
     has("allowed") || rustix::process::geteuid().is_root() && has("available")
+}
+
+/// Bytes in flight that this host's buffers permit for a connection that it sends on.
+pub(crate) fn send_window(options: &Options) -> Option<f64> {
+    Ceilings::read().ok().map(|ceilings| window_of(ceilings.send.autotune, options))
+}
+
+/// Bytes in flight for the highest size of a buffer: about half of it is overhead of the kernel.
+fn window_of(autotuned: u64, options: &Options) -> f64 {
+    options.tuning.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64
 }
 
 /// The tuning of a run.
@@ -199,8 +214,7 @@ impl Tune {
             (_, None) => ceilings.receive.autotune,
             _ => return None,
         };
-        // About half of a buffer is overhead of the kernel.
-        Some(self.options.tuning.tcp_buffer.unwrap_or(autotuned / 2).max(1) as f64)
+        Some(window_of(autotuned, &self.options))
     }
 
     /// The paths that this run uses.

@@ -126,6 +126,8 @@ pub(crate) enum Command {
     Gateway(Box<commands::gateway::Gateway>),
     /// Set, remove or list passwords of a server's users
     Passwd(commands::passwd::Passwd),
+    /// Choose the relays between two places: estimate the rate of each hop
+    Route(commands::route::Route),
     /// Reserve a network path for a later copy
     Reserve(commands::reserve::Reserve),
     /// List the reserved network paths, and remove those that earlier runs have left
@@ -192,6 +194,7 @@ impl Command {
             Self::Admin(command) => command.run(),
             Self::Gateway(command) => command.run(),
             Self::Passwd(command) => command.run(),
+            Self::Route(command) => command.run(),
             Self::Reserve(command) => command.run(),
             Self::Reservations(command) => command.run(),
             Self::Cancel(command) => command.run(),

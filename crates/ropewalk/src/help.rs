@@ -7,7 +7,7 @@ use clap::{Arg, Command, ValueHint};
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Copy", &["cp", "sync", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
-    ("Reserve network paths", &["reserve", "reservations", "cancel"]),
+    ("Choose and reserve network paths", &["route", "reserve", "reservations", "cancel"]),
     ("Serve and log in", &["serve", "node", "admin", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
     ("Program", &["config", "sites", "globus-url-copy", "completions", "man"]),
@@ -67,6 +67,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "ropewalk ca user 'Ada Lovelace' --map ada",
         ],
     ),
+    ("route", &["ropewalk route gsiftp://a.example/ . --relays gsiftp://b.example,gsiftp://c.example"]),
     ("reserve", &["ropewalk reserve nsi:/etc/ropewalk/nsi.toml --from 22:00 --for 3h --rate 5Gbit/s"]),
     ("reservations", &["ropewalk reservations --json"]),
     ("cancel", &["ropewalk cancel 6b1c4a1e-9d0f-4b7e-8a2c-0d5e6f7a8b9c"]),

@@ -22,6 +22,7 @@ pub mod proxy;
 pub mod reservations;
 pub mod reserve;
 pub mod rm;
+pub mod route;
 pub mod serve;
 pub mod sites;
 pub mod stat;
