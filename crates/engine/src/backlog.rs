@@ -89,7 +89,11 @@ impl Observed {
         for connection in &mut self.connections {
             // Bytes that are written meanwhile count as unacknowledged only.
             let moved = connection.moved();
-            let Some(stats) = connection.handle.stats() else { continue };
+            let Some(stats) = connection.handle.stats() else {
+                // A stream that has left is closed once the receiver has read its end.
+                sender.lock().set_closed(connection.id);
+                continue;
+            };
             if connection.pace.is_none() {
                 let span = stats.rtt.unwrap_or_default().max(SPAN) * 2;
                 connection.blocked = connection.since.is_some_and(|(at, _)| at.elapsed() >= span);
@@ -127,5 +131,58 @@ impl Observable {
             round_trip: stats.rtt.unwrap_or_default(),
             doubtful: self.blocked || stats.retransmitted.saturating_mul(LOSSY) > stats.sent,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use ropewalk_protocol::mode_e::Next;
+    use ropewalk_protocol::range::RangeSet;
+    use ropewalk_transport::Tuning;
+
+    use super::*;
+
+    /// The handle of a connection that is closed.
+    struct Closed;
+
+    impl ConnectionHandle for Closed {
+        fn stats(&self) -> Option<PathStats> {
+            None
+        }
+
+        fn tune(&self, _: &Tuning) {}
+    }
+
+    #[test]
+    fn closed_connection_of_a_stream_that_has_left_delays_nothing() {
+        let mut sender = Sender::new(RangeSet::from_range(0..8 << 20), 0, 256 << 10).unwrap();
+        sender.allow_resend();
+        let [stays, leaves] = [(); 2].map(|()| sender.add_stream().unwrap());
+        for stream in [stays, leaves] {
+            sender.set_rate(stream, Rate::Measured(100 << 20));
+            assert!(matches!(sender.next(stream), Some(Next::Block(_))));
+        }
+        // The last that is known of the stream is that it was lossy and had bytes on their way.
+        let round_trip = Duration::from_millis(20);
+        sender.set_backlog(leaves, Backlog { acknowledged: 0, round_trip, doubtful: true });
+        assert!(sender.leave(leaves).is_some());
+        while matches!(sender.next(stays), Some(Next::Block(_))) {}
+        assert_eq!(sender.next(stays), Some(Next::Wait));
+
+        let backlogs = Backlogs::default();
+        backlogs.0.lock().connections.push(Observable {
+            id: leaves,
+            handle: Arc::new(Closed),
+            moved: Arc::default(),
+            before: 0,
+            since: None,
+            blocked: false,
+            pace: None,
+        });
+        let sender = Mutex::new(sender);
+        backlogs.observe(&sender);
+        assert!(matches!(sender.lock().next(stays), Some(Next::End(_))));
     }
 }
