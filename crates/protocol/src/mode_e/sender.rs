@@ -316,8 +316,8 @@ impl Sender {
         }
     }
 
-    /// Reports that the connection of a stream that has ended is closed at both ends: the receiver has
-    /// read all of it, and no other stream need wait for it.
+    /// Reports that the connection of a stream that has ended is closed at both ends: the receiver
+    /// has read all of it, and no other stream need wait for it.
     pub fn set_closed(&mut self, stream: StreamId) {
         if matches!(self.streams[stream.0], Stream::Ended)
             && let Some(resend) = &mut self.resend
