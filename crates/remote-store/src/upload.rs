@@ -34,7 +34,7 @@ impl Drop for Claim {
     }
 }
 
-/// What uploads need of their store.
+/// The part of a store that its uploads need.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) far: Arc<Far>,

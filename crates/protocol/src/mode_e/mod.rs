@@ -11,6 +11,8 @@ mod resend;
 #[cfg(test)]
 mod resend_tests;
 mod sender;
+#[cfg(test)]
+mod stripe_tests;
 
 pub use header::{Descriptor, Header};
 pub use receiver::{End, ReceiveError, Receiver, StreamReceiver, Want};
