@@ -11,8 +11,8 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_storage::checksum::{Algorithm, Pieces, checksum_file};
 use ropewalk_storage::{
-    JournalKey, Journaling, Kind, NullStore, Store, Upload, UploadOptions, UploadSpec, WriteHandle,
-    WriteOptions,
+    JournalKey, Journaling, Kind, NullStore, Positions, Store, Upload, UploadOptions, UploadSpec,
+    WriteHandle, WriteOptions,
 };
 
 use ropewalk_transfer::{Arrival, File, Ledger, Purpose, Side, Sides};
@@ -184,7 +184,7 @@ impl Download {
 
     /// The destination takes bytes in order only, and does not give them back.
     pub(crate) fn in_order(&self) -> bool {
-        self.handle.in_order()
+        self.handle.positions() == Positions::Sequential
     }
 
     /// It cannot be gone on with: the part was given up when it was to get its name.

@@ -133,7 +133,9 @@ fn copy(
             let written = match piece {
                 Piece::Data(data) => handle.write_at(data, range.start),
                 Piece::Hole(zeros) => {
-                    handle.leave_zero(range.start, zeros.len() as u64);
+                    if let Some(disk) = handle.disk() {
+                        disk.leave_zero(range.start, zeros.len() as u64);
+                    }
                     Ok(())
                 }
             };

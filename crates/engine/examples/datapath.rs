@@ -23,7 +23,7 @@ use ropewalk_engine::{
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Error, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
+use ropewalk_storage::{DiskFile, Error, Kind, Lock, Metadata, Positions, ReadHandle, Result, WriteHandle};
 use ropewalk_transport::{Driver, Options as DriverOptions, Tcp, Tuning};
 
 #[derive(Clone, Debug)]
@@ -275,6 +275,12 @@ impl ReadHandle for Handle {
     }
 }
 
+impl DiskFile for Handle {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (!self.hide).then(|| self.file.as_fd())
+    }
+}
+
 impl WriteHandle for Handle {
     fn metadata(&self) -> Result<Metadata> {
         self.meta()
@@ -284,12 +290,12 @@ impl WriteHandle for Handle {
         self.file.write_all_at(data, offset).map_err(|e| Error::from_io(&e, "write", ""))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (!self.hide).then(|| self.file.as_fd())
+    fn positions(&self) -> Positions {
+        if self.null { Positions::Ignored } else { Positions::Any }
     }
 
-    fn positionless(&self) -> bool {
-        self.null
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        Some(self)
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
@@ -297,14 +303,6 @@ impl WriteHandle for Handle {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_modified(&self, _: i64, _: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_mode(&self, _: u32) -> Result<()> {
         Ok(())
     }
 }

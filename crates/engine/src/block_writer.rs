@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::Pieces;
+use ropewalk_storage::{DiskFile, Positions};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::behind::{Behind, Stored, Storing};
@@ -94,7 +95,7 @@ impl<'a> BlockWriter<'a> {
         let plain = wire.connection.fast_path().socket().is_some();
         if writer.pieces.is_none() && !job.sparse && plain {
             writer.discard = job.sink.discards();
-            writer.file = job.sink.descriptor();
+            writer.file = job.sink.disk().and_then(DiskFile::descriptor);
         }
         writer.sealed = !plain;
         writer.pool = Some(&core.pool);
@@ -288,11 +289,13 @@ impl<'a> BlockWriter<'a> {
         let end = at + n;
         let began = Instant::now();
         self.job.sink.admit(end).map_err(Error::Store)?;
-        self.job.sink.make_room(at, n);
+        if let Some(disk) = self.job.sink.disk() {
+            disk.make_room(at, n);
+        }
         while at < end
             && let (Some(file), Some(pipe)) = (self.file, &mut self.pipe)
         {
-            let offset = (!self.job.sink.positionless()).then_some(at);
+            let offset = (self.job.sink.positions() == Positions::Any).then_some(at);
             match pipe.drain(file, offset) {
                 Ok(n) if n > 0 => {
                     at += n as u64;
@@ -363,7 +366,7 @@ impl<'a> BlockWriter<'a> {
         self.held = 0..0;
         let Some(buffer) = self.buffer.take_if(|_| held > 0) else { return Ok(()) };
         // A thread that writes directly waits for the disk, which takes no processor.
-        let directly = self.job.sink.chunk().is_some();
+        let directly = self.disk_chunk().is_some();
         if held >= SMALL && self.stored.elapsed() < HURRY && (self.sealed || directly) {
             if self.behind.is_none()
                 && let Some(pool) = self.pool
@@ -402,8 +405,13 @@ impl<'a> BlockWriter<'a> {
         self.progress.add_received(range, self.budget)
     }
 
+    /// The best size of a write in bytes, if it matters.
+    fn disk_chunk(&self) -> Option<usize> {
+        self.job.sink.disk().and_then(DiskFile::chunk)
+    }
+
     fn take_buffer(&mut self) -> Buffer {
-        let wanted = self.job.sink.chunk().unwrap_or(COPY_CHUNK);
+        let wanted = self.disk_chunk().unwrap_or(COPY_CHUNK);
         // The best size of a write may have changed, and there may be no larger buffer.
         let fits = |buffer: &Buffer| {
             !self.held.is_empty() || buffer.len() == wanted || self.taken == (wanted, buffer.len())

@@ -201,12 +201,4 @@ impl WriteHandle for Sink {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
-
-    fn set_modified(&self, _seconds: i64, _nanoseconds: u32) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "utime", self.path.as_bytes()))
-    }
-
-    fn set_mode(&self, _mode: u32) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "chmod", self.path.as_bytes()))
-    }
 }

@@ -180,7 +180,20 @@ pub trait ReadHandle: Lock {
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet>;
 }
 
-/// A file open for ranged writes in any order, from any thread.
+/// The meaning of the offset of a write to an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// Bytes can be written at any offset, in any order.
+    Any,
+    /// Offsets have no meaning (`/dev/null`): bytes are written in the order in which they arrive.
+    Ignored,
+    /// Bytes must be written from the first to the last (a pipe, a terminal). A write out of order
+    /// fails.
+    Sequential,
+}
+
+/// A file open for ranged writes, from any thread. All stores can implement this; what only files
+/// on a local disk offer is in [`DiskFile`].
 pub trait WriteHandle: Lock {
     /// The current attributes of the file.
     ///
@@ -192,29 +205,14 @@ pub trait WriteHandle: Lock {
     ///
     /// # Errors
     /// No space or quota is left, the file would be too large, bytes come out of order
-    /// ([`Self::in_order`]), or those of the system; with the offset. A part of `data` may have
-    /// been written.
+    /// ([`Positions::Sequential`]), or those of the system; with the offset. A part of `data` may
+    /// have been written.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
-    /// The descriptor for `splice`, if bytes written through it at a position are the file's bytes.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// The descriptor of the open file, by which the system knows its current name.
-    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor()
-    }
-    /// Whether positions have no meaning (a device such as /dev/null, a pipe): bytes are written in
-    /// the order in which they arrive.
-    fn positionless(&self) -> bool {
-        false
+    fn positions(&self) -> Positions {
+        Positions::Any
     }
     /// Whether written bytes are discarded (/dev/null), so that they need not even be read.
     fn discards(&self) -> bool {
-        false
-    }
-    /// Whether bytes must be written from the first to the last (a pipe, a terminal). A write out
-    /// of order fails.
-    fn in_order(&self) -> bool {
         false
     }
     /// The descriptor for `poll`, if a write may have to wait for another program (the reader of a
@@ -230,14 +228,6 @@ pub trait WriteHandle: Lock {
     fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
         self.write_at(data, offset).map(|()| Some(data.len()))
     }
-    /// Announces that `size` bytes will be written in any order. The file is new or was prepared
-    /// before. The store may reserve space, so that the file has its full size at once. `sync`
-    /// means that the file must be on the disk when it is complete.
-    fn prepare(&self, _size: u64, _direct: DirectIo, _sync: bool) {}
-    /// Announces that `size` bytes will be written. The writer reports which bytes stay zero
-    /// ([`Self::leave_zero`]) and when all are written ([`Self::settle`]), so the store may reserve
-    /// space ahead of the writes. The size of the file remains that of the written bytes.
-    fn reserve_ahead(&self, _size: u64) {}
     /// Asks for space up to `end`, which is charged to the quotas of the file. Called before bytes
     /// are written in another way than by [`Self::write_at`], and for a size that was announced.
     ///
@@ -246,41 +236,17 @@ pub trait WriteHandle: Lock {
     fn admit(&self, _end: u64) -> Result<()> {
         Ok(())
     }
-    /// Announces that `length` bytes will be written at `start` through [`Self::descriptor`].
-    fn make_room(&self, _start: u64, _length: u64) {}
-    /// Announces that no writer writes any more, and that the file has `length` bytes. Space
-    /// reserved beyond them can be released.
-    fn settle(&self, _length: u64) {}
-    /// Whether space is reserved ahead. The kernel then does not start to write the file by itself
-    /// when it replaces another one by rename.
-    fn reserves_ahead(&self) -> bool {
-        false
-    }
-    /// Lets the kernel start to write the file, without waiting for the end.
-    fn begin_sync(&self) {}
-    /// Makes a range within the file's size zero and releases its space. Returns `false` if that is
-    /// impossible.
-    fn punch(&self, _start: u64, _length: u64) -> bool {
-        false
-    }
-    /// The best size of a write in bytes. Such writes should be at multiples of it, from memory at
-    /// a page boundary. `None` if the size makes little difference.
-    fn chunk(&self) -> Option<usize> {
+    /// The file on a local disk, for writes without a copy and for reserved space.
+    fn disk(&self) -> Option<&dyn DiskFile> {
         None
     }
-    /// Whether reserved space is included in the file's size, as if it were written. Until a sync,
-    /// a power loss may replace written bytes by zeros.
-    fn is_reserved(&self) -> bool {
-        false
-    }
-    /// Announces that these bytes of a new file stay zero, or that their content does not matter:
-    /// no space need be reserved for them.
-    fn leave_zero(&self, _start: u64, _length: u64) {}
     /// Truncates the file to `length`, or extends it with zeros.
     ///
     /// # Errors
     /// No space is left, the file would be too large, or those of the system.
     fn set_len(&self, length: u64) -> Result<()>;
+    /// Lets the store start to write the file to stable storage, without waiting for the end.
+    fn begin_sync(&self) {}
     /// Waits until data and size are on stable storage.
     ///
     /// # Errors
@@ -304,16 +270,72 @@ pub trait WriteHandle: Lock {
     fn sync_system(&self) -> Result<()> {
         Ok(())
     }
-    /// Sets the modification time: seconds since 1970 and nanoseconds.
+    /// Sets the modification time: seconds since 1970 and nanoseconds. The default is for files
+    /// that keep no time.
     ///
     /// # Errors
     /// The file is another user's, or the process may not impersonate the store's user.
-    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> Result<()>;
-    /// Sets the permission bits, 0o7777.
+    fn set_modified(&self, _seconds: i64, _nanoseconds: u32) -> Result<()> {
+        Ok(())
+    }
+    /// Sets the permission bits, 0o7777. The default is for files that keep no mode.
     ///
     /// # Errors
     /// The file is another user's, or the process may not impersonate the store's user.
-    fn set_mode(&self, mode: u32) -> Result<()>;
+    fn set_mode(&self, _mode: u32) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// How a file on a local disk is written without a copy, past the page cache, and into space that
+/// was reserved before. A store in which all of this means nothing has no such object, and each
+/// default method is for a disk without that feature.
+pub trait DiskFile: Send + Sync {
+    /// The descriptor for `splice`, if bytes written through it at a position are the file's bytes.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// The descriptor of the open file, by which the system knows its current name.
+    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor()
+    }
+    /// Announces that `size` bytes will be written in any order. The file is new or was prepared
+    /// before. Space may be reserved, so that the file has its full size at once: the caller has
+    /// asked for it ([`WriteHandle::admit`]). `sync` means that the file must be on the disk when
+    /// it is complete.
+    fn prepare(&self, _size: u64, _direct: DirectIo, _sync: bool) {}
+    /// Announces that `size` bytes will be written. The writer reports which bytes stay zero
+    /// ([`Self::leave_zero`]) and when all are written ([`Self::settle`]), so space may be reserved
+    /// ahead of the writes. The size of the file remains that of the written bytes.
+    fn reserve_ahead(&self, _size: u64) {}
+    /// Announces that `length` bytes will be written at `start` through [`Self::descriptor`].
+    fn make_room(&self, _start: u64, _length: u64) {}
+    /// Announces that no writer writes any more, and that the file has `length` bytes. Space
+    /// reserved beyond them can be released.
+    fn settle(&self, _length: u64) {}
+    /// Whether space is reserved ahead. The kernel then does not start to write the file by itself
+    /// when it replaces another one by rename.
+    fn reserves_ahead(&self) -> bool {
+        false
+    }
+    /// Whether reserved space is included in the file's size, as if it were written. Until a sync,
+    /// a power loss may replace written bytes by zeros.
+    fn is_reserved(&self) -> bool {
+        false
+    }
+    /// Announces that these bytes of a new file stay zero, or that their content does not matter:
+    /// no space need be reserved for them.
+    fn leave_zero(&self, _start: u64, _length: u64) {}
+    /// Makes a range within the file's size zero and releases its space. Returns `false` if that is
+    /// impossible.
+    fn punch(&self, _start: u64, _length: u64) -> bool {
+        false
+    }
+    /// The best size of a write in bytes. Such writes should be at multiples of it, from memory at
+    /// a page boundary. `None` if the size makes little difference.
+    fn chunk(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// The callback of [`Store::list`]. It gets the name and attributes of each entry (symbolic links

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use crate::checksum::Pieces;
 use crate::upload::Ranges;
 use crate::{
-    Capabilities, Error, ErrorKind, Kind, ListSink, Lock, Metadata, ReadHandle, Result, Store, Upload,
-    UploadSpec, WriteHandle, WriteOptions,
+    Capabilities, DiskFile, Error, ErrorKind, Kind, ListSink, Lock, Metadata, ReadHandle, Result, Store,
+    Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
 /// Every path except `/` is a file of zeros; written bytes are discarded.
@@ -238,12 +238,12 @@ impl WriteHandle for Nothing {
         Ok(())
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(|fd| fd.as_fd())
-    }
-
     fn discards(&self) -> bool {
         true
+    }
+
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        Some(self)
     }
 
     fn set_len(&self, _length: u64) -> Result<()> {
@@ -253,13 +253,12 @@ impl WriteHandle for Nothing {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+}
 
-    fn set_modified(&self, _seconds: i64, _nanoseconds: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_mode(&self, _mode: u32) -> Result<()> {
-        Ok(())
+/// Its descriptor is that of /dev/null.
+impl DiskFile for Nothing {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(|fd| fd.as_fd())
     }
 }
 
@@ -302,6 +301,6 @@ mod tests {
         let file = store.open_write(&VirtualPath::parse(b"/x").unwrap(), options).unwrap();
         file.write_at(b"gone", 1 << 50).unwrap();
         file.set_len(4).unwrap();
-        assert!(file.descriptor().is_some());
+        assert!(file.disk().unwrap().descriptor().is_some());
     }
 }

@@ -25,7 +25,9 @@ use self::names::is_cut;
 use crate::checksum::{Algorithm, Pieces};
 use crate::journal::{MOST_RANGES, SCATTERED};
 use crate::upload::{Interrupted, Journaling, Upload, UploadOptions, check_complete};
-use crate::{Error, ErrorKind, Journal, JournalKey, Metadata, ReadHandle, Result, Store, WriteHandle};
+use crate::{
+    DiskFile, Error, ErrorKind, Journal, JournalKey, Metadata, ReadHandle, Result, Store, WriteHandle,
+};
 
 /// The mark of a part file whose bytes came from front to back (see [`Journaling::Sequential`]).
 const STICKY: u32 = 0o1000;
@@ -132,10 +134,7 @@ impl PartFile {
             // Not earlier: the size of a file that was written sequentially says what is present,
             // until a journal does.
             if let Some(size) = part.key.size {
-                part.handle.prepare(size, part.options.direct, part.options.sync);
-                if part.options.reserve {
-                    part.handle.reserve_ahead(size);
-                }
+                part.reserve(size);
             }
         }
         Ok(part)
@@ -203,6 +202,22 @@ impl PartFile {
             .with_detail("the unfinished file was removed, moved or replaced meanwhile"))
     }
 
+    /// Lets the disk prepare for a file of `size` bytes.
+    fn reserve(&self, size: u64) {
+        let Some(disk) = self.handle.disk() else { return };
+        // The file may have this size at once. If that is too much, it ends at the limit.
+        if self.handle.admit(size).is_ok() {
+            disk.prepare(size, self.options.direct, self.options.sync);
+        }
+        if self.options.reserve {
+            disk.reserve_ahead(size);
+        }
+    }
+
+    fn punch(&self, gap: Range<u64>) -> bool {
+        self.handle.disk().is_some_and(|disk| disk.punch(gap.start, gap.end - gap.start))
+    }
+
     /// Removes unrecorded bytes that a killed process may have written to the file of `there`
     /// bytes. Returns whether all of them were removed.
     fn clear(&self, there: u64) -> bool {
@@ -212,7 +227,7 @@ impl PartFile {
         if end < there && self.handle.set_len(end).is_err() {
             return false;
         }
-        state.present.complement(0..end).iter().all(|gap| self.handle.punch(gap.start, gap.end - gap.start))
+        state.present.complement(0..end).iter().all(|gap| self.punch(gap))
     }
 
     /// Extends the file to the end of the recorded ranges. Zeros at the end may not have been
@@ -287,8 +302,10 @@ impl PartFile {
         let missing = state.present.complement(0..size);
         // The file may have been renamed already, so that it no longer belongs to this upload.
         let Some(metadata) = self.ours()? else { return Ok(()) };
-        missing.iter().for_each(|range| self.handle.leave_zero(range.start, range.end - range.start));
-        self.handle.settle(metadata.size);
+        if let Some(disk) = self.handle.disk() {
+            missing.iter().for_each(|range| disk.leave_zero(range.start, range.end - range.start));
+            disk.settle(metadata.size);
+        }
         Ok(())
     }
 
@@ -414,7 +431,10 @@ impl Upload for PartFile {
         if metadata.size != length {
             self.handle.set_len(length)?;
         }
-        self.handle.settle(length);
+        let disk = self.handle.disk();
+        if let Some(disk) = disk {
+            disk.settle(length);
+        }
         let marked = metadata.mode & STICKY != 0;
         let mut awhile = false;
         if let Some(mode) = mode.or_else(|| marked.then_some(metadata.mode & !STICKY)) {
@@ -427,10 +447,10 @@ impl Upload for PartFile {
         // the file system's record that the reserved space is in use. A power loss after the rename
         // must not turn them into zeros. The same is true for space that an earlier transfer
         // reserved, however the other bytes were written.
-        if self.options.sync || self.had_gaps || self.handle.is_reserved() {
+        if self.options.sync || self.had_gaps || disk.is_some_and(DiskFile::is_reserved) {
             self.sync()?;
             awhile = true;
-        } else if self.handle.reserves_ahead() && self.replaces() {
+        } else if disk.is_some_and(DiskFile::reserves_ahead) && self.replaces() {
             self.handle.begin_sync();
         }
         self.or_distrust(self.handle.confirm(&metadata))?;

@@ -27,7 +27,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::error::Context as _;
 use crate::{
-    Error, ErrorKind, Identity, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle, posix, thread_starts,
+    Error, ErrorKind, Identity, Kind, Lock, Metadata, Positions, ReadHandle, Result, WriteHandle, posix,
+    thread_starts,
 };
 
 /// The directories in which a program finds further programs, such as the compressors of `tar`.
@@ -384,12 +385,8 @@ impl WriteHandle for ProgramInput {
         Ok(())
     }
 
-    fn positionless(&self) -> bool {
-        true
-    }
-
-    fn in_order(&self) -> bool {
-        true
+    fn positions(&self) -> Positions {
+        Positions::Sequential
     }
 
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -418,14 +415,6 @@ impl WriteHandle for ProgramInput {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_modified(&self, _seconds: i64, _nanoseconds: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_mode(&self, _mode: u32) -> Result<()> {
         Ok(())
     }
 }

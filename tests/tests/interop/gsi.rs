@@ -1,6 +1,7 @@
 //! Certificates: both clients with both servers, and between the servers.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -113,6 +114,11 @@ impl Yard {
         run(command.args(options).args([from, to]), LIMIT)?.succeeded().map(drop)
     }
 
+    /// Compares a file with the one that a server stored as `name`. Both servers have one root.
+    fn same_at_server(&self, made: &Path, name: &str) -> Result<()> {
+        files::ensure_same(made, &self.site.path("root").join(name))
+    }
+
     /// Upload and download with one server, or also a copy to the other one.
     pub(crate) fn round(
         &self,
@@ -128,16 +134,18 @@ impl Yard {
         let made = self.site.path(&source);
         files::write_random(&made, SIZE, number as u64)?;
         self.copy(client, options, &local(&source), &format!("{}/{there}", first.url))?;
+        self.same_at_server(&made, &there).context("after the upload")?;
         let (server, name) = match second {
             Some(second) => {
                 let (from, to) = (format!("{}/{there}", first.url), format!("{}/{over}", second.url));
                 self.copy(client, options, &from, &to)?;
+                self.same_at_server(&made, &over).context("after the copy between the servers")?;
                 (second, &over)
             }
             None => (first, &there),
         };
         self.copy(client, options, &format!("{}/{name}", server.url), &local(&back))?;
-        files::ensure_same(&made, &self.site.path(&back))?;
+        files::ensure_same(&made, &self.site.path(&back)).context("after the download")?;
         for name in [&there, &over] {
             let _ = fs::remove_file(self.site.path("root").join(name));
         }

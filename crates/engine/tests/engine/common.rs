@@ -19,7 +19,7 @@ use ropewalk_engine::{
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Kind, Lock, Metadata, ReadHandle, WriteHandle};
+use ropewalk_storage::{DiskFile, Kind, Lock, Metadata, ReadHandle, WriteHandle};
 use ropewalk_transport::testing::Memory;
 use ropewalk_transport::{Driver, Endpoint, Listener, Options, Tcp};
 
@@ -185,6 +185,12 @@ impl ReadHandle for TestFile {
     }
 }
 
+impl DiskFile for TestFile {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.plain.then(|| self.file.as_fd())
+    }
+}
+
 impl WriteHandle for TestFile {
     fn metadata(&self) -> ropewalk_storage::Result<Metadata> {
         Ok(self.meta())
@@ -194,8 +200,8 @@ impl WriteHandle for TestFile {
         self.file.write_all_at(data, offset).map_err(|e| Self::error(&e))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.plain.then(|| self.file.as_fd())
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        Some(self)
     }
 
     fn set_len(&self, length: u64) -> ropewalk_storage::Result<()> {
@@ -203,14 +209,6 @@ impl WriteHandle for TestFile {
     }
 
     fn sync(&self) -> ropewalk_storage::Result<()> {
-        Ok(())
-    }
-
-    fn set_modified(&self, _: i64, _: u32) -> ropewalk_storage::Result<()> {
-        Ok(())
-    }
-
-    fn set_mode(&self, _: u32) -> ropewalk_storage::Result<()> {
         Ok(())
     }
 }

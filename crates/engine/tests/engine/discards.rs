@@ -11,7 +11,7 @@ use ropewalk_engine::{Error, ReceiveJob, SendJob};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Lock, Metadata, Result, WriteHandle};
+use ropewalk_storage::{Lock, Metadata, Positions, Result, WriteHandle};
 
 over_every_driver! {
     more_than_was_asked_for_is_told_all_the_same,
@@ -32,8 +32,8 @@ impl WriteHandle for Nothing {
         Ok(())
     }
 
-    fn positionless(&self) -> bool {
-        true
+    fn positions(&self) -> Positions {
+        Positions::Ignored
     }
 
     fn discards(&self) -> bool {
@@ -45,14 +45,6 @@ impl WriteHandle for Nothing {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_modified(&self, _seconds: i64, _nanoseconds: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_mode(&self, _mode: u32) -> Result<()> {
         Ok(())
     }
 }

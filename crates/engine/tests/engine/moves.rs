@@ -14,7 +14,7 @@ use ropewalk_engine::{DataChannel, Error, Feed, Nobody, Progress, ReceiveJob, Se
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
-use ropewalk_storage::{Lock, Metadata, WriteHandle};
+use ropewalk_storage::{DiskFile, Lock, Metadata, WriteHandle};
 use ropewalk_transport::{Driver, Tcp};
 
 over_every_driver! {
@@ -95,6 +95,12 @@ struct Turning {
 
 impl Lock for Turning {}
 
+impl DiskFile for Turning {
+    fn chunk(&self) -> Option<usize> {
+        (self.writes.lock().len() % 8 >= 4).then_some(1 << 20)
+    }
+}
+
 impl WriteHandle for Turning {
     fn metadata(&self) -> ropewalk_storage::Result<Metadata> {
         WriteHandle::metadata(&*self.file)
@@ -105,8 +111,8 @@ impl WriteHandle for Turning {
         self.file.write_at(data, offset)
     }
 
-    fn chunk(&self) -> Option<usize> {
-        (self.writes.lock().len() % 8 >= 4).then_some(1 << 20)
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        Some(self)
     }
 
     fn set_len(&self, length: u64) -> ropewalk_storage::Result<()> {
@@ -115,14 +121,6 @@ impl WriteHandle for Turning {
 
     fn sync(&self) -> ropewalk_storage::Result<()> {
         self.file.sync()
-    }
-
-    fn set_modified(&self, seconds: i64, nanoseconds: u32) -> ropewalk_storage::Result<()> {
-        self.file.set_modified(seconds, nanoseconds)
-    }
-
-    fn set_mode(&self, mode: u32) -> ropewalk_storage::Result<()> {
-        self.file.set_mode(mode)
     }
 }
 

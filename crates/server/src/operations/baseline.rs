@@ -7,7 +7,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::profiling::ProfileAnswer;
 use ropewalk_protocol::server::Failure;
 use ropewalk_security::Access;
-use ropewalk_storage::{Kind, WriteOptions};
+use ropewalk_storage::{DiskFile, Kind, WriteOptions};
 use rustix::io::Errno;
 
 use super::files::system;
@@ -84,7 +84,7 @@ pub(super) fn write(job: &mut Job<'_>, path: &VirtualPath) -> Result<ProfileAnsw
     let file = login.store.open_write(&place, options).map_err(failure)?;
     login.store.remove_file(&place).map_err(failure)?;
     drop(acting);
-    let descriptor = file.descriptor().ok_or_else(no_disk)?;
+    let descriptor = file.disk().and_then(DiskFile::descriptor).ok_or_else(no_disk)?;
     answer(measurements(job)?.write_disk(descriptor, most))
 }
 

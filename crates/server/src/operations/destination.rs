@@ -12,7 +12,7 @@ use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, checksum_file};
 use ropewalk_storage::{
-    Error, ErrorKind, Kind, PartFile, Result, Store, Upload, WriteHandle, WriteOptions, sync_name,
+    Error, ErrorKind, Kind, PartFile, Positions, Result, Store, Upload, WriteHandle, WriteOptions, sync_name,
 };
 
 use super::plan::Plan;
@@ -143,7 +143,7 @@ impl Destination {
                     upload.keep()
                 }
             }
-            Self::InPlace(file) if file.handle.positionless() || !machine => Ok(()),
+            Self::InPlace(file) if file.handle.positions() != Positions::Any || !machine => Ok(()),
             Self::InPlace(file) => file.sync(),
         }
     }
@@ -157,7 +157,7 @@ impl Destination {
         algorithm: Algorithm,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<String> {
-        if self.handle().positionless() {
+        if self.handle().positions() != Positions::Any {
             return Err(Error::new(ErrorKind::Unsupported, "checksum", place.as_bytes())
                 .with_detail("what a device or a pipe has taken cannot be read again"));
         }
@@ -183,7 +183,9 @@ impl Destination {
                 // Ranges that a sender in MODE E left out are holes. Starting with the last, each
                 // joins the ranges that are present.
                 for hole in part.present().complement(0..length).iter().rev() {
-                    part.writer().leave_zero(hole.start, hole.end - hole.start);
+                    if let Some(disk) = part.writer().disk() {
+                        disk.leave_zero(hole.start, hole.end - hole.start);
+                    }
                     part.record(hole, None)?;
                 }
                 let closed = OWNERS & !files.create_mode;
@@ -211,7 +213,7 @@ impl Destination {
             }
             Self::Ranges(upload) if files.fsync == Fsync::None => upload.confirm(),
             Self::Ranges(upload) => upload.checkpoint(),
-            Self::InPlace(file) if file.handle.positionless() => Ok(()),
+            Self::InPlace(file) if file.handle.positions() != Positions::Any => Ok(()),
             Self::InPlace(file) => {
                 let handle = &file.handle;
                 // Zeros at the end may not have been written.
@@ -263,7 +265,7 @@ impl Destination {
 /// Uses holes if the file system supports them.
 pub(super) fn write_zeros(handle: &dyn WriteHandle, range: Range<u64>) -> Result<()> {
     const ZEROS: &[u8] = &[0; 64 << 10];
-    if handle.punch(range.start, range.end - range.start) {
+    if handle.disk().is_some_and(|disk| disk.punch(range.start, range.end - range.start)) {
         return Ok(());
     }
     let mut at = range.start;

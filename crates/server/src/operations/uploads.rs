@@ -214,7 +214,9 @@ fn complete(
     // Starting with the last, each joins the ranges that are present.
     for hole in missing.iter().rev() {
         if upload.is_blank() {
-            writer.leave_zero(hole.start, hole.end - hole.start);
+            if let Some(disk) = writer.disk() {
+                disk.leave_zero(hole.start, hole.end - hole.start);
+            }
         } else {
             write_zeros(&*writer, hole.clone()).map_err(failure)?;
         }

@@ -18,7 +18,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Failure, RepresentationType, StripeLayout};
 use ropewalk_protocol::stripes;
 use ropewalk_storage::checksum::Pieces;
-use ropewalk_storage::{Identity, Kind, Metadata};
+use ropewalk_storage::{DiskFile, Identity, Kind, Metadata};
 use ropewalk_transport::FlowMarking;
 
 use super::follow::{Ends, Follow};
@@ -204,7 +204,7 @@ impl DataPlane for StripedChannel {
         progress: &Progress,
     ) -> Result<Received, Failure> {
         let metadata = job.sink.metadata().map_err(failure)?;
-        let file = self.file(job.sink.named_descriptor(), &metadata)?;
+        let file = self.file(job.sink.disk().and_then(DiskFile::named_descriptor), &metadata)?;
         let accept = match self.is_text() {
             true => self.first_only(&job.accept),
             // A sender may send any byte to any node.

@@ -19,7 +19,9 @@ use super::modification;
 use super::options::User;
 use super::space::{Space, punch};
 use crate::error::Context;
-use crate::{DirectIo, Error, ErrorKind, Kind, Lock, Metadata, ReadHandle, Result, WriteHandle};
+use crate::{
+    DirectIo, DiskFile, Error, ErrorKind, Kind, Lock, Metadata, Positions, ReadHandle, Result, WriteHandle,
+};
 
 /// An open file, device or FIFO.
 pub(super) struct PosixFile {
@@ -97,6 +99,11 @@ impl PosixFile {
 
     fn seekable(&self) -> bool {
         matches!(self.kind, Kind::File | Kind::BlockDevice)
+    }
+
+    /// Whether bytes must be written in order: a pipe, a terminal.
+    fn is_sequential(&self) -> bool {
+        WriteHandle::positions(self) == Positions::Sequential
     }
 
     /// Waits until a file that does not support seeking can be read or written.
@@ -214,7 +221,7 @@ impl WriteHandle for PosixFile {
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let mut turn = None;
-        if WriteHandle::in_order(self) {
+        if self.is_sequential() {
             let mut next = self.turn(offset)?;
             *next = Some(offset + data.len() as u64);
             turn = Some(next);
@@ -243,20 +250,12 @@ impl WriteHandle for PosixFile {
         Ok(())
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        ((self.seekable() && !self.direct.is_on()) || self.null).then(|| self.fd.as_fd())
-    }
-
-    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
-    }
-
     fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        WriteHandle::in_order(self).then(|| self.fd.as_fd())
+        self.is_sequential().then(|| self.fd.as_fd())
     }
 
     fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
-        if data.is_empty() || !WriteHandle::in_order(self) {
+        if data.is_empty() || !self.is_sequential() {
             return self.write_at(data, offset).map(|()| Some(data.len()));
         }
         let mut next = self.turn(offset)?;
@@ -271,65 +270,25 @@ impl WriteHandle for PosixFile {
         }
     }
 
-    fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
-        // Direct writes use a descriptor of their own.
-        if self.kind == Kind::File
-            && let Ok(_acting) = self.user.act()
-        {
-            self.direct.prepare(self.fd.as_fd(), size, direct, sync);
-        }
-    }
-
-    fn reserve_ahead(&self, size: u64) {
-        if self.kind == Kind::File && !self.direct.is_reserved() {
-            self.space.plan(self.fd.as_fd(), size);
-        }
-    }
-
-    fn make_room(&self, start: u64, length: u64) {
-        self.space.reach(self.fd.as_fd(), start, length);
-    }
-
-    fn reserves_ahead(&self) -> bool {
-        self.space.is_planned()
-    }
-
     fn begin_sync(&self) {
         // The call also drops clean pages from the cache, which does no harm for a new file.
         let _ = rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed);
     }
 
-    fn punch(&self, start: u64, length: u64) -> bool {
-        self.kind == Kind::File && punch(self.fd.as_fd(), start..start.saturating_add(length))
-    }
-
-    fn settle(&self, length: u64) {
-        self.space.settle(self.fd.as_fd(), length);
-    }
-
-    fn chunk(&self) -> Option<usize> {
-        self.direct.chunk()
-    }
-
-    fn is_reserved(&self) -> bool {
-        self.direct.is_reserved()
-    }
-
-    fn leave_zero(&self, start: u64, length: u64) {
-        self.direct.free(start, length);
-        self.space.free(self.fd.as_fd(), start, length);
-    }
-
-    fn positionless(&self) -> bool {
-        !self.seekable()
+    fn positions(&self) -> Positions {
+        match (self.null, self.seekable()) {
+            (true, _) => Positions::Ignored,
+            (false, true) => Positions::Any,
+            (false, false) => Positions::Sequential,
+        }
     }
 
     fn discards(&self) -> bool {
         self.null
     }
 
-    fn in_order(&self) -> bool {
-        !self.seekable() && !self.null
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        Some(self)
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
@@ -369,6 +328,60 @@ impl WriteHandle for PosixFile {
         let _acting = self.user.act_on("chmod", &self.path)?;
         rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode & 0o7777))
             .context("chmod", self.path.as_bytes())
+    }
+}
+
+impl DiskFile for PosixFile {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        ((self.seekable() && !self.direct.is_on()) || self.null).then(|| self.fd.as_fd())
+    }
+
+    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
+        // Direct writes use a descriptor of their own.
+        if self.kind == Kind::File
+            && let Ok(_acting) = self.user.act()
+        {
+            self.direct.prepare(self.fd.as_fd(), size, direct, sync);
+        }
+    }
+
+    fn reserve_ahead(&self, size: u64) {
+        if self.kind == Kind::File && !self.direct.is_reserved() {
+            self.space.plan(self.fd.as_fd(), size);
+        }
+    }
+
+    fn make_room(&self, start: u64, length: u64) {
+        self.space.reach(self.fd.as_fd(), start, length);
+    }
+
+    fn reserves_ahead(&self) -> bool {
+        self.space.is_planned()
+    }
+
+    fn punch(&self, start: u64, length: u64) -> bool {
+        self.kind == Kind::File && punch(self.fd.as_fd(), start..start.saturating_add(length))
+    }
+
+    fn settle(&self, length: u64) {
+        self.space.settle(self.fd.as_fd(), length);
+    }
+
+    fn chunk(&self) -> Option<usize> {
+        self.direct.chunk()
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.direct.is_reserved()
+    }
+
+    fn leave_zero(&self, start: u64, length: u64) {
+        self.direct.free(start, length);
+        self.space.free(self.fd.as_fd(), start, length);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ropewalk_protocol::range::RangeSet;
 
 use super::{CREATE, EXCLUSIVE, EXISTING, fails, get, path, pattern, put, same};
-use crate::{ErrorKind, Kind, Store, WriteOptions};
+use crate::{DiskFile, ErrorKind, Kind, Positions, Store, WriteOptions};
 
 pub(super) fn check(make: &dyn Fn() -> Arc<dyn Store>) {
     reads(&*make());
@@ -55,7 +55,7 @@ fn writes_in_any_order(store: &dyn Store) {
         let mut expected = data;
         expected[12_345..12_349].copy_from_slice(b"over");
         same(get(store, "/f"), expected.clone(), "bytes written over others");
-        if let Some(descriptor) = file.descriptor() {
+        if let Some(descriptor) = file.disk().and_then(DiskFile::descriptor) {
             rustix::io::pwrite(descriptor, b"through", 0).unwrap();
             expected[..7].copy_from_slice(b"through");
             same(get(store, "/f"), expected, "bytes written through the descriptor");
@@ -67,7 +67,7 @@ fn writes_in_any_order(store: &dyn Store) {
     }
     file.write_at(b"", 0).unwrap();
     file.sync().unwrap();
-    assert!(!file.positionless(), "a file has positions");
+    assert_eq!(file.positions(), Positions::Any, "a file has positions");
     assert!(!file.discards(), "a file keeps what is written");
 }
 

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
 
 use crate::{
-    Capabilities, DirectIo, Error, ErrorKind, Interrupted, ListSink, Lock, Metadata, PartFile, ReadHandle,
-    Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
+    Capabilities, DiskFile, Error, ErrorKind, Interrupted, ListSink, Lock, Metadata, PartFile, Positions,
+    ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
 /// An operation on a store or a file that a [`Hooked`] reports.
@@ -204,28 +204,12 @@ impl WriteHandle for HookedFile {
         self.inner.write_at(data, offset)
     }
 
-    fn positionless(&self) -> bool {
-        self.inner.positionless()
+    fn positions(&self) -> Positions {
+        self.inner.positions()
     }
 
-    fn in_order(&self) -> bool {
-        self.inner.in_order()
-    }
-
-    fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
-        self.inner.prepare(size, direct, sync);
-    }
-
-    fn reserve_ahead(&self, size: u64) {
-        self.inner.reserve_ahead(size);
-    }
-
-    fn make_room(&self, start: u64, length: u64) {
-        self.inner.make_room(start, length);
-    }
-
-    fn reserves_ahead(&self) -> bool {
-        self.inner.reserves_ahead()
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        self.inner.disk()
     }
 
     fn begin_sync(&self) {
@@ -233,22 +217,6 @@ impl WriteHandle for HookedFile {
         if (self.hook)(Deed::BeginSync, &self.path).is_ok() {
             self.inner.begin_sync();
         }
-    }
-
-    fn punch(&self, start: u64, length: u64) -> bool {
-        self.inner.punch(start, length)
-    }
-
-    fn settle(&self, length: u64) {
-        self.inner.settle(length);
-    }
-
-    fn is_reserved(&self) -> bool {
-        self.inner.is_reserved()
-    }
-
-    fn leave_zero(&self, start: u64, length: u64) {
-        self.inner.leave_zero(start, length);
     }
 
     fn set_len(&self, length: u64) -> Result<()> {

@@ -14,8 +14,8 @@ use bstr::BStr;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_space::{Accounts, Inode};
 use ropewalk_storage::{
-    Capabilities, Error, ErrorKind, Guard, Impersonation, Interrupted, Kind, ListSink, Metadata, PartFile,
-    ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions, is_temporary_name,
+    Capabilities, DiskFile, Error, ErrorKind, Guard, Impersonation, Interrupted, Kind, ListSink, Metadata,
+    PartFile, ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions, is_temporary_name,
     journal_of_part,
 };
 use rustix::fs::XattrFlags;
@@ -129,7 +129,9 @@ impl MeteredStore {
         spot: &Spot,
     ) -> Result<Arc<dyn WriteHandle>> {
         let enter = || {
-            if let (Some(user), Some(descriptor)) = (&self.mark, handle.named_descriptor()) {
+            if let (Some(user), Some(descriptor)) =
+                (&self.mark, handle.disk().and_then(DiskFile::named_descriptor))
+            {
                 let marked =
                     rustix::fs::fsetxattr(descriptor, OWNER_MARK, user.as_bytes(), XattrFlags::empty());
                 marked.map_err(|errno| {

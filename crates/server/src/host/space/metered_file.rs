@@ -1,11 +1,10 @@
 //! An open file whose growth is charged to its accounts.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropewalk_space::Inode;
-use ropewalk_storage::{DirectIo, Lock, Metadata, Result, WriteHandle};
+use ropewalk_storage::{DiskFile, Lock, Metadata, Result, WriteHandle};
 
 use super::{Space, now, refused};
 
@@ -72,12 +71,8 @@ impl WriteHandle for MeteredFile {
         self.inner.write_at(data, offset)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
-    }
-
-    fn named_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.named_descriptor()
+    fn disk(&self) -> Option<&dyn DiskFile> {
+        self.inner.disk()
     }
 
     fn write_now(&self, data: &[u8], offset: u64) -> Result<Option<usize>> {
@@ -85,47 +80,8 @@ impl WriteHandle for MeteredFile {
         self.inner.write_now(data, offset)
     }
 
-    fn prepare(&self, size: u64, direct: DirectIo, sync: bool) {
-        // The file may have this size at once. If that is too much, it ends at the limit.
-        if self.admit(size).is_ok() {
-            self.inner.prepare(size, direct, sync);
-        }
-    }
-
-    fn reserve_ahead(&self, size: u64) {
-        self.inner.reserve_ahead(size);
-    }
-
-    fn make_room(&self, start: u64, length: u64) {
-        self.inner.make_room(start, length);
-    }
-
-    fn settle(&self, length: u64) {
-        self.inner.settle(length);
-    }
-
-    fn reserves_ahead(&self) -> bool {
-        self.inner.reserves_ahead()
-    }
-
     fn begin_sync(&self) {
         self.inner.begin_sync();
-    }
-
-    fn punch(&self, start: u64, length: u64) -> bool {
-        self.inner.punch(start, length)
-    }
-
-    fn chunk(&self) -> Option<usize> {
-        self.inner.chunk()
-    }
-
-    fn is_reserved(&self) -> bool {
-        self.inner.is_reserved()
-    }
-
-    fn leave_zero(&self, start: u64, length: u64) {
-        self.inner.leave_zero(start, length);
     }
 
     fn set_len(&self, length: u64) -> Result<()> {

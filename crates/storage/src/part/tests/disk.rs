@@ -45,7 +45,7 @@ fn abandon_releases_space_of_missing_ranges() {
     let target = path("/f");
     let data = data(MIB as usize);
     let part = PartFile::begin(&store, &target, key(8 * MIB), options).unwrap();
-    let reserved = part.writer().chunk().is_some();
+    let reserved = part.writer().disk().unwrap().chunk().is_some();
     let blocks = || store.stat(&part_name(&target), false).unwrap().blocks * 512;
     assert!(!reserved || blocks() >= 8 * MIB);
     part.writer().write_at(&data, MIB).unwrap();
@@ -70,7 +70,7 @@ fn reserved_space_follows_the_received_bytes() {
     let target = path("/f");
     let size = 2 << 30;
     let part = PartFile::begin(&store, &target, key(size), options).unwrap();
-    if !part.writer().is_reserved() {
+    if !part.writer().disk().unwrap().is_reserved() {
         return;
     }
     let kept = || {
@@ -103,7 +103,7 @@ fn settle_and_holes_release_space_reserved_ahead() {
         let part =
             PartFile::begin(&store, &target, key(16 * MIB), UploadOptions { reserve, ..options }).unwrap();
         write(&part, &data(MIB as usize), 0..MIB as usize);
-        assert!(!part.writer().is_reserved());
+        assert!(!part.writer().disk().unwrap().is_reserved());
         let (size, blocks) = kept(&part_name(&target));
         assert_eq!(size, MIB);
         assert!(reserve || blocks <= 2 * MIB, "{blocks}");
@@ -114,9 +114,9 @@ fn settle_and_holes_release_space_reserved_ahead() {
     // Two holes are reported one after the other, before and after bytes are written behind them.
     let part = PartFile::begin(&store, &target, key(16 * MIB), options).unwrap();
     assert_eq!(part.present(), RangeSet::from_range(0..MIB));
-    part.writer().leave_zero(MIB, 5 * MIB);
+    part.writer().disk().unwrap().leave_zero(MIB, 5 * MIB);
     part.writer().write_at(&data(MIB as usize), 6 * MIB).unwrap();
-    part.writer().leave_zero(7 * MIB, 9 * MIB);
+    part.writer().disk().unwrap().leave_zero(7 * MIB, 9 * MIB);
     part.record(MIB..16 * MIB, None).unwrap();
     part.commit(16 * MIB, None, None).unwrap();
     drop(part);
@@ -146,7 +146,7 @@ fn commit_that_replaces_a_file_starts_a_sync() {
         // Under its own name, and as a part file that the caller renames.
         for name in [target.clone(), part_name(&target)] {
             let part = PartFile::begin(&hooked, &name, key(size), options).unwrap();
-            let reserves = part.writer().reserves_ahead();
+            let reserves = part.writer().disk().unwrap().reserves_ahead();
             assert!(!reserves || options.reserve && size >= MIB);
             write(&part, &data(size as usize), 0..size as usize);
             part.commit(size, None, None).unwrap();
@@ -198,7 +198,7 @@ fn commit_after_reservation_by_earlier_transfer_syncs() {
     let (store, _keep, direct) = disk(Journaling::default());
     let target = path("/f");
     let part = PartFile::begin(&store, &target, key(8 * MIB), direct).unwrap();
-    let reserved = part.writer().is_reserved();
+    let reserved = part.writer().disk().unwrap().is_reserved();
     part.writer().write_at(&data(MIB as usize), 0).unwrap();
     part.record(0..MIB, None).unwrap();
     kill(part);
@@ -208,7 +208,7 @@ fn commit_after_reservation_by_earlier_transfer_syncs() {
     let part = PartFile::begin(&hooked, &target, key(8 * MIB), cached).unwrap();
     part.writer().write_at(&data(7 * MIB as usize), MIB).unwrap();
     part.record(MIB..8 * MIB, None).unwrap();
-    assert!(!part.writer().is_reserved());
+    assert!(!part.writer().disk().unwrap().is_reserved());
     part.commit(8 * MIB, None, None).unwrap();
     let synced = deeds.lock().contains(&(Deed::Sync, part_name(&target)));
     assert_eq!(synced, reserved);

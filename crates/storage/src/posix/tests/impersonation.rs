@@ -197,7 +197,7 @@ fn every_operation_runs_as_the_user() {
     let handle = ada.open_write(&x, EXISTING).unwrap();
     handle.set_mode(0o600).unwrap();
     handle.set_modified(1, 0).unwrap();
-    handle.prepare(8 << 20, crate::DirectIo::Always, false);
+    handle.disk().unwrap().prepare(8 << 20, crate::DirectIo::Always, false);
     chown(place.inside.join("x"), Some(BOB), None).unwrap();
     denied(handle.set_mode(0o666));
     denied(handle.set_modified(2, 0));

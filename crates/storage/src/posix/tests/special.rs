@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use rustix::fs::FileType;
 
 use super::*;
+use crate::{DiskFile, Positions};
 
 #[test]
 fn fifo_operations_do_not_block() {
@@ -19,8 +20,8 @@ fn fifo_operations_do_not_block() {
         assert_eq!(reader.read_at(&mut [0; 10], 0).unwrap(), 0);
         assert!(reader.descriptor().is_none());
         let writer = place.store.open_write(&path("/fifo"), EXISTING).unwrap();
-        assert!(writer.positionless());
-        assert!(writer.descriptor().is_none());
+        assert_eq!(writer.positions(), Positions::Sequential);
+        assert!(writer.disk().and_then(DiskFile::descriptor).is_none());
         writer.write_at(b"first", 1000).unwrap();
         writer.write_at(b"second", 1005).unwrap();
         // Bytes out of order would corrupt the data without an error.
@@ -62,8 +63,8 @@ fn fifo_operations_do_not_block() {
 fn devices_accept_writes_at_any_position() {
     let store = PosixStore::new(Path::new("/"), PosixOptions::default()).unwrap();
     let null = store.open_write(&path("/dev/null"), CREATE).unwrap();
-    assert!(null.positionless() && null.discards());
-    assert!(null.descriptor().is_some());
+    assert!(null.positions() == Positions::Ignored && null.discards());
+    assert!(null.disk().and_then(DiskFile::descriptor).is_some());
     null.write_at(b"gone", 1 << 40).unwrap();
     null.set_len(10).unwrap();
     null.sync().unwrap();
