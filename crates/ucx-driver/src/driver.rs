@@ -10,6 +10,7 @@ use ropewalk_transport::ports::ports;
 use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Queue, QueueListener, Waker, first_free};
 
+use crate::inspection::Inspection;
 use crate::link::{Link, Queues, UcxConnection};
 use crate::sys::{self, Context, NewWorker};
 use crate::worker::{self, Purpose};
@@ -48,6 +49,17 @@ impl Ucx {
     #[must_use]
     pub fn with_transports(self, transports: impl Into<String>) -> Self {
         Self { transports: Some(transports.into()), ..self }
+    }
+
+    /// Asks the library for its version, and for the transports and devices of this host that its
+    /// settings permit.
+    ///
+    /// # Errors
+    /// The library cannot be used (`Unsupported`), or cannot start.
+    pub fn inspect(&self) -> io::Result<Inspection> {
+        let _permission = sys::permission();
+        let context = Context::get(&self.library, self.transports.as_deref())?;
+        Ok(Inspection::new(context.version(), &context.description()?))
     }
 
     fn worker(&self) -> io::Result<NewWorker> {

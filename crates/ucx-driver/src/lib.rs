@@ -10,9 +10,11 @@
 mod driver;
 mod entry;
 mod frame;
+mod inspection;
 mod link;
 #[allow(unsafe_code)]
 mod sys;
 mod worker;
 
 pub use driver::Ucx;
+pub use inspection::{Inspection, Resource};

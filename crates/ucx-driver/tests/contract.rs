@@ -1,4 +1,4 @@
-//! The UCX driver over UCX's own TCP transport keeps the contract of drivers.
+//! The UCX driver keeps the contract of drivers over the TCP of UCX and over its shared memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,15 +10,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_tests::peers;
-use ropewalk_transport::{Driver, Options, Tuning, testing};
+use ropewalk_transport::{Connection, Driver, Options, Tuning, testing};
 use ropewalk_ucx_driver::Ucx;
 
 const V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// UCX connects by TCP, and then moves data over shared memory if it may.
+const SHARED: &str = "posix,cma,tcp,self";
+/// Lets UCX use shared memory for connections that notice a dead peer. UCX reads it from the
+/// environment alone.
+const NOTICES: &str = "UCX_POSIX_ERROR_HANDLING";
+
 /// `None` if UCX is not installed.
 fn ucx() -> Option<Ucx> {
-    let ucx = Ucx::default().with_transports("tcp,self");
+    ucx_over("tcp,self")
+}
+
+fn ucx_over(transports: &str) -> Option<Ucx> {
+    let ucx = Ucx::default().with_transports(transports);
     match ucx.listen(V4.into(), &Options::default()) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             peers::skip(&error.to_string());
@@ -32,6 +42,64 @@ fn ucx() -> Option<Ucx> {
 fn ucx_over_tcp_keeps_the_contract() {
     let Some(ucx) = ucx() else { return };
     testing::contract(&ucx, V4);
+}
+
+#[test]
+fn ucx_over_shared_memory_keeps_the_contract() {
+    in_shared_memory("ucx_over_shared_memory_keeps_the_contract", &[], |ucx| testing::contract(ucx, V4));
+}
+
+/// A network of its own counts the bytes of this test alone.
+#[test]
+fn data_over_shared_memory_does_not_pass_the_network() {
+    const MEBIBYTE: usize = 1 << 20;
+    let root = rustix::process::geteuid().is_root();
+    if !root && peers::skip("network namespaces need root") || !peers::available(&["unshare", "ip"]) {
+        return;
+    }
+    let network = ["unshare", "--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""];
+    in_shared_memory("data_over_shared_memory_does_not_pass_the_network", &network, |ucx| {
+        let (mut near, mut far) = pair(ucx);
+        let sender = thread::spawn(move || {
+            for _ in 0..16 {
+                near.write_all(&vec![7; MEBIBYTE]).unwrap();
+            }
+            near.finish().unwrap();
+            near
+        });
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).unwrap();
+        drop(sender.join().unwrap());
+        assert!(received.len() == 16 * MEBIBYTE && received.iter().all(|&byte| byte == 7));
+        let devices = std::fs::read_to_string("/proc/self/net/dev").unwrap();
+        let counts = devices.lines().find_map(|line| line.trim().strip_prefix("lo:")).unwrap();
+        let bytes: usize = counts.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(bytes < 4 * MEBIBYTE, "{bytes} bytes have passed the loopback interface");
+    });
+}
+
+/// Runs a body in a process of its own, which `wrapper` starts: the test named `test` there. Its
+/// connections go over shared memory.
+fn in_shared_memory(test: &str, wrapper: &[&str], body: impl FnOnce(&Ucx)) {
+    if std::env::var_os(NOTICES).is_some() {
+        return body(&ucx_over(SHARED).unwrap());
+    }
+    if ucx().is_none() {
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let words = wrapper.iter().map(Into::into).chain([program.into_os_string()]).collect::<Vec<_>>();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(["--exact", test, "--nocapture"]).env(NOTICES, "y");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn pair(ucx: &Ucx) -> (Box<dyn Connection>, Box<dyn Connection>) {
+    let listener = ucx.listen(V4.into(), &Options::default()).unwrap();
+    let near = ucx.connect(listener.local_addr().unwrap(), &Options::default(), PATIENCE).unwrap();
+    let far = listener.accept(Instant::now() + PATIENCE).unwrap().unwrap();
+    (near, far)
 }
 
 #[test]
@@ -101,19 +169,44 @@ fn writer_waits_when_the_peer_stops_reading() {
 fn peer_to_be_killed() {
     let Ok(to) = std::env::var("ROPEWALK_TEST_CONNECT_TO") else { return };
     let to: SocketAddr = to.parse().unwrap();
-    let mut near = ucx().unwrap().connect(to.into(), &Options::default(), PATIENCE).unwrap();
+    let transports = std::env::var("ROPEWALK_TEST_TRANSPORTS").unwrap();
+    let mut near = ucx_over(&transports).unwrap().connect(to.into(), &Options::default(), PATIENCE).unwrap();
     near.write_all(b"alive").unwrap();
     thread::sleep(2 * PATIENCE);
 }
 
 #[test]
 fn connection_fails_when_the_peer_is_killed() {
-    let Some(ucx) = ucx() else { return };
+    fails_when_the_peer_is_killed("tcp,self");
+}
+
+#[test]
+fn connection_over_shared_memory_fails_when_the_peer_is_killed() {
+    in_shared_memory("connection_over_shared_memory_fails_when_the_peer_is_killed", &[], |_| {
+        fails_when_the_peer_is_killed(SHARED);
+    });
+}
+
+/// UCX connects by an address of TCP, so that it needs TCP beside shared memory.
+#[test]
+fn connection_over_shared_memory_alone_is_refused() {
+    let Some(ucx) = ucx_over("posix,cma,self") else { return };
+    let listener = ucx.listen(V4.into(), &Options::default()).unwrap();
+    let began = Instant::now();
+    let result = ucx.connect(listener.local_addr().unwrap(), &Options::default(), PATIENCE);
+    let error = result.err().unwrap();
+    assert!(began.elapsed() < PATIENCE / 2, "{error}");
+    assert!(error.to_string().contains("UCX"), "{error}");
+}
+
+fn fails_when_the_peer_is_killed(transports: &str) {
+    let Some(ucx) = ucx_over(transports) else { return };
     let listener = ucx.listen(V4.into(), &Options::default()).unwrap();
     let to = listener.local_addr().unwrap().socket().unwrap();
     let mut peer = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "peer_to_be_killed"])
         .env("ROPEWALK_TEST_CONNECT_TO", to.to_string())
+        .env("ROPEWALK_TEST_TRANSPORTS", transports)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -148,6 +241,15 @@ fn library_that_is_missing_or_not_ucx_is_an_error_that_names_it() {
     assert!(missing.contains("/nowhere/libucp.so.0") && missing.contains("libucx0"), "{missing}");
     let other = fails(Path::new("libc.so.6"));
     assert!(other.contains("undefined symbol: ucp_"), "{other}");
+}
+
+#[test]
+fn inspection_reports_version_and_transports_of_the_host() {
+    let Some(ucx) = ucx() else { return };
+    let inspection = ucx.inspect().unwrap();
+    assert!(inspection.version.starts_with("1."), "{inspection:?}");
+    let has = |transport: &str| inspection.resources.iter().any(|one| one.transport == transport);
+    assert!(has("tcp") && has("self") && !has("posix"), "{inspection:?}");
 }
 
 #[test]

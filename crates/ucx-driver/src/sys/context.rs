@@ -44,6 +44,39 @@ impl Context {
         Ok(context)
     }
 
+    /// The version of the library.
+    pub(crate) fn version(&self) -> String {
+        let [major, minor, release] = self.library.version;
+        format!("{major}.{minor}.{release}")
+    }
+
+    /// The text in which UCX lists its transports and devices, for people.
+    ///
+    /// # Errors
+    /// The system has no memory left.
+    pub(crate) fn description(&self) -> io::Result<String> {
+        let (mut text, mut length) = (ptr::null_mut(), 0);
+        // SAFETY: the pointers are valid for writes until the file is closed.
+        let file = unsafe { libc::open_memstream(&raw mut text, &raw mut length) };
+        if file.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the context and the file are valid.
+        unsafe { (self.library.ucp_context_print_info)(self.handle, file) };
+        // SAFETY: the file is open and not used any more.
+        let closed = unsafe { libc::fclose(file) };
+        let error = io::Error::last_os_error();
+        if text.is_null() {
+            return Err(error);
+        }
+        // SAFETY: `text` has at least `length` bytes, which nothing changes any more.
+        let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
+        let description = String::from_utf8_lossy(bytes).into_owned();
+        // SAFETY: `open_memstream` has allocated the text, and nothing refers to it any more.
+        unsafe { libc::free(text.cast()) };
+        if closed == 0 { Ok(description) } else { Err(error) }
+    }
+
     fn open(file: &Path, transports: Option<&str>) -> io::Result<Self> {
         let library = Library::load(file)?;
         // Exit handlers run in reverse order: this one runs before the destructors of the library.

@@ -211,6 +211,8 @@ macro_rules! functions {
         /// The functions in use.
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// As `ucp_get_version` reports it.
+            pub(super) version: [c_uint; 3],
             /// Keeps the functions loaded.
             _library: libloading::Library,
         }
@@ -221,6 +223,7 @@ macro_rules! functions {
                     // SAFETY: the types are those of the C declarations; the library stays loaded
                     // as long as the function pointers exist.
                     $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }?,)*
+                    version: [0; 3],
                     _library: library,
                 })
             }
@@ -232,6 +235,7 @@ functions! {
     ucp_config_modify(Handle, *const c_char, *const c_char) -> Status;
     ucp_config_read(*const c_char, *const c_char, *mut Handle) -> Status;
     ucp_config_release(Handle);
+    ucp_context_print_info(Handle, *mut libc::FILE);
     ucp_ep_close_nbx(Handle, *const RequestParameters) -> Handle;
     ucp_ep_create(Handle, *const EndpointParameters, *mut Handle) -> Status;
     ucp_ep_query(Handle, *mut EndpointAttributes) -> Status;
@@ -274,10 +278,11 @@ impl Library {
             unsafe { libloading::Library::new(file) }
         })
         .map_err(missing)?;
-        let library = Self::find_functions(library).map_err(missing)?;
+        let mut library = Self::find_functions(library).map_err(missing)?;
         let (mut major, mut minor, mut release) = (0, 0, 0);
         // SAFETY: the pointers are valid for writes.
         unsafe { (library.ucp_get_version)(&raw mut major, &raw mut minor, &raw mut release) };
+        library.version = [major, minor, release];
         if major != API_MAJOR || minor < API_MINOR {
             return Err(unsupported(format!(
                 "{} is UCX {major}.{minor}.{release}; version {API_MAJOR}.{API_MINOR} or a later \
