@@ -1,4 +1,5 @@
-//! Data connections over UCX between Ropewalk's programs, with UCX's own TCP transport.
+//! Data connections over UCX between Ropewalk's programs, with UCX's own TCP transport and its
+//! shared memory; the doctor's report about RDMA.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,6 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use ropewalk_tests::process::{Outcome, run};
 use ropewalk_tests::scratch::Scratch;
@@ -112,4 +115,72 @@ fn copy_over_ucx_is_equal_with_the_library_and_fails_without_it() {
     let back = scratch.join("back");
     cp(INSTALLED, &server.url("there"), &back.display().to_string()).succeeded().unwrap();
     files::ensure_same(Path::new(&source), &back).unwrap();
+}
+
+/// UCX must notice a dead peer, and find the memory by its name: processes that cannot be traced,
+/// as the server, have no links to it in /proc.
+#[test]
+fn copy_over_shared_memory_is_equal() {
+    if !is_installed() {
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    let source = scratch.join("source");
+    files::write_random(&source, (20 << 20) + 12_345, 1).unwrap();
+    let shared = ["UCX_TLS=posix,tcp,self", "UCX_POSIX_ERROR_HANDLING=y", "UCX_POSIX_USE_PROC_LINK=n"];
+    let environment = ["env"].into_iter().chain(shared).map(str::to_owned);
+    let setup = Setup::new(Kind::Ropewalk, &root).argument("--drivers").argument("tcp,ucx");
+    let server = setup.wrapper(environment).start().unwrap();
+    let back = scratch.join("back");
+    for (from, to) in [
+        (source.display().to_string(), server.url("there")),
+        (server.url("there"), back.display().to_string()),
+    ] {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.arg("cp").args(UCX).args(["-p", "2", &from, &to]);
+        command.envs(shared.map(|setting| setting.split_once('=').unwrap()));
+        run(&mut command, LIMIT).unwrap().succeeded().unwrap();
+    }
+    files::ensure_same(&source, &back).unwrap();
+}
+
+fn doctor(options: &[&str], library: &str) -> Outcome {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.args(["doctor", "--rdma"]).args(options).env("UCX_TLS", "tcp,self").env(LIBRARY, library);
+    run(&mut command, LIMIT).unwrap()
+}
+
+fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
+    report["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap()
+}
+
+#[test]
+fn doctor_without_the_library_names_the_file_and_the_package() {
+    let missing = "/nowhere/libucp.so.0";
+    let text = doctor(&[], missing).failed().unwrap().text();
+    assert!(text.contains("data over RDMA: not ready"), "{text}");
+    assert!(text.contains(missing) && text.contains("libucx0") && text.contains("ucx-ib"), "{text}");
+    let report: Value = serde_json::from_str(&doctor(&["--json"], missing).failed().unwrap().text()).unwrap();
+    assert_eq!((&report["event"], &report["ready"]), (&"rdma".into(), &false.into()));
+    assert_eq!(check(&report, "UCX library")["state"], "bad");
+    assert_eq!(check(&report, "transfer within this host")["state"], "unknown");
+    assert!(report.get("ucx").is_none() && report.get("transfer").is_none(), "{report}");
+}
+
+#[test]
+fn doctor_with_the_library_reports_transports_and_the_rate_of_a_transfer() {
+    if !is_installed() {
+        return;
+    }
+    let report = doctor(&["--json"], INSTALLED).failed().unwrap().text();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert!(report["ucx"].as_str().unwrap().starts_with("1."), "{report}");
+    let transports = report["transports"].as_array().unwrap();
+    assert!(transports.iter().any(|one| one["name"] == "tcp" && one["rdma"] == false), "{report}");
+    assert!(report["transfer"]["bytes_per_second"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!(check(&report, "transfer within this host")["state"], "good");
+    // UCX_TLS excludes RDMA.
+    let found = check(&report, "transports of UCX");
+    assert!(found["state"] == "bad" && found["found"].as_str().unwrap().contains("UCX_TLS=tcp,self"));
 }

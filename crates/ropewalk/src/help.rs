@@ -71,7 +71,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("reserve", &["ropewalk reserve hook:/etc/ropewalk/circuit --from 22:00 --for 3h --rate 5Gbit/s"]),
     ("reservations", &["ropewalk reservations --json"]),
     ("cancel", &["ropewalk cancel 6b1c4a1e-9d0f-4b7e-8a2c-0d5e6f7a8b9c"]),
-    ("doctor", &["ropewalk doctor --rate 10Gbit/s --rtt 80ms"]),
+    ("doctor", &["ropewalk doctor --rate 10Gbit/s --rtt 80ms", "ropewalk doctor --rdma"]),
     ("profile", &["ropewalk profile big.tar gsiftp://far.example/in/"]),
     ("report", &["ropewalk report profile.json"]),
     ("model", &["ropewalk model -b 10Gbit/s --rtt 80ms --buffer 4MiB"]),

@@ -2,6 +2,8 @@
 //! restores them.
 
 mod elsewhere;
+#[cfg(feature = "ucx")]
+mod rdma;
 mod verify;
 
 use std::env;
@@ -32,16 +34,22 @@ use crate::units;
 /// With --verify they are kept only if a transfer is faster with them: it is repeated with the old
 /// and the new settings alternately.
 ///
-/// Exit code 1 means that something keeps the host from using the link; with --verify, that nothing
-/// was kept.
+/// With --rdma it checks instead whether data can go over RDMA (--stack ucx): the UCX library,
+/// devices and transports, and a transfer within this host.
+///
+/// Exit code 1 means that something keeps the host from using the link, or RDMA; with --verify,
+/// that nothing was kept.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Rate of the link
-    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "restore")]
+    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present_any = ["restore", "rdma"])]
     rate: Option<u64>,
     /// Round trip time of the link [default with --verify: as measured]
-    #[arg(long, value_name = "TIME", value_parser = round_trip, required_unless_present_any = ["restore", "verify"])]
+    #[arg(long, value_name = "TIME", value_parser = round_trip, required_unless_present_any = ["rdma", "restore", "verify"])]
     rtt: Option<Duration>,
+    /// Check whether data can go over RDMA
+    #[arg(long, conflicts_with_all = ["apply", "rate", "restore", "rtt", "state", "verify"])]
+    rdma: bool,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -106,14 +114,15 @@ impl Doctor {
         if self.restore {
             return self.restore();
         }
+        if self.rdma {
+            return self.rdma();
+        }
         if !self.verify.is_empty() {
             let seen = verify::verify(&self)?;
             self.print(&seen.host, &seen.goal, &seen.checks, &seen.applied, Some(&seen.verified))?;
             return Ok(seen.exit);
         }
-        if let Some((flag, _)) = self.flags.0.0.first() {
-            return Err(usage(format!("--{flag} is for the transfer of --verify SOURCE DESTINATION")));
-        }
+        self.ensure_no_copy_flags()?;
         let (Some(rate), Some(rtt)) = (self.rate, self.rtt) else {
             return Err(usage("--rate and --rtt are required: they describe the link"));
         };
@@ -172,6 +181,23 @@ impl Doctor {
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    #[cfg(feature = "ucx")]
+    fn rdma(&self) -> anyhow::Result<Exit> {
+        self.ensure_no_copy_flags()?;
+        Ok(rdma::run(self.json)?)
+    }
+
+    #[cfg(not(feature = "ucx"))]
+    fn rdma(&self) -> anyhow::Result<Exit> {
+        Err(usage("this program was built without the driver for RDMA (the feature ucx)"))
+    }
+
+    fn ensure_no_copy_flags(&self) -> anyhow::Result<()> {
+        self.flags.0.0.first().map_or(Ok(()), |(flag, _)| {
+            Err(usage(format!("--{flag} is for the transfer of --verify SOURCE DESTINATION")))
+        })
     }
 
     fn restore(&self) -> anyhow::Result<Exit> {
@@ -265,9 +291,8 @@ fn ready(found: &[Check]) -> bool {
     found.iter().all(|check| check.state != CheckState::Bad)
 }
 
-/// The text for the terminal: failed checks first.
+/// The text for the terminal.
 fn text(host: &Facts, goal: &Goal, found: &[Check], colour: bool) -> String {
-    let count = |state| found.iter().filter(|check| check.state == state).count();
     let mut text = format!(
         "{}: {} over {:.1} ms ({} in flight): {}\n",
         harmless(&host.name),
@@ -276,6 +301,14 @@ fn text(host: &Facts, goal: &Goal, found: &[Check], colour: bool) -> String {
         units::size(goal.bdp() as u64),
         if ready(found) { "ready" } else { "not ready" },
     );
+    text += &listed(found, colour);
+    text
+}
+
+/// The checks as text, failed ones first.
+fn listed(found: &[Check], colour: bool) -> String {
+    let count = |state| found.iter().filter(|check| check.state == state).count();
+    let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
