@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ropewalk_tests::control::Control;
+use ropewalk_tests::grid::Site;
 use ropewalk_tests::process::{Outcome, Program, run};
 use ropewalk_tests::proxy::Proxy;
 use ropewalk_tests::scratch::Scratch;
@@ -199,4 +200,49 @@ fn foreign_servers_behind_a_relay_get_and_give_files() {
         cp(&["--via", &base(&b), &far.url("f"), &text(&got)]).succeeded().unwrap();
         files::ensure_same(&original, &got).unwrap();
     }
+}
+
+/// The user's delegated proxy goes down a chain of relays, to our server and to GCT's.
+#[test]
+fn delegated_credential_logs_in_at_far_servers() {
+    let site = Site::new().unwrap();
+    let gct = peers::available(&["globus-gridftp-server"]).then(|| site.gct(&[]).unwrap());
+    let ours = site.serve("", &[]).unwrap();
+    let relay = || site.serve("[relay]\nto = ['127.0.0.1', 'localhost']\nprivate = true\n", &[]).unwrap();
+    let (b, c) = (relay(), relay());
+    let at = |address: std::net::SocketAddr| format!("gsiftp://localhost:{}", address.port());
+    let original = site.path("original");
+    files::write_random(&original, LARGE, 4).unwrap();
+    for (name, far) in [("ours", Some(&ours)), ("gct", gct.as_ref())] {
+        let Some(far) = far else { continue };
+        for (relays, via) in [("one", at(b.address)), ("two", format!("{},{}", at(b.address), at(c.address)))]
+        {
+            let there = format!("{}/{name}-{relays}", far.url);
+            let put = site.cp(&["--via", &via], &text(&original), &there).unwrap();
+            put.succeeded().unwrap();
+            files::ensure_same(&original, &site.path("root").join(format!("{name}-{relays}"))).unwrap();
+            let back = site.path(&format!("back-{name}-{relays}"));
+            site.cp(&["--via", &via], &there, &text(&back)).unwrap().succeeded().unwrap();
+            files::ensure_same(&original, &back).unwrap();
+        }
+    }
+    // Nothing continues without the credential, and the reason is named.
+    let there = format!("{}/ours-one", ours.url);
+    for (options, reason) in
+        [(&["--no-delegate", "--no-dcau"][..], "delegate a proxy"), (&["--insecure"][..], "")]
+    {
+        let mut options = options.to_vec();
+        let via = at(b.address);
+        options.extend(["--retries", "0", "--via", &via]);
+        let refused = site.cp(&options, &there, &text(&site.path("none"))).unwrap();
+        assert!(!refused.status.success() && refused.errors().contains(reason), "{}", refused.errors());
+    }
+    // A server that offers no certificates gets nothing in clear.
+    let scratch = Scratch::new().unwrap();
+    let plain = server(&scratch, "plain");
+    fs::write(scratch.join("plain/f"), "secret").unwrap();
+    let there = format!("gsiftp://127.0.0.1:{}/f", plain.address().port());
+    let refused =
+        site.cp(&["--retries", "0", "--via", &at(b.address)], &there, &text(&site.path("none"))).unwrap();
+    assert!(refused.errors().contains("does not continue in clear"), "{}", refused.errors());
 }

@@ -15,9 +15,27 @@ use crate::{Authentication, EndOptions, Options};
 /// How long a credential is good that is made for data connections between two servers, in seconds.
 const FRESH: u64 = 30 * 86_400;
 
+/// A credential that a client of this program delegated, for log-ins on its behalf. It is only in
+/// memory, and sessions that use it are for no other client.
+#[derive(Clone)]
+pub struct Delegated(Found<Own>);
+
+impl Delegated {
+    pub fn new(identity: Identity, settings: TlsSettings, compatibility: NameCompatibility) -> Self {
+        Self(Ok(Arc::new(Own { identity, compatibility, settings, data: OnceLock::new() })))
+    }
+
+    /// Log-ins that need a credential fail for this reason.
+    pub fn missing(reason: &str) -> Self {
+        Self(Err(reason.to_owned()))
+    }
+}
+
 /// Our identities, each found when it is first needed.
 #[derive(Default)]
 pub(crate) struct Ours {
+    /// The only one, if it is not that of this process.
+    delegated: Option<Delegated>,
     logins: Mutex<HashMap<Option<PathBuf>, Found<Own>>>,
     fresh: OnceLock<Found<OwnData>>,
     files: Mutex<HashMap<Option<PathBuf>, Vec<FileVersion>>>,
@@ -47,8 +65,20 @@ pub(crate) struct OwnData {
 }
 
 impl Ours {
+    /// Only this one is used.
+    pub(crate) fn delegated(credential: Option<Delegated>) -> Self {
+        Self { delegated: credential, ..Self::default() }
+    }
+
+    pub(crate) fn is_delegated(&self) -> bool {
+        self.delegated.is_some()
+    }
+
     /// `path` as in [`crate::LoginOptions::credential`].
     pub(crate) fn get(&self, options: &Options, path: Option<&Path>) -> Found<Own> {
+        if let Some(Delegated(found)) = &self.delegated {
+            return found.clone();
+        }
         let mut logins = self.logins.lock();
         let key = path.map(Path::to_owned);
         logins.entry(key).or_insert_with(|| load(options, path).map(Arc::new)).clone()

@@ -20,7 +20,9 @@ use ropewalk_protocol::site::SiteCommand;
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 
+pub use crate::credential::Delegated;
 pub use crate::model::gate::Gate;
+pub use crate::setup::Behalf;
 pub use data::{Fetch, Outgoing, OutgoingSource};
 pub use upload::{FarUpload, FarUploadSpec, ToCommit};
 
@@ -48,9 +50,9 @@ pub struct Far {
 
 impl Client {
     /// The server of `url`, whose path is not used. Nothing is connected yet.
-    pub fn far(&self, url: &Url, options: &Options, gate: Option<Arc<dyn Gate>>) -> Far {
+    pub fn far(&self, url: &Url, options: &Options, behalf: Behalf) -> Far {
         let shared = &self.state().shared;
-        let setup = Setup::gated(shared, options, &no_events(), &Cancel::new(), gate);
+        let setup = Setup::on_behalf(shared, options, &no_events(), &Cancel::new(), behalf);
         let endpoint = Arc::new(Endpoint::new(url));
         Far { state: self.state().clone(), setup, endpoint, idle: Mutex::default() }
     }

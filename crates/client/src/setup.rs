@@ -13,7 +13,7 @@ use ropewalk_protocol::stack::StackSpec;
 use ropewalk_scitags::{FlowTransport, Reporter, flow_label, marking};
 use ropewalk_transport::{FlowMarking, Options as DriverOptions, Tuning};
 
-use crate::credential::Ours;
+use crate::credential::{Delegated, Ours};
 use crate::model::gate::Gate;
 use crate::model::warned::WarnedServers;
 use crate::{Cancel, EventSink, Options, RemoteError, UsedStack};
@@ -64,6 +64,15 @@ impl Shared {
 /// Time between fireflies about a connection that is open.
 const FIREFLY_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The bounds of sessions that this program opens on behalf of its own clients.
+#[derive(Clone, Default)]
+pub struct Behalf {
+    /// Decides which addresses may be connected to, for commands and data.
+    pub gate: Option<Arc<dyn Gate>>,
+    /// The credential for log-ins with certificates; `None`: that of the process.
+    pub delegated: Option<Delegated>,
+}
+
 pub(crate) struct Setup {
     pub options: Options,
     pub events: Arc<dyn EventSink>,
@@ -93,23 +102,23 @@ impl Setup {
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> Arc<Self> {
-        Self::gated(shared, options, events, cancel, None)
+        Self::on_behalf(shared, options, events, cancel, Behalf::default())
     }
 
-    /// For sessions that connect only to addresses that `gate` permits.
-    pub(crate) fn gated(
+    /// For sessions on behalf of a client of this program.
+    pub(crate) fn on_behalf(
         shared: &Arc<Shared>,
         options: &Options,
         events: &Arc<dyn EventSink>,
         cancel: &Cancel,
-        gate: Option<Arc<dyn Gate>>,
+        Behalf { gate, delegated }: Behalf,
     ) -> Arc<Self> {
         Arc::new(Self {
             options: options.clone(),
             events: events.clone(),
             cancel: cancel.clone(),
             shared: shared.clone(),
-            ours: Ours::default(),
+            ours: Ours::delegated(delegated),
             tls: crate::tls::Shared::default(),
             warned_of_clear: WarnedServers::default(),
             warned_of_congestion: WarnedServers::default(),

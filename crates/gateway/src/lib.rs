@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use ropewalk_client::{ClientLimits, Options, TokenSource};
 use ropewalk_protocol::url::{Scheme, Url};
-use ropewalk_remote_store::{RemoteClient, RemoteSettings, RemoteStore};
+use ropewalk_remote_store::{Behalf, RemoteClient, RemoteSettings, RemoteStore};
 use ropewalk_server::{Backends, Config, Credential, StoreLogin};
 use ropewalk_storage::{Error, ErrorKind, Store};
 
@@ -100,7 +100,8 @@ impl Gateway {
         let options = self.options_for(&url, login.user, far)?;
         let behind = self.behind.iter().find(|behind| behind.rules == rules);
         let behind = behind.ok_or("The gateway has no rules for this target.")?;
-        let settings = RemoteSettings { options, gate: Some(Arc::clone(&behind.guard) as _) };
+        let behalf = Behalf { gate: Some(Arc::clone(&behind.guard) as _), delegated: None };
+        let settings = RemoteSettings { options, behalf };
         let store = RemoteStore::new(&behind.client, &url, settings);
         store.connect().map_err(|error| error.to_string())?;
         Ok(store)

@@ -20,7 +20,7 @@ mod write;
 
 use std::sync::Arc;
 
-pub use ropewalk_client::far::Gate;
+pub use ropewalk_client::far::{Behalf, Delegated, Gate};
 use ropewalk_client::{Client, ClientLimits, Options};
 pub use store::RemoteStore;
 pub use targets::{InvalidTarget, Targets};
@@ -45,7 +45,6 @@ impl RemoteClient {
 pub struct RemoteSettings {
     /// Credentials, trust, time limits, streams.
     pub options: Options,
-    /// Decides which addresses may be connected to, for commands and data. All stores of a
-    /// [`RemoteClient`] need the same.
-    pub gate: Option<Arc<dyn Gate>>,
+    /// All stores of a [`RemoteClient`] need the same gate.
+    pub behalf: Behalf,
 }

@@ -41,7 +41,7 @@ impl RemoteStore {
     /// The store of the server of `url`; the path of the URL is not used. The first operation
     /// connects.
     pub fn new(client: &Arc<RemoteClient>, url: &Url, settings: RemoteSettings) -> Arc<Self> {
-        let far = Arc::new(client.client.far(url, &settings.options, settings.gate));
+        let far = Arc::new(client.client.far(url, &settings.options, settings.behalf));
         Arc::new(Self {
             client: client.clone(),
             far,

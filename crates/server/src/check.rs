@@ -154,7 +154,7 @@ fn check_log_in(config: &Config, report: &mut Report) {
         }
     }
     if let Some(gsi) = &config.gsi {
-        match Authority::load(gsi) {
+        match Authority::load(gsi, false) {
             Ok(_) => {
                 crate::security::gsi::doubts(gsi).into_iter().for_each(|text| report.warning("gsi", text));
             }

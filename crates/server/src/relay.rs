@@ -12,8 +12,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_client::{ClientLimits, Options};
-use ropewalk_remote_store::{Gate, RemoteClient, RemoteSettings, Targets};
+use ropewalk_client::{Authentication, ClientLimits, DataProtection, Options};
+use ropewalk_protocol::url::Scheme;
+use ropewalk_remote_store::{Behalf, Delegated, Gate, RemoteClient, RemoteSettings, Targets};
 use ropewalk_storage::Store;
 
 use crate::config;
@@ -22,10 +23,16 @@ use store::RelayStore;
 /// Idle sessions with one server, and how long they stay.
 const IDLE: (usize, Duration) = (8, Duration::from_secs(60));
 
+/// The end of an error text about a server that needs a credential.
+const NOTHING_DELEGATED: &str = "the relay needs a credential of its client for gsiftp://: log in at the relay with gsiftp:// and \
+     delegate a proxy";
+
 /// See the description of the module.
 pub(crate) struct Relay {
     client: Arc<RemoteClient>,
-    settings: RemoteSettings,
+    gate: Arc<dyn Gate>,
+    /// Whether data of gsiftp servers is encrypted.
+    private: bool,
     hops: usize,
 }
 
@@ -38,15 +45,34 @@ impl Relay {
         let memory = usize::try_from(config.memory).unwrap_or(usize::MAX);
         let client = RemoteClient::new(&limits, memory);
         let gate: Arc<dyn Gate> = Arc::new(Others { targets, own: own.to_vec() });
-        // Settings and credentials of the server's user are not those of its clients.
-        let options = Options::default().with(|options| options.login.insecure = true);
-        let settings = RemoteSettings { options, gate: Some(gate) };
-        Some(Arc::new(Self { client, settings, hops: config.hops as usize }))
+        let hops = config.hops as usize;
+        Some(Arc::new(Self { client, gate, private: config.private, hops }))
     }
 
-    /// The store of a log-in that may use other servers.
-    pub(crate) fn over(self: &Arc<Self>, inner: Arc<dyn Store>) -> Arc<dyn Store> {
-        RelayStore::over(inner, self)
+    /// The store of a log-in that may use other servers. `delegated` is the credential that the
+    /// client delegated, if it did.
+    pub(crate) fn over(
+        self: &Arc<Self>,
+        inner: Arc<dyn Store>,
+        delegated: Option<Delegated>,
+    ) -> Arc<dyn Store> {
+        RelayStore::over(inner, self, delegated.unwrap_or_else(|| Delegated::missing(NOTHING_DELEGATED)))
+    }
+
+    /// Settings and credentials of the server's user are not those of its clients: a log-in at a
+    /// gsiftp server takes the client's delegated credential, others are anonymous.
+    fn settings(&self, scheme: Scheme, delegated: &Delegated) -> RemoteSettings {
+        let options = Options::default().with(|options| match scheme {
+            Scheme::Gsiftp => {
+                options.login.authentication = Authentication::Gsi;
+                if self.private {
+                    options.data_security.protection = DataProtection::Private;
+                }
+            }
+            _ => options.login.insecure = true,
+        });
+        let behalf = Behalf { gate: Some(self.gate.clone()), delegated: Some(delegated.clone()) };
+        RemoteSettings { options, behalf }
     }
 }
 

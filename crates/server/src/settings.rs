@@ -57,7 +57,12 @@ impl Settings {
                 Some(Mutex::new(Arc::new(file)))
             }
         };
-        let gsi = config.gsi.as_ref().map(Authority::load).transpose().map_err(|e| problem("gsi", e))?;
+        let gsi = config
+            .gsi
+            .as_ref()
+            .map(|gsi| Authority::load(gsi, !config.relay.to.is_empty()))
+            .transpose()
+            .map_err(|e| problem("gsi", e))?;
         let kerberos = config.kerberos.as_ref().map(kerberos::Authority::load).transpose();
         let kerberos = kerberos.map_err(|e| problem("kerberos", e))?;
         let tokens =

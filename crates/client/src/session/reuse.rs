@@ -66,8 +66,12 @@ pub(crate) struct Reuse {
 
 impl SessionKey {
     /// The key of a session that is opened with these options now; `None`: it has none, because
-    /// the log-in needs a token that cannot be read.
+    /// the log-in needs a token that cannot be read, or a delegated credential, which is for one
+    /// client only.
     pub(crate) fn new(endpoint: &Endpoint, setup: &Setup) -> Option<Self> {
+        if setup.ours.is_delegated() {
+            return None;
+        }
         let options = &setup.options;
         let EndOptions { credential, server_subject, stack, disk_stack, space_token } =
             options.end(endpoint.end);

@@ -12,6 +12,7 @@ use std::time::{Instant, SystemTime};
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::server::Failure;
+use ropewalk_remote_store::Delegated;
 use ropewalk_security::{Account, Rules, valid_user_name};
 use ropewalk_storage::Kind;
 use ropewalk_tokens::LEEWAY;
@@ -104,17 +105,19 @@ pub(crate) fn over_ssh(host: &Host, settings: &Settings, name: &str) -> Result<L
     open(host, settings, ssh_account(settings, name)?, Credential::Ssh, None)
 }
 
-/// Logs in a client that has presented a certificate, as the gridmap maps it.
+/// Logs in a client that has presented a certificate, as the gridmap maps it. `delegated` is the
+/// credential that it delegated.
 pub(crate) fn by_certificate(
     host: &Host,
     settings: &Settings,
-    subject: &str,
+    (subject, delegated): (&str, Option<Delegated>),
     user: &[u8],
 ) -> Result<Login, Failure> {
     let none = || Failure::LoginDenied("Access denied by configuration.".into());
     let name = settings.gsi.as_ref().ok_or_else(none)?.user(subject, user)?;
     let allow_root = settings.config.gsi.as_ref().is_some_and(|gsi| gsi.allow_root);
-    open(host, settings, user_account(settings, &name, allow_root)?, Credential::Certificate(subject), None)
+    let found = user_account(settings, &name, allow_root)?;
+    open_delegated(host, settings, found, (Credential::Certificate(subject), delegated), None)
 }
 
 /// Logs in a client that has presented a ticket.
@@ -298,6 +301,16 @@ fn open(
     credential: Credential<'_>,
     target: Option<&str>,
 ) -> Result<Login, Failure> {
+    open_delegated(host, settings, found, (credential, None), target)
+}
+
+fn open_delegated(
+    host: &Host,
+    settings: &Settings,
+    found: Found,
+    (credential, delegated): (Credential<'_>, Option<Delegated>),
+    target: Option<&str>,
+) -> Result<Login, Failure> {
     let Found { mut account, local, protection } = found;
     // Other stores take care of identities themselves.
     let identity = local.map(|local| local.identity).filter(|_| host.stores.have_identities());
@@ -325,7 +338,7 @@ fn open(
     let profiling = &settings.config.profiling;
     let store = if profiling.permits(&account.counted_as) { VirtualDevices::over(store) } else { store };
     let relay = host.relay.as_ref().filter(|_| settings.config.relay.permits(&account.counted_as));
-    let store = relay.map_or(store.clone(), |relay| relay.over(store));
+    let store = relay.map_or(store.clone(), |relay| relay.over(store, delegated));
     let trouble = match store.stat(&account.home, true) {
         Ok(home) if home.kind == Kind::Directory => None,
         Ok(_) => Some("it is no directory".to_owned()),

@@ -25,16 +25,16 @@ pub struct Gsi {
     pub required: bool,
     /// The gridmap may name the user `root`. Default `false`.
     pub allow_root: bool,
-    /// The keys of proxies that clients delegate. Default `p256`.
-    pub delegated_keys: DelegatedKeys,
+    /// The keys of proxies that clients delegate: `p256` or `rsa`. Default: `rsa` at a relay,
+    /// because GCT's servers take no other proxy from it, and `p256` at other servers.
+    pub delegated_keys: Option<DelegatedKeys>,
 }
 
 /// The type of key that a delegated proxy gets.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DelegatedKeys {
     /// ECDSA with P-256, generated during the log-in.
-    #[default]
     P256,
     /// RSA, as long as the client's key: for clients that sign no other type. It takes about a
     /// hundred times the CPU time of a log-in.

@@ -5,7 +5,8 @@ use super::units;
 
 /// Relays: paths such as `/ftp://HOST:PORT/data/f` name files at other servers, to which this
 /// server connects on behalf of its sessions (docs/relays.md). The rules of accounts hold for these
-/// paths as for all others. At the other server the session is anonymous.
+/// paths as for all others. At a gsiftp server the session has the credential that the client
+/// delegated; at others it is anonymous.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Relay {
@@ -22,6 +23,9 @@ pub struct Relay {
     /// together. Each file may use 1 MiB even if that is more. Default 64 MiB.
     #[serde(with = "units::bytes")]
     pub memory: u64,
+    /// Whether data between this relay and gsiftp servers is encrypted. Default `false`: the data
+    /// connections are authenticated only.
+    pub private: bool,
 }
 
 impl Relay {
@@ -45,6 +49,6 @@ impl Relay {
 
 impl Default for Relay {
     fn default() -> Self {
-        Self { to: Vec::new(), users: Vec::new(), hops: 8, memory: 64 << 20 }
+        Self { to: Vec::new(), users: Vec::new(), hops: 8, memory: 64 << 20, private: false }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bstr::BStr;
 use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_remote_store::RemoteStore;
+use ropewalk_remote_store::{Delegated, RemoteStore};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{
     Capabilities, Error, ErrorKind, Guard, Impersonation, Interrupted, ListSink, Metadata, Purpose,
@@ -25,6 +25,7 @@ pub(super) struct RelayStore {
     inner: Arc<dyn Store>,
     relay: Arc<Relay>,
     servers: Servers,
+    delegated: Delegated,
     guard: Option<Guard>,
 }
 
@@ -55,12 +56,14 @@ impl Found<'_> {
 }
 
 impl RelayStore {
-    pub(super) fn over(inner: Arc<dyn Store>, relay: &Arc<Relay>) -> Arc<dyn Store> {
-        Arc::new(Self { inner, relay: relay.clone(), servers: Servers::default(), guard: None })
+    pub(super) fn over(inner: Arc<dyn Store>, relay: &Arc<Relay>, delegated: Delegated) -> Arc<dyn Store> {
+        let (relay, servers) = (relay.clone(), Servers::default());
+        Arc::new(Self { inner, relay, servers, delegated, guard: None })
     }
 
     fn with(&self, inner: Arc<dyn Store>, guard: Option<Guard>) -> Arc<dyn Store> {
-        Arc::new(Self { inner, relay: self.relay.clone(), servers: self.servers.clone(), guard })
+        let (relay, servers) = (self.relay.clone(), self.servers.clone());
+        Arc::new(Self { inner, relay, servers, delegated: self.delegated.clone(), guard })
     }
 
     fn find(&self, action: &'static str, path: &VirtualPath, purpose: Purpose) -> Result<Found<'_>> {
@@ -80,7 +83,11 @@ impl RelayStore {
                 if servers.len() >= MOST {
                     servers.clear();
                 }
-                let store = RemoteStore::new(&self.relay.client, &name.url, self.relay.settings.clone());
+                let store = RemoteStore::new(
+                    &self.relay.client,
+                    &name.url,
+                    self.relay.settings(name.url.scheme, &self.delegated),
+                );
                 servers.insert(key, store.clone());
                 store
             }

@@ -501,8 +501,9 @@ fn authenticate(
         _ if tokens::is_token(user) => {
             log_in::by_token(&scheduler.host, &settings, (connection.context.id, peer), secured, password)
         }
-        Some(subject) if matches!(connection.context.client, SecurityContext::Gsi(_)) => {
-            log_in::by_certificate(&scheduler.host, &settings, subject, user)
+        Some(subject) if let SecurityContext::Gsi(client) = &connection.context.client => {
+            let client = (subject, client.delegated(settings.gsi.as_ref()));
+            log_in::by_certificate(&scheduler.host, &settings, client, user)
         }
         Some(principal) if matches!(connection.context.client, SecurityContext::Kerberos(_)) => {
             log_in::by_ticket(&scheduler.host, &settings, principal, user)

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use ropewalk_gsi::{
     Acceptor, AcceptorOptions, Account, Credential, DelegatedKeys, Expected, Gridmap, GsiConf, Identity,
-    KeyPool, Peer, Places, Source, Step, Timestamp, TlsSettings, Trust, dcsc, decode_token, encode_token,
-    lease, validity, virtual_hosts, voms_claims,
+    KeyPool, NameCompatibility, Peer, Places, Source, Step, Timestamp, TlsSettings, Trust, dcsc,
+    decode_token, encode_token, lease, validity, virtual_hosts, voms_claims,
 };
 use ropewalk_layers::{GsiLayer, Layer, Level};
 use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
+use ropewalk_remote_store::Delegated;
 
 use crate::config;
 
@@ -30,6 +31,7 @@ pub(crate) struct Authority {
     identity: Identity,
     trust: Arc<Trust>,
     settings: TlsSettings,
+    compatibility: NameCompatibility,
     gridmap: PathBuf,
     pools: Option<PathBuf>,
     allow_root: bool,
@@ -39,7 +41,8 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    pub(crate) fn load(config: &config::Gsi) -> Result<Self, String> {
+    /// `relays`: delegated credentials are delegated further.
+    pub(crate) fn load(config: &config::Gsi, relays: bool) -> Result<Self, String> {
         let places = Places::of_process();
         let conf = GsiConf::load(&places.gsi_conf(), |name| std::env::var(name).ok());
         let conf = conf.map_err(|e| e.to_string())?;
@@ -72,13 +75,15 @@ impl Authority {
                 .map_err(|e| e.to_string())?;
         Ok(Self {
             keys: match config.delegated_keys {
-                config::DelegatedKeys::P256 => DelegatedKeys::P256,
-                config::DelegatedKeys::Rsa => DelegatedKeys::Rsa(Some(KeyPool::new(KEYS))),
+                Some(config::DelegatedKeys::P256) => DelegatedKeys::P256,
+                None if !relays => DelegatedKeys::P256,
+                _ => DelegatedKeys::Rsa(Some(KeyPool::new(KEYS))),
             },
             voms: places.voms(),
             identity,
             trust,
             settings,
+            compatibility: conf.name_compatibility.unwrap_or_default(),
             gridmap: config.gridmap.clone().unwrap_or_else(|| places.gridmap()),
             pools: config.pool_directory.clone().or_else(|| places.pool_directory()),
             allow_root: config.allow_root,
@@ -143,6 +148,12 @@ impl Client {
     /// The one-line subject without proxies, after authentication.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
+    }
+
+    /// The credential that the client delegated, for log-ins on its behalf.
+    pub(crate) fn delegated(&self, authority: Option<&Authority>) -> Option<Delegated> {
+        let (identity, authority) = (self.delegated.clone()?, authority?);
+        Some(Delegated::new(identity, authority.settings.clone(), authority.compatibility))
     }
 
     pub(crate) fn take_established(&mut self) -> Option<Box<ropewalk_gsi::Session>> {
