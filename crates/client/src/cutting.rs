@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::divisible::Divisible;
+use crate::in_flight::InFlight;
 use crate::path_defaults::cut_range;
 use crate::tune::Participant;
 use crate::work::Job;
@@ -11,7 +11,7 @@ use crate::worker::Worker;
 
 impl Worker<'_> {
     /// As much of a range as a session with so many streams should move now; the rest waits for the next worker.
-    pub(crate) fn cut_range<F: Divisible>(
+    pub(crate) fn cut_range<F: InFlight>(
         &self,
         file: &Arc<F>,
         range: Range<u64>,
@@ -27,16 +27,20 @@ impl Worker<'_> {
     }
 
     /// So many bytes of a file, and what waits of it besides: a data channel that is made now may be used for all of them.
-    pub(crate) fn ahead<F: Divisible>(&self, file: &Arc<F>, bytes: u64) -> u64 {
+    pub(crate) fn ahead<F: InFlight>(&self, file: &Arc<F>, bytes: u64) -> u64 {
         // Small files are many, and so may be the jobs that wait.
         if !file.piece().is_cut() {
             return bytes;
         }
-        self.ctx.queue.sum(|job| file.bytes_of(job)).saturating_add(bytes)
+        let bytes_of = |job: &Job| match F::of_job(job) {
+            Some((other, range)) if Arc::ptr_eq(other, file) => range.end - range.start,
+            _ => 0,
+        };
+        self.ctx.queue.sum(bytes_of).saturating_add(bytes)
     }
 
     /// The first `size` bytes of a range, or so; the rest waits for the next worker.
-    fn cut<F: Divisible>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
+    fn cut<F: InFlight>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
         let (now, rest) = cut_range(range, &file.present(), size);
         if let Some(rest) = rest {
             file.expect(1);
@@ -57,11 +61,11 @@ impl Worker<'_> {
         }
     }
 
-    fn cut_as_before<F: Divisible>(&self, file: Arc<F>, range: Range<u64>) -> Job {
+    fn cut_as_before<F: InFlight>(&self, file: Arc<F>, range: Range<u64>) -> Job {
         let range = match file.piece().size() {
             0 => range,
             // All of it is dropped at once.
-            _ if file.is_given_up() => range,
+            _ if file.has_failed() => range,
             size => self.cut(&file, range, size),
         };
         file.job(range)

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use ropewalk_protocol::path::VirtualPath;
@@ -249,8 +249,8 @@ impl Download {
         self.state.lock().ledger.has_failed()
     }
 
-    /// A try failed, since when nobody has looked whether the source is still what came so far.
-    pub(crate) fn must_look(&self) -> bool {
+    /// A try failed, since when no session has looked whether the source is still what came so far.
+    pub(crate) fn was_tried(&self) -> bool {
         self.tries.total() != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
     }
 
@@ -294,6 +294,21 @@ impl Download {
             Some(length) => self.task.offset() + length,
             None => self.state.lock().ledger.end(),
         }
+    }
+
+    /// The bytes of the source that are wanted; the end is open if the size is not known.
+    pub(crate) fn whole(&self) -> Range<u64> {
+        let start = self.task.offset();
+        start..self.task.length().map_or(u64::MAX, |length| start + length)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.end().saturating_sub(self.task.offset())
+    }
+
+    /// The data of a refused file is kept apart from it.
+    pub(crate) fn must_be_alone(&self) -> bool {
+        false
     }
 
     /// Whether the sum of the whole still has to be compared.
@@ -451,10 +466,6 @@ impl Download {
         {
             tracing::warn!(%error, "could not keep a part file for later");
         }
-    }
-
-    pub(crate) fn began(&self) -> Instant {
-        self.task.began.unwrap_or_else(Instant::now)
     }
 }
 

@@ -6,52 +6,42 @@
 
 mod begin;
 mod data;
-mod finish;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ropewalk_engine::{Progress, SendJob, Stage};
+use ropewalk_engine::{Progress, SendJob};
 use ropewalk_protocol::command::{Command, Placement, Restart};
-use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_protocol::upload::UploadId;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
-use ropewalk_transfer::{
-    self as transfer, Checks, Moved, Outcome, Pipeline, Purpose, Side, Sides, Site, Slot, Submission,
-};
+use ropewalk_transfer::{self as transfer, Checks, Lost, Moved, Purpose, Side, Sides, Slot, Submission};
 
 use crate::RemoteError;
 use crate::ahead::Ahead;
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
-use crate::path_defaults::{PathDefaults, RANGE, SMALL};
+use crate::flow::{Begun, Part, Peers, hear};
+use crate::path_defaults::RANGE;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
-use crate::staging::Staging;
 use crate::task::Task;
-use crate::tune::{Ends, Participant, StreamControl, kernel_permits, useful_streams};
+use crate::tune::{Ends, StreamControl, kernel_permits};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proved};
 use crate::watch::Watch;
 use crate::work::{Job, Route};
-use crate::worker::{CAREFUL, Steps, Worker, report_refusal};
+use crate::worker::{CAREFUL, Worker};
 
-struct Flow<'w> {
-    worker: &'w Worker<'w>,
+/// The session with the server that receives.
+pub(crate) struct Receiver {
     session: Session,
-    participant: Option<Participant>,
-    /// Each range has the time for which the server's streams have waited for its storage, by its last
-    /// marker.
-    pipeline: Pipeline<Upload, Duration>,
-    /// The range whose command could not be sent.
-    culprit: Option<u64>,
-    path: PathDefaults,
 }
+
+type Flow<'w> = crate::flow::Flow<'w, Receiver>;
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
 pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
@@ -61,233 +51,195 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
         Err(e) => return worker.fail(job, e),
     };
     let rtt = session.control.rtt();
-    let path = PathDefaults::new(rtt);
     let route = Route::Put(endpoint.clone());
     let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let participant =
         worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
     session.offer_driver(kernel_permits("bbr"));
-    let pipeline = Pipeline::new(transfer::Route::Upload);
-    let flow = Flow { worker, session, participant, pipeline, culprit: None, path };
-    let Some(flow) = worker.drive(flow, &route, job) else { return };
-    worker.keep(flow.session);
+    let flow = Flow::new(worker, Receiver { session }, participant, transfer::Route::Upload);
+    let Some(Receiver { session }) = flow.drive(&route, job) else { return };
+    worker.keep(session);
 }
 
-impl Steps for Flow<'_> {
-    fn ahead(&mut self) -> Ahead {
-        let streams = self.session.channel().map_or(0, |channel| channel.streams);
-        self.worker.ctx.ahead(self.path, self.participant.as_ref(), streams)
+impl Peers for Receiver {
+    type File = Upload;
+    type Own<'w> = Duration;
+
+    fn session(&mut self, _: Side) -> &mut Session {
+        &mut self.session
     }
 
-    fn is_low(&self, ahead: Ahead) -> bool {
-        self.pipeline.len() <= ahead.depth - ahead.depth / 4
+    fn rtt(&self) -> Duration {
+        self.session.control.rtt()
     }
 
-    fn has_room(&mut self, ahead: Ahead) -> bool {
-        let pipelined = self.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
-        let depth = if pipelined && self.worker.careful.get() == 0 { ahead.depth } else { 1 };
-        let shared = !self.pipeline.slots().any(|slot| slot.file.must_be_alone());
-        let unsent = || self.pipeline.slots().filter(|slot| !slot.has_moved());
+    fn streams_of_channel(&self) -> u32 {
+        self.session.streams_of_channel()
+    }
+
+    fn checks(&self, ctx: &Context, slot: &Slot<Upload, Duration>) -> Checks {
+        let (upload, mut checks) = (&slot.file, Checks::default());
+        if upload.staging.upload().is_some() {
+            // The server compares size and sum when it is committed.
+        } else if upload.needs_sum() || slot.is_expectation_unknown() {
+            checks.checksums.destination =
+                upload.check.algorithm().map(|algorithm| sum_command(upload, algorithm));
+        } else if upload.check == Check::Size
+            && self.session.can.size
+            && !upload.device()
+            && !ctx.options().data.ascii
+        {
+            checks.size = Some(Command::Size(upload.path.clone()));
+        }
+        checks
+    }
+
+    fn naming(&self, ctx: &Context, upload: &Upload) -> Vec<(Purpose, Command)> {
+        let sent = upload.size_of_stream().filter(|_| !ctx.options().data.ascii);
+        upload.naming(&self.session, ctx.options().preserve, sent, upload.upload_proof())
+    }
+
+    fn has_room(flow: &mut Flow<'_>, ahead: Ahead) -> bool {
+        let pipelined = flow.peers.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
+        let depth = if pipelined && flow.worker.careful.get() == 0 { ahead.depth } else { 1 };
+        let shared = !flow.pipeline.slots().any(|slot| slot.file.must_be_alone());
+        let unsent = || flow.pipeline.slots().filter(|slot| !slot.has_moved());
         let waiting: u64 = unsent().map(|slot| slot.data.len()).sum();
         let parts = unsent().filter(|slot| slot.range != slot.file.wanted).count();
-        self.pipeline.len() < depth
+        flow.pipeline.len() < depth
             && ahead.takes(unsent().count(), waiting, parts)
             && shared
-            && !self.pipeline.is_entangled()
+            && !flow.pipeline.is_entangled()
     }
 
-    fn is_empty(&self) -> bool {
-        self.pipeline.is_empty()
+    fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Upload>, RemoteError> {
+        flow.begin(task)
     }
 
-    fn participant(&self) -> Option<&Participant> {
-        self.participant.as_ref()
+    fn ask_again(flow: &mut Flow<'_>, upload: &Upload, range: &Range<u64>) -> Result<(), RemoteError> {
+        flow.worker.ask_again(&mut flow.peers.session, upload, range)
     }
 
-    fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
-        let (upload, range) = match job {
-            Job::Put(upload, range) => {
-                let again = upload.was_tried();
-                if again && !self.pipeline.is_empty() {
-                    return Ok(Some(Job::Put(upload, range)));
-                }
-                if again && let Err(e) = self.worker.ask_again(&mut self.session, &upload, &range) {
-                    return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
-                }
-                (upload, range)
-            }
-            Job::File(task) => match self.begin(task)? {
-                Begun::Yes(upload, range) => (upload, range),
-                Begun::Settled => return Ok(None),
-                Begun::Later(task) => return Ok(Some(Job::File(task))),
-            },
-            other => return Ok(Some(other)),
-        };
-        if upload.has_failed() {
-            self.worker.done();
-            return Ok(None);
-        }
-        upload.is_begun(&range);
-        if upload.must_be_alone() && !self.pipeline.is_empty() {
-            return Ok(Some(Job::Put(upload, range)));
-        }
-        let range = self.cut_range(&upload, range);
-        let mode = match upload.source {
-            UploadSource::Ranged(_) => self.session.preferred_mode(),
-            // In order, and of unknown length.
-            UploadSource::Stream(_) => Mode::Stream,
-        };
+    fn shares(flow: &Flow<'_>, upload: &Upload, _: &Range<u64>) -> bool {
+        flow.shares(upload)
+    }
+
+    fn data(flow: &Flow<'_>, upload: &Upload, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
         // A window is written into what is there: its holes have to become zeros.
-        let sparse = self.worker.ctx.options().storage.sparse
-            && mode == Mode::ExtendedBlock
+        let sparse = flow.worker.ctx.options().storage.sparse
+            && flow.mode(upload) == Mode::ExtendedBlock
             && upload.task.window.is_none()
             && !upload.device();
-        let data = match upload.data(range.clone(), sparse) {
-            Ok(data) => data,
-            Err(e) => {
-                self.worker.fail(Job::Put(upload, range), e);
-                return Ok(None);
-            }
-        };
-        let ahead = self.worker.ahead(&upload, data.len());
-        let streams = self.streams(mode, ahead, &upload);
-        let same_driver = !self.session.must_change_driver();
-        let fits = self.session.channel().is_some_and(|c| {
-            // Where the path is tuned, streams come and go.
-            let enough = c.streams >= streams || self.participant.is_some() && c.streams > 1;
-            same_driver && c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
-        });
-        if !fits {
-            if !self.pipeline.is_empty() {
-                return Ok(Some(Job::Put(upload, range)));
-            }
-            let inline = match upload.check {
-                Check::Inline(algorithm) => Some(algorithm),
-                _ => None,
-            };
-            self.session.wants_path = self.participant.is_some() && streams > 1;
-            self.session.wants_resend = true;
-            if let Err(e) = self.session.sending(mode, streams, inline) {
-                return self.worker.failed(Job::Put(upload, range), e).map(|()| None);
-            }
-            self.opened(streams, ahead);
-        } else {
-            self.used_again(ahead);
+        upload.data(range.clone(), sparse)
+    }
+
+    fn shape(flow: &Flow<'_>, upload: &Upload, _: &RangeSet, ahead: u64) -> (Mode, u32) {
+        let (mode, session) = (flow.mode(upload), &flow.peers.session);
+        if mode == Mode::Stream || session.needs_one_stream(&upload.task) {
+            return (mode, 1);
         }
-        self.send(upload, range, data, mode)?;
-        Ok(None)
+        (mode, flow.streams(upload, ahead, true, flow.worker.ctx.divides_files(session)))
+    }
+
+    fn reusable(flow: &Flow<'_>) -> Option<u32> {
+        flow.peers.session.reusable(true)
+    }
+
+    fn connect(
+        flow: &mut Flow<'_>,
+        upload: &Upload,
+        (mode, streams): (Mode, u32),
+    ) -> Result<(), RemoteError> {
+        let session = &mut flow.peers.session;
+        session.wants_path = flow.participant.is_some() && streams > 1;
+        session.wants_resend = true;
+        session.sending(mode, streams, upload.check.inline())
+    }
+
+    fn stream_control(flow: &mut Flow<'_>, _: bool) -> Option<(u32, StreamControl)> {
+        let channel = flow.peers.session.channel()?;
+        Some((channel.streams, stream_control(channel)))
+    }
+
+    fn send(flow: &mut Flow<'_>, part: Part<Upload>, mode: Mode) -> Result<(), RemoteError> {
+        flow.send(part, mode)
+    }
+
+    fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
+        flow.step()
+    }
+
+    fn complete(_: &mut Flow<'_>, slot: &Slot<Upload, Duration>) -> Result<Option<String>, RemoteError> {
+        Ok(slot.file.proof())
+    }
+
+    fn drop_channel(&mut self, _: &Slot<Upload, Duration>) {
+        // Data may have been discarded by the server.
+        self.session.drop_channel();
+    }
+
+    fn stop_sending(&mut self) {
+        self.session.drop_channel();
+    }
+
+    fn leave(flow: &mut Flow<'_>) -> bool {
+        let session = &mut flow.peers.session;
+        flow.worker.ctx.report.waited(session.control.waited);
+        session.leave(LAST_WORDS)
+    }
+
+    fn lose(worker: &Worker<'_>, lost: &mut Lost<Upload, Duration>) {
+        let upload = &lost.slot.file;
+        if lost.slot.has_moved() && !lost.slot.is_counted() {
+            // It is sent again, except for what is known to be there.
+            let mut unconfirmed = lost.slot.data.clone();
+            unconfirmed.subtract(&upload.present());
+            worker.ctx.report.there(&upload.task.account, -signed(unconfirmed.len()));
+        }
+        if upload.is_spent() {
+            let broken = || RemoteError::Usage("the session broke".to_owned());
+            lost.error = Some(upload.once_only(lost.error.take().unwrap_or_else(broken)));
+        }
+    }
+}
+
+impl Flow<'_> {
+    fn mode(&self, upload: &Upload) -> Mode {
+        match upload.source {
+            UploadSource::Ranged(_) => self.peers.session.preferred_mode(),
+            // In order, and of unknown length.
+            UploadSource::Stream(_) => Mode::Stream,
+        }
     }
 
     fn step(&mut self) -> Result<(), RemoteError> {
-        self.session.control.flush()?;
+        self.peers.session.control.flush()?;
         match self.pipeline.next_to_move().and_then(|id| self.pipeline.slot(id).map(|slot| (id, slot))) {
             // It starts again, and what is sent now would be of the source as it was.
             Some((_, slot)) if slot.file.has_failed() => return Err(RemoteError::Desynchronized),
             Some((id, slot)) => {
                 let begun = slot.has_begun(Side::Destination);
-                let fresh = self.session.channel().is_none_or(|c| c.data.cached() == 0);
-                if !fresh && self.worker.careful.get() > 0 && !begun {
-                    let answer = self.session.control.answer()?;
-                    self.hear(answer);
-                } else {
-                    self.transfer(id)?;
+                let fresh = self.peers.session.channel().is_none_or(|c| c.data.cached() == 0);
+                if fresh || self.worker.careful.get() == 0 || begun {
+                    return self.transfer(id);
                 }
             }
-            None if self.pipeline.pending() > 0 => {
-                let answer = self.session.control.answer()?;
-                self.hear(answer);
-            }
-            None => {}
+            None if self.pipeline.pending() > 0 => {}
+            None => return Ok(()),
         }
-        self.settle()
-    }
-
-    fn abandon(self, error: RemoteError) {
-        self.give_up(error);
-    }
-}
-
-impl Flow<'_> {
-    /// Streams for a data channel that moves so many bytes.
-    fn streams(&self, mode: Mode, bytes: u64, upload: &Upload) -> u32 {
-        if mode == Mode::Stream || self.session.needs_one_stream(&upload.task) {
-            return 1;
-        }
-        let path = PathDefaults::new(self.session.control.rtt());
-        let streams = path.streams(self.worker.ctx.options(), Some(bytes), !upload.device());
-        if let Some(participant) = self.participant.as_ref().filter(|_| streams > 1) {
-            let most = useful_streams(bytes);
-            return participant.share(true, most, self.worker.ctx.sessions_on_file(upload.task.length()));
-        }
-        if self.worker.ctx.divides_files(&self.session) {
-            self.worker.ctx.streams_per_session(streams, upload.task.length())
-        } else {
-            streams
-        }
-    }
-
-    /// A data channel was made with so many streams, for so many bytes or more.
-    fn opened(&mut self, streams: u32, bytes: u64) {
-        let (Some(participant), Some(channel)) = (&self.participant, self.session.channel()) else { return };
-        participant.opened(streams, useful_streams(bytes), stream_control(channel, streams));
-    }
-
-    /// A data channel that is there, perhaps of an earlier flow, is used for so many bytes or more.
-    fn used_again(&mut self, bytes: u64) {
-        let (Some(participant), Some(channel)) = (&self.participant, self.session.channel()) else { return };
-        participant.used_again(
-            channel.streams,
-            useful_streams(bytes),
-            stream_control(channel, channel.streams),
-        );
-    }
-
-    fn hear(&mut self, answer: Answer) {
-        hear(&mut self.pipeline, self.worker.ctx, answer);
+        let answer = self.peers.session.control.answer()?;
+        Receiver::hear(self, Side::Destination, answer);
+        Ok(())
     }
 }
 
 /// How the streams of a channel over which we send are changed.
-fn stream_control(channel: &Channel, streams: u32) -> StreamControl {
-    match streams {
+fn stream_control(channel: &Channel) -> StreamControl {
+    match channel.streams {
         0 | 1 => StreamControl::Fixed,
         _ => StreamControl::Here(channel.data.parallelism(), channel.data.congestion()),
     }
-}
-
-enum Begun {
-    Yes(Arc<Upload>, Range<u64>),
-    /// It failed, or there was nothing to do.
-    Settled,
-    /// The pipeline has to run dry first.
-    Later(Task),
-}
-
-/// Takes what came for the oldest command.
-fn hear(pipeline: &mut Pipeline<Upload, Duration>, ctx: &Context, answer: Answer) {
-    let reply = match answer {
-        Answer::Final(reply) => reply,
-        answer => {
-            let id = pipeline.preliminary(Side::Destination);
-            let Some(slot) = id.and_then(|id| pipeline.slot_mut(id)) else { return };
-            match answer {
-                Answer::Marker(Marker::Range(ranges)) => {
-                    let present = slot.file.add_present(&ranges);
-                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.is_direct() {
-                        ctx.states.save(&slot.file.task, &present);
-                    }
-                }
-                Answer::Marker(Marker::Storage(wait)) => {
-                    ctx.report.server_storage(Stage::Destination, &mut slot.own, wait);
-                }
-                _ => {}
-            }
-            return;
-        }
-    };
-    let heard = pipeline.reply(Side::Destination, reply);
-    report_refusal(pipeline, ctx, heard);
 }
 
 fn sum_command(upload: &Upload, algorithm: Algorithm) -> Command {

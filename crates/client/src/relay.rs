@@ -42,6 +42,16 @@ impl Relay {
         start..self.task.length().map_or(u64::MAX, |length| start + length)
     }
 
+    /// If another file were refused, it would get that one's data.
+    pub(crate) fn must_be_alone(&self) -> bool {
+        self.is_direct()
+    }
+
+    /// It can be read again.
+    pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
+        error
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.task.length().unwrap_or_else(|| self.present().len())
     }

@@ -186,6 +186,11 @@ impl RemoteUpload {
         self.set_present(0..u64::MAX, found)
     }
 
+    /// The server keeps the data.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.device()
+    }
+
     /// The destination is a device of the server.
     pub(crate) fn device(&self) -> bool {
         self.task.is_to_device()

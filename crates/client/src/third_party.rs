@@ -5,7 +5,6 @@
 //! gets its own name only when both sides have confirmed it and everything before it.
 
 mod begin;
-mod finish;
 mod meeting;
 mod moving;
 
@@ -17,34 +16,31 @@ use std::time::{Duration, Instant};
 use bstr::ByteSlice;
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
-use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::marker::{Marker, PerfMarker};
 use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
-use ropewalk_protocol::upload::UploadId;
-
 use ropewalk_transfer::{
-    self as transfer, Checks, Heard, Left, Outcome, Outgoing, Pipeline, Purpose, Side, Sides, Site, Slot,
-    Submission,
+    self as transfer, Checks, Left, Lost, Pipeline, Purpose, Side, Sides, Slot, Submission,
 };
 
 use crate::ahead::Ahead;
 use crate::context::Context;
 use crate::control::{Answer, Control, LAST_WORDS, LONG};
+use crate::flow::{Begun, Part, Peers, hear};
 use crate::get::checksum_command;
-use crate::path_defaults::{PathDefaults, RANGE, SMALL};
+use crate::path_defaults::{PathDefaults, RANGE};
 use crate::place::{Endpoint, Meeting};
 use crate::relay::Relay;
 use crate::report::Meter;
 use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
-use crate::staging::Staging;
 use crate::task::Task;
-use crate::tune::{Ends, Participant, StreamControl, Wanted, useful_streams};
+use crate::tune::{Ends, StreamControl, Wanted};
 use crate::verify::{Check, choose, proved};
 use crate::watch::{AT_ONCE, Stall};
 use crate::work::{Job, Route};
-use crate::worker::{CAREFUL, Steps, Worker, report_refusal};
+use crate::worker::Worker;
 use crate::{ChecksumPolicy, DataMode, RemoteError};
 
 use moving::Moving;
@@ -52,18 +48,10 @@ use moving::Moving;
 /// How often a running transfer is looked after when no reply comes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A range of a file.
-type Part = (Arc<Relay>, Range<u64>);
-
-struct Flow<'w> {
-    worker: &'w Worker<'w>,
+/// The sessions with the two servers, and what is known of the connections between them.
+pub(crate) struct Pair {
     source: Session,
     destination: Session,
-    participant: Option<Participant>,
-    /// Streams that the source should use, where they can be changed while it sends.
-    wanted: Option<Wanted>,
-    pipeline: Pipeline<Relay, Moving<'w>>,
-    path: PathDefaults,
     /// Where the two meet for data.
     meeting: Meeting,
     /// MODE and streams of the data channel between the two; `None` before there is one.
@@ -80,9 +68,9 @@ struct Flow<'w> {
     late: Option<Instant>,
     /// MODE S: the file, its size at the destination when it was asked for last, and whether it has grown before.
     seen: Option<(u64, u64, bool)>,
-    /// The file whose command a session broke at.
-    culprit: Option<u64>,
 }
+
+type Flow<'w> = crate::flow::Flow<'w, Pair>;
 
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
@@ -99,151 +87,228 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     let rtt = source.control.rtt().max(destination.control.rtt());
     let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
     let participant = worker.participant(ends, rtt);
-    let flow = Flow {
-        worker,
-        participant,
-        wanted: None,
-        path: PathDefaults::new(rtt),
-        stall: Stall::new(worker.ctx.options().timeouts.stall),
-        looked: Instant::now(),
+    let pair = Pair {
         source,
         destination,
-        pipeline: Pipeline::new(transfer::Route::ThirdParty),
         meeting: Meeting::default(),
         channel: None,
         binding: None,
+        stall: Stall::new(worker.ctx.options().timeouts.stall),
+        looked: Instant::now(),
         moved: 0,
         overdue: None,
         late: None,
         seen: None,
-        culprit: None,
     };
+    let flow = Flow::new(worker, pair, participant, transfer::Route::ThirdParty);
     let route = Route::Third(from.clone(), to.clone());
-    let Some(mut flow) = worker.drive(flow, &route, job) else { return };
-    worker.keep(flow.source);
+    let Some(Pair { source, mut destination, .. }) = flow.drive(&route, job) else { return };
+    worker.keep(source);
     if worker.ctx.options().data.delayed_passive {
         // It would answer every PASV with a delay.
-        let _ = flow.destination.control.hear_out();
-        flow.destination.quit();
+        let _ = destination.control.hear_out();
+        destination.quit();
     } else {
-        worker.keep(flow.destination);
+        worker.keep(destination);
     }
 }
 
-impl Steps for Flow<'_> {
-    fn ahead(&mut self) -> Ahead {
-        let streams = self.channel.map_or(0, |(_, streams)| streams);
-        self.worker.ctx.ahead(self.path, self.participant.as_ref(), streams)
+impl Peers for Pair {
+    type File = Relay;
+    type Own<'w> = Moving<'w>;
+
+    fn session(&mut self, side: Side) -> &mut Session {
+        match side {
+            Side::Source => &mut self.source,
+            Side::Destination => &mut self.destination,
+        }
     }
 
-    fn is_low(&self, _ahead: Ahead) -> bool {
-        true
+    fn rtt(&self) -> Duration {
+        self.source.control.rtt().max(self.destination.control.rtt())
     }
 
-    fn has_room(&mut self, ahead: Ahead) -> bool {
-        let under_way = || self.pipeline.slots().filter(|slot| !slot.is_counted());
+    fn streams_of_channel(&self) -> u32 {
+        self.channel.map_or(0, |(_, streams)| streams)
+    }
+
+    fn checks(&self, ctx: &Context, slot: &Slot<Relay, Moving<'_>>) -> Checks {
+        let (relay, mut checks) = (&slot.file, Checks::default());
+        let task = &relay.task;
+        if relay.is_unwatched() && self.source.can.facts && !slot.has_asked_version() {
+            checks.version = Some(Command::Mlst(Some(task.source.path())));
+        }
+        if relay.needs_sum() {
+            let window = task.window.is_some();
+            if let Some(algorithm) = relay.check.algorithm() {
+                checks.checksums.source = Some(checksum_command(algorithm, task, &task.source.path()));
+                let sum = Command::Cksm {
+                    algorithm,
+                    offset: task.offset(),
+                    length: task.length().filter(|_| window),
+                    path: relay.path.clone(),
+                };
+                // The server compares that of an upload when it is committed.
+                checks.checksums.destination = Some(sum).filter(|_| relay.staging.upload().is_none());
+            }
+            return checks;
+        }
+        if relay.staging.upload().is_some() {
+            return checks;
+        }
+        let plain = !relay.device() && !ctx.options().data.ascii && task.window.is_none();
+        if relay.check == Check::Size && self.destination.can.size && plain && task.size.is_some() {
+            checks.size = Some(Command::Size(relay.path.clone()));
+        }
+        checks
+    }
+
+    fn naming(&self, ctx: &Context, relay: &Relay) -> Vec<(Purpose, Command)> {
+        relay.naming(&self.destination, ctx.options().preserve, None, relay.upload_proof())
+    }
+
+    fn has_room(flow: &mut Flow<'_>, ahead: Ahead) -> bool {
+        let under_way = || flow.pipeline.slots().filter(|slot| !slot.is_counted());
         let lengths = under_way().map(|slot| slot.range.end - slot.range.start);
         let waiting = lengths.fold(0, u64::saturating_add);
-        let pipelined = matches!(self.channel, None | Some((Mode::ExtendedBlock, 1)))
-            && self.worker.careful.get() == 0
+        let pipelined = matches!(flow.peers.channel, None | Some((Mode::ExtendedBlock, 1)))
+            && flow.worker.careful.get() == 0
             // In place: if another file were refused, this one would get its data.
-            && !self.pipeline.slots().any(|slot| slot.file.is_direct())
-            && !self.worker.ctx.options().data.delayed_passive;
-        if self.takes_parts() {
+            && !flow.pipeline.slots().any(|slot| slot.file.is_direct())
+            && !flow.worker.ctx.options().data.delayed_passive;
+        if flow.takes_parts() {
             return true;
         }
         let parts = under_way().filter(|slot| is_part(slot)).count();
-        self.pipeline.len() < if pipelined { ahead.depth } else { 1 }
+        flow.pipeline.len() < if pipelined { ahead.depth } else { 1 }
             && ahead.takes(under_way().count(), waiting, parts)
-            && !self.pipeline.is_entangled()
+            && !flow.pipeline.is_entangled()
     }
 
-    fn is_empty(&self) -> bool {
-        self.pipeline.is_empty()
-    }
-
-    fn participant(&self) -> Option<&Participant> {
-        self.participant.as_ref()
-    }
-
-    fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
-        if let (Some(slot), true) = (self.pipeline.front(), self.takes_parts()) {
-            match job {
-                Job::Third(relay, range) if Arc::ptr_eq(&relay, &slot.file) && !relay.was_tried() => {
-                    return self.go_on(relay, range);
-                }
-                other => return Ok(Some(other)),
-            }
-        }
-        let (relay, range) = match job {
-            Job::Third(relay, range) => {
-                let again = relay.was_tried();
-                if again && !self.pipeline.is_empty() {
-                    return Ok(Some(Job::Third(relay, range)));
-                }
-                if again {
-                    if let Err(e) = self.unchanged(&relay.task) {
-                        return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
-                    }
-                    if let Err(e) = self.worker.ask_again(&mut self.destination, &relay, &range) {
-                        return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
-                    }
-                }
-                (relay, range)
-            }
-            Job::File(mut task) => {
-                let resumable = self.resumable(&task);
-                let locks = self.destination.shares_part_names();
-                let known = self.worker.ctx.states.claim(&mut task, resumable, locks);
-                let alone = task.size.is_none()
-                    || task.tries.total > 0
-                    || task.compares()
-                    || task.confirm
-                    || self.worker.ctx.options().storage.in_place
-                    || known.is_some()
-                    || self.worker.careful.get() > 0
-                    || task.size.is_some_and(|size| size >= 2 * RANGE);
-                if alone && !self.pipeline.is_empty() {
-                    return Ok(Some(Job::File(task)));
-                }
-                let again = task.clone();
-                let ask = alone && !task.source_program;
-                match self.begin(task, ask, known, resumable) {
-                    Ok(Some(begun)) => begun,
-                    Ok(None) => return Ok(None),
-                    Err(e) => {
-                        return self.worker.failed(Job::File(again), e).map(|()| None);
-                    }
-                }
-            }
-            other => return Ok(Some(other)),
+    fn has_to_wait(flow: &Flow<'_>, job: &Job) -> bool {
+        let same = |slot: &Slot<Relay, _>| match job {
+            Job::Third(relay, _) => Arc::ptr_eq(relay, &slot.file) && !relay.was_tried(),
+            _ => false,
         };
-        self.go_on(relay, range)
+        flow.takes_parts() && !flow.pipeline.front().is_some_and(same)
     }
 
-    fn step(&mut self) -> Result<(), RemoteError> {
-        let heard = self.listen(Side::Destination)? | self.listen(Side::Source)?;
+    fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Relay>, RemoteError> {
+        flow.begin(task)
+    }
+
+    fn ask_again(flow: &mut Flow<'_>, relay: &Relay, range: &Range<u64>) -> Result<(), RemoteError> {
+        flow.unchanged(&relay.task)?;
+        flow.worker.ask_again(&mut flow.peers.destination, relay, range)
+    }
+
+    fn shares(flow: &Flow<'_>, relay: &Relay, _: &Range<u64>) -> bool {
+        flow.shares(relay)
+    }
+
+    fn data(_: &Flow<'_>, relay: &Relay, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
+        Ok(relay.present().complement(range.clone()))
+    }
+
+    fn shape(flow: &Flow<'_>, relay: &Relay, _: &RangeSet, ahead: u64) -> (Mode, u32) {
+        let (ctx, mode, pair) = (flow.worker.ctx, flow.mode(), &flow.peers);
+        if mode == Mode::Stream || pair.destination.needs_one_stream(&relay.task) {
+            return (mode, 1);
+        }
+        let length = relay.task.length();
+        let whole = length.is_some_and(|length| length >= 2 * RANGE) && flow.cuts() && !flow.shares(relay);
+        if whole && !pair.source.can.streams {
+            // No other session takes a part of it, and this one cannot have more streams later.
+            let streams =
+                PathDefaults::new(pair.rtt()).streams(ctx.options(), length.map(|_| ahead), relay.is_kept());
+            return (mode, ctx.streams_of_whole_file(streams));
+        }
+        (mode, flow.streams(relay, ahead, pair.source.can.streams, flow.cuts()))
+    }
+
+    fn reusable(flow: &Flow<'_>) -> Option<u32> {
+        let (mode, streams) = flow.peers.channel?;
+        let once = flow.worker.ctx.options().data.delayed_passive;
+        (mode == Mode::ExtendedBlock && !once).then_some(streams)
+    }
+
+    fn connect(flow: &mut Flow<'_>, relay: &Relay, (mode, streams): (Mode, u32)) -> Result<(), RemoteError> {
+        flow.connect(mode, streams, relay.check)
+    }
+
+    fn stream_control(flow: &mut Flow<'_>, new: bool) -> Option<(u32, StreamControl)> {
+        let pair = &flow.peers;
+        let (_, streams) = pair.channel?;
+        if new {
+            flow.participant.as_ref()?.moves_elsewhere();
+            // A destination that connects would not make the streams that are added.
+            let adjustable = pair.source.can.streams && pair.meeting.connects() == Side::Source;
+            flow.wanted = (streams > 1 && adjustable).then(|| Wanted::new(streams));
+        }
+        Some((streams, flow.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There)))
+    }
+
+    fn send(flow: &mut Flow<'_>, part: Part<Relay>, mode: Mode) -> Result<(), RemoteError> {
+        flow.send(part, mode)
+    }
+
+    fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
+        let heard = flow.listen(Side::Destination)? | flow.listen(Side::Source)?;
         if !heard {
-            Control::wait_either(&self.source.control, &self.destination.control, Instant::now() + TICK)?;
-        } else if self.worker.ctx.cancel.is_cancelled() {
+            let Self { source, destination, .. } = &flow.peers;
+            Control::wait_either(&source.control, &destination.control, Instant::now() + TICK)?;
+        } else if flow.worker.ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
         }
         // Also where one of them talks without end.
-        if !heard || self.looked.elapsed() >= TICK {
-            self.looked = Instant::now();
-            self.look_after()?;
+        if !heard || flow.peers.looked.elapsed() >= TICK {
+            flow.peers.looked = Instant::now();
+            flow.look_after()?;
         }
-        self.settle()
+        Ok(())
     }
 
-    fn abandon(self, error: RemoteError) {
-        self.give_up(error);
+    fn hear(flow: &mut Flow<'_>, side: Side, answer: Answer) {
+        flow.hear(side, answer);
+    }
+
+    fn complete(_: &mut Flow<'_>, slot: &Slot<Relay, Moving<'_>>) -> Result<Option<String>, RemoteError> {
+        Ok(slot.file.proof())
+    }
+
+    fn drop_channel(&mut self, _: &Slot<Relay, Moving<'_>>) {}
+
+    fn stop_sending(&mut self) {
+        self.source.leave(Duration::ZERO);
+    }
+
+    fn leave(flow: &mut Flow<'_>) -> bool {
+        let (worker, Self { source, destination, .. }) = (flow.worker, &mut flow.peers);
+        worker.ctx.report.waited(source.control.waited + destination.control.waited);
+        // Behind the file that failed are files that are tried again.
+        let failed = flow.pipeline.slots().find(|slot| slot.error.is_some());
+        if let Some(removal) = failed.and_then(leftover) {
+            worker.leave_over(&destination.endpoint, removal);
+        }
+        // First the source, so that the destination waits for no more data; then the destination, which
+        // would still give names to files that are about to be sent once more.
+        source.leave(Duration::ZERO);
+        destination.leave(LAST_WORDS)
+    }
+
+    fn lose(_: &Worker<'_>, lost: &mut Lost<Relay, Moving<'_>>) {
+        let slot = &mut lost.slot;
+        if lost.left == Left::Range {
+            // What no marker confirmed is sent again.
+            let kept = slot.file.present().intersection(slot.range.clone()).len();
+            slot.own.meter.failed(kept.saturating_sub(slot.own.present.len()));
+        }
     }
 }
 
-impl<'w> Flow<'w> {
+impl Flow<'_> {
     fn mode(&self) -> Mode {
-        let both = self.source.can.extended && self.destination.can.extended;
+        let both = self.peers.source.can.extended && self.peers.destination.can.extended;
         match self.worker.ctx.options().data.mode {
             DataMode::Stream => Mode::Stream,
             DataMode::Extended => Mode::ExtendedBlock,
@@ -255,100 +320,20 @@ impl<'w> Flow<'w> {
     /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
     /// connections: were it refused, what came for it would go to others.
     fn takes_parts(&self) -> bool {
-        let several = matches!(self.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
+        let several = matches!(self.peers.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
         let one = self.pipeline.front().filter(|slot| self.pipeline.len() == 1 && several && is_part(slot));
         one.is_some_and(|slot| slot.error.is_none() && !slot.file.is_direct() && !slot.own.stripes.is_empty())
-    }
-
-    fn go_on(&mut self, relay: Arc<Relay>, range: Range<u64>) -> Result<Option<Job>, RemoteError> {
-        if relay.has_failed() {
-            self.worker.done();
-            return Ok(None);
-        }
-        relay.is_begun(&range);
-        if relay.is_direct() && !self.pipeline.is_empty() {
-            return Ok(Some(Job::Third(relay, range)));
-        }
-        let range = self.cut_range(&relay, range);
-        let ahead = self.worker.ahead(&relay, range.end - range.start);
-        let mode = self.mode();
-        let streams = if mode == Mode::Stream || self.destination.needs_one_stream(&relay.task) {
-            1
-        } else {
-            let rtt = self.source.control.rtt().max(self.destination.control.rtt());
-            let size = relay.task.length().map(|_| ahead);
-            let streams = PathDefaults::new(rtt).streams(self.worker.ctx.options(), size, !relay.device());
-            let participant = self.participant.as_ref().filter(|_| streams > 1);
-            let big = relay.task.length().is_some_and(|length| length >= 2 * RANGE);
-            let whole = big && self.cuts() && !self.shares(&relay);
-            if whole && !self.source.can.streams {
-                // No other session takes a part of it, and this one cannot have more streams later.
-                self.worker.ctx.streams_of_whole_file(streams)
-            } else if let Some(participant) = participant {
-                let most = size.map_or(u32::MAX, useful_streams);
-                let workers = self.worker.ctx.sessions_on_file(relay.task.length());
-                participant.share(self.source.can.streams, most, workers)
-            } else if self.cuts() {
-                self.worker.ctx.streams_per_session(streams, relay.task.length())
-            } else {
-                streams
-            }
-        };
-        let fits = mode == Mode::ExtendedBlock
-            && self
-                .channel
-                .is_some_and(|(m, n)| m == mode && (n >= streams || self.participant.is_some() && n > 1))
-            && !self.worker.ctx.options().data.delayed_passive;
-        if !fits {
-            if !self.pipeline.is_empty() {
-                return Ok(Some(Job::Third(relay, range)));
-            }
-            if let Err(e) = self.connect(mode, streams, relay.check) {
-                return self.worker.failed(Job::Third(relay, range), e).map(|()| None);
-            }
-            self.opened(streams, ahead);
-        } else {
-            self.used_again(ahead);
-        }
-        self.send(relay, range, mode)?;
-        Ok(None)
-    }
-
-    fn session(&mut self, side: Side) -> &mut Session {
-        match side {
-            Side::Source => &mut self.source,
-            Side::Destination => &mut self.destination,
-        }
-    }
-
-    /// Sends the commands that the pipeline has made.
-    fn send_commands(&mut self) -> Result<(), RemoteError> {
-        while let Some(outgoing) = self.pipeline.next_command() {
-            self.send_command(outgoing)?;
-        }
-        Ok(())
-    }
-
-    fn send_command(&mut self, outgoing: Outgoing) -> Result<(), RemoteError> {
-        let Outgoing { id, side, purpose, command } = outgoing;
-        let sent = self.session(side).control.send(&command);
-        sent.inspect_err(|_| self.culprit = Some(id))?;
-        if matches!(purpose, Purpose::Checksum | Purpose::Size | Purpose::Commit) {
-            let size = self.pipeline.slot(id).and_then(|slot| slot.file.task.size);
-            self.session(side).control.last_reads(size);
-        }
-        Ok(())
     }
 
     /// Takes the replies of one side that are there.
     fn listen(&mut self, side: Side) -> Result<bool, RemoteError> {
         let mut heard = false;
         for _ in 0..AT_ONCE {
-            match self.session(side).control.try_answer() {
+            match self.peers.session(side).control.try_answer() {
                 Ok(Some(answer)) => self.hear(side, answer),
                 Ok(None) => return Ok(heard),
                 Err(e) => {
-                    self.culprit = self.pipeline.oldest(side).map(|(id, _)| id);
+                    self.failed_command = self.pipeline.oldest(side).map(|(id, _)| id);
                     return Err(e);
                 }
             }
@@ -365,7 +350,9 @@ impl<'w> Flow<'w> {
         }
         self.tell_streams()?;
         let limit = self.worker.ctx.options().timeouts.reply;
-        for (session, side) in [(&self.source, Side::Source), (&self.destination, Side::Destination)] {
+        for (session, side) in
+            [(&self.peers.source, Side::Source), (&self.peers.destination, Side::Destination)]
+        {
             let oldest = self.pipeline.oldest(side);
             let limit = match oldest {
                 // Those are looked after below.
@@ -376,7 +363,7 @@ impl<'w> Flow<'w> {
             };
             if session.control.quiet() > limit {
                 let (peer, command) = (session.control.peer().to_owned(), "a command".to_owned());
-                self.culprit = oldest.map(|(id, _)| id);
+                self.failed_command = oldest.map(|(id, _)| id);
                 return Err(RemoteError::Silent { peer, command, limit });
             }
         }
@@ -388,27 +375,27 @@ impl<'w> Flow<'w> {
         // All of that file has come, so that there is nothing left for it to do.
         let slot = front_of_source.and_then(|id| self.pipeline.slot(id));
         let come = sending && slot.is_some_and(|slot| slot.has_ended(Side::Destination));
-        self.overdue = self.overdue.or(Some(now)).filter(|_| come);
-        if self.overdue.is_some_and(|since| now.duration_since(since) > limit) {
-            let (peer, command) = (self.source.control.peer().to_owned(), "RETR".to_owned());
-            self.culprit = front_of_source;
+        self.peers.overdue = self.peers.overdue.or(Some(now)).filter(|_| come);
+        if self.peers.overdue.is_some_and(|since| now.duration_since(since) > limit) {
+            let (peer, command) = (self.peers.source.control.peer().to_owned(), "RETR".to_owned());
+            self.failed_command = front_of_source;
             return Err(RemoteError::Silent { peer, command, limit });
         }
-        let stream = self.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
-        self.late = self.late.or(Some(now)).filter(|_| stream && receiving && !sending);
-        if self.late.is_some_and(|since| now.duration_since(since) > LONG) {
-            let peer = self.destination.control.peer().to_owned();
-            self.culprit = front_of_destination;
+        let stream = self.peers.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
+        self.peers.late = self.peers.late.or(Some(now)).filter(|_| stream && receiving && !sending);
+        if self.peers.late.is_some_and(|since| now.duration_since(since) > LONG) {
+            let peer = self.peers.destination.control.peer().to_owned();
+            self.failed_command = front_of_destination;
             return Err(RemoteError::Silent { peer, command: "STOR".to_owned(), limit: LONG });
         }
-        let known = receiving && (!stream || !self.stall.is_due(now) || self.stream_stands(sending));
+        let known = receiving && (!stream || !self.peers.stall.is_due(now) || self.stream_stands(sending));
         if !known {
-            self.stall = Stall::new(self.worker.ctx.options().timeouts.stall);
+            self.peers.stall = Stall::new(self.worker.ctx.options().timeouts.stall);
             return Ok(());
         }
-        if let Some(limit) = self.stall.check(now, self.moved) {
+        if let Some(limit) = self.peers.stall.check(now, self.peers.moved) {
             let path = self.pipeline.front().map(|slot| slot.file.task.source.path()).unwrap_or_default();
-            self.culprit = front_of_destination;
+            self.failed_command = front_of_destination;
             return Err(RemoteError::Stalled {
                 path,
                 bytes_per_second: limit.bytes_per_second,
@@ -425,75 +412,74 @@ impl<'w> Flow<'w> {
         let Some(slot) = self.pipeline.front() else { return false };
         let (path, id) = (slot.file.path.clone(), self.pipeline.first());
         let whole = slot.file.task.size.filter(|_| !sending && slot.file.task.window.is_none());
-        let asked =
-            Session::open(&self.destination.endpoint, &self.worker.ctx.setup).and_then(|mut session| {
+        let asked = Session::open(&self.peers.destination.endpoint, &self.worker.ctx.setup).and_then(
+            |mut session| {
                 let size = session.size(&path);
                 session.quit();
                 size
-            });
+            },
+        );
         let Ok(size) = asked else { return false };
-        let before = self.seen.filter(|seen| seen.0 == id);
+        let before = self.peers.seen.filter(|seen| seen.0 == id);
         let grew = before.is_some_and(|(_, old, _)| size > old);
-        self.seen = Some((id, size, grew || before.is_some_and(|(.., grown)| grown)));
+        self.peers.seen = Some((id, size, grew || before.is_some_and(|(.., grown)| grown)));
         before.is_some_and(|(.., grown)| grown && !grew)
             && (sending || whole.is_some_and(|whole| size < whole))
     }
 
     fn hear(&mut self, side: Side, answer: Answer) {
-        let reply = match answer {
-            Answer::Final(reply) => reply,
-            answer => return self.hear_of_progress(side, answer),
-        };
-        self.check_meeting(&reply);
-        let front = self.pipeline.oldest(side).map(|(id, _)| id);
-        let heard = self.pipeline.reply(side, reply);
-        if let Heard::Ended = heard {
-            if let (Side::Source, Some(participant)) = (side, &self.participant) {
-                participant.heard_out();
-            }
-            let slot = front.and_then(|id| self.pipeline.slot_mut(id));
-            if let Some(slot) = slot.filter(|slot| {
-                slot.file.task.size.is_some()
-                    && slot.has_ended(Side::Source)
-                    && slot.has_ended(Side::Destination)
-            }) {
-                // Without markers (MODE S) this is the first report of progress, and the last marker may be older.
-                let bytes = slot.data.len();
-                slot.own.meter.update(bytes, 0);
-            }
+        let answered = self.pipeline.oldest(side).map(|(id, _)| id);
+        match &answer {
+            Answer::Final(reply) => self.check_meeting(reply),
+            Answer::Marker(Marker::Perf(perf)) => return self.hear_of_progress(side, *perf),
+            _ => {}
         }
-        report_refusal(&mut self.pipeline, self.worker.ctx, heard);
+        let Flow { worker, participant, pipeline, .. } = self;
+        let ended = |pipeline: &Pipeline<_, _>| {
+            answered
+                .and_then(|id| pipeline.slot(id))
+                .is_some_and(|slot: &Slot<Relay, _>| slot.has_ended(side))
+        };
+        let before = ended(pipeline);
+        hear(pipeline, worker.ctx, participant.as_ref(), side, answer);
+        if before || !ended(pipeline) {
+            return;
+        }
+        if let (Side::Source, Some(participant)) = (side, participant) {
+            participant.heard_out();
+        }
+        let slot = answered.and_then(|id| pipeline.slot_mut(id));
+        if let Some(slot) = slot.filter(|slot| {
+            slot.file.task.size.is_some() && slot.has_ended(Side::Source) && slot.has_ended(Side::Destination)
+        }) {
+            // Without markers (MODE S) this is the first report of progress, and the last marker may be older.
+            let bytes = slot.data.len();
+            slot.own.meter.update(bytes, 0);
+        }
     }
 
-    /// A preliminary reply or a marker.
-    fn hear_of_progress(&mut self, side: Side, answer: Answer) {
-        if let (Side::Source, Some(participant), Answer::Marker(Marker::Path(path))) =
-            (side, &self.participant, &answer)
-        {
-            participant.hears(*path);
-        }
+    /// A marker of the bytes that one of the destination's stripes has.
+    fn hear_of_progress(&mut self, side: Side, perf: PerfMarker) {
         let first = self.pipeline.first();
         let id = self.pipeline.preliminary(side).filter(|_| side == Side::Destination);
         let Some((id, slot)) = id.and_then(|id| Some((id, self.pipeline.slot_mut(id)?))) else { return };
-        match answer {
-            Answer::Marker(Marker::Range(ranges)) => {
-                if let Some(ranges) = ranges.shift_up(slot.origin) {
-                    let present = slot.file.add_present(&ranges);
-                    if slot.file.task.size.is_some_and(|size| size > SMALL) && !slot.file.is_direct() {
-                        self.worker.ctx.states.save(&slot.file.task, &present);
-                    }
-                }
-            }
-            Answer::Marker(Marker::Perf(perf)) => {
-                // Files behind the first one in the pipeline use the same connections.
-                let streams = self.channel.map_or(1, |(_, streams)| streams);
-                let streams = if id == first { streams } else { 0 };
-                let more = slot.own.hear(perf, &slot.range, streams);
-                self.moved = self.moved.saturating_add(more);
-            }
-            _ => {}
-        }
+        // Files behind the first one in the pipeline use the same connections.
+        let streams = if id == first { self.peers.channel.map_or(1, |(_, streams)| streams) } else { 0 };
+        let more = slot.own.hear(perf, &slot.range, streams);
+        self.peers.moved = self.peers.moved.saturating_add(more);
     }
+}
+
+/// The commands that remove what has arrived of a file that failed for good, if that has nothing that a later run could resume: the source
+/// refused to send it, or it is too small.
+fn leftover(slot: &Slot<Relay, Moving<'_>>) -> Option<Vec<Command>> {
+    let relay = &slot.file;
+    let error = slot.error.as_ref().filter(|error| !error.is_transient())?;
+    let unsent = error.refused_command() == Some("RETR");
+    // If something has come it is tried once more.
+    let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
+    let removal = relay.staging.removal();
+    (nothing && !removal.is_empty() && slot.range == relay.whole()).then_some(removal)
 }
 
 /// It is a range of a file that several pairs of sessions share out.

@@ -128,6 +128,11 @@ impl Upload {
         self.is_direct() && self.expected.is_none()
     }
 
+    /// The bytes of the source that are sent; the end is open if its size is not known.
+    pub(crate) fn whole(&self) -> Range<u64> {
+        self.wanted.clone()
+    }
+
     pub(crate) fn is_spent(&self) -> bool {
         self.spent.load(Ordering::Relaxed)
     }

@@ -25,6 +25,11 @@ impl Check {
         }
     }
 
+    /// The algorithm whose sum the peer reports with its last reply.
+    pub(crate) fn inline(self) -> Option<Algorithm> {
+        if let Self::Inline(algorithm) = self { Some(algorithm) } else { None }
+    }
+
     /// The algorithm to compute while data passes.
     pub(crate) fn in_passing(self) -> Option<Algorithm> {
         self.algorithm().filter(|a| a.is_combinable())

@@ -1,7 +1,6 @@
 //! One thread, one session (or a pair of them): takes jobs until there are none.
 
 mod failing;
-mod pipeline;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -28,8 +27,6 @@ use crate::task::Task;
 use crate::tune::{Ends, Participant};
 use crate::work::{Job, Route, SAME_SUM};
 use crate::{FailureKind, RemoteError};
-
-pub(crate) use pipeline::{Steps, report_refusal};
 
 /// So many files go one by one after one was refused.
 pub(crate) const CAREFUL: u32 = 16;

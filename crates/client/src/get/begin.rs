@@ -5,11 +5,19 @@ use crate::place::is_device;
 
 impl Flow<'_> {
     /// Opens the destination, and cuts a big file up between the sessions.
-    pub(super) fn begin(&mut self, mut task: Task, ask: bool) -> Result<Option<Part>, RemoteError> {
+    pub(super) fn begin(&mut self, task: &mut Task) -> Result<Begun<Download>, RemoteError> {
         let ctx = self.worker.ctx;
         let options = ctx.options();
+        // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the
+        // source, or of none: listings may not tell the time.
+        let resumable = options.recovery.resume && task.size.is_some_and(|size| size > SMALL);
+        let unknown = task.size.is_none() || task.modified.is_none() && resumable;
+        let ask = (unknown || task.tries.total > 0) && !task.source_program;
+        if (ask || task.compares()) && !self.pipeline.is_empty() {
+            return Ok(Begun::Later);
+        }
         if ask && !options.data.ascii {
-            match self.session.stat(&task.source.path()) {
+            match self.peers.session.stat(&task.source.path()) {
                 Ok(entry) => {
                     task.size = entry.size;
                     task.modified = entry.modified.or(task.modified);
@@ -19,9 +27,7 @@ impl Flow<'_> {
                 Err(e) if !e.breaks_session() && task.size.is_some() && task.tries.total == 0 => {
                     tracing::debug!(%e, "nothing is known of its time");
                 }
-                Err(e) => {
-                    return self.worker.failed(Job::File(task), e).map(|()| None);
-                }
+                Err(e) => return Err(e),
             }
         }
         if task.size == Some(0) && is_made_up(&task.source.path()) {
@@ -31,69 +37,40 @@ impl Flow<'_> {
             // Line ends are translated: nobody knows how long it will be.
             task.size = None;
         }
-        if task.compares() {
-            match self.same_already(&task) {
-                Ok(false) => {}
-                Ok(true) => {
-                    ctx.report.needless(&task, "same checksum");
-                    self.worker.done();
-                    return Ok(None);
-                }
-                Err(e) => return self.worker.failed(Job::File(task), e).map(|()| None),
-            }
+        if task.compares() && self.same_already(task)? {
+            ctx.report.needless(task, "same checksum");
+            self.worker.done();
+            return Ok(Begun::Settled);
         }
-        if task.window.is_some() && !self.session.can.partial {
-            let error = self.no_parts();
-            return self.worker.failed(Job::File(task), error).map(|()| None);
+        if task.window.is_some() && !self.peers.session.can.partial {
+            return Err(self.no_parts());
         }
         // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
         let measured = matches!(task.destination, Place::Measure(_))
             && options.integrity.checksum == ChecksumPolicy::Default;
-        let check = match self.worker.ctx.check(&self.session) {
-            Ok(_) if measured || task.source_program => Check::Size,
-            Ok(check) => check,
-            Err(e) => {
-                self.worker.fail(Job::File(task), e);
-                return Ok(None);
-            }
-        };
-        let whole = task.offset()..task.length().map_or(u64::MAX, |length| task.offset() + length);
-        ctx.report.anew(&mut task);
+        let check = ctx.check(&self.peers.session)?;
+        let check = if measured || task.source_program { Check::Size } else { check };
+        ctx.report.anew(task);
         // What nobody can prove to be of one version with the rest is not gone on with.
         let resume = options.recovery.resume && (task.modified.is_some() || !matches!(check, Check::Size));
-        let download = match Download::begin(task.clone(), check, &ctx.store, options, resume) {
-            Ok(download) => download,
-            Err(e) => {
-                self.worker.fail(Job::File(task), e);
-                return Ok(None);
-            }
-        };
+        let download = Download::begin(task.clone(), check, &ctx.store, options, resume)?;
         if let Some(reason) = download.started_over() {
             tracing::info!(file = %download.task.destination.display(), reason, "begins anew");
         }
-        let present = download.present();
-        ctx.report.started(&download.task, present.len());
+        ctx.report.started(&download.task, download.present().len());
         // Of a file that grows it is asked when all has come: what is the same then was there.
         let early = matches!(check, Check::Asked(_)) && !download.task.grows;
-        if early && self.cuts(&download, &whole) {
+        if early && self.cuts(&download, &download.whole()) {
             // It takes as long as the data, and need not wait for it.
             download.expect(1);
             ctx.queue.push_urgent([Job::Sum(download.clone())]);
         }
-        Ok(Some((download, whole)))
+        Ok(Begun::Yes(download))
     }
 
     fn no_parts(&self) -> RemoteError {
         let what = "send a part of a file (no ERET)".to_owned();
-        RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what }
-    }
-
-    /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
-    pub(super) fn cut_range(&self, download: &Arc<Download>, range: Range<u64>) -> Range<u64> {
-        if !self.cuts(download, &range) {
-            return range;
-        }
-        self.worker.cut_range(download, range, self.participant.as_ref(), self.session.streams_of_channel())
+        RemoteError::Unsupported { peer: self.peers.session.control.peer().to_owned(), what }
     }
 
     /// Has the server compute the checksum of a source, while other sessions move its data.
@@ -115,29 +92,14 @@ impl Flow<'_> {
         self.send_commands()
     }
 
-    /// Sends the commands that the pipeline has made.
-    pub(super) fn send_commands(&mut self) -> Result<(), RemoteError> {
-        while let Some(outgoing) = self.pipeline.next_command() {
-            let sent = self.session.control.queue(&outgoing.command);
-            sent.inspect_err(|_| self.culprit = Some(outgoing.id))?;
-            if outgoing.purpose == Purpose::Checksum
-                && let Some(slot) = self.pipeline.slot(outgoing.id)
-            {
-                let bytes = slot.file.task.size.unwrap_or_else(|| slot.file.end());
-                self.session.control.last_reads(Some(bytes));
-            }
-        }
-        Ok(())
-    }
-
     /// Whether several sessions share out what is left of this file.
     pub(super) fn cuts(&self, download: &Download, range: &Range<u64>) -> bool {
-        let can = self.session.can.partial
-            && self.session.preferred_mode() == Mode::ExtendedBlock
+        let can = self.peers.session.can.partial
+            && self.peers.session.preferred_mode() == Mode::ExtendedBlock
             && !download.in_order();
         let size = download.task.length();
         can && range.end != u64::MAX
-            && self.worker.ctx.divides_files(&self.session)
+            && self.worker.ctx.divides_files(&self.peers.session)
             && size.is_some_and(|size| size.saturating_sub(download.resumed) >= 2 * RANGE)
             && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
@@ -145,9 +107,11 @@ impl Flow<'_> {
     /// `sync` by checksum: whether the destination has the same bytes.
     pub(super) fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
         let Place::Local(path) = &task.destination else { return Ok(false) };
-        let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(false) };
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.peers.session.can]) else {
+            return Ok(false);
+        };
         let command = checksum_command(algorithm, task, &task.source.path());
-        let reply = match self.session.call_reading(&command, task.size) {
+        let reply = match self.peers.session.call_reading(&command, task.size) {
             Ok(reply) => reply,
             Err(e) if e.breaks_session() => return Err(e),
             Err(_) => return Ok(false),
@@ -156,50 +120,12 @@ impl Flow<'_> {
         Ok(ours.is_ok_and(|ours| crate::verify::same(&ours, &reply.text().to_str_lossy())))
     }
 
-    /// MODE and number of streams for a transfer.
-    pub(super) fn shape(&self, download: &Download, missing: &RangeSet, ahead: u64) -> (Mode, u32) {
-        let options = self.worker.ctx.options();
-        let mut mode = self.session.preferred_mode();
-        if download.in_order() || self.session.cannot_call_back() && !self.session.can.passive_sender {
-            mode = Mode::Stream;
-        }
-        // One range after the other is all that MODE S can do.
-        if mode == Mode::Stream || missing.is_empty() {
-            return (mode, 1);
-        }
-        let size = download.task.length().map(|_| ahead);
-        let streams =
-            PathDefaults::new(self.session.control.rtt()).streams(options, size, download.is_kept());
-        if let Some(participant) = self.participant.as_ref().filter(|_| streams > 1) {
-            let most = useful_streams(ahead);
-            let workers = self.worker.ctx.sessions_on_file(download.task.length());
-            return (mode, participant.share(self.session.can.streams, most, workers));
-        }
-        if !self.worker.ctx.divides_files(&self.session) {
-            return (mode, streams);
-        }
-        (mode, self.worker.ctx.streams_per_session(streams, download.task.length()))
-    }
-
-    pub(super) fn fits(&mut self, mode: Mode, streams: u32) -> bool {
-        let same_driver = !self.session.must_change_driver();
-        self.session.channel().is_some_and(|c| {
-            // Where the path is tuned, streams come and go.
-            let enough = c.streams >= streams || self.participant.is_some() && c.streams > 1;
-            same_driver && !c.sending && c.mode == mode && mode == Mode::ExtendedBlock && enough
-        })
-    }
-
-    pub(super) fn send(
-        &mut self,
-        download: Arc<Download>,
-        range: Range<u64>,
-        missing: RangeSet,
-        mode: Mode,
-    ) -> Result<(), RemoteError> {
+    /// Sends the commands of a transfer.
+    pub(super) fn send(&mut self, part: Part<Download>, mode: Mode) -> Result<(), RemoteError> {
+        let Part { file: download, range, data: mut missing } = part;
         let path = download.task.source.path();
         let whole = range.start == 0 && download.task.length().is_none_or(|n| range.end >= n);
-        let grows = download.task.grows && self.session.can.partial && download.task.size.is_some();
+        let grows = download.task.grows && self.peers.session.can.partial && download.task.size.is_some();
         let partial = download.task.window.is_some() || !whole || grows;
         let (origin, command) = if partial {
             let length = range.end.saturating_sub(range.start);
@@ -211,12 +137,11 @@ impl Flow<'_> {
             (0, Command::Retr(path.clone()))
         };
         // What is there counts from the beginning of the window.
-        let mut missing = missing;
         let there = missing.complement(range.clone()).shift_down(origin);
         let restart = match mode {
             _ if there.is_empty() => None,
             Mode::ExtendedBlock => Some(Restart::Ranges(there)),
-            Mode::Stream if there.prefix() > 0 && self.session.can.restart => {
+            Mode::Stream if there.prefix() > 0 && self.peers.session.can.restart => {
                 missing = RangeSet::from_range(origin + there.prefix()..range.end);
                 Some(Restart::Offset(there.prefix()))
             }
@@ -225,7 +150,7 @@ impl Flow<'_> {
                 None
             }
         };
-        if partial && !self.session.can.partial {
+        if partial && !self.peers.session.can.partial {
             let error = self.no_parts();
             self.worker.fail(Job::Get(download, range), error);
             return Ok(());
@@ -235,7 +160,7 @@ impl Flow<'_> {
             .flatten()
             .map(|algorithm| checksum_command(algorithm, &download.task, &path));
         // A REST before it would be about the next file.
-        if let Err(e) = self.session.control.check(&command) {
+        if let Err(e) = self.peers.session.control.check(&command) {
             self.worker.fail(Job::Get(download, range), e);
             return Ok(());
         }
@@ -246,7 +171,7 @@ impl Flow<'_> {
         // Of a range that is not the last it would say too little. Servers answer it when the transfer is over.
         // Pure-FTPd answers 500 at once to a command that comes while it sends, in place of the transfer's own reply.
         if mode == Mode::ExtendedBlock
-            && self.session.can.facts
+            && self.peers.session.can.facts
             && download.is_unwatched()
             && download.task.size.is_some_and(|size| range == (0..size))
         {

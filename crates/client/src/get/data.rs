@@ -6,58 +6,38 @@ impl Flow<'_> {
     /// We listen: the peer's connections come before its preliminary reply.
     pub(super) fn await_begin(&mut self) -> Result<(), RemoteError> {
         let limit = self.worker.ctx.options().timeouts.connect;
-        let fresh = self.session.channel().is_some_and(|c| c.data.cached() == 0);
+        let fresh = self.peers.session.channel().is_some_and(|c| c.data.cached() == 0);
         if !fresh {
-            let answer = self.session.control.answer()?;
-            self.hear(answer);
+            let answer = self.peers.session.control.answer()?;
+            Sender::hear(self, Side::Source, answer);
             return Ok(());
         }
-        match self.session.control.answer_until(Instant::now() + limit)? {
+        match self.peers.session.control.answer_until(Instant::now() + limit)? {
             Some(answer) => {
-                self.hear(answer);
+                Sender::hear(self, Side::Source, answer);
                 Ok(())
             }
-            None if self.session.other_driver().is_some() => {
-                self.session.driver_failed("the server made no data connection");
+            None if self.peers.session.other_driver().is_some() => {
+                self.peers.session.driver_failed("the server made no data connection");
                 Err(RemoteError::Desynchronized)
             }
             None => {
                 self.avoid_listening();
-                let peer = self.session.control.peer().to_owned();
+                let peer = self.peers.session.control.peer().to_owned();
                 Err(RemoteError::NoDataConnection { peer, limit })
             }
         }
     }
 
-    /// A data channel was made with so many streams, for so many bytes or more.
-    pub(super) fn opened(&mut self, streams: u32, bytes: u64) {
-        let Some(participant) = &self.participant else { return };
-        let told = (streams > 1 && self.session.can.streams).then(|| Wanted::new(streams));
-        if let Some(channel) = self.session.channel() {
-            channel.wanted = told.clone();
-        }
-        self.wanted = told.clone();
-        participant.opened(
-            streams,
-            useful_streams(bytes),
-            told.map_or(StreamControl::Fixed, StreamControl::There),
-        );
-    }
-
-    /// A data channel that is there, perhaps of an earlier flow, is used for so many bytes or more.
-    pub(super) fn used_again(&mut self, bytes: u64) {
-        let (Some(participant), Some(channel)) = (&self.participant, self.session.channel()) else { return };
-        self.wanted = channel.wanted.clone();
-        let stream_control = channel.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There);
-        participant.used_again(channel.streams, useful_streams(bytes), stream_control);
-    }
-
     /// Takes the data of one range.
     pub(super) fn receive(&mut self, id: u64) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
-        let Some(mut channel) = self.session.take_channel() else {
+        let Some(mut channel) = self.peers.session.take_channel() else {
             let what = "send: the data channel is gone".to_owned();
-            return Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what });
+            return Err(RemoteError::Unsupported {
+                peer: self.peers.session.control.peer().to_owned(),
+                what,
+            });
         };
         let Some(slot) = self.pipeline.slot(id) else { return Err(RemoteError::Desynchronized) };
         let (download, accept, origin) = (slot.file.clone(), slot.data.clone(), slot.origin);
@@ -80,16 +60,16 @@ impl Flow<'_> {
             sparse: download.sparse,
             written: &written,
         };
-        let moves = self.session.changes_driver(accept_len);
+        let moves = self.peers.session.changes_driver(accept_len);
         let (straggler, streams) = (self.straggler(&download), channel.streams);
         let (pipeline, participant) = (&mut self.pipeline, self.participant.as_ref());
         let mut judge = |answer: Answer| {
-            hear(pipeline, ctx, participant, answer);
+            hear(pipeline, ctx, participant, Side::Source, answer);
             let failed = pipeline.slot(id).is_none_or(|slot| slot.error.is_some());
             if failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut watch = Watch::new(
-            &mut self.session.control,
+            &mut self.peers.session.control,
             &mut judge,
             Some(&mut meter),
             ctx.options().timeouts.stall,
@@ -120,23 +100,23 @@ impl Flow<'_> {
         drop(meter);
         if self.wanted.is_some() {
             // It was told of other numbers meanwhile (SITE STREAMS): the next channel says what it wants.
-            self.session.forget_parallelism();
+            self.peers.session.forget_parallelism();
         }
         match result {
             Ok(received) => {
                 self.pipeline.moved(id, Moved { ranges: Some(received.ranges), sums: received.pieces });
                 if channel.mode == Mode::ExtendedBlock {
-                    self.session.keep_channel(channel);
+                    self.peers.session.keep_channel(channel);
                 }
                 Ok(())
             }
             Err(source) => {
                 let came = !matches!(source, ropewalk_engine::Error::NoConnection { .. });
-                if channel.listening && !came && self.session.other_driver().is_none() {
+                if channel.listening && !came && self.peers.session.other_driver().is_none() {
                     self.avoid_listening();
                 }
                 drop(channel);
-                let peer = self.session.control.peer().to_owned();
+                let peer = self.peers.session.control.peer().to_owned();
                 let grew = end.is_some_and(|end| goes_beyond(&source, end));
                 let mut error = failure.unwrap_or_else(|| match grew {
                     true => RemoteError::Grew { peer, path },
@@ -144,9 +124,9 @@ impl Flow<'_> {
                 });
                 if matches!(error, RemoteError::Data { .. }) {
                     let pipeline = &mut self.pipeline;
-                    self.session.control.last_words(&mut |answer| {
+                    self.peers.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(pipeline, ctx, participant, answer);
+                            hear(pipeline, ctx, participant, Side::Source, answer);
                         }
                         pipeline
                             .slot(id)
@@ -155,9 +135,9 @@ impl Flow<'_> {
                     error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
                 if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
-                    && self.session.other_driver().is_some()
+                    && self.peers.session.other_driver().is_some()
                 {
-                    self.session.driver_failed(&error.to_string());
+                    self.peers.session.driver_failed(&error.to_string());
                     error = RemoteError::Desynchronized;
                 }
                 // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
@@ -174,12 +154,12 @@ impl Flow<'_> {
         self.participant.as_ref().filter(|_| download.piece.is_cut() && self.wanted.is_none())?;
         let left = self.pipeline.slots().filter(|slot| !slot.has_moved()).map(|slot| slot.data.len());
         let left = left.fold(0, u64::saturating_add);
-        Some(Straggler::new(left, self.session.control.rtt(), Instant::now()))
+        Some(Straggler::new(left, self.peers.session.control.rtt(), Instant::now()))
     }
 
     /// The server could not connect to us, or did not say why it failed before it did: it must not try any more.
     pub(super) fn no_way_back(&mut self) -> bool {
-        let fresh = self.session.channel().is_some_and(|c| c.listening && c.data.cached() == 0);
+        let fresh = self.peers.session.channel().is_some_and(|c| c.listening && c.data.cached() == 0);
         let suspicious = |slot: &Slot<Download, Duration>| match &slot.error {
             Some(RemoteError::Refused { reply, .. }) => {
                 !slot.has_begun(Side::Source) && reply_kind(reply) == FailureKind::Other
@@ -195,11 +175,11 @@ impl Flow<'_> {
     }
 
     pub(super) fn avoid_listening(&self) {
-        self.session.endpoint.unreachable_back.store(true, Ordering::Relaxed);
+        self.peers.session.endpoint.unreachable_back.store(true, Ordering::Relaxed);
         self.worker.ctx.report.warn_once(format!(
             "{} cannot open data connections to this host (a firewall or NAT?): single connections to it are used \
              instead, which is slower",
-            self.session.endpoint.name
+            self.peers.session.endpoint.name
         ));
     }
 }

@@ -6,112 +6,54 @@ use super::*;
 const FAR: Duration = Duration::from_millis(5);
 
 impl Flow<'_> {
-    pub(super) fn begin(&mut self, mut task: Task) -> Result<Begun, RemoteError> {
+    pub(super) fn begin(&mut self, task: &mut Task) -> Result<Begun<Upload>, RemoteError> {
         let ctx = self.worker.ctx;
         let options = ctx.options();
-        let settled = |error: RemoteError, task: Task| {
-            self.worker.failed(Job::File(task), error).map(|()| Begun::Settled)
-        };
-        let source = match Source::open(&mut task, &*ctx.store) {
-            Ok(source) => source,
-            Err(e) => return settled(e, task),
-        };
+        let source = Source::open(task, &*ctx.store)?;
         if options.storage.in_place
             && !task.destination_program
-            && self.session.is_here()
+            && self.peers.session.is_here()
             && let Place::Local(path) = &task.source
             && let Ok(here) = ctx.store.stat(path, true)
         {
             if !self.pipeline.is_empty() {
-                return Ok(Begun::Later(task));
+                return Ok(Begun::Later);
             }
-            if let Err(e) = self.session.is_apart(&task, (here.device, here.inode)) {
-                return settled(e, task);
-            }
+            self.peers.session.is_apart(task, (here.device, here.inode))?;
         }
-        ctx.tell_of_times(&self.session);
-        let resumable = options.recovery.resume
-            && !options.storage.in_place
-            && !options.data.ascii
-            && task.window.is_none()
-            && !task.apart
-            && !task.is_to_device()
-            && task.size.is_some_and(|size| size > SMALL);
-        let known = ctx.states.claim(&mut task, resumable, self.session.shares_part_names());
+        ctx.tell_of_times(&self.peers.session);
+        let resumable = self.is_resumable(task);
+        let known = ctx.states.claim(task, resumable, self.peers.session.shares_part_names());
         let ask = known.is_some()
             || task.compares()
             || task.confirm
-            || self.session.would_truncate(&task)
-            || (resumable && self.cuts(&task));
+            || self.peers.session.would_truncate(task)
+            || (resumable && self.cuts(task));
         if ask && !self.pipeline.is_empty() {
-            return Ok(Begun::Later(task));
+            return Ok(Begun::Later);
         }
-        if let Err(e) = self.session.spare_beginning(&task) {
-            return settled(e, task);
-        }
-        if task.compares() || task.confirm {
-            match self.same_already(&task) {
-                Ok(Some(proof)) => {
-                    let path = task.destination.path();
-                    // The session that sent it may have ended before.
-                    if task.confirm
-                        && let Err(e) = self.worker.preserve(&mut self.session, &task, &path)
-                    {
-                        return settled(e, task);
-                    }
-                    self.worker.have_already(task, proof);
-                    return Ok(Begun::Settled);
-                }
-                Ok(None) => {}
-                Err(e) => return settled(e, task),
-            }
-        }
-        let staging = match options.storage.in_place {
-            true => Staging::InPlace,
-            false => Staging::apart(&task, &self.session, options, known.is_some()),
-        };
-        let present = match known {
-            Some(known) => match staging.received(&mut self.session, known, &task) {
-                Ok(present) => present,
-                Err(e) => return settled(e, task),
-            },
-            None => RangeSet::new(),
-        };
-        let can = &self.session.can;
-        let manner = match self.worker.ctx.check(&self.session) {
-            Ok(check) => {
-                let expect =
-                    can.may_expect_checksums() && self.session.preferred_mode() == Mode::ExtendedBlock;
-                Manner { check, atomic: can.replace, staging, expect, present: present.clone() }
-            }
-            Err(e) => return settled(e, task),
-        };
-        ctx.report.anew(&mut task);
-        let upload = match Upload::begin(task.clone(), source, manner) {
-            Ok(upload) => upload,
-            Err(e) => return settled(e, task),
-        };
-        if resumable {
-            ctx.states.save(&upload.task, &present);
-        }
-        ctx.report.started(&upload.task, present.len());
-        let whole = upload.wanted.clone();
-        if self.shares(&upload)
-            && present.is_empty()
-            && let Err(e) = upload.staging.clear(&mut self.session)
+        self.peers.session.spare_beginning(task)?;
+        if (task.compares() || task.confirm)
+            && let Some(proof) = self.same_already(task)?
         {
-            ctx.report.put_back();
-            return settled(e, upload.task.clone());
+            return self.have_already(task, proof);
         }
-        Ok(Begun::Yes(upload, whole))
+        let (staging, present) = self.stage(task, known)?;
+        let check = ctx.check(&self.peers.session)?;
+        let can = &self.peers.session.can;
+        let expect = can.may_expect_checksums() && self.peers.session.preferred_mode() == Mode::ExtendedBlock;
+        let manner = Manner { check, atomic: can.replace, staging, expect, present };
+        ctx.report.anew(task);
+        let upload = Upload::begin(task.clone(), source, manner)?;
+        self.begun(upload.clone(), &upload, resumable)
     }
 
     /// Whether a file of this size would be cut up between sessions.
     pub(super) fn cuts(&self, task: &Task) -> bool {
-        self.session.can.partial
-            && self.worker.ctx.divides_files(&self.session)
+        self.peers.session.can.partial
+            && self.worker.ctx.divides_files(&self.peers.session)
             && !self.suffices()
-            && self.session.preferred_mode() == Mode::ExtendedBlock
+            && self.peers.session.preferred_mode() == Mode::ExtendedBlock
             && task.size.is_some_and(|size| size >= 2 * RANGE)
             && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
@@ -120,7 +62,7 @@ impl Flow<'_> {
     /// round trips; where these are short, the server's single thread is what binds.
     fn suffices(&self) -> bool {
         let tuned = self.participant.is_some() && self.worker.ctx.options().tuning.files == crate::Auto::Auto;
-        tuned && self.session.control.rtt() >= FAR
+        tuned && self.peers.session.control.rtt() >= FAR
     }
 
     /// Whether several sessions share out what is left of this file.
@@ -130,92 +72,56 @@ impl Flow<'_> {
         !upload.is_direct() && ranged && left >= 2 * RANGE && self.cuts(&upload.task)
     }
 
-    /// Takes as much of a range as this session should move now, and leaves the rest to whoever comes next.
-    pub(super) fn cut_range(&self, upload: &Arc<Upload>, range: Range<u64>) -> Range<u64> {
-        if !self.shares(upload) {
-            return range;
-        }
-        self.worker.cut_range(upload, range, self.participant.as_ref(), self.session.streams_of_channel())
-    }
-
     /// How it was proved that the destination has the same bytes; `None` where it has not.
     pub(super) fn same_already(&mut self, task: &Task) -> Result<Option<String>, RemoteError> {
         let Place::Local(path) = &task.source else { return Ok(None) };
-        let Some(algorithm) = self.worker.ctx.comparison(&[&self.session.can]) else { return Ok(None) };
-        let theirs = self.session.checksum(&task.destination.path(), algorithm, None, task.size);
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.peers.session.can]) else { return Ok(None) };
+        let theirs = self.peers.session.checksum(&task.destination.path(), algorithm, None, task.size);
         let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
         let ours = self.worker.ctx.local_sum(path, algorithm)?;
         Ok(proved(algorithm, &ours, &theirs))
     }
 
     /// Sends the commands of a transfer.
-    pub(super) fn send(
-        &mut self,
-        upload: Arc<Upload>,
-        range: Range<u64>,
-        mut data: RangeSet,
-        mode: Mode,
-    ) -> Result<(), RemoteError> {
-        let size = upload.task.length();
+    pub(super) fn send(&mut self, part: Part<Upload>, mode: Mode) -> Result<(), RemoteError> {
+        let Part { file: upload, range, mut data } = part;
         let whole = upload.task.window.is_none() && range == upload.wanted;
         let present = upload.present();
         let path = upload.path.clone();
         let mut commands = Vec::new();
+        if let Some((algorithm, value)) =
+            upload.expected.as_ref().filter(|_| upload.staging.upload().is_none())
+        {
+            let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
+            commands.push((Purpose::Expect, command));
+        }
+        commands.extend(self.receiving(&upload, upload.task.length().filter(|_| whole)));
+        let at = match mode {
+            Mode::Stream if whole => present.prefix(),
+            Mode::Stream => range.start,
+            // Offsets on the wire stay those of the file.
+            Mode::ExtendedBlock => 0,
+        };
+        if mode == Mode::Stream {
+            data = RangeSet::from_range(at..range.end);
+        }
+        // STOR from the beginning would leave nothing of a file whose window is sent.
+        let into = upload.task.window.is_some() && self.peers.session.can.partial;
         if let Some(plan) = upload.staging.upload() {
-            let in_flight = |id: &UploadId| {
-                let mut plans = self.pipeline.slots().filter_map(|slot| slot.file.staging.upload());
-                *id == plan.id || plans.any(|plan| plan.id == *id)
-            };
-            commands = self.session.releases(in_flight);
-            self.session.begins(&plan.id);
-            let at = match mode {
-                Mode::Stream if whole => present.prefix(),
-                Mode::Stream => range.start,
-                // Offsets on the wire stay those of the file.
-                Mode::ExtendedBlock => 0,
-            };
-            if mode == Mode::Stream {
-                data = RangeSet::from_range(at..range.end);
-            }
             commands.extend(plan.transfer(at));
+        } else if whole && present.is_empty() || mode == Mode::Stream && !into {
+            if at > 0 {
+                commands.push((Purpose::Restart, Command::Rest(Restart::Offset(at))));
+            }
+            commands.push((Purpose::Transfer, Command::Stor(path)));
         } else {
-            if let Some((algorithm, value)) = &upload.expected {
-                let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
-                commands.push((Purpose::Expect, command));
-            }
-            let preserve = self.worker.ctx.options().preserve;
-            if let Some(command) = upload.asks_for_place(&self.session.can, preserve) {
-                commands.push((Purpose::Replaced, command));
-            }
-            if whole && let Some(size) = size.filter(|size| *size > SMALL) {
-                commands.push((Purpose::Hint, Command::Allo(size)));
-            }
-            match mode {
-                _ if whole && present.is_empty() => commands.push((Purpose::Transfer, Command::Stor(path))),
-                Mode::ExtendedBlock => {
-                    // Offsets on the wire stay those of the file; ESTO does not truncate.
-                    commands.push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(0), path }));
-                }
-                Mode::Stream => {
-                    let at = if whole { present.prefix() } else { range.start };
-                    data = RangeSet::from_range(at..range.end);
-                    if upload.task.window.is_some() && self.session.can.partial {
-                        // STOR from the beginning would leave nothing of what is there.
-                        let place = Placement::Adjusted(at);
-                        commands.push((Purpose::Transfer, Command::Esto { place, path }));
-                    } else {
-                        if at > 0 {
-                            commands.push((Purpose::Restart, Command::Rest(Restart::Offset(at))));
-                        }
-                        commands.push((Purpose::Transfer, Command::Stor(path)));
-                    }
-                }
-            }
+            // ESTO does not truncate.
+            commands.push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(at), path }));
         }
         // Those that stand before it would be about the next file.
         let mut named =
             commands.iter().filter(|(purpose, _)| matches!(purpose, Purpose::Begin | Purpose::Transfer));
-        let sendable = named.try_for_each(|(_, command)| self.session.control.check(command));
+        let sendable = named.try_for_each(|(_, command)| self.peers.session.control.check(command));
         if let Err(e) = sendable {
             return self.worker.failed(Job::Put(upload, range), e);
         }
@@ -228,20 +134,5 @@ impl Flow<'_> {
             commands: Sides { source: Vec::new(), destination: commands },
         });
         self.send_commands()
-    }
-
-    /// Sends the commands that the pipeline has made.
-    pub(super) fn send_commands(&mut self) -> Result<(), RemoteError> {
-        while let Some(outgoing) = self.pipeline.next_command() {
-            let sent = self.session.control.queue(&outgoing.command);
-            sent.inspect_err(|_| self.culprit = Some(outgoing.id))?;
-            if matches!(outgoing.purpose, Purpose::Checksum | Purpose::Size | Purpose::Commit)
-                && let Some(slot) = self.pipeline.slot(outgoing.id)
-            {
-                let bytes = slot.file.wanted.start.saturating_add(slot.file.bytes());
-                self.session.control.last_reads(Some(bytes));
-            }
-        }
-        Ok(())
     }
 }

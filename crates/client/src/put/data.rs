@@ -8,7 +8,8 @@ impl Flow<'_> {
     /// Sends the data of one range.
     pub(super) fn transfer(&mut self, id: u64) -> Result<(), RemoteError> {
         let ctx = self.worker.ctx;
-        let (Some(mut channel), Some(slot)) = (self.session.take_channel(), self.pipeline.slot(id)) else {
+        let (Some(mut channel), Some(slot)) = (self.peers.session.take_channel(), self.pipeline.slot(id))
+        else {
             return Err(RemoteError::Desynchronized);
         };
         let (upload, ranges, range) = (slot.file.clone(), slot.data.clone(), slot.range.clone());
@@ -19,17 +20,17 @@ impl Flow<'_> {
         // Other sessions may move other ranges of it.
         let there = || upload.present().intersection(range.clone()).len();
         let before = there();
-        let moves = self.session.changes_driver(ranges.len());
+        let moves = self.peers.session.changes_driver(ranges.len());
         let pipeline = &mut self.pipeline;
         let mut judge = |answer: Answer| {
-            hear(pipeline, ctx, answer);
+            hear(pipeline, ctx, None, Side::Destination, answer);
             let failed = pipeline.slot(id).is_none_or(|slot| slot.error.is_some());
             // Behind a refused file there is more data than the server has files for, and it takes none.
             let of_no_use = upload.has_failed() || failed || pipeline.is_behind_refusal(id);
             if of_no_use { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let mut watch = Watch::new(
-            &mut self.session.control,
+            &mut self.peers.session.control,
             &mut judge,
             Some(&mut meter),
             ctx.options().timeouts.stall,
@@ -49,7 +50,7 @@ impl Flow<'_> {
                     // A small file was summed when it was read.
                     checksum: upload.check.in_passing().filter(|_| upload.expected.is_none()),
                     expected_size: upload.task.size.filter(|_| !upload.task.grows),
-                    resend: self.session.resends,
+                    resend: self.peers.session.resends,
                     feed: None,
                 };
                 channel.data.send(&job, &mut watch, &progress)
@@ -86,7 +87,7 @@ impl Flow<'_> {
                 }
                 self.pipeline.moved(id, Moved { ranges: None, sums: sent.pieces });
                 if channel.mode == Mode::ExtendedBlock {
-                    self.session.keep_channel(channel);
+                    self.peers.session.keep_channel(channel);
                 }
                 Ok(())
             }
@@ -96,13 +97,13 @@ impl Flow<'_> {
             Err(_) if upload.has_failed() => Err(RemoteError::Desynchronized),
             Err(source) => {
                 drop(channel);
-                let mut error =
-                    failure.unwrap_or_else(|| RemoteError::data(self.session.control.peer(), path, source));
+                let mut error = failure
+                    .unwrap_or_else(|| RemoteError::data(self.peers.session.control.peer(), path, source));
                 if matches!(error, RemoteError::Data { .. }) {
                     let pipeline = &mut self.pipeline;
-                    self.session.control.last_words(&mut |answer| {
+                    self.peers.session.control.last_words(&mut |answer| {
                         if let Some(answer) = answer {
-                            hear(pipeline, ctx, answer);
+                            hear(pipeline, ctx, None, Side::Destination, answer);
                         }
                         let over = |slot: &Slot<_, _>| {
                             slot.has_ended(Side::Destination)
@@ -117,9 +118,9 @@ impl Flow<'_> {
                     error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }
                 if matches!(error, RemoteError::Data { .. } | RemoteError::Stalled { .. })
-                    && self.session.other_driver().is_some()
+                    && self.peers.session.other_driver().is_some()
                 {
-                    self.session.driver_failed(&error.to_string());
+                    self.peers.session.driver_failed(&error.to_string());
                     error = RemoteError::Desynchronized;
                 }
                 let refused = matches!(error, RemoteError::Refused { .. });

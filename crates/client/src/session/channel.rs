@@ -119,6 +119,13 @@ impl Session {
         self.channel.as_ref().map_or(0, |channel| channel.streams)
     }
 
+    /// The number of streams of the channel, if it is one of MODE E that moves data in this
+    /// direction and no other driver is wanted.
+    pub(crate) fn reusable(&self, sending: bool) -> Option<u32> {
+        let channel = self.channel.as_ref().filter(|_| !self.must_change_driver())?;
+        (channel.mode == Mode::ExtendedBlock && channel.sending == sending).then_some(channel.streams)
+    }
+
     /// The last channel, if it can be reused.
     pub(crate) fn channel(&mut self) -> Option<&mut Channel> {
         self.channel.as_mut()

@@ -36,13 +36,13 @@ impl Flow<'_> {
     pub(super) fn choose_meeting(&self) -> Result<Meeting, RemoteError> {
         let forced = self.worker.ctx.options().data.one_port;
         if forced {
-            self.source.uses_one_port()?;
-            self.destination.uses_one_port()?;
+            self.peers.source.uses_one_port()?;
+            self.peers.destination.uses_one_port()?;
         }
         if !self.both_have_one_port() {
             return Ok(Meeting::Announced);
         }
-        Ok(match self.source.endpoint.meeting(&self.destination.endpoint.name) {
+        Ok(match self.peers.source.endpoint.meeting(&self.peers.destination.endpoint.name) {
             Meeting::Announced if forced => Meeting::DestinationPort,
             meeting => meeting,
         })
@@ -55,11 +55,11 @@ impl Flow<'_> {
         parallelism: Option<u32>,
         inline: Option<Algorithm>,
     ) -> Result<(), RemoteError> {
-        let (listening, connecting) = match self.meeting.connects() {
-            Side::Source => (&mut self.destination, &mut self.source),
-            Side::Destination => (&mut self.source, &mut self.destination),
+        let (listening, connecting) = match self.peers.meeting.connects() {
+            Side::Source => (&mut self.peers.destination, &mut self.peers.source),
+            Side::Destination => (&mut self.peers.source, &mut self.peers.destination),
         };
-        let binding = self.binding.as_ref();
+        let binding = self.peers.binding.as_ref();
         let token = listening.token(mode, parallelism, inline, binding)?;
         let address = listening.control.remote_addr();
         let command = Command::Site(SiteCommand::OnePort(Some((token, address))));
@@ -69,17 +69,17 @@ impl Flow<'_> {
     /// A server has sent a final reply. If the two could not connect to each other, the next try
     /// takes another way. Both servers report that, each after its own time limit.
     pub(super) fn check_meeting(&mut self, reply: &Reply) {
-        if reply.code() != CANNOT_CONNECT || self.moved > 0 || !self.both_have_one_port() {
+        if reply.code() != CANNOT_CONNECT || self.peers.moved > 0 || !self.both_have_one_port() {
             return;
         }
-        let (source, destination) = (&self.source.endpoint, &self.destination.endpoint);
-        let (next, from, to) = match self.meeting {
+        let (source, destination) = (&self.peers.source.endpoint, &self.peers.destination.endpoint);
+        let (next, from, to) = match self.peers.meeting {
             Meeting::Announced => (Meeting::DestinationPort, source, destination),
             Meeting::DestinationPort => (Meeting::SourcePort, destination, source),
             Meeting::SourcePort => return,
         };
-        self.channel = None;
-        if source.meet_next(&destination.name, self.meeting, next) {
+        self.peers.channel = None;
+        if source.meet_next(&destination.name, self.peers.meeting, next) {
             self.worker.ctx.report.warn_once(format!(
                 "{} cannot open a data connection to {}: {} connects to the control port of {} instead",
                 source.name, destination.name, from.name, to.name
@@ -88,6 +88,6 @@ impl Flow<'_> {
     }
 
     fn both_have_one_port(&self) -> bool {
-        self.source.can.one_port && self.destination.can.one_port
+        self.peers.source.can.one_port && self.peers.destination.can.one_port
     }
 }

@@ -6,18 +6,22 @@ use std::ops::Range;
 use ropewalk_protocol::marker::PerfMarker;
 use ropewalk_protocol::range::RangeSet;
 
+use crate::flow::Observer;
 use crate::report::Meter;
 
 /// The most stripes of a destination whose markers are counted.
 const MOST_STRIPES: usize = 4096;
 
-pub(super) struct Moving<'r> {
+pub(crate) struct Moving<'r> {
     pub(super) meter: Meter<'r>,
     /// The bytes of the range that the destination had before.
     pub(super) present: RangeSet,
     /// Bytes of each stripe, from 112 markers.
     pub(super) stripes: HashMap<u32, u64>,
 }
+
+/// Its own markers report how long the servers wait.
+impl Observer for Moving<'_> {}
 
 impl<'r> Moving<'r> {
     pub(super) fn new(meter: Meter<'r>, present: RangeSet) -> Self {

@@ -1,11 +1,10 @@
 //! A job that failed is retried, as a whole or in part, or its file has failed.
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
-use ropewalk_transfer::{Behind, File, Left, Lost};
+use ropewalk_transfer::Behind;
 
 use super::*;
-use crate::divisible::Divisible;
 use crate::model::error::Blame;
 use crate::model::tries::Tried;
 use crate::place::Place;
@@ -65,47 +64,22 @@ impl Worker<'_> {
                     });
                 }
             }
-            Job::Put(upload, range) => {
-                if !upload.has_failed() {
-                    let error = self.as_unresumable(&upload, error);
-                    let again = Job::Put(upload.clone(), range);
-                    let restart = error.invalidates_data();
-                    self.fail_part(
-                        &upload.task,
-                        upload.count_try(pause, restart),
-                        again,
-                        restart,
-                        &error,
-                        &|last| {
-                            self.end_remote_upload(&upload, restart, last);
-                        },
-                    );
-                    // Nobody can go on with it.
-                    if upload.is_spent()
-                        && !upload.is_direct()
-                        && let Place::Remote(endpoint, _) = &upload.task.destination
-                    {
-                        self.leave_over(endpoint, upload.staging.removal());
-                    }
+            Job::Put(ref upload, _) if !upload.has_failed() => {
+                let upload = upload.clone();
+                self.fail_upload(&upload, job, error);
+                // Nobody can go on with it.
+                if upload.is_spent()
+                    && !upload.is_direct()
+                    && let Place::Remote(endpoint, _) = &upload.task.destination
+                {
+                    self.leave_over(endpoint, upload.staging.removal());
                 }
             }
-            Job::Third(relay, range) => {
-                if !relay.has_failed() {
-                    let error = self.as_unresumable(&relay, error);
-                    let again = Job::Third(relay.clone(), range);
-                    let restart = error.invalidates_data();
-                    self.fail_part(
-                        &relay.task,
-                        relay.count_try(pause, restart),
-                        again,
-                        restart,
-                        &error,
-                        &|last| {
-                            self.end_remote_upload(&relay, restart, last);
-                        },
-                    );
-                }
+            Job::Third(ref relay, _) if !relay.has_failed() => {
+                let relay = relay.clone();
+                self.fail_upload(&relay, job, error);
             }
+            Job::Put(..) | Job::Third(..) => {}
         }
         self.done();
     }
@@ -115,6 +89,16 @@ impl Worker<'_> {
         let broken = error.breaks_session();
         self.fail(job, error);
         if broken { Err(RemoteError::Desynchronized) } else { Ok(()) }
+    }
+
+    /// A range of a file that a server receives has failed.
+    fn fail_upload(&self, remote_upload: &RemoteUpload, again: Job, error: RemoteError) {
+        let error = self.as_unresumable(remote_upload, error);
+        let restart = error.invalidates_data();
+        let tried = remote_upload.count_try(self.ctx.options().recovery.retry_pause, restart);
+        self.fail_part(&remote_upload.task, tried, again, restart, &error, &|last| {
+            self.end_remote_upload(remote_upload, restart, last);
+        });
     }
 
     /// A transfer that was to go on was refused: perhaps it may begin anew.
@@ -169,7 +153,7 @@ impl Worker<'_> {
 
     /// The job for a range whose session was lost before it was done. `session_ended`: the server is known to be
     /// through with the session. `None`: another range has already queued the whole file again.
-    fn send_again(
+    pub(crate) fn send_again(
         &self,
         remote_upload: &RemoteUpload,
         behind: Behind,
@@ -197,42 +181,6 @@ impl Worker<'_> {
         }
         self.ctx.report.put_back();
         Some(Job::File(Task { apart: true, ..remote_upload.task.clone() }))
-    }
-
-    /// Returns a range to the queue whose session was lost. `session_ended`: the server is known to
-    /// have ended that session. `late_block`: the server may have written to the beginning of the file.
-    pub(crate) fn requeue<F, O>(&self, lost: Lost<F, O>, session_ended: bool, late_block: bool)
-    where
-        F: Divisible + File<Error = RemoteError> + Deref<Target = RemoteUpload>,
-    {
-        let Lost { slot, left, error, behind } = lost;
-        let file = slot.file;
-        let job = match left {
-            Left::Nothing => return self.done(),
-            Left::Confirmation => {
-                file.give_up();
-                self.ctx.report.put_back();
-                // A file that has its name already needs no data, and may accept none: its mode may forbid writing.
-                // The session may still rename or commit what another one would write to.
-                let apart = !session_ended && !file.is_direct();
-                let confirm = file.is_direct() || file.staging.upload().is_some();
-                Job::File(Task { apart, confirm, ..file.task.clone() })
-            }
-            Left::Range => {
-                let again = file.clone().job(slot.range.clone());
-                let Some(job) = self.send_again(&file, behind, session_ended, again) else {
-                    return self.done();
-                };
-                if late_block && let Some(beginning) = self.beginning(&file, &slot.range) {
-                    self.ctx.queue.push_urgent([file.clone().job(beginning)]);
-                }
-                job
-            }
-        };
-        match error {
-            Some(error) => self.fail(job, error),
-            None => self.put_back(job),
-        }
     }
 
     /// The beginning of a file, if it has to be sent again because a session with one of GCT's servers

@@ -1,0 +1,113 @@
+//! The properties of a file on which the driver of all routes and the cutting of big files depend.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use ropewalk_protocol::range::RangeSet;
+use ropewalk_transfer::File;
+
+use crate::RemoteError;
+use crate::download::Download;
+use crate::piece::Piece;
+use crate::relay::Relay;
+use crate::remote_upload::RemoteUpload;
+use crate::task::Task;
+use crate::upload::Upload;
+use crate::work::Job;
+
+/// A file whose ranges several sessions can move.
+pub(crate) trait InFlight: File<Error = RemoteError> + Sized {
+    fn task(&self) -> &Task;
+    /// The bytes that need not be moved.
+    fn present(&self) -> RangeSet;
+    /// There will be `more` ranges besides the ones that are known of.
+    fn expect(&self, more: u32);
+    fn piece(&self) -> &Piece;
+    fn job(self: Arc<Self>, range: Range<u64>) -> Job;
+    /// The file and the range of a job, if it is one of this kind of files.
+    fn of_job(job: &Job) -> Option<(&Arc<Self>, &Range<u64>)>;
+    /// The upload at the server that receives it; `None` if its destination is here.
+    fn remote(&self) -> Option<&RemoteUpload>;
+    /// The bytes of the source that are wanted; the end is open if the size is not known.
+    fn whole(&self) -> Range<u64>;
+    /// The bytes that the destination has, once it is complete.
+    fn bytes(&self) -> u64;
+    /// The destination keeps the data: it is no device.
+    fn is_kept(&self) -> bool;
+    /// A try of it has failed since it was begun: what is present may have to be asked for.
+    fn was_tried(&self) -> bool;
+    /// If another file were refused, this one would get its data, and nothing would tell.
+    fn must_be_alone(&self) -> bool;
+    /// The error, unless its source or its destination permits no second try.
+    fn once_only(&self, error: RemoteError) -> RemoteError;
+}
+
+/// `$keeper` knows of the ranges of `$file`, of which `$job` is one. `$remote` is what a server
+/// receives of it.
+macro_rules! in_flight {
+    ($file:ty, $job:path, $this:ident => $keeper:expr, $remote:expr) => {
+        impl InFlight for $file {
+            fn task(&self) -> &Task {
+                &self.task
+            }
+
+            fn present(&self) -> RangeSet {
+                let $this = self;
+                $keeper.present()
+            }
+
+            fn expect(&self, more: u32) {
+                let $this = self;
+                $keeper.expect(more);
+            }
+
+            fn piece(&self) -> &Piece {
+                &self.piece
+            }
+
+            fn job(self: Arc<Self>, range: Range<u64>) -> Job {
+                $job(self, range)
+            }
+
+            fn of_job(job: &Job) -> Option<(&Arc<Self>, &Range<u64>)> {
+                if let $job(file, range) = job { Some((file, range)) } else { None }
+            }
+
+            fn remote(&self) -> Option<&RemoteUpload> {
+                let remote: fn(&Self) -> Option<&RemoteUpload> = $remote;
+                remote(self)
+            }
+
+            fn whole(&self) -> Range<u64> {
+                self.whole()
+            }
+
+            fn bytes(&self) -> u64 {
+                self.bytes()
+            }
+
+            fn is_kept(&self) -> bool {
+                let $this = self;
+                $keeper.is_kept()
+            }
+
+            fn was_tried(&self) -> bool {
+                let $this = self;
+                $keeper.was_tried()
+            }
+
+            fn must_be_alone(&self) -> bool {
+                self.must_be_alone()
+            }
+
+            fn once_only(&self, error: RemoteError) -> RemoteError {
+                self.once_only(error)
+            }
+        }
+    };
+}
+
+in_flight!(Download, Job::Get, file => file, |_| None);
+// Those of the other two are kept by what they have in common.
+in_flight!(Upload, Job::Put, file => file.deref(), |file| Some(file));
+in_flight!(Relay, Job::Third, file => file.deref(), |file| Some(file));
