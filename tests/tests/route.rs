@@ -97,10 +97,26 @@ fn past_transfers_decide_and_the_chosen_relay_serves_the_copy() {
         .succeeded()
         .unwrap();
     files::ensure_same(&original, &got).unwrap();
+    // `cp` finds it by itself.
+    let got = scratch.join("auto");
+    let auto = ["cp", "--via", "auto", "--relays", &b, &a_server.url("f"), &got.display().to_string()];
+    let copied = ropewalk(&scratch, &auto).succeeded().unwrap();
+    files::ensure_same(&original, &got).unwrap();
+    assert!(copied.errors().contains(&format!("path {a} > {b} > here: ")), "{}", copied.errors());
+    for (arguments, reason) in [
+        (&["cp", "--via", "auto", &a_server.url("f"), "/tmp/none"][..], "--via auto needs --relays"),
+        (&["cp", "--via", &b, "--relays", &b, &a_server.url("f"), "/tmp/none"], "--relays is for --via auto"),
+        (&["cp", "--via", "auto", "--relays", &b, "/tmp/none", "/tmp/no"], "at a server"),
+    ] {
+        let refused = ropewalk(&scratch, arguments).failed().unwrap();
+        assert!(refused.errors().contains(reason), "{}", refused.errors());
+    }
     // A difference within the uncertainty is no reason.
     remember(&scratch, &[(&a, "here", 4.9e7), (&b, "here", 5e7)]);
     let report = route(&scratch, &format!("{a}/"), ".", &[&b]);
     assert_eq!(report["via"], json!([]), "{report:#}");
+    let copied = ropewalk(&scratch, &auto).succeeded().unwrap();
+    assert!(copied.errors().contains(&format!("path {a} > here: no other path")), "{}", copied.errors());
 }
 
 #[test]

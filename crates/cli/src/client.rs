@@ -95,6 +95,12 @@ impl Client {
         Ok(Self { options, events: Arc::new(Human::plain(Loudness::Normal, &cancel)), cancel, here })
     }
 
+    /// For a command that watches for signals itself.
+    pub(crate) fn with(options: Options, cancel: &Cancel) -> Self {
+        let events = Arc::new(Human::plain(Loudness::Quiet, cancel));
+        Self { options, events, cancel: cancel.clone(), here: Arc::default() }
+    }
+
     /// Runs `act` for each target, reports failures, and continues with the next target.
     pub(crate) fn each<'a>(
         &self,

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 
 use ropewalk_client::{Error, ErrorKind, PathProbe, Remote, estimate_by_model, estimate_by_past_transfer};
 use ropewalk_protocol::url::Url;
-use ropewalk_tuning::route::{Estimate, Graph, Loss};
+use ropewalk_tuning::route::{Choice, Estimate, Graph, Loss, Reason};
 
 use crate::client::{Client, Sessions};
+use crate::units;
 use crate::via::behind;
 
+/// The most relays, as many as a relay permits in a path by default.
+pub(crate) const MOST_RELAYS: usize = 8;
 /// Exchanges on a control connection, and the most time that they may take.
 const PROBES: u32 = 20;
 const PROBE_TIME: Duration = Duration::from_secs(2);
@@ -57,7 +60,7 @@ enum Answer {
 }
 
 /// The source, the relays, and the destination; `None` is this host.
-pub(crate) struct Survey<'e> {
+struct Survey<'e> {
     client: &'e Client,
     sessions: Sessions<'e>,
     nodes: Vec<Option<Url>>,
@@ -66,12 +69,12 @@ pub(crate) struct Survey<'e> {
 }
 
 impl<'e> Survey<'e> {
-    pub(crate) fn new(client: &'e Client, nodes: Vec<Option<Url>>) -> Self {
+    fn new(client: &'e Client, nodes: Vec<Option<Url>>) -> Self {
         Self { client, sessions: Sessions::new(client), nodes, probes: HashMap::new() }
     }
 
     /// Learns about all hops. Stops early if the command is interrupted.
-    pub(crate) fn run(mut self) -> Vec<Hop> {
+    fn run(mut self) -> Vec<Hop> {
         let last = self.nodes.len() - 1;
         let mut hops = Vec::new();
         for from in 0..last {
@@ -187,8 +190,86 @@ fn text(error: Error) -> String {
     crate::message(&error.into())
 }
 
+/// The paths between two places, and the one to use.
+pub(crate) struct Routes {
+    /// Of the source, the relays, and the destination.
+    pub(crate) names: Vec<String>,
+    pub(crate) hops: Vec<Hop>,
+    /// `None`: no path can be used.
+    pub(crate) choice: Option<Choice>,
+    nodes: Vec<Option<Url>>,
+}
+
+impl Routes {
+    /// Learns about all hops between these nodes and chooses a path from the first to the last.
+    /// Stops early if the command is interrupted.
+    pub(crate) fn learn(client: &Client, nodes: Vec<Option<Url>>) -> Self {
+        let names: Vec<String> = nodes.iter().map(name).collect();
+        let hops = Survey::new(client, nodes.clone()).run();
+        let choice = graph(names.len(), &hops).choose(&[0, names.len() - 1], MOST_RELAYS);
+        Self { names, hops, choice, nodes }
+    }
+
+    /// The relays of the chosen path, in the order in which data passes them.
+    pub(crate) fn relays(&self) -> Vec<Url> {
+        let nodes = self.choice.as_ref().map(|choice| choice.route.nodes.as_slice()).unwrap_or_default();
+        let between = nodes.get(1..nodes.len().saturating_sub(1)).unwrap_or_default();
+        between.iter().filter_map(|node| self.nodes[*node].clone()).collect()
+    }
+
+    /// The chosen path as text: the names of its nodes with `>` between.
+    pub(crate) fn path(&self) -> String {
+        self.choice.as_ref().map(|choice| path_text(&choice.route.nodes, &self.names)).unwrap_or_default()
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        reason(self.choice.as_ref(), &self.names)
+    }
+}
+
+/// The name of a node in texts and JSON: its URL without a path, a user and a password.
+pub(crate) fn name(node: &Option<Url>) -> String {
+    let Some(url) = node else { return "here".to_owned() };
+    let url = Url { user: None, password: None, ..url.with_path(b"/") };
+    url.to_string().trim_end_matches('/').to_owned()
+}
+
+pub(crate) fn likely(estimate: Estimate) -> String {
+    match estimate.is_known() {
+        true => units::link_rate(estimate.likely()),
+        false => "an unknown rate".to_owned(),
+    }
+}
+
+pub(crate) fn path_text(nodes: &[usize], names: &[String]) -> String {
+    nodes.iter().map(|node| names[*node].as_str()).collect::<Vec<_>>().join(" > ")
+}
+
+fn reason(choice: Option<&Choice>, names: &[String]) -> String {
+    let Some(choice) = choice else { return "no path can be used".to_owned() };
+    let narrowest = |route: &ropewalk_tuning::route::Route| {
+        let (from, to) = route.narrowest;
+        format!("its narrowest hop, {} > {}, has {}", names[from], names[to], likely(route.estimate))
+    };
+    let other = choice.other.as_ref();
+    let other = other.map(|route| format!("of {} {}", path_text(&route.nodes, names), narrowest(route)));
+    let other = other.unwrap_or_default();
+    let chosen = narrowest(&choice.route);
+    match choice.reason {
+        Reason::Widest => format!("no path through relays is wider: {chosen}"),
+        Reason::NotClearlyWider => {
+            format!("no other path is clearly wider: {chosen}; {other}, which is within the uncertainty")
+        }
+        Reason::NotComparable => format!(
+            "the rate of the direct path is unknown, and relays are taken only for a known gain; {other}"
+        ),
+        Reason::ClearlyWider => format!("it is clearly wider than the direct path: {chosen}; {other}"),
+        Reason::OnlyUsable => format!("the direct path cannot be used: {chosen}"),
+    }
+}
+
 /// The hops that can be used, as a graph.
-pub(crate) fn graph(nodes: usize, hops: &[Hop]) -> Graph {
+fn graph(nodes: usize, hops: &[Hop]) -> Graph {
     let mut graph = Graph::new(nodes);
     for hop in hops {
         if let Some(estimate) = hop.estimate {

@@ -1,4 +1,4 @@
-//! `--via`: the places of a pair behind relays.
+//! `--via`: the places of a pair behind relays, those that are given or the best.
 //!
 //! Data goes from the source through the relays, in their order, to the destination. A place behind
 //! a relay is a URL of the relay whose path begins with the URL of the place:
@@ -10,7 +10,25 @@ use bstr::{BString, ByteSlice};
 use ropewalk_client::{Location, Pair};
 use ropewalk_protocol::url::{Target, Url};
 
+use crate::client::Client;
 use crate::exit::usage;
+use crate::survey::{MOST_RELAYS, Routes, name};
+
+/// The value of `--via`.
+#[derive(Clone, Debug)]
+pub(crate) enum Via {
+    /// Those of `--relays` that are best.
+    Auto,
+    These(Relays),
+}
+
+impl FromStr for Via {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::These) }
+    }
+}
 
 /// Relays with commas between.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +48,50 @@ impl FromStr for Relays {
 }
 
 impl Relays {
+    /// The pairs whose data goes over the best paths through some or none of the relays. `tell`
+    /// gets each path and the reason for it. Pairs between the same places have the same path.
+    ///
+    /// # Errors
+    /// No end of a pair is at a server, there are too many relays, or no path can be used.
+    pub(crate) fn best(
+        &self,
+        client: &Client,
+        pairs: Vec<Pair>,
+        tell: &dyn Fn(&str),
+    ) -> anyhow::Result<Vec<Pair>> {
+        if self.0.len() > MOST_RELAYS {
+            return Err(usage(format!("{} relays: at most {MOST_RELAYS} are compared", self.0.len())));
+        }
+        let mut known: Vec<([String; 2], Self)> = Vec::new();
+        let mut best = Vec::new();
+        for pair in pairs {
+            let ends = [server(&pair.source), server(&pair.destination)];
+            if ends.iter().all(Option::is_none) {
+                return Err(usage("--via is for a source or a destination at a server"));
+            }
+            let names = ends.each_ref().map(name);
+            let relays = match known.iter().find(|(between, _)| *between == names) {
+                Some((_, relays)) => relays.clone(),
+                None => {
+                    let [source, destination] = ends;
+                    let others =
+                        self.0.iter().filter(|relay| !names.contains(&name(&Some((*relay).clone()))));
+                    let nodes = [source].into_iter().chain(others.cloned().map(Some)).chain([destination]);
+                    let routes = Routes::learn(client, nodes.collect());
+                    if routes.choice.is_none() {
+                        anyhow::bail!("{} > {}: no path can be used", names[0], names[1]);
+                    }
+                    tell(&format!("path {}: {}", routes.path(), routes.reason()));
+                    let relays = Self(routes.relays());
+                    known.push((names, relays.clone()));
+                    relays
+                }
+            };
+            best.push(if relays.0.is_empty() { pair } else { relays.between(pair)? });
+        }
+        Ok(best)
+    }
+
     /// The pair whose data goes through the relays.
     ///
     /// # Errors
@@ -53,6 +115,14 @@ impl Relays {
             _ => return Err(usage("--via is for a source or a destination at a server")),
         };
         Ok(Pair { source, destination, window })
+    }
+}
+
+/// The server of a place; `None`: this host.
+fn server(place: &Location) -> Option<Url> {
+    match place {
+        Location::Remote(url) => Some(url.clone()),
+        _ => None,
     }
 }
 

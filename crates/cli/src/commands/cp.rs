@@ -5,14 +5,15 @@ use std::sync::Arc;
 use clap::Args;
 use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy_with};
 
+use crate::client::Client;
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
-use crate::output::{Human, Json, Loudness, say};
+use crate::output::{Human, Json, Loudness, harmless, say};
 use crate::path_use::PathUse;
 use crate::selection::Selection;
 use crate::settings::{CpFlags, Layers, Settings};
 use crate::sites::Used;
-use crate::via::Relays;
+use crate::via::{Relays, Via};
 use crate::{pairs, signals, units};
 
 /// Printed at the first Ctrl-C.
@@ -37,9 +38,14 @@ pub struct Cp {
     pairs: Option<PathBuf>,
     /// Pass the data through these servers, which have to be relays (`serve --relay-to`), in this
     /// order: ftp://B:PORT, or several with commas between; for example --via ftp://b.example.org
-    /// ftp://a.example.org/data/f .
+    /// ftp://a.example.org/data/f . `auto`: over the best path through some or none of --relays, as
+    /// `ropewalk route` finds it
     #[arg(long, value_name = "URLS")]
-    via: Option<Relays>,
+    via: Option<Via>,
+    /// The relays of which --via auto may use some; for example --via auto --relays
+    /// ftp://b.example.org,ftp://c.example.org
+    #[arg(long, value_name = "URLS", requires = "via")]
+    relays: Option<Relays>,
     /// Print what would be copied and removed, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -80,8 +86,13 @@ impl Cp {
     pub fn run(self) -> anyhow::Result<Exit> {
         let mut sites = Used::default();
         let mut pairs = self.pairs(&mut sites)?;
-        if let Some(relays) = &self.via {
-            pairs = pairs.into_iter().map(|pair| relays.between(pair)).collect::<Result<_, _>>()?;
+        match (&self.via, &self.relays) {
+            (Some(Via::These(_)), Some(_)) => return Err(usage("--relays is for --via auto")),
+            (Some(Via::Auto), None) => return Err(usage("--via auto needs --relays")),
+            (Some(Via::These(relays)), None) => {
+                pairs = pairs.into_iter().map(|pair| relays.between(pair)).collect::<Result<_, _>>()?;
+            }
+            _ => {}
         }
         let settings = self.settings(&sites)?;
         let keeper = settings.keep_socket_memory()?;
@@ -97,6 +108,14 @@ impl Cp {
             (_, true) => Loudness::Verbose,
             _ => Loudness::Normal,
         };
+        if let (Some(Via::Auto), Some(relays)) = (&self.via, &self.relays) {
+            let tell = |path: &str| {
+                if loudness != Loudness::Quiet {
+                    say(format_args!("ropewalk: {}", harmless(path)));
+                }
+            };
+            pairs = relays.best(&Client::with(options.clone(), &cancel), pairs, &tell)?;
+        }
         let human = if self.json { Human::mute(&cancel) } else { Human::new(loudness, &cancel) };
         let human = human.with_status(status_interval, log_file.as_deref()).map_err(|error| {
             let log = log_file.as_deref().map(|path| path.display().to_string()).unwrap_or_default();

@@ -4,18 +4,15 @@ use std::io::{self, Write};
 use clap::Args;
 use ropewalk_client::Location;
 use ropewalk_protocol::url::Url;
-use ropewalk_tuning::route::{Choice, Estimate, Reason};
+use ropewalk_tuning::route::{Choice, Estimate};
 use serde::Serialize;
 
 use crate::client::{Client, Place, Target, parse_targets};
 use crate::exit::{Exit, usage};
 use crate::output::{harmless, json_line, say};
 use crate::settings::ConnectionFlags;
-use crate::survey::{Basis, Hop, Survey, graph};
+use crate::survey::{Basis, Hop, MOST_RELAYS, Routes, likely, name, path_text};
 use crate::units;
-
-/// The most relays, as many as a relay permits in a path by default.
-const MOST_RELAYS: usize = 8;
 
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
@@ -86,14 +83,12 @@ impl Route {
         let destination = targets.remove(1);
         targets.push(destination);
         let nodes: Vec<Option<Url>> = targets.iter().map(server).collect();
-        let names: Vec<String> = nodes.iter().map(name).collect();
-        let hops = Survey::new(&client, nodes).run();
+        let routes = Routes::learn(&client, nodes);
         if client.cancel.is_cancelled() {
             return Ok(Exit::Interrupted);
         }
-        let last = names.len() - 1;
-        let choice = graph(names.len(), &hops).choose(&[0, last], MOST_RELAYS);
-        let reason = reason(choice.as_ref(), &names);
+        let reason = routes.reason();
+        let Routes { names, hops, choice, .. } = routes;
         let mut out = io::stdout().lock();
         if self.json {
             json_line(&mut out, &report(&hops, choice.as_ref(), &names, reason))?;
@@ -148,46 +143,6 @@ fn server(target: &Target) -> Option<Url> {
     match &target.location {
         Location::Remote(url) => Some(url.clone()),
         _ => None,
-    }
-}
-
-fn name(node: &Option<Url>) -> String {
-    let Some(url) = node else { return "here".to_owned() };
-    let url = Url { user: None, password: None, ..url.with_path(b"/") };
-    url.to_string().trim_end_matches('/').to_owned()
-}
-
-fn likely(estimate: Estimate) -> String {
-    match estimate.is_known() {
-        true => units::link_rate(estimate.likely()),
-        false => "an unknown rate".to_owned(),
-    }
-}
-
-fn path_text(nodes: &[usize], names: &[String]) -> String {
-    nodes.iter().map(|node| names[*node].as_str()).collect::<Vec<_>>().join(" > ")
-}
-
-fn reason(choice: Option<&Choice>, names: &[String]) -> String {
-    let Some(choice) = choice else { return "no path can be used".to_owned() };
-    let narrowest = |route: &ropewalk_tuning::route::Route| {
-        let (from, to) = route.narrowest;
-        format!("its narrowest hop, {} > {}, has {}", names[from], names[to], likely(route.estimate))
-    };
-    let other = choice.other.as_ref();
-    let other = other.map(|route| format!("of {} {}", path_text(&route.nodes, names), narrowest(route)));
-    let other = other.unwrap_or_default();
-    let chosen = narrowest(&choice.route);
-    match choice.reason {
-        Reason::Widest => format!("no path through relays is wider: {chosen}"),
-        Reason::NotClearlyWider => {
-            format!("no other path is clearly wider: {chosen}; {other}, which is within the uncertainty")
-        }
-        Reason::NotComparable => format!(
-            "the rate of the direct path is unknown, and relays are taken only for a known gain; {other}"
-        ),
-        Reason::ClearlyWider => format!("it is clearly wider than the direct path: {chosen}; {other}"),
-        Reason::OnlyUsable => format!("the direct path cannot be used: {chosen}"),
     }
 }
 
