@@ -47,6 +47,7 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     if let (Place::Standard, Job::File(task)) = (&job.task().destination, &job) {
         return to_standard_output(worker, task.clone());
     }
+    let ends = Ends::of(job.task());
     let job = worker.cut_before_log_in(job);
     let mut session = match worker.session(endpoint) {
         Ok(session) => session,
@@ -54,7 +55,6 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     };
     let rtt = session.control.rtt();
     let route = Route::Get(endpoint.clone());
-    let ends = Ends { source: Some(endpoint.name.clone()), destination: None };
     let participant =
         worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bstr::{BString, ByteSlice};
 use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_protocol::url::Url;
+use ropewalk_protocol::url::{Scheme, Url};
 
 use crate::model::features_reply::FeaturesReply;
 use crate::{FailureKind, Location, Options, RemoteError};
@@ -222,6 +222,9 @@ pub(crate) enum Place {
     Measure(u64),
 }
 
+/// The schemes of servers behind a relay.
+const RELAYED: [Scheme; 4] = [Scheme::Ftp, Scheme::Ftps, Scheme::Ftpes, Scheme::Gsiftp];
+
 impl Place {
     pub(crate) fn new(
         location: &Location,
@@ -277,6 +280,21 @@ impl Place {
             Self::Measure(0) => b"null:".to_vec(),
             Self::Measure(size) => format!("zero:{size}").into_bytes(),
         }
+    }
+
+    /// The server, with the servers that its path leads to through relays: results of transfers
+    /// are stored for the whole way. `None`: this host.
+    pub(crate) fn server_name(&self) -> Option<String> {
+        let Self::Remote(endpoint, path) = self else { return None };
+        let mut name = endpoint.name.clone();
+        let mut parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        while let (Some(scheme), Some(server)) = (parts.next(), parts.next()) {
+            if !RELAYED.iter().any(|relayed| scheme.strip_suffix(b":") == Some(relayed.name().as_bytes())) {
+                break;
+            }
+            name.push_str(&format!("/{}//{}", scheme.as_bstr(), server.as_bstr()));
+        }
+        Some(name)
     }
 
     /// The path's bytes.
@@ -363,6 +381,22 @@ pub(crate) fn local_path(path: &Path) -> Result<VirtualPath, RemoteError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn server_name_has_the_servers_behind_relays() {
+        for (path, name) in [
+            ("/data/f", "ftp://b:1"),
+            ("/", "ftp://b:1"),
+            ("/ftp://a:2/f", "ftp://b:1/ftp://a:2"),
+            ("/gsiftp:/c/ftp://a:2/f", "ftp://b:1/gsiftp://c/ftp://a:2"),
+            ("/ftp:", "ftp://b:1"),
+            ("/data/ftp://a/f", "ftp://b:1"),
+        ] {
+            let endpoint = Arc::new(Endpoint::new(&Url::parse("ftp://b:1/").unwrap()));
+            assert_eq!(Place::Remote(endpoint, path.into()).server_name().as_deref(), Some(name), "{path}");
+        }
+        assert_eq!(Place::Local(VirtualPath::root()).server_name(), None);
+    }
 
     #[test]
     fn parts_of_remote_paths() {

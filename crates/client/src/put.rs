@@ -45,6 +45,7 @@ type Flow<'w> = crate::flow::Flow<'w, Receiver>;
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
 pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
+    let ends = Ends::of(job.task());
     let job = worker.cut_before_log_in(job);
     let mut session = match worker.session(endpoint) {
         Ok(session) => session,
@@ -52,7 +53,6 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     };
     let rtt = session.control.rtt();
     let route = Route::Put(endpoint.clone());
-    let ends = Ends { source: None, destination: Some(endpoint.name.clone()) };
     let participant =
         worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
     session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());

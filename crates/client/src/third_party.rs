@@ -74,6 +74,7 @@ type Flow<'w> = crate::flow::Flow<'w, Pair>;
 
 /// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
+    let ends = Ends::of(job.task());
     let job = worker.cut_before_log_in(job);
     let (mut source, mut destination) = match worker.session_pair(from, to) {
         Ok(pair) => pair,
@@ -85,7 +86,6 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     }
     worker.ctx.report.goes_elsewhere();
     let rtt = source.control.rtt().max(destination.control.rtt());
-    let ends = Ends { source: Some(from.name.clone()), destination: Some(to.name.clone()) };
     let participant = worker.participant(ends, rtt);
     let pair = Pair {
         source,

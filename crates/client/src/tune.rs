@@ -33,6 +33,7 @@ pub(crate) use path_use::{Load, PathUse, Paths};
 pub(crate) use pressure::Processors;
 
 use crate::path_defaults::{DEEPEST, NEAR, PathDefaults};
+use crate::task::Task;
 use crate::tune::memory::Memory;
 use crate::{Auto, Options, TunedPath};
 
@@ -49,6 +50,10 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
+    pub(crate) fn of(task: &Task) -> Self {
+        Self { source: task.source.server_name(), destination: task.destination.server_name() }
+    }
+
     /// The name in messages, and in the stored results.
     pub(crate) fn name(&self) -> String {
         let end = |end: &Option<String>| end.clone().unwrap_or_else(|| "here".to_owned());
