@@ -18,6 +18,7 @@ pub mod logging;
 pub mod output;
 mod pairs;
 mod path_use;
+mod running;
 mod secret;
 mod selection;
 pub mod settings;

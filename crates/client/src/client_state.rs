@@ -20,7 +20,7 @@ pub(crate) struct ClientState {
 
 impl ClientState {
     pub(crate) fn new(limits: &ClientLimits) -> Arc<Self> {
-        let shared = Shared::new(limits.buffer_memory, limits.bandwidth);
+        let shared = Shared::new(limits.buffer_memory, limits.bandwidth.as_ref());
         let sessions = IdleSessions::new(&shared, limits.idle_sessions, limits.idle_time);
         Arc::new(Self { shared, sessions, paths: Arc::default() })
     }

@@ -89,10 +89,10 @@ pub(crate) fn run(
         spare_each_other(&pairs, &filter)?;
     }
     let shared = &client.shared;
-    if shared.bandwidth.is_some() && !options.data.through_here && !options.dry_run {
+    if shared.bandwidth.is_limited() && !options.data.through_here && !options.dry_run {
         limit_here(&pairs)?;
     }
-    let held = || shared.bandwidth.as_ref().map_or(Duration::ZERO, |bandwidth| bandwidth.held());
+    let held = || shared.bandwidth.held();
     let held_before = held();
     let mut ctx = Context::new(client, options, events, cancel)?;
     let directory = state_directory(options.state_directory.as_deref());

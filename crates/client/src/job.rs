@@ -17,7 +17,7 @@ use crate::client_state::ClientState;
 use crate::copy::run;
 use crate::done_files::DoneFiles;
 use crate::model::job_spec::JobSpec;
-use crate::{Cancel, ClientLimits, Error, Event, EventSink, RemoteError, Summary};
+use crate::{Cancel, ClientLimits, Error, Event, EventSink, Options, Pair, RemoteError, Summary, Timetable};
 
 /// Copies files as jobs that share threads, memory, a limit on their rate, the tuners of paths and
 /// idle sessions.
@@ -34,6 +34,31 @@ impl Client {
 
     pub(crate) fn state(&self) -> &Arc<ClientState> {
         &self.state
+    }
+
+    /// A client for one job whose own options have the limits: it keeps no sessions.
+    pub fn for_job(options: &Options) -> Self {
+        Self { state: ClientState::of(options) }
+    }
+
+    /// Changes the limit on the rate of all jobs, also of those under way; `None`: no limit. It does
+    /// not hold for what goes from one server to another.
+    pub fn set_bandwidth(&self, rate: Option<&Timetable>) {
+        self.state.shared.bandwidth.set(rate.unwrap_or(&Timetable::always(None)));
+    }
+
+    /// Copies every pair on the calling thread, as [`crate::copy_with`] does.
+    ///
+    /// # Errors
+    /// As [`crate::copy()`].
+    pub fn copy(
+        &self,
+        pairs: Vec<Pair>,
+        options: &Options,
+        events: &Arc<dyn EventSink>,
+        cancel: &Cancel,
+    ) -> Result<Summary, Error> {
+        run(pairs, options, (&self.state, None), events, cancel)
     }
 
     /// Starts a job. Its events wait in the handle until they are read. A session that an earlier

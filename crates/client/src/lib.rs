@@ -50,7 +50,7 @@
 //! use ropewalk_client::{Client, ClientLimits, Event, JobSpec, Pair, parse_location};
 //!
 //! let mut limits = ClientLimits::default();
-//! limits.bandwidth = Some(100_000_000);
+//! limits.bandwidth = Some(100_000_000.into());
 //! let client = Client::new(&limits);
 //! let source = parse_location("./run1.h5")?;
 //! let destination = parse_location("ftp://data.example.org/in/")?;
@@ -194,6 +194,7 @@ pub use model::summary::{
 pub use model::xdg::state_directory;
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
+pub use ropewalk_limits::{LocalTime, Timetable};
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};
 pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};

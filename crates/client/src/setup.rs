@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, BufferBudget, ChannelSettings, Pool};
 use ropewalk_layers::Registry;
+use ropewalk_limits::Timetable;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::stack::StackSpec;
 use ropewalk_scitags::{FlowTransport, Reporter, flow_label, marking};
@@ -29,23 +30,23 @@ pub(crate) struct Shared {
     pub pool: Arc<Pool>,
     /// Memory for buffers.
     pub budget: Arc<BufferBudget>,
-    /// The limit on the rate.
-    pub bandwidth: Option<Arc<Bandwidth>>,
+    /// The limit on the rate, which can change at any time.
+    pub bandwidth: Arc<Bandwidth>,
     /// The drivers and layers of data connections.
     pub registry: Registry,
 }
 
 impl Shared {
-    /// `buffer_memory` is in bytes, `bandwidth` in bytes per second.
-    pub(crate) fn new(buffer_memory: usize, bandwidth: Option<u64>) -> Arc<Self> {
+    /// `buffer_memory` is in bytes.
+    pub(crate) fn new(buffer_memory: usize, bandwidth: Option<&Timetable>) -> Arc<Self> {
         Arc::new(Self::with_registry(buffer_memory, bandwidth, Registry::standard()))
     }
 
-    fn with_registry(buffer_memory: usize, bandwidth: Option<u64>, registry: Registry) -> Self {
+    fn with_registry(buffer_memory: usize, bandwidth: Option<&Timetable>, registry: Registry) -> Self {
         Self {
             pool: Arc::new(Pool::new("data", DATA_THREADS)),
             budget: BufferBudget::new(buffer_memory),
-            bandwidth: bandwidth.map(|rate| Arc::new(Bandwidth::new(rate))),
+            bandwidth: Arc::new(Bandwidth::new(bandwidth.unwrap_or(&Timetable::always(None)))),
             registry,
         }
     }
@@ -57,7 +58,7 @@ impl Shared {
             None => Registry::standard(),
         };
         let tuning = &options.tuning;
-        Arc::new(Self::with_registry(tuning.buffer_memory, tuning.bandwidth, registry))
+        Arc::new(Self::with_registry(tuning.buffer_memory, tuning.bandwidth.as_ref(), registry))
     }
 }
 
@@ -188,7 +189,7 @@ impl Setup {
             stall_timeout: self.options.timeouts.stall.map(|limit| limit.time.max(Duration::from_secs(1))),
             max_streams: MAX_STREAMS.max(streams),
             only_from,
-            bandwidth: self.shared.bandwidth.clone(),
+            bandwidth: Some(Arc::clone(&self.shared.bandwidth)),
         }
     }
 }

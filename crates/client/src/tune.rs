@@ -90,7 +90,7 @@ fn window_of(autotuned: u64, options: &Options) -> f64 {
 pub(crate) struct Tune {
     options: Options,
     /// The limit on the rate of this process.
-    limit: Option<Arc<Bandwidth>>,
+    limit: Arc<Bandwidth>,
     memory: Memory,
     paths: Arc<Paths>,
     used: Mutex<Vec<Arc<PathUse>>>,
@@ -100,7 +100,7 @@ pub(crate) struct Tune {
 }
 
 impl Tune {
-    pub(crate) fn new(options: &Options, limit: Option<Arc<Bandwidth>>, paths: &Arc<Paths>) -> Self {
+    pub(crate) fn new(options: &Options, limit: Arc<Bandwidth>, paths: &Arc<Paths>) -> Self {
         Self {
             options: options.clone(),
             limit,
@@ -119,7 +119,7 @@ impl Tune {
 
     /// Other drivers take more than their share from TCP of others.
     fn chooses_stack(&self) -> bool {
-        self.options.tuning.choose_stack && self.is_usual() && self.limit.is_none()
+        self.options.tuning.choose_stack && self.is_usual() && !self.limit.is_limited()
     }
 
     /// Adds a worker to the path between these ends; `None` if the path is not tuned. `left`:
@@ -262,8 +262,8 @@ impl Tune {
     pub(crate) fn found(&self) -> Vec<TunedPath> {
         let used = self.used();
         // A transfer that yields to others measures the remaining capacity, and one with a limit on
-        // its rate measures that.
-        if self.is_usual() && self.limit.is_none() {
+        // its rate, for some of its time, measures that.
+        if self.is_usual() && !self.limit.is_limited() && self.limit.used() <= 0.0 {
             let usual = Options::default().tuning.max_streams;
             let path_tuners = || used.iter().map(|path| path.path_tuner());
             let priors = path_tuners()
@@ -291,7 +291,7 @@ mod tests {
     fn run(paths: &Arc<Paths>, change: fn(&mut Options)) -> Tune {
         let state_directory = Some("/nonexistent".into());
         let options = Options { state_directory, ..Options::default() }.with(change);
-        Tune::new(&options, None, paths)
+        Tune::new(&options, Arc::new(Bandwidth::new(&crate::Timetable::always(None))), paths)
     }
 
     /// Lets the tuner of a path decide once.

@@ -139,11 +139,11 @@ fn paused_job_without_another_control_ends_when_it_is_joined() -> Result<()> {
 #[test]
 fn limit_on_the_rate_is_that_of_the_client() -> Result<()> {
     let mut limits = ClientLimits::default();
-    limits.bandwidth = Some(1 << 30);
+    limits.bandwidth = Some((1 << 30).into());
     let client = Client::new(&limits);
     let here = Scratch::new()?;
     let JobSpec { pairs, options, .. } = tree(&here)?;
-    let own = options.clone().with(|o| o.tuning.bandwidth = Some(1));
+    let own = options.clone().with(|o| o.tuning.bandwidth = Some(1.into()));
     ensure!(client.submit(JobSpec::new(pairs).with_options(own)).is_err());
     // Nothing of such a copy passes this host, so that it cannot keep the client's limit.
     let server = |name: &str| parse_location(format!("ftp://{name}.invalid/f"));

@@ -88,7 +88,7 @@ fn a_limit_on_the_rate_holds_both_ways() -> Result<()> {
     each(&servers(), |bench| {
         write_random(&bench.local.join("f"), 3_000_001, 4)?;
         write(&bench.local.join("small"), b"small")?;
-        let options = options().with(|o| o.tuning.bandwidth = Some(RATE));
+        let options = options().with(|o| o.tuning.bandwidth = Some(RATE.into()));
         for (from, to) in [(bench.here("f"), bench.url("up")), (bench.url("up"), bench.here("back"))] {
             let told = run(from, to, &options)?.succeeded()?;
             // No machine is fast enough for more. A tenth of a second may be saved up.

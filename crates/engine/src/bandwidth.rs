@@ -93,14 +93,28 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// A limit of its own. `rate`: bytes a second; 0 counts as 1.
-    pub fn new(rate: u64) -> Self {
+    /// A limit of its own.
+    pub fn new(rate: &Timetable) -> Self {
         let limiter = Arc::new(Limiter::default());
-        limiter.set_timetables(true, Vec::new());
-        let limits = vec![LimitSpec { name: String::new(), rate: Some(rate.max(1)) }];
-        let spec = FlowSpec { limits, ..FlowSpec::default() };
-        let flow = limiter.state.lock().division.join(&spec, Duration::ZERO);
-        Self { limiter, flow: Mutex::new(flow), used: AtomicU64::new(0), held: AtomicU64::new(0) }
+        let flow = limiter.state.lock().division.join(&FlowSpec::default(), Duration::ZERO);
+        let (used, held) = (AtomicU64::new(0), AtomicU64::new(0));
+        let this = Self { limiter, flow: Mutex::new(flow), used, held };
+        this.set(rate);
+        this
+    }
+
+    /// Gives a limit of its own another rate, also while streams wait.
+    pub fn set(&self, rate: &Timetable) {
+        let now = rate.rate(LocalTime::of(SystemTime::now()));
+        let timetables = if rate.is_constant() { Vec::new() } else { vec![(String::new(), rate.clone())] };
+        self.limiter.set_timetables(*rate != Timetable::always(None), timetables);
+        let limits = vec![LimitSpec { name: String::new(), rate: now }];
+        self.change(&FlowSpec { limits, ..FlowSpec::default() });
+    }
+
+    /// Whether there is a limit, perhaps with no rate in force at present.
+    pub fn is_limited(&self) -> bool {
+        self.limiter.any.load(Ordering::Relaxed)
     }
 
     /// Gives the flow other properties, also while streams wait.
@@ -124,7 +138,7 @@ impl Bandwidth {
 
     /// Bytes that a stream should move at a time; `None`: no limit holds.
     pub(crate) fn at_once(&self) -> Option<usize> {
-        if !self.limiter.any.load(Ordering::Relaxed) {
+        if !self.is_limited() {
             return None;
         }
         let flow = *self.flow.lock();
@@ -134,7 +148,7 @@ impl Bandwidth {
 
     /// A stream has moved `bytes`. Returns the mark for [`Self::due`] unless it may continue.
     pub(crate) fn charge(&self, bytes: u64) -> Option<Mark> {
-        if !self.limiter.any.load(Ordering::Relaxed) {
+        if !self.is_limited() {
             return None;
         }
         let flow = *self.flow.lock();
@@ -191,6 +205,25 @@ mod tests {
         assert_eq!(bandwidth.at_once(), Some(LEAST_AT_ONCE));
         bandwidth.change(&spec(None));
         assert_eq!(mark.and_then(|mark| bandwidth.due(mark)), None);
+        assert_eq!((bandwidth.charge(1 << 40), bandwidth.at_once()), (None, None));
+    }
+
+    #[test]
+    fn limit_of_its_own_when_set_again_holds_streams_that_wait_no_longer() {
+        let bandwidth = Bandwidth::new(&Timetable::always(None));
+        assert!(!bandwidth.is_limited());
+        assert_eq!(bandwidth.charge(1 << 40), None);
+        bandwidth.set(&Timetable::from(1));
+        let mark = bandwidth.charge(1 << 40);
+        assert!(mark.and_then(|mark| bandwidth.due(mark)).is_some_and(|due| due > Instant::now()));
+        bandwidth.set(&Timetable::from(1 << 50));
+        assert_eq!(mark.and_then(|mark| bandwidth.due(mark)), None);
+        assert_eq!(bandwidth.at_once(), Some(MOST_AT_ONCE));
+        // A rate in force by the time of day is that of the timetable.
+        let whole_week: Result<Timetable, _> = "Mon-Sun 7B/s, else off".parse();
+        bandwidth.set(&whole_week.unwrap_or(Timetable::always(None)));
+        assert!(bandwidth.charge(70).and_then(|mark| bandwidth.due(mark)).is_some());
+        bandwidth.set(&Timetable::always(None));
         assert_eq!((bandwidth.charge(1 << 40), bandwidth.at_once()), (None, None));
     }
 

@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn control_that_stops_ends_the_wait_for_the_limit() {
-        let bandwidth = Arc::new(Bandwidth::new(1));
+        let bandwidth = Arc::new(Bandwidth::new(&1.into()));
         let control = Arc::new(Control::new(Some(bandwidth.clone())));
         let waiting = {
             let control = Arc::clone(&control);

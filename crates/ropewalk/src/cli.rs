@@ -122,6 +122,8 @@ pub(crate) enum Command {
     Node(commands::node::Node),
     /// Look at a running server and control it: sessions, nodes, limits, kick, reload, drain
     Admin(commands::admin::Admin),
+    /// List the running copies of this user, and change the limits on their rates
+    Jobs(commands::jobs::Jobs),
     /// Let FTP clients use GridFTP servers: any FTP client in front, any server behind
     Gateway(Box<commands::gateway::Gateway>),
     /// Set, remove or list passwords of a server's users
@@ -192,6 +194,7 @@ impl Command {
             }
             Self::Node(command) => command.run(),
             Self::Admin(command) => command.run(),
+            Self::Jobs(command) => command.run(),
             Self::Gateway(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Route(command) => command.run(),

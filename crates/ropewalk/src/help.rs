@@ -5,7 +5,7 @@ use clap::{Arg, Command, ValueHint};
 
 /// The commands under their headings, in the order of help.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Copy", &["cp", "sync", "check", "clean"]),
+    ("Copy", &["cp", "sync", "jobs", "check", "clean"]),
     ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
     ("Choose and reserve network paths", &["route", "reserve", "reservations", "cancel"]),
     ("Serve and log in", &["serve", "node", "admin", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
@@ -41,6 +41,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["ropewalk serve --root /data --anonymous", "ropewalk serve --config /etc/ropewalk/server.toml"],
     ),
     ("node", &["ropewalk node --join front.example:2812 --join-token-file /etc/ropewalk/join --root /data"]),
+    ("jobs", &["ropewalk jobs", "ropewalk jobs limit 4711 200Mbit/s"]),
     (
         "admin",
         &[

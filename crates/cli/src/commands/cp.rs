@@ -3,13 +3,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window, copy_with};
+use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLevel, Window};
 
 use crate::client::Client;
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
 use crate::output::{Human, Json, Loudness, harmless, say};
 use crate::path_use::PathUse;
+use crate::running::Running;
 use crate::selection::Selection;
 use crate::settings::{CpFlags, Layers, Settings};
 use crate::sites::Used;
@@ -136,7 +137,14 @@ impl Cp {
             true => None,
             false => PathUse::obtain(&settings.path, &pairs, &mut options, &cancel)?,
         };
-        let result = copy_with(pairs, &options, &events, &cancel);
+        let client = Arc::new(ropewalk_client::Client::for_job(&options));
+        let through_here = options.data.through_here;
+        let running = match options.dry_run {
+            true => None,
+            false => Running::start(&client, &pairs, options.tuning.bandwidth.as_ref(), through_here),
+        };
+        let result = client.copy(pairs, &options, &events, &cancel);
+        drop(running);
         let lost = path.and_then(PathUse::finish);
         drop(keeper);
         human.finish();

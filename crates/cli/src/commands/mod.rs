@@ -12,6 +12,7 @@ pub mod du;
 pub mod find;
 pub mod gateway;
 pub mod globus_url_copy;
+pub mod jobs;
 pub mod known_hosts;
 pub mod ls;
 pub mod mkdir;

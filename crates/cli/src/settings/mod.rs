@@ -29,7 +29,7 @@ pub(crate) use layers::{SYSTEM_FILE, text_of, user_file};
 pub(crate) use path::PathSettings;
 use ropewalk_client::Options;
 pub(crate) use table::SETTINGS;
-pub(crate) use values::port_range;
+pub(crate) use values::{parse_bandwidth, port_range, show_rate};
 
 /// The values of all settings.
 #[derive(Clone, Debug)]

@@ -88,7 +88,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Capacity of the path, if known, for example 10Gbit/s: a hint for the tuner's start"),
     setting("bandwidth", None, Value("RATE|none"), Copy, (bandwidth, show_bandwidth),
         "Limit of the payload rate, over all connections of the run, in both directions together: \
-         200Mbit/s, 20MB/s (between two servers only with --through-here)"),
+         200Mbit/s, 20MB/s, or by the time of day: \"Mon-Fri 08:00-18:00 200Mbit/s, else off\" \
+         (between two servers only with --through-here). `ropewalk jobs limit` changes it in a run"),
     setting("congestion", None, Value("NAMES|none"), Copy, (congestion, show_congestion),
         "Congestion controls that the tuner may choose from (a site's decision: bbr takes more than \
          its share of a shared path); without tuning, as with --streams, the first is used"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ropewalk_client::{
     Auto, ChecksumPolicy, DataMode, DirectIo, Fairness, FsyncPolicy, Preserve, StallLimit, SyncLevel,
-    TunerKind,
+    Timetable, TunerKind,
 };
 use ropewalk_storage::checksum::UnknownAlgorithm;
 use ropewalk_tuning::tuner::MAX_STREAMS;
@@ -140,22 +140,30 @@ pub(super) fn show_capacity(settings: &Settings) -> String {
 }
 
 pub(super) fn bandwidth(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.tuning.bandwidth = match text {
-        "none" => None,
-        text => match parse_rate(text).map_err(|error| format!("{error}, or none"))? {
-            0 => return Err(format!("{text:?}: expected at least 1 byte/s, or none")),
-            bytes => Some(bytes),
-        },
-    };
+    settings.options.tuning.bandwidth = parse_bandwidth(text)?;
     Ok(())
 }
 
+/// The value of `--bandwidth`; `None`: no limit.
+pub(crate) fn parse_bandwidth(text: &str) -> Result<Option<Timetable>, String> {
+    Ok(match text {
+        "none" => None,
+        // Days, times, or several entries.
+        text if text.contains([',', ':']) => Some(text.parse().map_err(|error| format!("{error}"))?),
+        text => match parse_rate(text).map_err(|error| format!("{error}, or none"))? {
+            0 => return Err(format!("{text:?}: expected at least 1 byte/s, or none")),
+            bytes => Some(bytes.into()),
+        },
+    })
+}
+
 pub(super) fn show_bandwidth(settings: &Settings) -> String {
-    settings
-        .options
-        .tuning
-        .bandwidth
-        .map_or_else(|| "none".into(), |bytes| format!("{}B/s", show_size(bytes)))
+    show_rate(settings.options.tuning.bandwidth.as_ref())
+}
+
+/// The text of `--bandwidth` for this limit.
+pub(crate) fn show_rate(limit: Option<&Timetable>) -> String {
+    limit.map_or_else(|| "none".into(), Timetable::to_string)
 }
 
 pub(super) fn congestion(settings: &mut Settings, text: &str) -> Result<(), String> {

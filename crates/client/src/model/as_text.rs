@@ -96,6 +96,41 @@ pub(crate) mod optional_seconds {
     }
 }
 
+/// An optional rate: bytes per second as a number, or the text of a timetable.
+pub(crate) mod optional_rate {
+    use ropewalk_limits::{LocalTime, Timetable};
+
+    use super::*;
+
+    #[derive(Deserialize, Serialize)]
+    #[serde(untagged)]
+    enum Rate {
+        Constant(u64),
+        Text(String),
+    }
+
+    pub(crate) fn serialize<S: Serializer>(
+        rate: &Option<Timetable>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let form = |rate: &Timetable| match rate.rate(LocalTime { weekday: 0, minute: 0 }) {
+            Some(bytes) if rate.is_constant() => Rate::Constant(bytes),
+            _ => Rate::Text(rate.to_string()),
+        };
+        rate.as_ref().map(form).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Timetable>, D::Error> {
+        match Option::<Rate>::deserialize(deserializer)? {
+            None => Ok(None),
+            Some(Rate::Constant(bytes)) => Ok(Some(Timetable::from(bytes))),
+            Some(Rate::Text(text)) => text.parse().map(Some).map_err(D::Error::custom),
+        }
+    }
+}
+
 /// A name that need not be UTF-8: text, or else an array of its bytes.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]

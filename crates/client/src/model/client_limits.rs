@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ropewalk_limits::Timetable;
+
 use crate::model::options::Options;
 
 /// Limits that all jobs of a client share.
@@ -10,8 +12,9 @@ use crate::model::options::Options;
 pub struct ClientLimits {
     /// Memory for buffers of data, in bytes.
     pub buffer_memory: usize,
-    /// The rate of all jobs together, in bytes per second; `None`: no limit.
-    pub bandwidth: Option<u64>,
+    /// The rate of all jobs together; `None`: no limit until [`crate::Client::set_bandwidth`] sets
+    /// one.
+    pub bandwidth: Option<Timetable>,
     /// Sessions with a server that stay logged in for the next job, at most; 0: none do.
     pub idle_sessions: usize,
     /// How long they stay.

@@ -220,8 +220,8 @@ impl PathTuner {
     }
 
     /// Applies this limit on the rate of the process.
-    pub(super) fn within(mut self, limit: Option<Arc<Bandwidth>>) -> Self {
-        self.limit = limit;
+    pub(super) fn within(mut self, limit: Arc<Bandwidth>) -> Self {
+        self.limit = Some(limit);
         self
     }
 
@@ -558,7 +558,7 @@ impl PathTuner {
     }
 
     fn totals(&self, state: &mut State, now: Instant, moved: u64) -> Totals {
-        let used = self.limit.as_ref().map(|limit| limit.used());
+        let used = self.limit.as_ref().filter(|limit| limit.is_limited()).map(|limit| limit.used());
         Totals { used, ..state.totals(now, self.rtt, moved) }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bstr::BString;
+use ropewalk_limits::Timetable;
 use ropewalk_protocol::command::Password;
 use ropewalk_protocol::stack::StackSpec;
 use ropewalk_scitags::{Collector, SciTag};
@@ -52,9 +53,10 @@ pub struct TuningOptions {
     pub choose_stack: bool,
     /// Socket buffers in bytes; `None` leaves them to the kernel.
     pub tcp_buffer: Option<u64>,
-    /// Payload bytes per second over all data connections of this process, in both directions
-    /// together; `None`: unlimited. Copies between two servers need `through_here` with it.
-    pub bandwidth: Option<u64>,
+    /// Payload rate over all data connections of this process, in both directions together; `None`:
+    /// unlimited. Copies between two servers need `through_here` with it.
+    #[serde(with = "as_text::optional_rate")]
+    pub bandwidth: Option<Timetable>,
     /// Bytes of memory for data buffers, for all transfers together.
     pub buffer_memory: usize,
 }
