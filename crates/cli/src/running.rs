@@ -262,6 +262,10 @@ fn directory() -> Option<PathBuf> {
 /// The directory, which is made if it is missing. It is the user's own.
 fn own_directory() -> io::Result<PathBuf> {
     let path = directory().ok_or(io::ErrorKind::NotFound)?;
+    // A home that does not exist is not made.
+    if path.ancestors().find(|path| path.exists()).is_none_or(|nearest| nearest == Path::new("/")) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     let found = fs::symlink_metadata(&path)?;
     let own = found.uid() == rustix::process::geteuid().as_raw();

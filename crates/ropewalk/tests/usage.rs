@@ -44,6 +44,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
     let expected = [
         "cp",
         "sync",
+        "jobs",
         "check",
         "clean",
         "ls",
