@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_engine::Stage;
-use ropewalk_protocol::command::Command;
+use ropewalk_protocol::command::{Command, Placement, Restart};
 use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_protocol::upload::UploadId;
 use ropewalk_transfer::{
-    self as transfer, Checks, File, Heard, Lost, Outgoing, Pipeline, Purpose, Side, Slot,
+    self as transfer, Checks, File, Heard, Lost, Outgoing, Pipeline, Purpose, Side, Slot, Submission,
 };
 
 use crate::RemoteError;
@@ -95,7 +95,9 @@ pub(crate) trait Peers: Sized {
     }
 
     /// Whether several sessions share what is left of this range's file.
-    fn shares(flow: &Flow<'_, Self>, file: &Self::File, range: &Range<u64>) -> bool;
+    fn shares(_flow: &Flow<'_, Self>, _file: &Self::File, _range: &Range<u64>) -> bool {
+        false
+    }
 
     /// The bytes of a range that have to be moved.
     fn data(flow: &Flow<'_, Self>, file: &Self::File, range: &Range<u64>) -> Result<RangeSet, RemoteError>;
@@ -105,16 +107,29 @@ pub(crate) trait Peers: Sized {
     fn shape(flow: &Flow<'_, Self>, file: &Self::File, data: &RangeSet, ahead: u64) -> (Mode, u32);
 
     /// Streams of the data channel, if it can be used once more for a transfer in MODE E.
-    fn reusable(flow: &Flow<'_, Self>) -> Option<u32>;
+    fn reusable(_flow: &Flow<'_, Self>) -> Option<u32> {
+        None
+    }
 
     /// Makes a data channel.
     fn connect(flow: &mut Flow<'_, Self>, file: &Self::File, shape: (Mode, u32)) -> Result<(), RemoteError>;
 
     /// The streams of the channel, and how they are changed. `new`: it has just been made.
-    fn stream_control(flow: &mut Flow<'_, Self>, new: bool) -> Option<(u32, StreamControl)>;
+    fn stream_control(_flow: &mut Flow<'_, Self>, _new: bool) -> Option<(u32, StreamControl)> {
+        None
+    }
 
-    /// Sends the commands of a transfer.
-    fn send(flow: &mut Flow<'_, Self>, part: Part<Self::File>, mode: Mode) -> Result<(), RemoteError>;
+    /// The commands that move a range. An error is one of the range alone, if the session lives.
+    fn submission<'w>(
+        flow: &mut Flow<'w, Self>,
+        part: Part<Self::File>,
+        mode: Mode,
+    ) -> Result<Submission<Self::File, Self::Own<'w>>, RemoteError>;
+
+    /// Sends the commands of a range.
+    fn send(flow: &mut Flow<'_, Self>, _id: u64) -> Result<(), RemoteError> {
+        flow.send_commands()
+    }
 
     /// Moves the next file's data, or waits for a reply.
     fn step(flow: &mut Flow<'_, Self>) -> Result<(), RemoteError>;
@@ -129,10 +144,10 @@ pub(crate) trait Peers: Sized {
     fn complete(flow: &mut Flow<'_, Self>, slot: &SlotOf<'_, Self>) -> Result<Option<String>, RemoteError>;
 
     /// A range has failed, of which not all had arrived: its channel may have lost data.
-    fn drop_channel(&mut self, slot: &SlotOf<'_, Self>);
+    fn drop_channel(&mut self, _slot: &SlotOf<'_, Self>) {}
 
     /// No more data goes to the destination, which may wait for some before it answers.
-    fn stop_sending(&mut self);
+    fn stop_sending(&mut self) {}
 
     /// The job that moves this range again, or verifies its file.
     fn again(slot: SlotOf<'_, Self>) -> Job {
@@ -288,8 +303,14 @@ impl<'w, P: Peers> Flow<'w, P> {
             }
         }
         self.report_channel(!fits, ahead);
-        P::send(self, Part { file, range, data }, mode)?;
-        Ok(None)
+        let part = Part { file: file.clone(), range: range.clone(), data };
+        match P::submission(self, part, mode) {
+            Ok(submission) => {
+                let id = self.pipeline.submit(submission);
+                P::send(self, id).map(|()| None)
+            }
+            Err(e) => self.worker.failed(file.job(range), e).map(|()| None),
+        }
     }
 
     /// Takes as much of a range as this session should move now, and leaves the rest to the next
@@ -409,22 +430,53 @@ impl<'w, P: Peers> Flow<'w, P> {
         Ok(Begun::Yes(file))
     }
 
-    /// The commands with which a server begins to receive an upload, or the file that it replaces
-    /// is asked for. The commands of the transfer follow.
-    pub(crate) fn receiving(&mut self, remote: &RemoteUpload, hint: Option<u64>) -> Vec<(Purpose, Command)> {
+    /// The commands with which the destination receives data.
+    ///
+    /// # Errors
+    /// The name of the file cannot be sent.
+    pub(crate) fn receiving(
+        &mut self,
+        remote: &RemoteUpload,
+        at: At,
+    ) -> Result<Vec<(Purpose, Command)>, RemoteError> {
+        let ids = self.pipeline.slots().filter_map(|slot| slot.file.remote()?.staging.upload());
+        let in_flight: Vec<UploadId> = ids.map(|plan| plan.id.clone()).collect();
+        let session = self.peers.session(Side::Destination);
+        let mut commands = Vec::new();
         if let Some(plan) = remote.staging.upload() {
-            let ids = self.pipeline.slots().filter_map(|slot| slot.file.remote()?.staging.upload());
-            let in_flight: Vec<UploadId> = ids.map(|plan| plan.id.clone()).collect();
-            let session = self.peers.session(Side::Destination);
-            let commands = session.releases(|id| *id == plan.id || in_flight.contains(id));
+            commands = session.releases(|id| *id == plan.id || in_flight.contains(id));
             session.begins(&plan.id);
-            return commands;
+            commands.extend(plan.transfer(at.offset));
+        } else {
+            let place = remote.asks_for_place(&session.can, self.worker.ctx.options().preserve);
+            commands.extend(place.map(|command| (Purpose::Replaced, command)));
+            let size = at.size.filter(|size| *size > SMALL);
+            commands.extend(size.map(|size| (Purpose::Hint, Command::Allo(size))));
+            commands.extend(at.restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
+            let path = remote.path.clone();
+            let store = match at.adjusted {
+                Some(offset) => Command::Esto { place: Placement::Adjusted(offset), path },
+                None => Command::Stor(path),
+            };
+            commands.push((Purpose::Transfer, store));
         }
-        let preserve = self.worker.ctx.options().preserve;
-        let place = remote.asks_for_place(&self.peers.session(Side::Destination).can, preserve);
-        let hint = hint.filter(|size| *size > SMALL).map(|size| (Purpose::Hint, Command::Allo(size)));
-        place.map(|command| (Purpose::Replaced, command)).into_iter().chain(hint).collect()
+        // Commands before one that cannot be sent would be about the next file.
+        let mut named =
+            commands.iter().filter(|(purpose, _)| matches!(purpose, Purpose::Begin | Purpose::Transfer));
+        named.try_for_each(|(_, command)| session.control.check(command))?;
+        Ok(commands)
     }
+}
+
+/// Where the data of a range belongs in a file at a server.
+pub(crate) struct At {
+    /// The size of the file, if all of it is sent.
+    pub size: Option<u64>,
+    /// The offset in an upload.
+    pub offset: u64,
+    pub restart: Option<Restart>,
+    /// ESTO with this offset, in place of STOR.
+    pub adjusted: Option<u64>,
 }
 
 /// Takes an answer to the oldest command of a side.

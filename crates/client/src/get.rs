@@ -176,8 +176,12 @@ impl Peers for Sender {
         Some((channel.streams, channel.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There)))
     }
 
-    fn send(flow: &mut Flow<'_>, part: Part<Download>, mode: Mode) -> Result<(), RemoteError> {
-        flow.send(part, mode)
+    fn submission<'w>(
+        flow: &mut Flow<'w>,
+        part: Part<Download>,
+        mode: Mode,
+    ) -> Result<Submission<Download, Duration>, RemoteError> {
+        flow.submission(part, mode)
     }
 
     fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
@@ -207,8 +211,6 @@ impl Peers for Sender {
             self.session.drop_channel();
         }
     }
-
-    fn stop_sending(&mut self) {}
 
     fn again(slot: Slot<Download, Duration>) -> Job {
         if slot.is_last() {

@@ -105,6 +105,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod between;
 mod borrowed_events;
 mod client_state;
 mod context;

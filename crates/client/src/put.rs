@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_engine::{Progress, SendJob};
-use ropewalk_protocol::command::{Command, Placement, Restart};
+use ropewalk_protocol::command::{Command, Restart};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
 use ropewalk_storage::checksum::{Algorithm, Hasher};
@@ -22,7 +22,7 @@ use crate::RemoteError;
 use crate::ahead::Ahead;
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
-use crate::flow::{Begun, Part, Peers, hear};
+use crate::flow::{At, Begun, Part, Peers, hear};
 use crate::path_defaults::RANGE;
 use crate::place::{Endpoint, Place};
 use crate::report::{Meter, signed};
@@ -162,8 +162,12 @@ impl Peers for Receiver {
         Some((channel.streams, stream_control(channel)))
     }
 
-    fn send(flow: &mut Flow<'_>, part: Part<Upload>, mode: Mode) -> Result<(), RemoteError> {
-        flow.send(part, mode)
+    fn submission<'w>(
+        flow: &mut Flow<'w>,
+        part: Part<Upload>,
+        mode: Mode,
+    ) -> Result<Submission<Upload, Duration>, RemoteError> {
+        flow.submission(part, mode)
     }
 
     fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {

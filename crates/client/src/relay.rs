@@ -19,6 +19,8 @@ pub(crate) struct Relay {
     pub check: Check,
     /// The sum of the whole file that both servers have.
     proof: OnceLock<String>,
+    /// The bytes that have passed through this program, if they do.
+    passed: OnceLock<u64>,
 }
 
 impl Deref for Relay {
@@ -30,10 +32,32 @@ impl Deref for Relay {
 }
 
 impl Relay {
-    pub(crate) fn begin(task: Task, check: Check, staging: Staging, present: RangeSet) -> Arc<Self> {
+    /// `passes_here`: the data passes through this program, in order. It is not resumed then.
+    pub(crate) fn begin(
+        task: Task,
+        check: Check,
+        staging: Staging,
+        present: RangeSet,
+        passes_here: bool,
+    ) -> Arc<Self> {
         let check = if task.is_to_device() || task.source_program { Check::Size } else { check };
-        let remote_upload = RemoteUpload::new(task, staging, present, check);
-        Arc::new(Self { remote_upload, check, proof: OnceLock::new() })
+        let mut remote_upload = RemoteUpload::new(task, staging, present, check);
+        remote_upload.restarts = passes_here;
+        Arc::new(Self { remote_upload, check, proof: OnceLock::new(), passed: OnceLock::new() })
+    }
+
+    /// All of it has passed through this program: so many bytes.
+    pub(crate) fn passed(&self, bytes: u64) {
+        let _ = self.passed.set(bytes);
+    }
+
+    pub(crate) fn passed_here(&self) -> Option<u64> {
+        self.passed.get().copied()
+    }
+
+    /// How many bytes the destination should have, if that is known.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.passed_here().or_else(|| self.task.length())
     }
 
     /// The bytes of the source that are wanted; the end is open where the size is not known.
@@ -47,13 +71,19 @@ impl Relay {
         self.is_direct()
     }
 
-    /// It can be read again.
+    /// A program that has run is not run again for data that is lost with this session.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
-        error
+        match error {
+            RemoteError::Cancelled | RemoteError::Desynchronized | RemoteError::Spent { .. } => error,
+            error if self.restarts && self.task.starts_program() => {
+                RemoteError::Spent { source: Box::new(error) }
+            }
+            error => error,
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.task.length().unwrap_or_else(|| self.present().len())
+        self.length().unwrap_or_else(|| self.present().len())
     }
 
     /// A range has arrived, of which `moved` moved now; the sums of that are the source's and the destination's.
@@ -149,7 +179,7 @@ impl File for Relay {
     }
 
     fn compare(&self, reported: &Sides<Option<String>>) -> Result<(), RemoteError> {
-        match (&reported.source, &reported.destination, self.task.size) {
+        match (&reported.source, &reported.destination, self.passed_here().or(self.task.size)) {
             (_, Some(size), Some(expected)) if self.check == Check::Size => self.compare_size(size, expected),
             (Some(source), Some(destination), _) => self.compare_sums(source, destination),
             // The destination compares it when the upload is committed.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bstr::BString;
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ pub(crate) struct RemoteUpload {
     /// Bytes that were there when it began.
     pub resumed: u64,
     pub piece: Piece,
+    /// An interrupted transfer of it starts again from the beginning.
+    pub restarts: bool,
     tries: Tries,
     /// Failed tries after which the server was asked last what it has.
     asked: AtomicU32,
@@ -75,6 +77,7 @@ impl RemoteUpload {
             path,
             resumed,
             piece: Piece::default(),
+            restarts: false,
             state: Mutex::new(state),
         }
     }
@@ -162,7 +165,10 @@ impl RemoteUpload {
 
     /// An interrupted transfer of it can be gone on with.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_direct() && !self.task.apart && self.task.size.is_some_and(|size| size > SMALL)
+        !self.is_direct()
+            && !self.restarts
+            && !self.task.apart
+            && self.task.size.is_some_and(|size| size > SMALL)
     }
 
     /// A try of it failed since it was begun: what is present has to be asked for.
@@ -279,10 +285,6 @@ impl RemoteUpload {
     /// A range is done, and `arrived` is at the server. `true` when it was the last one.
     pub(crate) fn range_done(&self, arrived: &RangeSet) -> bool {
         self.state.lock().ledger.range_done(arrived)
-    }
-
-    pub(crate) fn began(&self) -> Instant {
-        self.task.began.unwrap_or_else(Instant::now)
     }
 }
 

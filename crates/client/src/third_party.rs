@@ -13,9 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bstr::ByteSlice;
 use ropewalk_protocol::client::answer;
-use ropewalk_protocol::command::{Command, Placement, Restart, Retrieval};
+use ropewalk_protocol::command::{Command, Restart, Retrieval};
 use ropewalk_protocol::marker::{Marker, PerfMarker};
 use ropewalk_protocol::opts::Options as Opts;
 use ropewalk_protocol::range::RangeSet;
@@ -25,10 +24,10 @@ use ropewalk_transfer::{
 };
 
 use crate::ahead::Ahead;
+use crate::between::{self, Servers};
 use crate::context::Context;
-use crate::control::{Answer, Control, LAST_WORDS, LONG};
-use crate::flow::{Begun, Part, Peers, hear};
-use crate::get::checksum_command;
+use crate::control::{Answer, Control, LONG};
+use crate::flow::{At, Begun, Part, Peers, hear};
 use crate::path_defaults::{PathDefaults, RANGE};
 use crate::place::{Endpoint, Meeting};
 use crate::relay::Relay;
@@ -37,7 +36,7 @@ use crate::session::{Binding, Session, active, agree, port};
 use crate::setup::reachable;
 use crate::task::Task;
 use crate::tune::{Ends, StreamControl, Wanted};
-use crate::verify::{Check, choose, proved};
+use crate::verify::Check;
 use crate::watch::{AT_ONCE, Stall};
 use crate::work::{Job, Route};
 use crate::worker::Worker;
@@ -50,8 +49,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// The sessions with the two servers, and what is known of the connections between them.
 pub(crate) struct Pair {
-    source: Session,
-    destination: Session,
+    servers: Servers,
     /// Where the two meet for data.
     meeting: Meeting,
     /// MODE and streams of the data channel between the two; `None` before there is one.
@@ -88,8 +86,7 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     let rtt = source.control.rtt().max(destination.control.rtt());
     let participant = worker.participant(ends, rtt);
     let pair = Pair {
-        source,
-        destination,
+        servers: Servers { source, destination },
         meeting: Meeting::default(),
         channel: None,
         binding: None,
@@ -102,7 +99,9 @@ pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>,
     };
     let flow = Flow::new(worker, pair, participant, transfer::Route::ThirdParty);
     let route = Route::Third(from.clone(), to.clone());
-    let Some(Pair { source, mut destination, .. }) = flow.drive(&route, job) else { return };
+    let Some(Pair { servers: Servers { source, mut destination }, .. }) = flow.drive(&route, job) else {
+        return;
+    };
     worker.keep(source);
     if worker.ctx.options().data.delayed_passive {
         // It would answer every PASV with a delay.
@@ -118,14 +117,11 @@ impl Peers for Pair {
     type Own<'w> = Moving<'w>;
 
     fn session(&mut self, side: Side) -> &mut Session {
-        match side {
-            Side::Source => &mut self.source,
-            Side::Destination => &mut self.destination,
-        }
+        self.servers.of(side)
     }
 
     fn rtt(&self) -> Duration {
-        self.source.control.rtt().max(self.destination.control.rtt())
+        self.servers.longer_rtt()
     }
 
     fn streams_of_channel(&self) -> u32 {
@@ -133,38 +129,11 @@ impl Peers for Pair {
     }
 
     fn checks(&self, ctx: &Context, slot: &Slot<Relay, Moving<'_>>) -> Checks {
-        let (relay, mut checks) = (&slot.file, Checks::default());
-        let task = &relay.task;
-        if relay.is_unwatched() && self.source.can.facts && !slot.has_asked_version() {
-            checks.version = Some(Command::Mlst(Some(task.source.path())));
-        }
-        if relay.needs_sum() {
-            let window = task.window.is_some();
-            if let Some(algorithm) = relay.check.algorithm() {
-                checks.checksums.source = Some(checksum_command(algorithm, task, &task.source.path()));
-                let sum = Command::Cksm {
-                    algorithm,
-                    offset: task.offset(),
-                    length: task.length().filter(|_| window),
-                    path: relay.path.clone(),
-                };
-                // The server compares that of an upload when it is committed.
-                checks.checksums.destination = Some(sum).filter(|_| relay.staging.upload().is_none());
-            }
-            return checks;
-        }
-        if relay.staging.upload().is_some() {
-            return checks;
-        }
-        let plain = !relay.device() && !ctx.options().data.ascii && task.window.is_none();
-        if relay.check == Check::Size && self.destination.can.size && plain && task.size.is_some() {
-            checks.size = Some(Command::Size(relay.path.clone()));
-        }
-        checks
+        between::checks(&self.servers, ctx, slot)
     }
 
     fn naming(&self, ctx: &Context, relay: &Relay) -> Vec<(Purpose, Command)> {
-        relay.naming(&self.destination, ctx.options().preserve, None, relay.upload_proof())
+        between::naming(&self.servers, ctx, relay)
     }
 
     fn has_room(flow: &mut Flow<'_>, ahead: Ahead) -> bool {
@@ -199,7 +168,7 @@ impl Peers for Pair {
 
     fn ask_again(flow: &mut Flow<'_>, relay: &Relay, range: &Range<u64>) -> Result<(), RemoteError> {
         flow.unchanged(&relay.task)?;
-        flow.worker.ask_again(&mut flow.peers.destination, relay, range)
+        flow.worker.ask_again(&mut flow.peers.servers.destination, relay, range)
     }
 
     fn shares(flow: &Flow<'_>, relay: &Relay, _: &Range<u64>) -> bool {
@@ -212,18 +181,18 @@ impl Peers for Pair {
 
     fn shape(flow: &Flow<'_>, relay: &Relay, _: &RangeSet, ahead: u64) -> (Mode, u32) {
         let (ctx, mode, pair) = (flow.worker.ctx, flow.mode(), &flow.peers);
-        if mode == Mode::Stream || pair.destination.needs_one_stream(&relay.task) {
+        if mode == Mode::Stream || pair.servers.destination.needs_one_stream(&relay.task) {
             return (mode, 1);
         }
         let length = relay.task.length();
         let whole = length.is_some_and(|length| length >= 2 * RANGE) && flow.cuts() && !flow.shares(relay);
-        if whole && !pair.source.can.streams {
+        if whole && !pair.servers.source.can.streams {
             // No other session takes a part of it, and this one cannot have more streams later.
             let streams =
                 PathDefaults::new(pair.rtt()).streams(ctx.options(), length.map(|_| ahead), relay.is_kept());
             return (mode, ctx.streams_of_whole_file(streams));
         }
-        (mode, flow.streams(relay, ahead, pair.source.can.streams, flow.cuts()))
+        (mode, flow.streams(relay, ahead, pair.servers.source.can.streams, flow.cuts()))
     }
 
     fn reusable(flow: &Flow<'_>) -> Option<u32> {
@@ -242,20 +211,32 @@ impl Peers for Pair {
         if new {
             flow.participant.as_ref()?.moves_elsewhere();
             // A destination that connects would not make the streams that are added.
-            let adjustable = pair.source.can.streams && pair.meeting.connects() == Side::Source;
+            let adjustable = pair.servers.source.can.streams && pair.meeting.connects() == Side::Source;
             flow.wanted = (streams > 1 && adjustable).then(|| Wanted::new(streams));
         }
         Some((streams, flow.wanted.clone().map_or(StreamControl::Fixed, StreamControl::There)))
     }
 
-    fn send(flow: &mut Flow<'_>, part: Part<Relay>, mode: Mode) -> Result<(), RemoteError> {
-        flow.send(part, mode)
+    fn submission<'w>(
+        flow: &mut Flow<'w>,
+        part: Part<Relay>,
+        mode: Mode,
+    ) -> Result<Submission<Relay, Moving<'w>>, RemoteError> {
+        flow.submission(part, mode)
+    }
+
+    fn send(flow: &mut Flow<'_>, id: u64) -> Result<(), RemoteError> {
+        flow.send_transfer(id).map_err(|e| {
+            // Half of it may be on its way: nothing is known of either session.
+            flow.pipeline.fail(id, e);
+            RemoteError::Desynchronized
+        })
     }
 
     fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
         let heard = flow.listen(Side::Destination)? | flow.listen(Side::Source)?;
         if !heard {
-            let Self { source, destination, .. } = &flow.peers;
+            let Servers { source, destination } = &flow.peers.servers;
             Control::wait_either(&source.control, &destination.control, Instant::now() + TICK)?;
         } else if flow.worker.ctx.cancel.is_cancelled() {
             return Err(RemoteError::Cancelled);
@@ -276,24 +257,12 @@ impl Peers for Pair {
         Ok(slot.file.proof())
     }
 
-    fn drop_channel(&mut self, _: &Slot<Relay, Moving<'_>>) {}
-
     fn stop_sending(&mut self) {
-        self.source.leave(Duration::ZERO);
+        self.servers.source.leave(Duration::ZERO);
     }
 
     fn leave(flow: &mut Flow<'_>) -> bool {
-        let (worker, Self { source, destination, .. }) = (flow.worker, &mut flow.peers);
-        worker.ctx.report.waited(source.control.waited + destination.control.waited);
-        // Behind the file that failed are files that are tried again.
-        let failed = flow.pipeline.slots().find(|slot| slot.error.is_some());
-        if let Some(removal) = failed.and_then(leftover) {
-            worker.leave_over(&destination.endpoint, removal);
-        }
-        // First the source, so that the destination waits for no more data; then the destination, which
-        // would still give names to files that are about to be sent once more.
-        source.leave(Duration::ZERO);
-        destination.leave(LAST_WORDS)
+        between::leave(&mut flow.peers.servers, flow.worker, flow.pipeline.slots())
     }
 
     fn lose(_: &Worker<'_>, lost: &mut Lost<Relay, Moving<'_>>) {
@@ -308,7 +277,7 @@ impl Peers for Pair {
 
 impl Flow<'_> {
     fn mode(&self) -> Mode {
-        let both = self.peers.source.can.extended && self.peers.destination.can.extended;
+        let both = self.peers.servers.source.can.extended && self.peers.servers.destination.can.extended;
         match self.worker.ctx.options().data.mode {
             DataMode::Stream => Mode::Stream,
             DataMode::Extended => Mode::ExtendedBlock,
@@ -351,7 +320,7 @@ impl Flow<'_> {
         self.tell_streams()?;
         let limit = self.worker.ctx.options().timeouts.reply;
         for (session, side) in
-            [(&self.peers.source, Side::Source), (&self.peers.destination, Side::Destination)]
+            [(&self.peers.servers.source, Side::Source), (&self.peers.servers.destination, Side::Destination)]
         {
             let oldest = self.pipeline.oldest(side);
             let limit = match oldest {
@@ -377,14 +346,14 @@ impl Flow<'_> {
         let come = sending && slot.is_some_and(|slot| slot.has_ended(Side::Destination));
         self.peers.overdue = self.peers.overdue.or(Some(now)).filter(|_| come);
         if self.peers.overdue.is_some_and(|since| now.duration_since(since) > limit) {
-            let (peer, command) = (self.peers.source.control.peer().to_owned(), "RETR".to_owned());
+            let (peer, command) = (self.peers.servers.source.control.peer().to_owned(), "RETR".to_owned());
             self.failed_command = front_of_source;
             return Err(RemoteError::Silent { peer, command, limit });
         }
         let stream = self.peers.channel.is_none_or(|(mode, _)| mode == Mode::Stream);
         self.peers.late = self.peers.late.or(Some(now)).filter(|_| stream && receiving && !sending);
         if self.peers.late.is_some_and(|since| now.duration_since(since) > LONG) {
-            let peer = self.peers.destination.control.peer().to_owned();
+            let peer = self.peers.servers.destination.control.peer().to_owned();
             self.failed_command = front_of_destination;
             return Err(RemoteError::Silent { peer, command: "STOR".to_owned(), limit: LONG });
         }
@@ -412,7 +381,7 @@ impl Flow<'_> {
         let Some(slot) = self.pipeline.front() else { return false };
         let (path, id) = (slot.file.path.clone(), self.pipeline.first());
         let whole = slot.file.task.size.filter(|_| !sending && slot.file.task.window.is_none());
-        let asked = Session::open(&self.peers.destination.endpoint, &self.worker.ctx.setup).and_then(
+        let asked = Session::open(&self.peers.servers.destination.endpoint, &self.worker.ctx.setup).and_then(
             |mut session| {
                 let size = session.size(&path);
                 session.quit();
@@ -468,18 +437,6 @@ impl Flow<'_> {
         let more = slot.own.hear(perf, &slot.range, streams);
         self.peers.moved = self.peers.moved.saturating_add(more);
     }
-}
-
-/// The commands that remove what has arrived of a file that failed for good, if that has nothing that a later run could resume: the source
-/// refused to send it, or it is too small.
-fn leftover(slot: &Slot<Relay, Moving<'_>>) -> Option<Vec<Command>> {
-    let relay = &slot.file;
-    let error = slot.error.as_ref().filter(|error| !error.is_transient())?;
-    let unsent = error.refused_command() == Some("RETR");
-    // If something has come it is tried once more.
-    let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
-    let removal = relay.staging.removal();
-    (nothing && !removal.is_empty() && slot.range == relay.whole()).then_some(removal)
 }
 
 /// It is a range of a file that several pairs of sessions share out.

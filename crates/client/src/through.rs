@@ -1,150 +1,238 @@
 //! Files from one server to another by way of this program: for servers that may not send to each other.
 //!
-//! One file at a time a worker, over one stream at each side; an interrupted one begins anew.
+//! The pipeline has one file, whose data one thread takes from the source while the worker's thread
+//! gives it to the destination, over one stream at each side. For the pipeline it is an upload from
+//! here. An interrupted transfer starts again.
 
 use std::io::{PipeReader, Read};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use ropewalk_engine::Progress;
-use ropewalk_protocol::command::{Command, Placement, Restart};
+use ropewalk_protocol::command::{Command, Restart};
+use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_transfer::{Purpose, Side};
+use ropewalk_transfer::{
+    self as transfer, Checks, Lost, Moved, Pipeline, Purpose, Side, Sides, Slot, Submission,
+};
 
-use crate::control::{Answer, LAST_WORDS};
+use crate::RemoteError;
+use crate::ahead::Ahead;
+use crate::between::{self, Servers};
+use crate::context::Context;
+use crate::control::Answer;
+use crate::flow::{At, Begun, Part, Peers, hear};
 use crate::model::threads::{join, spawn_in};
 use crate::place::Endpoint;
-use crate::remote_upload::RemoteUpload;
+use crate::relay::Relay;
 use crate::report::Meter;
 use crate::session::Session;
-use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
-use crate::verify::{Check, choose, proof, proved, same};
+use crate::verify::Check;
 use crate::watch::Watch;
-use crate::work::Job;
+use crate::work::{Job, Route};
 use crate::worker::Worker;
-use crate::{ChecksumPolicy, RemoteError, Window};
 
+type Flow<'w> = crate::flow::Flow<'w, Servers>;
+
+/// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
-    let Job::File(mut task) = job else { return worker.done() };
-    let mut sessions = match worker.session_pair(from, to) {
+    let (source, destination) = match worker.session_pair(from, to) {
         Ok(sessions) => sessions,
-        Err(e) => return worker.fail(Job::File(task), e),
+        Err(e) => return worker.fail(job, e),
     };
-    if task.tries.total > 0 && !task.source_program && !worker.ctx.options().data.ascii {
-        // It may have changed since the copy was planned.
-        match sessions.0.stat(&task.source.path()) {
-            Ok(entry) => (task.size, task.modified) = (entry.size, entry.modified.or(task.modified)),
-            Err(e) if e.breaks_session() => return worker.fail(Job::File(task), e),
-            Err(_) => {}
-        }
+    let flow = Flow::new(worker, Servers { source, destination }, None, transfer::Route::Upload);
+    let route = Route::Third(from.clone(), to.clone());
+    let Some(Servers { source, destination }) = flow.drive(&route, job) else { return };
+    worker.keep(source);
+    worker.keep(destination);
+}
+
+impl Peers for Servers {
+    type File = Relay;
+    type Own<'w> = Duration;
+
+    fn session(&mut self, side: Side) -> &mut Session {
+        self.of(side)
     }
-    match judge(worker, &mut sessions, &task) {
-        Ok(Some(proof)) => {
-            worker.keep(sessions.0);
-            worker.keep(sessions.1);
-            return worker.have_already(task, proof);
-        }
-        Ok(None) => {}
-        Err(e) => {
-            if !e.breaks_session() {
-                worker.keep(sessions.0);
-                worker.keep(sessions.1);
-            }
-            return worker.fail(Job::File(task), e);
-        }
+
+    fn rtt(&self) -> Duration {
+        self.longer_rtt()
     }
-    worker.ctx.states.claim(&mut task, false, sessions.1.shares_part_names());
-    worker.ctx.report.anew(&mut task);
-    worker.ctx.report.started(&task, 0);
-    let options = worker.ctx.options();
-    let staging = match options.storage.in_place {
-        true => Staging::InPlace,
-        false => Staging::apart(&task, &sessions.1, options, false),
-    };
-    let remote_upload = RemoteUpload::new(task.clone(), staging, Default::default(), Check::Size);
-    let settled = bring(worker, &mut sessions, &remote_upload).and_then(|bytes| {
-        let proved = settle(worker, &mut sessions, &remote_upload, bytes)?;
-        Ok((bytes, proved))
-    });
-    let (source, mut destination) = sessions;
-    match settled {
-        Ok((bytes, proved)) => {
-            worker.keep(source);
-            worker.keep(destination);
-            worker.ctx.done(&task, bytes, remote_upload.began().elapsed(), proved);
-            worker.done();
-        }
-        Err(e) => {
-            if remote_upload.is_in_place() && e.invalidates_data() {
-                // It has its name already. Whether it goes or not: the error is told.
-                let _ = destination.control.call(&Command::Dele(remote_upload.path.clone()));
+
+    fn streams_of_channel(&self) -> u32 {
+        self.destination.streams_of_channel()
+    }
+
+    fn checks(&self, ctx: &Context, slot: &Slot<Relay, Duration>) -> Checks {
+        // Its status was asked for when all had come.
+        Checks { version: None, ..between::checks(self, ctx, slot) }
+    }
+
+    fn naming(&self, ctx: &Context, relay: &Relay) -> Vec<(Purpose, Command)> {
+        between::naming(self, ctx, relay)
+    }
+
+    fn has_room(flow: &mut Flow<'_>, _: Ahead) -> bool {
+        flow.pipeline.is_empty()
+    }
+
+    fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Relay>, RemoteError> {
+        let (ctx, Self { source, destination }) = (flow.worker.ctx, &mut flow.peers);
+        let options = ctx.options();
+        if task.tries.total > 0 && !task.source_program && !options.data.ascii {
+            // It may have changed since the copy was planned.
+            match source.stat(&task.source.path()) {
+                Ok(entry) => (task.size, task.modified) = (entry.size, entry.modified.or(task.modified)),
+                Err(e) if e.breaks_session() => return Err(e),
+                Err(_) => {}
             }
-            if !remote_upload.is_direct() && !e.is_transient() {
-                worker.leave_over(&destination.endpoint, remote_upload.staging.removal());
-            }
-            // Whatever it was, one of them may have something left to say.
-            destination.leave(LAST_WORDS);
-            worker.ctx.report.put_back();
-            // Its program has run.
-            let e = if task.starts_program() { RemoteError::Spent { source: Box::new(e) } } else { e };
-            worker.fail(Job::File(task), e);
         }
+        destination.spare_beginning(task)?;
+        if !task.starts_program() {
+            source.is_another_file(task, destination, options.storage.in_place)?;
+        }
+        if (task.compares() || task.confirm)
+            && let Some(proof) = between::same_already(&mut flow.peers, ctx, task)?
+        {
+            return flow.have_already(task, proof);
+        }
+        let check = match task.is_to_device() || task.source_program {
+            true => Check::Size,
+            false => between::check(&flow.peers, ctx, false)?,
+        };
+        ctx.states.claim(task, false, flow.peers.destination.shares_part_names());
+        let (staging, present) = flow.stage(task, None)?;
+        ctx.report.anew(task);
+        let relay = Relay::begin(task.clone(), check, staging, present, true);
+        flow.begun(relay.clone(), &relay, false)
+    }
+
+    fn ask_again(_: &mut Flow<'_>, _: &Relay, _: &Range<u64>) -> Result<(), RemoteError> {
+        // It starts again from the beginning.
+        Ok(())
+    }
+
+    fn data(_: &Flow<'_>, _: &Relay, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
+        Ok(RangeSet::from_range(range.clone()))
+    }
+
+    fn shape(_: &Flow<'_>, _: &Relay, _: &RangeSet, _: u64) -> (Mode, u32) {
+        (Mode::Stream, 1)
+    }
+
+    fn connect(flow: &mut Flow<'_>, _: &Relay, (mode, streams): (Mode, u32)) -> Result<(), RemoteError> {
+        flow.peers.destination.sending(mode, streams, None)
+    }
+
+    fn submission<'w>(
+        flow: &mut Flow<'w>,
+        part: Part<Relay>,
+        _: Mode,
+    ) -> Result<Submission<Relay, Duration>, RemoteError> {
+        let Part { file: relay, range, data } = part;
+        let (offset, partial) = (range.start, flow.peers.destination.can.partial);
+        let restart = (offset > 0 && !partial).then_some(Restart::Offset(offset));
+        let adjusted = (relay.task.window.is_some() && partial).then_some(offset);
+        let destination = flow.receiving(&relay, At { size: None, offset, restart, adjusted })?;
+        let commands = Sides { source: Vec::new(), destination };
+        Ok(Submission { file: relay, range, data, origin: 0, own: Duration::ZERO, commands })
+    }
+
+    fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
+        for side in [Side::Destination, Side::Source] {
+            flow.peers.of(side).control.flush()?;
+        }
+        if let Some(id) = flow.pipeline.next_to_move() {
+            return flow.bring(id);
+        }
+        let waiting =
+            [Side::Source, Side::Destination].into_iter().find(|s| flow.pipeline.oldest(*s).is_some());
+        let Some(side) = waiting else { return Ok(()) };
+        let answer = flow.peers.of(side).control.answer()?;
+        Self::hear(flow, side, answer);
+        Ok(())
+    }
+
+    fn complete(_: &mut Flow<'_>, slot: &Slot<Relay, Duration>) -> Result<Option<String>, RemoteError> {
+        Ok(slot.file.proof())
+    }
+
+    fn leave(flow: &mut Flow<'_>) -> bool {
+        between::leave(&mut flow.peers, flow.worker, flow.pipeline.slots())
+    }
+
+    fn lose(_: &Worker<'_>, lost: &mut Lost<Relay, Duration>) {
+        lost.error = lost.error.take().map(|error| lost.slot.file.once_only(error));
     }
 }
 
-/// What can be said before any data moves: how it was proved that the destination has the same bytes, where it was to be
-/// compared.
-fn judge(
-    worker: &Worker<'_>,
-    (source, destination): &mut (Session, Session),
-    task: &Task,
-) -> Result<Option<String>, RemoteError> {
-    destination.spare_beginning(task)?;
-    if !task.starts_program() {
-        source.is_another_file(task, destination, worker.ctx.options().storage.in_place)?;
-    }
-    if !task.compares() {
-        return Ok(None);
-    }
-    let Some(algorithm) = worker.ctx.comparison(&[&source.can, &destination.can]) else { return Ok(None) };
-    let theirs = destination.checksum(&task.destination.path(), algorithm, None, task.size);
-    let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
-    let ours = source.checksum(&task.source.path(), algorithm, None, task.size)?;
-    Ok(proved(algorithm, &ours, &theirs))
-}
-
-/// The data: one thread takes it from the source, this one gives it to the destination.
-fn bring(
-    worker: &Worker<'_>,
-    sessions: &mut (Session, Session),
-    remote_upload: &RemoteUpload,
-) -> Result<u64, RemoteError> {
-    let (source, destination) = sessions;
-    let (reader, mut writer) = std::io::pipe().map_err(RemoteError::Pipe)?;
-    let task = &remote_upload.task;
-    let (tell, told) = channel();
-    std::thread::scope(|scope| {
-        let taking = spawn_in(scope, move || {
-            let result = source.read_to(&task.source.path(), &mut writer, task.window);
-            let _ = tell.send(result.is_ok());
-            // Only now is there an end to be seen.
-            drop(writer);
-            result
-        })?;
-        let given = give(worker, destination, remote_upload, Whole { reader, told });
-        // The reader is gone: should the source still send, it cannot go on.
-        match (join(taking), given) {
-            // It failed because nobody took any more.
-            (Err(RemoteError::Output(_)), Err(e)) => Err(e),
-            (Err(e), _) | (Ok(_), Err(e)) => Err(e),
-            (Ok(taken), Ok(given)) if taken == given => Ok(given),
-            (Ok(expected), Ok(there)) => {
-                Err(RemoteError::SizeMismatch { path: task.destination.path(), expected, there })
+impl Flow<'_> {
+    /// Brings the data of a file from the source to the destination.
+    fn bring(&mut self, id: u64) -> Result<(), RemoteError> {
+        let (ctx, Servers { source, destination }) = (self.worker.ctx, &mut self.peers);
+        let Some(relay) = self.pipeline.slot(id).map(|slot| slot.file.clone()) else { return Ok(()) };
+        let (task, pipeline) = (&relay.task, &mut self.pipeline);
+        let (reader, mut writer) = std::io::pipe().map_err(RemoteError::Pipe)?;
+        let (tell, told) = channel();
+        let brought = std::thread::scope(|scope| {
+            let taking = spawn_in(scope, move || {
+                let result = source.read_to(&task.source.path(), &mut writer, task.window);
+                let _ = tell.send(result.is_ok());
+                // Only now is there an end to be seen.
+                drop(writer);
+                result
+            })?;
+            let given = give(ctx, destination, pipeline, (id, &relay), Whole { reader, told });
+            // The reader is gone: should the source still send, it cannot go on.
+            match (join(taking), given) {
+                // It failed because nobody took any more.
+                (Err(RemoteError::Output(_)), Err(e)) => Err(e),
+                (Err(e), _) | (Ok(_), Err(e)) => Err(e),
+                (Ok(taken), Ok(given)) => Ok((taken, given)),
             }
+        });
+        let wrong = match brought {
+            Err(e) => {
+                // Either side may have something left to say.
+                pipeline.fail(id, e);
+                return Err(RemoteError::Desynchronized);
+            }
+            Ok((expected, there)) if expected != there => {
+                Some(RemoteError::SizeMismatch { path: task.destination.path(), expected, there })
+            }
+            Ok((_, bytes)) => {
+                relay.passed(bytes);
+                self.changed(&relay, bytes)?
+            }
+        };
+        self.pipeline.moved(id, Moved { ranges: None, sums: None });
+        if let Some(error) = wrong {
+            self.pipeline.fail(id, error);
         }
-    })
+        Ok(())
+    }
+
+    /// The error for a file whose source is not the planned one any more, of which `bytes` came.
+    fn changed(&mut self, relay: &Relay, bytes: u64) -> Result<Option<RemoteError>, RemoteError> {
+        let task = &relay.task;
+        if self.worker.ctx.options().data.ascii {
+            return Ok(None);
+        }
+        if task.length().is_some_and(|length| length != bytes) {
+            return Ok(Some(RemoteError::SourceChanged { path: task.source.path() }));
+        }
+        if relay.check != Check::Size || task.window.is_some() || task.modified.is_none() {
+            return Ok(None);
+        }
+        // Another program may have written to it, and left its size as it was.
+        match self.peers.source.unchanged(task) {
+            Err(e) if e.breaks_session() => Err(e),
+            looked => Ok(looked.err()),
+        }
+    }
 }
 
 /// What the source sends; it ends only where that was all.
@@ -164,43 +252,25 @@ impl Read for Whole {
     }
 }
 
+/// Sends a file's data to the destination. Returns the number of bytes.
 fn give(
-    worker: &Worker<'_>,
+    ctx: &Context,
     session: &mut Session,
-    remote_upload: &RemoteUpload,
+    pipeline: &mut Pipeline<Relay, Duration>,
+    (id, relay): (u64, &Relay),
     mut data: Whole,
 ) -> Result<u64, RemoteError> {
-    let ctx = worker.ctx;
-    session.sending(Mode::Stream, 1, None)?;
-    let (at, path) = (remote_upload.task.offset(), remote_upload.path.clone());
-    let command = if let Some(plan) = remote_upload.staging.upload() {
-        let [(_, begin), (_, transfer)] = plan.transfer(at);
-        for (_, release) in session.releases(|id| *id == plan.id) {
-            session.control.call(&release)?;
-        }
-        session.begins(&plan.id);
-        session.call(&begin)?;
-        transfer
-    } else if remote_upload.task.window.is_some() && session.can.partial {
-        Command::Esto { place: Placement::Adjusted(at), path }
-    } else {
-        Command::Stor(path)
-    };
-    if at > 0 && !session.can.partial {
-        session.call(&Command::Rest(Restart::Offset(at)))?;
-    }
-    session.control.send(&command)?;
     let Some(mut channel) = session.take_channel() else { return Err(RemoteError::Desynchronized) };
-    let mut ended = None;
+    let over = |pipeline: &Pipeline<Relay, Duration>| {
+        pipeline.slot(id).is_none_or(|slot| slot.has_ended(Side::Destination) || slot.error.is_some())
+    };
     let mut judge = |answer: Answer| {
-        let Answer::Final(reply) = answer else { return ControlFlow::Continue(()) };
-        ended = Some(reply);
-        ControlFlow::Break(())
+        hear(pipeline, ctx, None, Side::Destination, answer);
+        if over(pipeline) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let progress = Progress::new();
-    let mut meter = Meter::new(&ctx.report, &remote_upload.task);
-    let path = remote_upload.task.source.path();
-    let stall = ctx.options().timeouts.stall;
+    let mut meter = Meter::new(&ctx.report, &relay.task);
+    let (path, stall) = (relay.task.source.path(), ctx.options().timeouts.stall);
     let mut watch =
         Watch::new(&mut session.control, &mut judge, Some(&mut meter), stall, &ctx.cancel, path.clone());
     let sent = channel.data.send_reader(&mut data, &mut watch, &progress);
@@ -210,121 +280,16 @@ fn give(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let reply = match (ended, &sent) {
-        (Some(reply), _) => reply,
-        (None, Ok(_)) => session.control.finish()?,
-        (None, Err(_)) => {
-            let mut last = None;
-            session.control.last_words(&mut |answer| {
-                if let Some(Answer::Final(reply)) = answer {
-                    last = Some(reply);
-                }
-                last.is_some()
-            });
-            match last {
-                Some(reply) => reply,
-                None => return sent.map(|sent| sent.bytes).map_err(|e| broken(session, path, e)),
+    if sent.is_err() {
+        session.control.last_words(&mut |answer| {
+            if let Some(answer) = answer {
+                hear(pipeline, ctx, None, Side::Destination, answer);
             }
-        }
-    };
-    session.accept("STOR", reply)?;
-    sent.map(|sent| sent.bytes).map_err(|e| broken(session, path, e))
-}
-
-fn broken(session: &Session, path: bstr::BString, error: ropewalk_engine::Error) -> RemoteError {
-    RemoteError::data(session.control.peer(), path, error)
-}
-
-/// Proof, attributes, name.
-fn settle(
-    worker: &Worker<'_>,
-    (source, destination): &mut (Session, Session),
-    remote_upload: &RemoteUpload,
-    bytes: u64,
-) -> Result<Option<String>, RemoteError> {
-    let (options, task) = (worker.ctx.options(), &remote_upload.task);
-    if task.length().is_some_and(|length| length != bytes) && !options.data.ascii {
-        return Err(RemoteError::SourceChanged { path: task.source.path() });
-    }
-    let policy = if options.data.ascii || remote_upload.device() || task.source_program {
-        ChecksumPolicy::None
-    } else {
-        options.integrity.checksum
-    };
-    let (a, b) = (&source.can, &destination.can);
-    let both = format!("{} and {}", source.endpoint.name, destination.endpoint.name);
-    let check = choose(policy, &|x| a.knows(x) && b.knows(x), false, &both)?;
-    let (mut proved, mut expected) = (None, UploadProof::default());
-    if let Some(algorithm) = check.algorithm() {
-        let ours = source.checksum(&task.source.path(), algorithm, task.window, Some(bytes))?;
-        proved = Some(proof(algorithm, &ours));
-        if remote_upload.staging.upload().is_some() {
-            expected = UploadProof::of(algorithm, &ours);
-        } else {
-            let window = task.window.map(|window| Window { length: Some(bytes), ..window });
-            let theirs = destination.checksum(&remote_upload.path, algorithm, window, Some(bytes))?;
-            if !same(&ours, &theirs) {
-                let path = task.destination.path();
-                return Err(RemoteError::ChecksumMismatch { path, algorithm, ours, theirs });
-            }
-        }
-    } else if task.window.is_none() && task.modified.is_some() && !options.data.ascii {
-        // Somebody may have written to it, and left its size as it was.
-        source.unchanged(task)?;
-    }
-    if check == Check::Size
-        && remote_upload.staging.upload().is_none()
-        && destination.can.size
-        && !remote_upload.device()
-        && !options.data.ascii
-        && task.window.is_none()
-    {
-        match destination.size(&remote_upload.path) {
-            Ok(there) if there == bytes => {}
-            Ok(there) => {
-                let path = task.destination.path();
-                return Err(RemoteError::SizeMismatch { path, expected: bytes, there });
-            }
-            Err(e) if remote_upload.is_in_place() && !e.breaks_session() => {
-                worker.ctx.report.not_compared(&task.destination);
-            }
-            Err(e) => return Err(e),
+            over(pipeline)
+        });
+        if let Some(refused) = pipeline.slot_mut(id).and_then(|slot| slot.error.take()) {
+            return Err(refused);
         }
     }
-    if let Some(command) = remote_upload.asks_for_place(&destination.can, options.preserve) {
-        let reply = destination.control.call(&command)?;
-        if !reply.is_failure() {
-            remote_upload.replaces(&reply);
-        }
-    }
-    let sent = Some(bytes).filter(|_| !options.data.ascii);
-    let commands = remote_upload.naming(destination, options.preserve, sent, expected);
-    for (purpose, command) in &commands {
-        destination.control.send(command)?;
-        if *purpose == Purpose::Commit {
-            destination.control.last_reads(Some(bytes));
-        }
-    }
-    let mut refused = None;
-    for (purpose, _) in commands {
-        let reply = destination.control.finish()?;
-        match purpose {
-            Purpose::Hint => {}
-            _ if !reply.is_failure() => {}
-            Purpose::Attribute => {
-                let why = crate::model::error::text(&reply);
-                worker.ctx.report.not_preserved(&task.destination, Some(reply.code()), &why);
-            }
-            purpose => {
-                refused.get_or_insert_with(|| remote_upload.refused(Side::Destination, purpose, reply));
-            }
-        }
-    }
-    if let Some(refused) = refused {
-        return Err(refused);
-    }
-    if let Some(plan) = remote_upload.staging.upload() {
-        destination.ends(&plan.id);
-    }
-    Ok(proved)
+    sent.map(|sent| sent.bytes).map_err(|e| RemoteError::data(session.control.peer(), path, e))
 }

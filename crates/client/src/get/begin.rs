@@ -120,8 +120,12 @@ impl Flow<'_> {
         Ok(ours.is_ok_and(|ours| crate::verify::same(&ours, &reply.text().to_str_lossy())))
     }
 
-    /// Sends the commands of a transfer.
-    pub(super) fn send(&mut self, part: Part<Download>, mode: Mode) -> Result<(), RemoteError> {
+    /// The commands of a transfer.
+    pub(super) fn submission(
+        &mut self,
+        part: Part<Download>,
+        mode: Mode,
+    ) -> Result<Submission<Download, Duration>, RemoteError> {
         let Part { file: download, range, data: mut missing } = part;
         let path = download.task.source.path();
         let whole = range.start == 0 && download.task.length().is_none_or(|n| range.end >= n);
@@ -151,19 +155,14 @@ impl Flow<'_> {
             }
         };
         if partial && !self.peers.session.can.partial {
-            let error = self.no_parts();
-            self.worker.fail(Job::Get(download, range), error);
-            return Ok(());
+            return Err(self.no_parts());
         }
         let sum = (matches!(download.check, Check::Asked(_)) && whole)
             .then(|| download.check.algorithm())
             .flatten()
             .map(|algorithm| checksum_command(algorithm, &download.task, &path));
         // A REST before it would be about the next file.
-        if let Err(e) = self.peers.session.control.check(&command) {
-            self.worker.fail(Job::Get(download, range), e);
-            return Ok(());
-        }
+        self.peers.session.control.check(&command)?;
         let mut commands = Vec::new();
         commands.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
         commands.push((Purpose::Transfer, command));
@@ -177,15 +176,14 @@ impl Flow<'_> {
         {
             commands.push((Purpose::Version, Command::Mlst(Some(path))));
         }
-        self.pipeline.submit(Submission {
+        Ok(Submission {
             file: download,
             range,
             data: missing,
             origin,
             own: Duration::ZERO,
             commands: Sides { source: commands, destination: Vec::new() },
-        });
-        self.send_commands()
+        })
     }
 }
 

@@ -82,12 +82,15 @@ impl Flow<'_> {
         Ok(proved(algorithm, &ours, &theirs))
     }
 
-    /// Sends the commands of a transfer.
-    pub(super) fn send(&mut self, part: Part<Upload>, mode: Mode) -> Result<(), RemoteError> {
+    /// The commands of a transfer.
+    pub(super) fn submission(
+        &mut self,
+        part: Part<Upload>,
+        mode: Mode,
+    ) -> Result<Submission<Upload, Duration>, RemoteError> {
         let Part { file: upload, range, mut data } = part;
         let whole = upload.task.window.is_none() && range == upload.wanted;
         let present = upload.present();
-        let path = upload.path.clone();
         let mut commands = Vec::new();
         if let Some((algorithm, value)) =
             upload.expected.as_ref().filter(|_| upload.staging.upload().is_none())
@@ -95,44 +98,35 @@ impl Flow<'_> {
             let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
             commands.push((Purpose::Expect, command));
         }
-        commands.extend(self.receiving(&upload, upload.task.length().filter(|_| whole)));
-        let at = match mode {
+        let offset = match mode {
             Mode::Stream if whole => present.prefix(),
             Mode::Stream => range.start,
             // Offsets on the wire stay those of the file.
             Mode::ExtendedBlock => 0,
         };
         if mode == Mode::Stream {
-            data = RangeSet::from_range(at..range.end);
+            data = RangeSet::from_range(offset..range.end);
         }
         // STOR from the beginning would leave nothing of a file whose window is sent.
         let into = upload.task.window.is_some() && self.peers.session.can.partial;
-        if let Some(plan) = upload.staging.upload() {
-            commands.extend(plan.transfer(at));
-        } else if whole && present.is_empty() || mode == Mode::Stream && !into {
-            if at > 0 {
-                commands.push((Purpose::Restart, Command::Rest(Restart::Offset(at))));
-            }
-            commands.push((Purpose::Transfer, Command::Stor(path)));
-        } else {
-            // ESTO does not truncate.
-            commands.push((Purpose::Transfer, Command::Esto { place: Placement::Adjusted(at), path }));
-        }
-        // Those that stand before it would be about the next file.
-        let mut named =
-            commands.iter().filter(|(purpose, _)| matches!(purpose, Purpose::Begin | Purpose::Transfer));
-        let sendable = named.try_for_each(|(_, command)| self.peers.session.control.check(command));
-        if let Err(e) = sendable {
-            return self.worker.failed(Job::Put(upload, range), e);
-        }
-        self.pipeline.submit(Submission {
+        // ESTO does not truncate.
+        let truncates = whole && present.is_empty() || mode == Mode::Stream && !into;
+        commands.extend(self.receiving(
+            &upload,
+            At {
+                size: upload.task.length().filter(|_| whole),
+                offset,
+                restart: (truncates && offset > 0).then_some(Restart::Offset(offset)),
+                adjusted: (!truncates).then_some(offset),
+            },
+        )?);
+        Ok(Submission {
             file: upload,
             range,
             data,
             origin: 0,
             own: Duration::ZERO,
             commands: Sides { source: Vec::new(), destination: commands },
-        });
-        self.send_commands()
+        })
     }
 }

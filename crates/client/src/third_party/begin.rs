@@ -2,11 +2,11 @@
 
 use super::*;
 
-impl Flow<'_> {
+impl<'w> Flow<'w> {
     /// Makes the two servers ready for each other.
     pub(super) fn connect(&mut self, mode: Mode, streams: u32, check: Check) -> Result<(), RemoteError> {
         self.peers.channel = None;
-        for session in [&self.peers.source, &self.peers.destination] {
+        for session in [&self.peers.servers.source, &self.peers.servers.destination] {
             if session.has_private_tls_data() {
                 // Both servers would wait for the other one to be TLS's client (RFC 4217 section 7).
                 let what = "protect data on its way to another server with TLS (PROT P): let it come through here \
@@ -16,52 +16,59 @@ impl Flow<'_> {
             }
         }
         // Each server shares a key with us, and none with the other.
-        if self.peers.source.wraps_data() || self.peers.destination.wraps_data() {
+        if self.peers.servers.source.wraps_data() || self.peers.servers.destination.wraps_data() {
             let what = "protect data between two servers with Kerberos: leave --data-protection out (data connections are \
                         then bound by a one-time key where both servers know it)";
             return Err(RemoteError::Unsupported {
-                peer: self.peers.source.control.peer().to_owned(),
+                peer: self.peers.servers.source.control.peer().to_owned(),
                 what: what.to_owned(),
             });
         }
-        if self.peers.source.authenticates_data() != self.peers.destination.authenticates_data() {
+        if self.peers.servers.source.authenticates_data()
+            != self.peers.servers.destination.authenticates_data()
+        {
             let what = "be one end of a transfer between two servers of which only one authenticates data connections; \
                         use --no-dcau, or gsiftp:// for both";
             return Err(RemoteError::Unsupported {
-                peer: self.peers.source.control.peer().to_owned(),
+                peer: self.peers.servers.source.control.peer().to_owned(),
                 what: what.to_owned(),
             });
         }
-        agree(&mut self.peers.source, &mut self.peers.destination)?;
+        agree(&mut self.peers.servers.source, &mut self.peers.servers.destination)?;
         let inline = check.inline();
-        self.peers.destination.drop_channel();
-        self.peers.source.drop_channel();
+        self.peers.servers.destination.drop_channel();
+        self.peers.servers.source.drop_channel();
         let parallelism = (mode == Mode::ExtendedBlock).then_some(streams);
-        self.peers.source.wants_path = self.participant.is_some() && streams > 1;
-        self.peers.source.wants_resend = self.peers.destination.can.resend;
-        self.peers.destination.wants_resend = self.peers.source.can.resend;
-        self.peers.source.wants_congestion(self.participant.as_ref());
-        self.peers.binding = self.peers.source.bind_with(&self.peers.destination)?;
+        self.peers.servers.source.wants_path = self.participant.is_some() && streams > 1;
+        self.peers.servers.source.wants_resend = self.peers.servers.destination.can.resend;
+        self.peers.servers.destination.wants_resend = self.peers.servers.source.can.resend;
+        self.peers.servers.source.wants_congestion(self.participant.as_ref());
+        self.peers.binding = self.peers.servers.source.bind_with(&self.peers.servers.destination)?;
         self.peers.meeting = self.choose_meeting()?;
         let binding = self.peers.binding.as_ref();
         if self.peers.meeting != Meeting::Announced {
             if parallelism.is_some() {
-                self.peers.destination.frequent_markers()?;
+                self.peers.servers.destination.frequent_markers()?;
             }
             self.meet_at_control_port(mode, parallelism, inline)?;
         } else if self.delayed() {
             // The address comes after STOR.
             let delayed = Command::Opts(Opts::Passive { delayed: true });
-            self.peers.destination.prepare(mode, None, inline, None, Some(delayed))?;
-            self.peers.destination.prepare(mode, None, inline, binding, Some(Command::Pasv))?;
-            self.peers.source.prepare(mode, parallelism, inline, None, None)?;
+            self.peers.servers.destination.prepare(mode, None, inline, None, Some(delayed))?;
+            self.peers.servers.destination.prepare(mode, None, inline, binding, Some(Command::Pasv))?;
+            self.peers.servers.source.prepare(mode, parallelism, inline, None, None)?;
         } else {
             if parallelism.is_some() {
-                self.peers.destination.frequent_markers()?;
+                self.peers.servers.destination.frequent_markers()?;
             }
-            let addresses = self.peers.destination.passive_addresses(mode, inline, binding)?;
-            let prepared =
-                self.peers.source.prepare(mode, parallelism, inline, binding, Some(active(addresses)));
+            let addresses = self.peers.servers.destination.passive_addresses(mode, inline, binding)?;
+            let prepared = self.peers.servers.source.prepare(
+                mode,
+                parallelism,
+                inline,
+                binding,
+                Some(active(addresses)),
+            );
             prepared.map_err(|e| self.cannot_point(e))?;
         }
         self.peers.channel = Some((mode, streams));
@@ -71,22 +78,23 @@ impl Flow<'_> {
     pub(super) fn delayed(&self) -> bool {
         self.peers.meeting == Meeting::Announced
             && self.worker.ctx.options().data.delayed_passive
-            && self.peers.destination.can.delayed_passive
+            && self.peers.servers.destination.can.delayed_passive
     }
 
     /// Tells the source where to connect to.
     pub(super) fn point(&mut self, address: SocketAddr) -> Result<(), RemoteError> {
         if let Some(binding) = &self.peers.binding {
-            self.peers.source.call(&binding.command())?;
+            self.peers.servers.source.call(&binding.command())?;
         }
-        let refused = self.peers.source.call(&port(address));
+        let refused = self.peers.servers.source.call(&port(address));
         refused.map(drop).map_err(|e| self.cannot_point(e))
     }
 
     fn cannot_point(&self, error: RemoteError) -> RemoteError {
         match error {
             RemoteError::Refused { command, reply, .. } if matches!(&*command, "PORT" | "EPRT" | "SPOR") => {
-                let (peer, other) = (&self.peers.source.endpoint.name, &self.peers.destination.endpoint.name);
+                let (peer, other) =
+                    (&self.peers.servers.source.endpoint.name, &self.peers.servers.destination.endpoint.name);
                 RemoteError::NoThirdParty { peer: peer.clone(), other: other.clone(), reply }
             }
             other => other,
@@ -96,8 +104,8 @@ impl Flow<'_> {
     pub(super) fn begin(&mut self, task: &mut Task) -> Result<Begun<Relay>, RemoteError> {
         let ctx = self.worker.ctx;
         let in_place = ctx.options().storage.in_place;
-        let resumable = self.peers.source.can.restart && self.is_resumable(task);
-        let locks = self.peers.destination.shares_part_names();
+        let resumable = self.peers.servers.source.can.restart && self.is_resumable(task);
+        let locks = self.peers.servers.destination.shares_part_names();
         let mut known = ctx.states.claim(task, resumable, locks);
         let alone = task.size.is_none_or(|size| size >= 2 * RANGE)
             || task.tries.total > 0
@@ -110,12 +118,12 @@ impl Flow<'_> {
             return Ok(Begun::Later);
         }
         if !task.starts_program() {
-            self.peers.source.is_another_file(task, &mut self.peers.destination, in_place)?;
+            self.peers.servers.source.is_another_file(task, &mut self.peers.servers.destination, in_place)?;
         }
-        ctx.tell_of_times(&self.peers.destination);
+        ctx.tell_of_times(&self.peers.servers.destination);
         if alone && !task.source_program {
-            let entry = self.peers.source.stat(&task.source.path())?;
-            if self.peers.source.differs(task, &entry) {
+            let entry = self.peers.servers.source.stat(&task.source.path())?;
+            if self.peers.servers.source.differs(task, &entry) {
                 // What came is of another version.
                 known = None;
             }
@@ -128,22 +136,22 @@ impl Flow<'_> {
             task.mode = entry.mode.or(task.mode);
         }
         if (task.compares() || task.confirm)
-            && let Some(proof) = self.same_already(task)?
+            && let Some(proof) = between::same_already(&mut self.peers.servers, ctx, task)?
         {
             return self.have_already(task, proof);
         }
         let check = self.check()?;
         let (staging, present) = self.stage(task, known)?;
         ctx.report.anew(task);
-        let relay = Relay::begin(task.clone(), check, staging, present);
+        let relay = Relay::begin(task.clone(), check, staging, present, false);
         self.begun(relay.clone(), &relay, resumable)
     }
 
     /// The source is still of the size and time that it had.
     pub(super) fn unchanged(&mut self, task: &Task) -> Result<(), RemoteError> {
         let path = task.source.path();
-        let entry = self.peers.source.stat(&path)?;
-        if self.peers.source.differs(task, &entry) {
+        let entry = self.peers.servers.source.stat(&path)?;
+        if self.peers.servers.source.differs(task, &entry) {
             Err(RemoteError::SourceChanged { path })
         } else {
             Ok(())
@@ -152,16 +160,16 @@ impl Flow<'_> {
 
     /// Whether one of the two servers is faster with several sessions for a big file.
     pub(super) fn cuts(&self) -> bool {
-        self.worker.ctx.divides_files(&self.peers.source)
-            || self.worker.ctx.divides_files(&self.peers.destination)
+        self.worker.ctx.divides_files(&self.peers.servers.source)
+            || self.worker.ctx.divides_files(&self.peers.servers.destination)
     }
 
     /// Whether several pairs of sessions share out what is left of this file.
     pub(super) fn shares(&self, relay: &Relay) -> bool {
         let can = self.cuts()
-            && !self.peers.destination.is_alone()
-            && self.peers.source.can.partial
-            && self.peers.destination.can.partial
+            && !self.peers.servers.destination.is_alone()
+            && self.peers.servers.source.can.partial
+            && self.peers.servers.destination.can.partial
             && self.mode() == Mode::ExtendedBlock;
         let whole = relay.whole();
         let left = (whole.end - whole.start).saturating_sub(relay.resumed);
@@ -173,50 +181,34 @@ impl Flow<'_> {
 
     /// Tells the source, whenever that changes, how many streams it should use.
     pub(super) fn tell_streams(&mut self) -> Result<(), RemoteError> {
-        if let Some(granted) = self.peers.source.control.take_granted() {
+        if let Some(granted) = self.peers.servers.source.control.take_granted() {
             self.peers.channel = self.peers.channel.map(|(mode, _)| (mode, granted));
         }
         let Some(streams) = self.wanted.as_ref().and_then(Wanted::news) else { return Ok(()) };
-        self.peers.source.control.set_streams(streams)
+        self.peers.servers.source.control.set_streams(streams)
     }
 
     pub(super) fn check(&self) -> Result<Check, RemoteError> {
-        let ctx = self.worker.ctx;
-        let options = ctx.options();
-        if options.data.ascii {
-            return Ok(Check::Size);
-        }
-        let (a, b) = (&self.peers.source.can, &self.peers.destination.can);
-        let inline = a.inline_checksum && b.inline_checksum;
-        let both =
-            format!("{} and {}", self.peers.source.endpoint.name, self.peers.destination.endpoint.name);
-        let check = choose(options.integrity.checksum, &|x| a.knows(x) && b.knows(x), inline, &both)?;
-        if check == Check::Size && options.integrity.checksum != ChecksumPolicy::None {
+        let (ctx, servers) = (self.worker.ctx, &self.peers.servers);
+        let check = between::check(servers, ctx, true)?;
+        let compares = !ctx.options().data.ascii && ctx.options().integrity.checksum != ChecksumPolicy::None;
+        if check == Check::Size && compares {
+            let both = servers.names();
             ctx.report.warn_once(format!("{both} have no checksum in common: only sizes are compared"));
         }
         Ok(check)
     }
 
-    /// How it was proved that the destination has the same bytes; `None` where it has not.
-    pub(super) fn same_already(&mut self, task: &Task) -> Result<Option<String>, RemoteError> {
-        let servers = [&self.peers.source.can, &self.peers.destination.can];
-        let Some(algorithm) = self.worker.ctx.comparison(&servers) else { return Ok(None) };
-        // Both at the same time.
-        self.peers.source.control.send(&checksum_command(algorithm, task, &task.source.path()))?;
-        self.peers.source.control.last_reads(task.size);
-        let theirs = self.peers.destination.checksum(&task.destination.path(), algorithm, None, task.size);
-        let reply = self.peers.source.control.finish()?;
-        let ours = self.peers.source.accept("CKSM", reply)?;
-        let theirs = task.unless_missing(theirs)?;
-        Ok(theirs.and_then(|theirs| proved(algorithm, &ours.text().to_str_lossy(), &theirs)))
-    }
-
-    /// Sends the commands of a transfer to both.
-    pub(super) fn send(&mut self, part: Part<Relay>, mode: Mode) -> Result<(), RemoteError> {
+    /// The commands of a transfer for both.
+    pub(super) fn submission(
+        &mut self,
+        part: Part<Relay>,
+        mode: Mode,
+    ) -> Result<Submission<Relay, Moving<'w>>, RemoteError> {
         let Part { file: relay, range, data } = part;
         let whole = range == relay.whole() && relay.task.window.is_none();
         // No more than it had: the rest is none of this try's.
-        let grows = relay.task.grows && self.peers.source.can.partial && relay.task.size.is_some();
+        let grows = relay.task.grows && self.peers.servers.source.can.partial && relay.task.size.is_some();
         let (origin, from) = (range.start, relay.task.source.path());
         let present = relay.present().intersection(range.clone());
         let there = present.shift_down(origin);
@@ -232,66 +224,32 @@ impl Flow<'_> {
             let what = Retrieval::Partial(Window { offset: origin, length });
             Command::Eret { what, path: from }
         };
-        let to_destination = self.destination_commands(&relay, whole, restart.as_ref(), origin);
-        // Nothing of it is on its way yet: it fails alone.
-        let named = to_destination
-            .iter()
-            .filter(|(purpose, _)| matches!(purpose, Purpose::Begin | Purpose::Transfer));
-        let sendable = named
-            .map(|(_, command)| self.peers.destination.control.check(command))
-            .chain([self.peers.source.control.check(&retrieve)])
-            .collect::<Result<(), _>>();
-        if let Err(e) = sendable {
-            return self.worker.failed(Job::Third(relay, range), e);
-        }
+        // Blocks say where they belong; other data begins behind what is there.
+        let offset = if let Some(Restart::Offset(there)) = restart { origin + there } else { origin };
+        let at = At {
+            size: relay.task.length().filter(|_| whole),
+            offset,
+            restart: restart.clone(),
+            adjusted: (!whole).then_some(origin),
+        };
+        let to_destination = self.receiving(&relay, at)?;
+        self.peers.servers.source.control.check(&retrieve)?;
         let mut to_source = Vec::new();
         to_source.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
         to_source.push((Purpose::Transfer, retrieve));
         let meter = Meter::new(&self.worker.ctx.report, &relay.task).on(self.participant.as_ref());
-        let id = self.pipeline.submit(Submission {
+        Ok(Submission {
             file: relay,
             range,
             data,
             origin,
             own: Moving::new(meter, present),
             commands: Sides { source: to_source, destination: to_destination },
-        });
-        if let Err(e) = self.send_transfer(id) {
-            // Half of it may be on its way: nothing is known of either session.
-            self.pipeline.fail(id, e);
-            return Err(RemoteError::Desynchronized);
-        }
-        Ok(())
-    }
-
-    /// The commands with which the destination receives data from `origin` on.
-    fn destination_commands(
-        &mut self,
-        relay: &Relay,
-        whole: bool,
-        restart: Option<&Restart>,
-        origin: u64,
-    ) -> Vec<(Purpose, Command)> {
-        let mut commands = self.receiving(relay, relay.task.length().filter(|_| whole));
-        if let Some(plan) = relay.staging.upload() {
-            // Blocks say where they belong; other data begins behind what is there.
-            let at = if let Some(Restart::Offset(there)) = restart { origin + there } else { origin };
-            commands.extend(plan.transfer(at));
-            return commands;
-        }
-        commands.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart.clone()))));
-        let path = relay.path.clone();
-        let store = if whole {
-            Command::Stor(path)
-        } else {
-            Command::Esto { place: Placement::Adjusted(origin), path }
-        };
-        commands.push((Purpose::Transfer, store));
-        commands
+        })
     }
 
     /// Sends the commands of a transfer: first the destination's, which stand first in the pipeline.
-    fn send_transfer(&mut self, id: u64) -> Result<(), RemoteError> {
+    pub(super) fn send_transfer(&mut self, id: u64) -> Result<(), RemoteError> {
         let mut pointed = !self.delayed();
         while let Some(outgoing) = self.pipeline.next_command() {
             if outgoing.side == Side::Source && !std::mem::replace(&mut pointed, true) {
@@ -306,14 +264,16 @@ impl Flow<'_> {
     /// Delayed passive: the address is a preliminary reply to STOR.
     pub(super) fn delayed_address(&mut self, id: u64) -> Result<SocketAddr, RemoteError> {
         loop {
-            let answer = self.peers.destination.control.answer()?;
+            let answer = self.peers.servers.destination.control.answer()?;
             if let Answer::Preliminary(reply) = &answer
                 && reply.code() == 127
             {
-                let peer = self.peers.destination.control.remote_addr().ip();
+                let peer = self.peers.servers.destination.control.remote_addr().ip();
                 return match answer::address(reply, peer) {
-                    Ok(address) => reachable(address, peer, (self.peers.destination.control.peer(), false)),
-                    Err(_) => Err(self.peers.destination.nonsense("STOR", reply)),
+                    Ok(address) => {
+                        reachable(address, peer, (self.peers.servers.destination.control.peer(), false))
+                    }
+                    Err(_) => Err(self.peers.servers.destination.nonsense("STOR", reply)),
                 };
             }
             self.hear(Side::Destination, answer);

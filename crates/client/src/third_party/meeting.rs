@@ -36,13 +36,13 @@ impl Flow<'_> {
     pub(super) fn choose_meeting(&self) -> Result<Meeting, RemoteError> {
         let forced = self.worker.ctx.options().data.one_port;
         if forced {
-            self.peers.source.uses_one_port()?;
-            self.peers.destination.uses_one_port()?;
+            self.peers.servers.source.uses_one_port()?;
+            self.peers.servers.destination.uses_one_port()?;
         }
         if !self.both_have_one_port() {
             return Ok(Meeting::Announced);
         }
-        Ok(match self.peers.source.endpoint.meeting(&self.peers.destination.endpoint.name) {
+        Ok(match self.peers.servers.source.endpoint.meeting(&self.peers.servers.destination.endpoint.name) {
             Meeting::Announced if forced => Meeting::DestinationPort,
             meeting => meeting,
         })
@@ -56,8 +56,8 @@ impl Flow<'_> {
         inline: Option<Algorithm>,
     ) -> Result<(), RemoteError> {
         let (listening, connecting) = match self.peers.meeting.connects() {
-            Side::Source => (&mut self.peers.destination, &mut self.peers.source),
-            Side::Destination => (&mut self.peers.source, &mut self.peers.destination),
+            Side::Source => (&mut self.peers.servers.destination, &mut self.peers.servers.source),
+            Side::Destination => (&mut self.peers.servers.source, &mut self.peers.servers.destination),
         };
         let binding = self.peers.binding.as_ref();
         let token = listening.token(mode, parallelism, inline, binding)?;
@@ -72,7 +72,8 @@ impl Flow<'_> {
         if reply.code() != CANNOT_CONNECT || self.peers.moved > 0 || !self.both_have_one_port() {
             return;
         }
-        let (source, destination) = (&self.peers.source.endpoint, &self.peers.destination.endpoint);
+        let (source, destination) =
+            (&self.peers.servers.source.endpoint, &self.peers.servers.destination.endpoint);
         let (next, from, to) = match self.peers.meeting {
             Meeting::Announced => (Meeting::DestinationPort, source, destination),
             Meeting::DestinationPort => (Meeting::SourcePort, destination, source),
@@ -88,6 +89,6 @@ impl Flow<'_> {
     }
 
     fn both_have_one_port(&self) -> bool {
-        self.peers.source.can.one_port && self.peers.destination.can.one_port
+        self.peers.servers.source.can.one_port && self.peers.servers.destination.can.one_port
     }
 }

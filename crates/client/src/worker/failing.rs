@@ -94,7 +94,7 @@ impl Worker<'_> {
     /// A range of a file that a server receives has failed.
     fn fail_upload(&self, remote_upload: &RemoteUpload, again: Job, error: RemoteError) {
         let error = self.as_unresumable(remote_upload, error);
-        let restart = error.invalidates_data();
+        let restart = error.invalidates_data() || remote_upload.restarts;
         let tried = remote_upload.count_try(self.ctx.options().recovery.retry_pause, restart);
         self.fail_part(&remote_upload.task, tried, again, restart, &error, &|last| {
             self.end_remote_upload(remote_upload, restart, last);
