@@ -20,8 +20,8 @@ pub use front_end::{Chosen, FrontEnd};
 pub use link::{Frame, Link, LinkError};
 pub use member::{JoinFailure, Joined, Member, Serve};
 pub use message::{
-    ChannelOrder, FileOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder, Sum,
-    Transferred,
+    ChannelOrder, FileOrder, GsiOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder,
+    Sum, Transferred,
 };
 pub use registry::{Announcement, JoinError, LEASE, Membership, NodeId, RENEWAL, Registry};
 pub use token::{JoinToken, TokenError};

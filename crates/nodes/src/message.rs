@@ -62,8 +62,10 @@ pub enum Order {
     Abort,
 }
 
-/// The properties of a data channel.
+/// The properties of a data channel. A node refuses an order with a property that it does not know:
+/// it could be one that protects the data.
 #[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct ChannelOrder {
     pub extended_block: bool,
     pub parallelism: u32,
@@ -84,6 +86,28 @@ pub struct ChannelOrder {
     pub drivers: Vec<String>,
     /// The number and the secret of the data key.
     pub key: Option<(u64, [u8; 32])>,
+    /// GSI on the data connections.
+    pub gsi: Option<GsiOrder>,
+}
+
+/// The credential of a session for data connections, which a node has until the channel closes.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct GsiOrder {
+    /// The credential with its key, in the form of `DCSC P`.
+    pub credential: String,
+    /// The subject that the peer must have.
+    pub expected: String,
+    /// Data is protected, not only the handshake.
+    pub protected: bool,
+    /// The authorities in the credential itself are trusted as well (DCSC).
+    pub own_authorities: bool,
+}
+
+impl std::fmt::Debug for GsiOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GsiOrder").field("expected", &self.expected).finish_non_exhaustive()
+    }
 }
 
 /// The file of a transfer, which the front end has open.

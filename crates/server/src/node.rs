@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ropewalk_engine::{BufferBudget, Pool};
+use ropewalk_gsi::Places;
 use ropewalk_layers::Registry;
 use ropewalk_nodes::{Announcement, JoinFailure, JoinToken, Joined, Member, Serve, TokenError};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -43,6 +44,9 @@ pub struct NodeSettings {
     pub data_ports: Option<(u16, u16)>,
     /// The memory for buffers of all transfers, in bytes.
     pub buffer_memory: u64,
+    /// The directory of trusted authorities, for data connections with GSI. `None`:
+    /// `X509_CERT_DIR`, or else `/etc/grid-security/certificates`.
+    pub authorities: Option<PathBuf>,
 }
 
 /// A node cannot start or continue.
@@ -82,6 +86,7 @@ struct Shared {
     streams: Arc<Pool>,
     budget: Arc<BufferBudget>,
     data_ports: Option<(u16, u16)>,
+    authorities: PathBuf,
 }
 
 impl Node {
@@ -106,6 +111,7 @@ impl Node {
             streams: Arc::new(Pool::new("stream", 4096)),
             budget: BufferBudget::new(memory),
             data_ports: settings.data_ports,
+            authorities: settings.authorities.unwrap_or_else(|| Places::of_process().authorities()),
         });
         let announcement = Announcement {
             name: settings.name,

@@ -35,6 +35,10 @@ pub struct Node {
     /// Ports for passive data connections, for firewalls
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range)]
     data_ports: Option<(u16, u16)>,
+    /// Directory of trusted authorities, for data connections with certificates [default:
+    /// X509_CERT_DIR, or /etc/grid-security/certificates]
+    #[arg(long, value_name = "DIRECTORY")]
+    authorities: Option<PathBuf>,
     /// Memory for the buffers of all transfers
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1G")]
     buffer_memory: u64,
@@ -61,6 +65,7 @@ impl Node {
             capacity: self.capacity,
             data_ports: self.data_ports,
             buffer_memory: self.buffer_memory,
+            authorities: self.authorities,
         };
         let node = DataNode::join(settings)
             .map_err(|error| if error.is_of_settings() { usage(error.to_string()) } else { error.into() })?;

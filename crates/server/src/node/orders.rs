@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_engine::{ChannelSettings, DataChannel};
-use ropewalk_layers::{KeyLayer, Policy, SessionSecurity, Stack, StackBuilder};
-use ropewalk_nodes::{ChannelOrder, Frame, Link, LinkError, Member, MoveFailure, Order, Report};
+use ropewalk_gsi::{Expected, GsiConf, Identity, Places, TlsSettings, Trust, dcsc};
+use ropewalk_layers::{GsiLayer, KeyLayer, Layer, Level, Policy, SessionSecurity, Stack, StackBuilder};
+use ropewalk_nodes::{ChannelOrder, Frame, GsiOrder, Link, LinkError, Member, MoveFailure, Order, Report};
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::stack::StackSpec;
 use ropewalk_transport::{Listener, Options, Tuning};
@@ -145,6 +146,29 @@ impl Session<'_> {
         Ok(channel)
     }
 
+    /// The layer with the credential of a session of the front end.
+    fn gsi(&self, order: &GsiOrder) -> Result<GsiLayer, String> {
+        let authorities = &self.shared.authorities;
+        if !authorities.is_dir() && !order.own_authorities {
+            return Err(format!(
+                "data connections with certificates need trusted authorities at the node, and there is no \
+                 directory {}",
+                authorities.display()
+            ));
+        }
+        let conf = GsiConf::load(&Places::of_process().gsi_conf(), |name| std::env::var(name).ok());
+        let settings = TlsSettings::from(&conf.map_err(|error| error.to_string())?);
+        let credential = dcsc::parse(&order.credential).map_err(|error| error.to_string())?;
+        let trust = Trust::directory(authorities);
+        let identity = match order.own_authorities {
+            true => dcsc::identity(credential, Some(&trust), &settings).map_err(|error| error.to_string()),
+            false => Identity::new(Arc::new(credential), Arc::new(trust), &settings)
+                .map_err(|error| error.to_string()),
+        };
+        let level = if order.protected { Level::Protected } else { Level::Clear };
+        Ok(GsiLayer { identity: identity?, expected: Expected::Subject(order.expected.clone()), level })
+    }
+
     /// The front end has checked what the session has to have.
     fn stack(&self, order: &ChannelOrder) -> Result<Stack, MoveFailure> {
         let failed = |error: String| MoveFailure::Connection(error);
@@ -154,7 +178,9 @@ impl Session<'_> {
             Ok(spec) => spec,
             Err(_) => return Err(failed("the stack string cannot be read".into())),
         };
-        let security = SessionSecurity { key: key.map(Arc::new), layer: None, peer: Some(order.peer) };
+        let layer = order.gsi.as_ref().map(|gsi| self.gsi(gsi)).transpose().map_err(failed)?;
+        let layer = layer.map(|layer| Arc::new(layer) as Arc<dyn Layer>);
+        let security = SessionSecurity { key: key.map(Arc::new), layer, peer: Some(order.peer) };
         StackBuilder::new(&self.shared.registry)
             .allowing(&order.drivers)
             .build(spec.as_ref(), security, Policy::default())

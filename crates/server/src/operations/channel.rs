@@ -33,7 +33,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         let stack = stack::build(job, &listen.channel, None)?;
         let peer = job.context.peer.ip();
         let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, peer);
-        let order = node::order(job, &listen.channel, buffers, peer, (!third_party).then_some(peer));
+        let order = node::order(job, &listen.channel, buffers, peer, (!third_party).then_some(peer))?;
         let mut failed = None;
         let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
         for chosen in chosen {
@@ -141,7 +141,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
         false => node::for_connecting(job, &connect.channel, &addresses, current)?,
     };
     if !chosen.is_empty() {
-        let order = node::order(job, &connect.channel, buffers, first, None);
+        let order = node::order(job, &connect.channel, buffers, first, None)?;
         let count = chosen.len();
         // If there are more addresses than nodes, the nodes take them in turn.
         let of_node = |at| addresses.iter().skip(at).step_by(count).copied().collect();

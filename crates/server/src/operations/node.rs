@@ -1,8 +1,9 @@
 //! Chooses between this process and data nodes for a new data channel.
 //!
-//! Nodes are chosen if the server is a front end, a node can be had, and the data connections need
-//! no security of the session that a node does not have: GSI, TLS and Kerberos protect data
-//! connections of the front end itself. Data keys go to the node.
+//! Nodes are chosen if the server is a front end, a node can be had, and the node can have the
+//! security of the data connections: a delegated credential or one of DCSC goes to the node, and so
+//! do data keys. TLS and Kerberos protect data connections of the front end itself, because they
+//! are bound to its control connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use ropewalk_nodes::{ChannelOrder, Chosen};
 use ropewalk_protocol::server::{ChannelOptions, Failure, Family, Listen, Mode};
 
 use super::buffers::Buffers;
+use crate::security::client::ForNode;
 use crate::session::data_channel::congestion;
 use crate::session::job::Job;
 use crate::session::striped_channel::Session;
@@ -70,8 +72,11 @@ fn choose(
     if job.context.login()?.program.is_some() {
         return Ok(Vec::new());
     }
-    let protected = job.context.client.layer(channel)?.is_some();
-    if protected || channel.stack.as_ref().is_some_and(|stack| stack.has("gsi")) {
+    let has_gsi = match job.context.client.for_node(channel)? {
+        ForNode::Can(gsi) => gsi.is_some(),
+        ForNode::Cannot => return Ok(Vec::new()),
+    };
+    if !has_gsi && channel.stack.as_ref().is_some_and(|stack| stack.has("gsi")) {
         return Ok(Vec::new());
     }
     let chosen = nodes.front_end.choose(suits, stripes, current);
@@ -102,10 +107,17 @@ pub(super) fn order(
     buffers: Buffers,
     peer: IpAddr,
     only_from: Option<IpAddr>,
-) -> ChannelOrder {
+) -> Result<ChannelOrder, Failure> {
+    let gsi = match job.context.client.for_node(channel)? {
+        ForNode::Can(gsi) => gsi,
+        ForNode::Cannot => {
+            let text = "The data connections are bound to this server: no node can have them.";
+            return Err(Failure::Refused { code: 500, text: text.into() });
+        }
+    };
     let config = &job.context.settings.config.data;
     let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    ChannelOrder {
+    Ok(ChannelOrder {
         extended_block: channel.mode == Mode::ExtendedBlock,
         parallelism: channel.parallelism.clamp(1, config.max_streams),
         max_streams: config.max_streams,
@@ -120,5 +132,6 @@ pub(super) fn order(
         stack: channel.stack.as_ref().map(ToString::to_string),
         drivers: config.drivers.clone(),
         key: channel.key.as_ref().map(|key| (key.number(), *key.secret())),
-    }
+        gsi,
+    })
 }

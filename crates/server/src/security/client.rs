@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ropewalk_kerberos::is_gss_token;
 use ropewalk_layers::Layer;
+use ropewalk_nodes::GsiOrder;
 use ropewalk_protocol::server::{ChannelOptions, Failure, Mechanism, Outcome};
 
 use crate::security::codec::{ControlCodec, Sealed, Secured};
@@ -24,6 +25,14 @@ pub(crate) enum SecurityContext {
     Kerberos(Box<kerberos::Client>),
     /// RFC 4217.
     Tls(Box<tls::Client>),
+}
+
+/// Whether a node can have the security of data connections.
+pub(crate) enum ForNode {
+    /// `None`: there is none.
+    Can(Option<GsiOrder>),
+    /// It is bound to the control connection, which is here.
+    Cannot,
 }
 
 impl SecurityContext {
@@ -109,6 +118,15 @@ impl SecurityContext {
         if let Self::Tls(client) = self {
             client.established(secured);
         }
+    }
+
+    /// The security of data connections of a channel, for a node.
+    pub(crate) fn for_node(&self, options: &ChannelOptions) -> Result<ForNode, Failure> {
+        Ok(match self {
+            Self::Gsi(client) => ForNode::Can(client.order(options)?),
+            _ if self.layer(options)?.is_some() => ForNode::Cannot,
+            _ => ForNode::Can(None),
+        })
     }
 
     /// The layer that protects data connections of a channel; `None`: they are not protected.

@@ -12,6 +12,7 @@ use ropewalk_gsi::{
     decode_token, encode_token, lease, validity, virtual_hosts, voms_claims,
 };
 use ropewalk_layers::{GsiLayer, Layer, Level};
+use ropewalk_nodes::GsiOrder;
 use ropewalk_protocol::command::{DataAuthentication, Protection};
 use ropewalk_protocol::server::{ChannelOptions, Failure, Outcome};
 use ropewalk_remote_store::Delegated;
@@ -215,6 +216,22 @@ impl Client {
 
     /// The layer that protects data connections of a channel; `None`: they are not protected.
     pub(crate) fn layer(&self, options: &ChannelOptions) -> Result<Option<Arc<dyn Layer>>, Failure> {
+        Ok(self.data_layer(options)?.map(|layer| Arc::new(layer) as Arc<dyn Layer>))
+    }
+
+    /// The same for data connections of a node. The credential goes there.
+    pub(crate) fn order(&self, options: &ChannelOptions) -> Result<Option<GsiOrder>, Failure> {
+        let Some(GsiLayer { identity, expected, level }) = self.data_layer(options)? else {
+            return Ok(None);
+        };
+        let Expected::Subject(expected) = expected else { return Ok(None) };
+        let credential = dcsc::encode(identity.credential());
+        let credential = credential.map_err(|error| refused(500, error.to_string()))?.to_string();
+        let protected = level == Level::Protected;
+        Ok(Some(GsiOrder { credential, expected, protected, own_authorities: self.own.is_some() }))
+    }
+
+    fn data_layer(&self, options: &ChannelOptions) -> Result<Option<GsiLayer>, Failure> {
         let Some(subject) = &self.subject else {
             return Ok(None);
         };
@@ -245,7 +262,7 @@ impl Client {
             Protection::Safe | Protection::Private => Level::Protected,
         };
         let identity = identity.clone();
-        Ok(Some(Arc::new(GsiLayer { identity, expected: Expected::Subject(expected), level })))
+        Ok(Some(GsiLayer { identity, expected: Expected::Subject(expected), level }))
     }
 }
 
