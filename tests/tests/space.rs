@@ -5,11 +5,14 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use ropewalk_tests::client::{Client, Copy};
 use ropewalk_tests::control::{Control, connect_data};
 use ropewalk_tests::files::write_random;
+use ropewalk_tests::peers;
+use ropewalk_tests::process::{Program, run};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 
@@ -245,4 +248,66 @@ fn client_with_token_draws_on_reservation() {
     Client::Ropewalk.run(&known).unwrap().succeeded().unwrap();
     let used = site.control().expect(format!("SITE SPACE USE {token}"), 250).unwrap();
     assert!(used.text.contains(&format!("LEFT {MIB} ")), "{}", used.text);
+}
+
+#[test]
+fn space_is_reserved_listed_used_and_released_from_the_command_line() {
+    let scratch = Scratch::new().unwrap();
+    let root = scratch.directory("root").unwrap();
+    fs::create_dir(root.join("data")).unwrap();
+    let passwords = scratch.join("users");
+    let mut passwd = peers::ropewalk_command().unwrap();
+    passwd.args(["passwd", "--file"]).arg(&passwords).arg("ada");
+    let mut child = passwd.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "sesame").unwrap();
+    assert!(child.wait().unwrap().success());
+    let config = scratch.join("server.toml");
+    let text = format!(
+        "root = {root:?}\nlisten = ['127.0.0.1:0']\npassword_file = {passwords:?}\n\
+         [identity]\nmapped = false\n[tls]\nenabled = false\n[space]\nstate_directory = {:?}\n\
+         [[quota]]\nname = 'q'\ntree = {:?}\nbytes = '100MiB'\n",
+        scratch.join("state"),
+        root.join("data"),
+    );
+    fs::write(&config, text).unwrap();
+    let mut serve = peers::ropewalk_command().unwrap();
+    let server = Program::start(serve.args(["serve", "--config"]).arg(&config)).unwrap();
+    let listening = |line: &str| line.strip_prefix("Server listening at ").map(str::to_owned);
+    let address = server.wait_for_line(LIMIT, listening).unwrap();
+    server.wait_for_log(LIMIT, |log| log.contains("files counted")).unwrap();
+    let url = format!("ftp://ada:sesame@{address}/data/");
+    let space = |arguments: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        run(command.arg("space").args(arguments), LIMIT).unwrap()
+    };
+    let shown = space(&["usage", &url]).succeeded().unwrap().text();
+    assert_eq!(shown, "0 B used, 100 MiB free of 100 MiB\n");
+    let token = space(&["reserve", &url, "60MiB", "--for", "1h"]).succeeded().unwrap().text();
+    let token = token.trim();
+    let listed = space(&["list", &url, "--json"]).succeeded().unwrap().text();
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((listed["token"].as_str(), listed["left"].as_u64()), (Some(token), Some(60 * MIB)));
+    let usage = space(&["usage", &url, "--quota", "q", "--json"]).succeeded().unwrap().text();
+    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
+    assert_eq!(usage["free"], 40 * MIB, "{usage}");
+    let large = scratch.join("large");
+    write_random(&large, 50 * MIB, 1).unwrap();
+    let copy = |options: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        run(command.args(["cp", "--quiet", "--retries", "0"]).args(options).arg(&large).arg(&url), LIMIT)
+    };
+    copy(&[]).unwrap().failed().unwrap();
+    copy(&["--space-token", token]).unwrap().succeeded().unwrap();
+    for (arguments, reason) in [
+        (&["reserve", &url, "200MiB"][..], "552"),
+        (&["reserve", &url, "0"], "at least 1 byte"),
+        (&["reserve", &url, "1MiB", "--for", "0s"], "at least 1s"),
+        (&["usage", "/tmp"], "the URL of a directory"),
+        (&["release", &url, "no-such-token"], "no reservation"),
+    ] {
+        let refused = space(arguments).failed().unwrap().errors();
+        assert!(refused.contains(reason) && !refused.contains("sesame"), "{refused}");
+    }
+    space(&["release", &url, token]).succeeded().unwrap();
+    assert_eq!(space(&["list", &url]).succeeded().unwrap().text(), "");
 }

@@ -196,6 +196,7 @@ pub use model::xdg::state_directory;
 pub use profile::{ClockReading, PathProbe};
 pub use remote::Remote;
 pub use ropewalk_limits::{LocalTime, Timetable};
+pub use ropewalk_protocol::space::ReservedSpace;
 pub use ropewalk_storage::DirectIo;
 pub use ropewalk_tls::{Fingerprint, NoFingerprint};
 pub use ropewalk_tuning::tuner::{Fairness, Kind as TunerKind};

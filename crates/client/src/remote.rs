@@ -3,10 +3,13 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bstr::BString;
 use ropewalk_protocol::command::Command;
+use ropewalk_protocol::space::ReservedSpace;
 use ropewalk_protocol::url::Url;
+use ropewalk_protocol::usage::Usage;
 use ropewalk_storage::checksum::Algorithm;
 
 use crate::model::event::no_events;
@@ -181,6 +184,41 @@ impl Remote {
     /// A name cannot travel in a command, the server has no symbolic links or refuses this one, or the session breaks.
     pub fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), Error> {
         Ok(self.session.symlink(target, link)?)
+    }
+
+    /// The bytes that are used and free in a directory (SITE USAGE), for the quota in which the user
+    /// has the least space, or for the one with this name.
+    ///
+    /// # Errors
+    /// The server does not know SITE USAGE, the directory or the quota, its answer cannot be
+    /// understood, or the session breaks.
+    pub fn space_usage(&mut self, path: &[u8], quota: Option<&str>) -> Result<Usage, Error> {
+        Ok(self.session.space_usage(path, quota)?)
+    }
+
+    /// Reserves bytes for later uploads to a directory (SITE SPACE RESERVE).
+    ///
+    /// # Errors
+    /// The server has no quotas there or too little space, its answer cannot be understood, or the
+    /// session breaks.
+    pub fn reserve_space(&mut self, path: &[u8], bytes: u64, time: Duration) -> Result<ReservedSpace, Error> {
+        Ok(self.session.reserve_space(path, bytes, time)?)
+    }
+
+    /// Ends a reservation of space.
+    ///
+    /// # Errors
+    /// The user has no reservation with this token, or the session breaks.
+    pub fn release_space(&mut self, token: &str) -> Result<(), Error> {
+        Ok(self.session.release_space(token)?)
+    }
+
+    /// The reservations of space of the user.
+    ///
+    /// # Errors
+    /// The server does not list them, its answer cannot be understood, or the session breaks.
+    pub fn reserved_space(&mut self) -> Result<Vec<ReservedSpace>, Error> {
+        Ok(self.session.reserved_space()?)
     }
 
     /// Leaves politely.

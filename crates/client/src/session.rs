@@ -10,6 +10,7 @@ pub(crate) mod ops;
 mod over_tls;
 mod reuse;
 mod security;
+mod space;
 mod stack;
 mod stripes;
 mod token;

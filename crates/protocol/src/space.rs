@@ -98,3 +98,53 @@ impl fmt::Display for ReservedSpace {
         write!(f, "SPACE {token} BYTES {bytes} LEFT {left} UNTIL {end}")
     }
 }
+
+impl ReservedSpace {
+    /// Reads a line of a reply; `None`: it is something else.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+        let [b"SPACE", token, b"BYTES", bytes, b"LEFT", left, b"UNTIL", end] = words.as_slice() else {
+            return None;
+        };
+        let token = is_token(token).then(|| String::from_utf8_lossy(token).into_owned())?;
+        let end = u64::try_from(crate::date::parse(end).ok()?).ok()?;
+        Some(Self { token, bytes: number(bytes)?, left: number(left)?, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn printed_reservation_is_parsed_to_the_same(
+            token in "[!-~]{1,64}", bytes: u64, left: u64, end in 0u64..4_000_000_000,
+        ) {
+            let space = ReservedSpace { token, bytes, left, end };
+            prop_assert_eq!(ReservedSpace::parse(space.to_string().as_bytes()), Some(space));
+        }
+
+        #[test]
+        fn any_line_is_parsed_without_panic(line: Vec<u8>) {
+            let _ = ReservedSpace::parse(&line);
+        }
+    }
+
+    #[test]
+    fn line_that_is_no_reservation_is_not_parsed() {
+        for line in [
+            "",
+            "Reservations",
+            "SPACE t BYTES 1 LEFT 1",
+            "SPACE t BYTES 1 LEFT -1 UNTIL 20261130012000",
+            "SPACE t BYTES 1 LEFT 1 UNTIL never",
+            "SPACE t BYTES 99999999999999999999 LEFT 1 UNTIL 20261130012000",
+        ] {
+            assert_eq!(ReservedSpace::parse(line.as_bytes()), None, "{line}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use std::fmt;
 use bstr::BString;
 
 use crate::command::CommandError;
-use crate::command::arguments::Arguments;
+use crate::command::arguments::{Arguments, number};
 
 /// The arguments of `SITE USAGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +48,32 @@ impl UsageCommand {
     }
 }
 
+impl Usage {
+    /// Reads the text of a reply; `None`: it is something else.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+        let [b"USAGE", used, b"FREE", free, b"TOTAL", total] = words.as_slice() else { return None };
+        Some(Self { used: number(used)?, free: number(free)?, total: number(total)? })
+    }
+}
+
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { used, free, total } = self;
         write!(f, "USAGE {used} FREE {free} TOTAL {total}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_usage_is_parsed_to_the_same() {
+        let usage = Usage { used: 0, free: u64::MAX, total: 7 };
+        assert_eq!(Usage::parse(usage.to_string().as_bytes()), Some(usage));
+        for line in ["", "USAGE 1 FREE 2", "USAGE 1 FREE 2 TOTAL x", "Usage 1 FREE 2 TOTAL 3"] {
+            assert_eq!(Usage::parse(line.as_bytes()), None, "{line}");
+        }
     }
 }

@@ -122,6 +122,8 @@ pub(crate) enum Command {
     Node(commands::node::Node),
     /// Look at a running server and control it: sessions, nodes, limits, kick, reload, drain
     Admin(commands::admin::Admin),
+    /// Show the space of a user at a server, and reserve it for later uploads
+    Space(commands::space::Space),
     /// List the running copies of this user, and change the limits on their rates
     Jobs(commands::jobs::Jobs),
     /// Let FTP clients use GridFTP servers: any FTP client in front, any server behind
@@ -195,6 +197,7 @@ impl Command {
             Self::Node(command) => command.run(),
             Self::Admin(command) => command.run(),
             Self::Jobs(command) => command.run(),
+            Self::Space(command) => command.run(),
             Self::Gateway(command) => command.run(),
             Self::Passwd(command) => command.run(),
             Self::Route(command) => command.run(),

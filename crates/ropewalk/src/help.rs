@@ -6,7 +6,7 @@ use clap::{Arg, Command, ValueHint};
 /// The commands under their headings, in the order of help.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Copy", &["cp", "sync", "jobs", "check", "clean"]),
-    ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm"]),
+    ("Look and change", &["ls", "stat", "find", "du", "cat", "sum", "mkdir", "mv", "rm", "space"]),
     ("Choose and reserve network paths", &["route", "reserve", "reservations", "cancel"]),
     ("Serve and log in", &["serve", "node", "admin", "gateway", "passwd", "proxy", "known-hosts", "ca"]),
     ("Measure and tune", &["doctor", "profile", "report", "model", "buffers", "lab"]),
@@ -41,6 +41,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["ropewalk serve --root /data --anonymous", "ropewalk serve --config /etc/ropewalk/server.toml"],
     ),
     ("node", &["ropewalk node --join front.example:2812 --join-token-file /etc/ropewalk/join --root /data"]),
+    (
+        "space",
+        &[
+            "ropewalk space usage gsiftp://a.example/data/atlas/",
+            "ropewalk space reserve gsiftp://a.example/data/atlas/ 2TiB --for 3h",
+            "ropewalk space list gsiftp://a.example/ --json",
+        ],
+    ),
     ("jobs", &["ropewalk jobs", "ropewalk jobs limit 4711 200Mbit/s"]),
     (
         "admin",

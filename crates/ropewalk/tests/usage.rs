@@ -56,6 +56,7 @@ fn help_lists_the_commands_and_the_exit_codes() {
         "mkdir",
         "mv",
         "rm",
+        "space",
         "route",
         "reserve",
         "reservations",

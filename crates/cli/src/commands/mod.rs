@@ -26,6 +26,7 @@ pub mod rm;
 pub mod route;
 pub mod serve;
 pub mod sites;
+pub mod space;
 pub mod stat;
 pub mod sum;
 pub mod sync;

@@ -1,0 +1,42 @@
+//! SITE USAGE and SITE SPACE: the space of a user at a server, and reservations of it.
+
+use std::time::Duration;
+
+use ropewalk_protocol::command::Command;
+use ropewalk_protocol::site::SiteCommand;
+use ropewalk_protocol::space::{ReservedSpace, SpaceCommand};
+use ropewalk_protocol::usage::{Usage, UsageCommand};
+
+use super::Session;
+use crate::RemoteError;
+
+impl Session {
+    pub(crate) fn space_usage(&mut self, path: &[u8], quota: Option<&str>) -> Result<Usage, RemoteError> {
+        let command = UsageCommand { token: quota.map(Into::into), path: path.into() };
+        let reply = self.call(&Command::Site(SiteCommand::Usage(command)))?;
+        Usage::parse(reply.text()).ok_or_else(|| self.nonsense("SITE USAGE", &reply))
+    }
+
+    pub(crate) fn reserve_space(
+        &mut self,
+        path: &[u8],
+        bytes: u64,
+        time: Duration,
+    ) -> Result<ReservedSpace, RemoteError> {
+        let command = SpaceCommand::Reserve { bytes, seconds: time.as_secs(), path: Some(path.into()) };
+        let reply = self.call(&Command::Site(SiteCommand::Space(command)))?;
+        ReservedSpace::parse(reply.text()).ok_or_else(|| self.nonsense("SITE SPACE RESERVE", &reply))
+    }
+
+    pub(crate) fn release_space(&mut self, token: &str) -> Result<(), RemoteError> {
+        self.call(&Command::Site(SiteCommand::Space(SpaceCommand::Release(token.to_owned())))).map(drop)
+    }
+
+    pub(crate) fn reserved_space(&mut self) -> Result<Vec<ReservedSpace>, RemoteError> {
+        let reply = self.call(&Command::Site(SiteCommand::Space(SpaceCommand::List)))?;
+        let lines = reply.lines();
+        let between = lines.len().saturating_sub(2);
+        let spaces = reply.lines().skip(1).take(between).map(|line| ReservedSpace::parse(line));
+        spaces.collect::<Option<_>>().ok_or_else(|| self.nonsense("SITE SPACE LIST", &reply))
+    }
+}
