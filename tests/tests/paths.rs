@@ -88,8 +88,10 @@ fn copy_over_hook_path_reserves_binds_and_releases_in_order() {
     let site = Site::new(
         r#"case $1 in activate) echo '{"binding":{"address":"127.0.0.1","capacity":"80Mbit/s","mtu":9000}}';; esac"#,
     );
-    let outcome = site.run(&[]).succeeded().unwrap();
+    let outcome = site.run(&["--rate", "40Mbit/s", "--capacity", "1Gbit/s"]).succeeded().unwrap();
     assert!(site.is_copied());
+    let hold = lines(&site.scratch, "hook").into_iter().find(|line| line.starts_with("hold ")).unwrap();
+    assert!(hold.contains("40000000"), "{hold}");
     assert!(outcome.errors().contains("is up, from 127.0.0.1, 80Mbit/s, MTU 9000"), "{}", outcome.errors());
     let events = site.events();
     let at = |name: &str| {

@@ -290,7 +290,7 @@ fn begin(
     let request = Request {
         from: None,
         until: now() + settings.time,
-        capacity: options.tuning.capacity,
+        capacity: settings.rate.or(options.tuning.capacity),
         description: pairs.first().map(describe).unwrap_or_default(),
     };
     let entry = Entry::new(source.to_string(), Owner::Transfer, request);

@@ -2,6 +2,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
 use ropewalk_client::{Cancel, Options};
 use ropewalk_paths::{Entry, Goal, Owner, PathError, Request, Runner, now};
 
@@ -17,7 +20,8 @@ pub struct Reserve {
     /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL, nsi:FILE or tc:FILE
     #[arg(value_name = "PROVIDER")]
     provider: String,
-    /// The begin, in UTC: 22:00 (the next one), or a date such as 2026-01-31T22:00 [default: now]
+    /// The begin, in local time: 22:00 (the next one), or a date such as 2026-01-31T22:00; with Z
+    /// at the end in UTC [default: now]
     #[arg(long, value_name = "WHEN")]
     from: Option<String>,
     /// How long the path is needed
@@ -34,7 +38,8 @@ impl Reserve {
         let Some(provider) = source.provider()? else {
             return Err(usage(format!("{source} is reserved already")));
         };
-        let (from, until) = window(self.from.as_deref(), self.time, now()).map_err(usage)?;
+        let zone = TimeZone::system();
+        let (from, until) = window(self.from.as_deref(), self.time, now(), &zone).map_err(usage)?;
         let journal = journal(&Options::default())?;
         let cancel = Cancel::new();
         signals::watch(&cancel, "ropewalk: stopping; the path is removed (press Ctrl-C again to quit now)")?;
@@ -65,16 +70,25 @@ impl Reserve {
 }
 
 /// The begin and the end of the reserved time, since 1970. No begin is as soon as possible.
-fn window(from: Option<&str>, time: Duration, now: Duration) -> Result<(Option<Duration>, Duration), String> {
+fn window(
+    from: Option<&str>,
+    time: Duration,
+    now: Duration,
+    zone: &TimeZone,
+) -> Result<(Option<Duration>, Duration), String> {
     if time < Duration::from_secs(1) {
         return Err("--for: expected at least 1s".to_owned());
     }
     let Some(text) = from else { return Ok((None, now + time)) };
-    let from = match text.split_once(':').filter(|(hour, _)| hour.len() <= 2) {
-        Some((hour, minute)) => next_time(hour, minute, now)
+    let (plain, zone) = match text.strip_suffix('Z') {
+        Some(plain) => (plain, &TimeZone::UTC),
+        None => (text, zone),
+    };
+    let from = match plain.split_once(':').filter(|(hour, _)| hour.len() <= 2) {
+        Some((hour, minute)) => next_time(hour, minute, now, zone)
             .ok_or_else(|| format!("--from {text:?}: expected a time such as 22:00"))?,
         None => {
-            let date = utc::parse_date(text).ok_or_else(|| {
+            let date = utc::parse_date(plain).and_then(|date| in_zone(date, zone)).ok_or_else(|| {
                 format!("--from {text:?}: expected 22:00, or a date such as 2026-01-31T22:00")
             })?;
             Duration::from_secs(u64::try_from(date).unwrap_or_default())
@@ -86,14 +100,22 @@ fn window(from: Option<&str>, time: Duration, now: Duration) -> Result<(Option<D
     Ok((Some(from), from + time))
 }
 
-fn next_time(hour: &str, minute: &str, now: Duration) -> Option<Duration> {
-    const DAY: u64 = 86_400;
-    let (hour, minute): (u64, u64) = (hour.parse().ok()?, minute.parse().ok()?);
-    if hour > 23 || minute > 59 {
-        return None;
-    }
-    let today = now.as_secs() / DAY * DAY + hour * 3600 + minute * 60;
-    Some(Duration::from_secs(if today < now.as_secs() { today + DAY } else { today }))
+/// The next time at which clocks in `zone` show this hour and minute. If the change to summer time
+/// skips it, that is the time just after the change.
+fn next_time(hour: &str, minute: &str, now: Duration, zone: &TimeZone) -> Option<Duration> {
+    let (hour, minute): (i8, i8) = (hour.parse().ok()?, minute.parse().ok()?);
+    let now = Timestamp::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
+    let today = zone.to_datetime(now).date();
+    let time = Time::new(hour, minute, 0, 0).ok()?;
+    let at = |day: Date| zone.to_timestamp(day.to_datetime(time)).ok();
+    let next = at(today).filter(|at| *at >= now).or_else(|| at(today.tomorrow().ok()?))?;
+    Some(Duration::from_secs(u64::try_from(next.as_second()).ok()?))
+}
+
+/// The time at which clocks in `zone` show what clocks in UTC show at `seconds` since 1970.
+fn in_zone(seconds: i64, zone: &TimeZone) -> Option<i64> {
+    let shown = TimeZone::UTC.to_datetime(Timestamp::from_second(seconds).ok()?);
+    Some(zone.to_timestamp(shown).ok()?.as_second())
 }
 
 #[cfg(test)]
@@ -106,17 +128,28 @@ mod tests {
         // 2026-11-21 21:56:30.
         let now = Duration::from_secs(1_795_298_190);
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let at = |text: &str| window(Some(text), hours(3), now);
+        let at = |text: &str| window(Some(text), hours(3), now, &TimeZone::UTC);
         let begin = |text: &str| utc::show(at(text).unwrap().0.unwrap().as_secs() as i64);
         assert_eq!(begin("22:00"), "2026-11-21 22:00:00");
         assert_eq!(begin("21:00"), "2026-11-22 21:00:00");
         assert_eq!(begin("2026-12-01"), "2026-12-01 00:00:00");
         assert_eq!(begin("2026-11-21T20:00"), "2026-11-21 20:00:00");
-        assert_eq!(window(None, hours(3), now), Ok((None, now + hours(3))));
+        assert_eq!(window(None, hours(3), now, &TimeZone::UTC), Ok((None, now + hours(3))));
+        // One hour ahead of UTC; two in summer.
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let local = |text: &str| {
+            let (from, _) = window(Some(text), hours(3), now, &zone).unwrap();
+            utc::show(from.unwrap().as_secs() as i64)
+        };
+        assert_eq!(local("22:00"), "2026-11-22 21:00:00");
+        assert_eq!(local("23:00"), "2026-11-21 22:00:00");
+        assert_eq!(local("22:00Z"), "2026-11-21 22:00:00");
+        assert_eq!(local("2027-07-01T12:00"), "2027-07-01 10:00:00");
+        assert_eq!(local("2027-07-01T12:00Z"), "2027-07-01 12:00:00");
         for (text, error) in [("24:00", "such as 22:00"), ("tomorrow", "such as"), ("2020-01-01", "is over")]
         {
             assert!(at(text).unwrap_err().contains(error), "{text}");
         }
-        assert!(window(None, Duration::ZERO, now).is_err());
+        assert!(window(None, Duration::ZERO, now, &zone).is_err());
     }
 }

@@ -1,10 +1,11 @@
-//! `--path`, `--path-policy` and `--path-time`.
+//! `--path`, `--path-policy`, `--path-time` and `--rate`.
 
 use std::time::Duration;
 
 use ropewalk_paths::Policy;
 
 use super::Settings;
+use super::values::{parse_link_rate, show_link_rate};
 use crate::path_use::PathSource;
 
 /// The network path that a copy asks for.
@@ -14,11 +15,13 @@ pub(crate) struct PathSettings {
     pub(crate) policy: Policy,
     /// The longest time for which it is reserved.
     pub(crate) time: Duration,
+    /// The rate to ask for, in bits per second. `None`: the capacity of the path, if that is known.
+    pub(crate) rate: Option<u64>,
 }
 
 impl Default for PathSettings {
     fn default() -> Self {
-        Self { source: None, policy: Policy::Prefer, time: Duration::from_secs(12 * 3600) }
+        Self { source: None, policy: Policy::Prefer, time: Duration::from_secs(12 * 3600), rate: None }
     }
 }
 
@@ -32,6 +35,15 @@ pub(super) fn provider(settings: &mut Settings, text: &str) -> Result<(), String
 
 pub(super) fn show_provider(settings: &Settings) -> String {
     settings.path.source.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
+}
+
+pub(super) fn rate(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.path.rate = parse_link_rate(text)?;
+    Ok(())
+}
+
+pub(super) fn show_rate(settings: &Settings) -> String {
+    show_link_rate(settings.path.rate)
 }
 
 pub(super) fn policy(settings: &mut Settings, text: &str) -> Result<(), String> {

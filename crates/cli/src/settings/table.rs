@@ -194,6 +194,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Without a path, copy over the usual network (prefer), or fail (require); the same if a hook fails"),
     setting("path-time", None, Value("TIME"), Path, limit!(path.time),
         "The longest time for which the path is reserved; the end of the copy releases it"),
+    setting("rate", None, Value("RATE|auto"), Path, (path::rate, path::show_rate),
+        "The rate to reserve with --path, for example --path nsi:nsi.toml --rate 5Gbit/s; `auto`: \
+         --capacity, or what the provider's file says"),
     setting("stripes", None, Value("N|auto|off"), Copy, (stripes, show_stripes),
         "Use several addresses of a server with data nodes for each file (SPAS, SPOR): N for a \
          download, all of the destination otherwise; `auto`: as many as the server has. For example: \

@@ -123,20 +123,28 @@ pub(super) fn show_share(settings: &Settings) -> String {
 }
 
 pub(super) fn capacity(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.options.tuning.capacity =
-        if text == "auto" { None } else { Some(parse_rate(text)?.saturating_mul(8)) };
-    if settings.options.tuning.capacity.is_some_and(|bits| !(8..=80_000_000_000_000).contains(&bits)) {
-        return Err(format!("{text:?}: expected a rate from 1 byte/s to 80 Tbit/s"));
-    }
+    settings.options.tuning.capacity = parse_link_rate(text)?;
     Ok(())
 }
 
 pub(super) fn show_capacity(settings: &Settings) -> String {
-    settings
-        .options
-        .tuning
-        .capacity
-        .map_or_else(|| "auto".into(), |bits| crate::units::link_rate(bits as f64 / 8.0))
+    show_link_rate(settings.options.tuning.capacity)
+}
+
+/// A rate of a link in bits per second, or `auto`.
+pub(super) fn parse_link_rate(text: &str) -> Result<Option<u64>, String> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let bits = parse_rate(text)?.saturating_mul(8);
+    match (8..=80_000_000_000_000).contains(&bits) {
+        true => Ok(Some(bits)),
+        false => Err(format!("{text:?}: expected a rate from 1 byte/s to 80 Tbit/s")),
+    }
+}
+
+pub(super) fn show_link_rate(bits: Option<u64>) -> String {
+    bits.map_or_else(|| "auto".into(), |bits| crate::units::link_rate(bits as f64 / 8.0))
 }
 
 pub(super) fn bandwidth(settings: &mut Settings, text: &str) -> Result<(), String> {
