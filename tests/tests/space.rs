@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -310,4 +311,46 @@ fn space_is_reserved_listed_used_and_released_from_the_command_line() {
     }
     space(&["release", &url, token]).succeeded().unwrap();
     assert_eq!(space(&["list", &url]).succeeded().unwrap().text(), "");
+}
+
+#[test]
+fn space_is_reserved_together_with_a_path_and_released_with_it() {
+    let site = Site::new("bytes = '100MiB'");
+    let (refusing, hook) = (site.scratch.join("refusing"), site.scratch.join("hook"));
+    for (hook, script) in [(&refusing, "echo no circuit >&2; exit 1"), (&hook, "exit 0")] {
+        fs::write(hook, format!("#!/bin/sh\nread -r json\n{script}\n")).unwrap();
+        fs::set_permissions(hook, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let ropewalk = |words: &[&str]| {
+        let mut command = peers::ropewalk_command().unwrap();
+        command.env("XDG_STATE_HOME", site.scratch.join("paths")).args(words);
+        run(&mut command, LIMIT).unwrap()
+    };
+    let at = site.server.url("data/");
+    let free = || {
+        let usage = ropewalk(&["space", "usage", &at, "--json"]).succeeded().unwrap().text();
+        serde_json::from_str::<serde_json::Value>(&usage).unwrap()["free"].as_u64().unwrap()
+    };
+    let reserve = |hook: &Path, space: &str| {
+        let hook = format!("hook:{}", hook.display());
+        ropewalk(&["reserve", &hook, "--for", "1h", "--space", space, "--at", &at])
+    };
+    // All or nothing.
+    let refused = reserve(&refusing, "60MiB").failed().unwrap();
+    assert!(refused.errors().contains("no circuit"), "{}", refused.errors());
+    assert_eq!(free(), 100 * MIB);
+    let refused = reserve(&hook, "101MiB").failed().unwrap();
+    assert!(refused.errors().contains("552"), "{}", refused.errors());
+    assert_eq!(ropewalk(&["reservations", "--json"]).succeeded().unwrap().text(), "");
+
+    let id = reserve(&hook, "60MiB").succeeded().unwrap().text();
+    let id = id.trim();
+    assert_eq!(free(), 40 * MIB);
+    let source = site.source(50 * MIB);
+    let source = source.display().to_string();
+    let copy = ["cp", "--quiet", "--retries", "0", &source, &at];
+    ropewalk(&copy).failed().unwrap();
+    ropewalk(&[&copy[..], &["--path", &format!("reserved:{id}")]].concat()).succeeded().unwrap();
+    ropewalk(&["cancel", id]).succeeded().unwrap();
+    assert_eq!(free(), 50 * MIB);
 }

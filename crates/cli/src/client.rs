@@ -74,11 +74,7 @@ impl Client {
         flags: &Flags,
         targets: impl IntoIterator<Item = &'a mut Target>,
     ) -> anyhow::Result<Self> {
-        let targets: Vec<&mut Target> = targets.into_iter().collect();
-        let sites = Used(targets.iter().flat_map(|target| target.sites.0.iter().cloned()).collect());
-        let Settings { mut options, password_files, .. } = Layers::load_at(flags, &sites)?.settings()?;
-        let locations = targets.into_iter().map(|target| (Side::Only, &mut target.location));
-        credentials::complete(&mut options, &password_files, true, locations)?;
+        let options = options_for(flags, targets)?;
         let (cancel, here) = (Cancel::new(), Arc::new(AtomicBool::new(false)));
         let act = {
             let (cancel, here) = (cancel.clone(), Arc::clone(&here));
@@ -93,6 +89,15 @@ impl Client {
         };
         signals::on_first("ropewalk: interrupted", act)?;
         Ok(Self { options, events: Arc::new(Human::plain(Loudness::Normal, &cancel)), cancel, here })
+    }
+
+    /// Like [`Client::new`], for a command that watches for signals itself.
+    pub(crate) fn quiet<'a>(
+        flags: &Flags,
+        targets: impl IntoIterator<Item = &'a mut Target>,
+        cancel: &Cancel,
+    ) -> anyhow::Result<Self> {
+        Ok(Self::with(options_for(flags, targets)?, cancel))
     }
 
     /// For a command that watches for signals itself.
@@ -138,6 +143,19 @@ impl Client {
 /// Parses all targets; the first invalid one is an error.
 pub(crate) fn parse_targets(given: &[OsString]) -> anyhow::Result<Vec<Target>> {
     given.iter().map(|given| Target::parse(given)).collect()
+}
+
+/// The options for these targets, whose URLs get their passwords.
+fn options_for<'a>(
+    flags: &Flags,
+    targets: impl IntoIterator<Item = &'a mut Target>,
+) -> anyhow::Result<Options> {
+    let targets: Vec<&mut Target> = targets.into_iter().collect();
+    let sites = Used(targets.iter().flat_map(|target| target.sites.0.iter().cloned()).collect());
+    let Settings { mut options, password_files, .. } = Layers::load_at(flags, &sites)?.settings()?;
+    let locations = targets.into_iter().map(|target| (Side::Only, &mut target.location));
+    credentials::complete(&mut options, &password_files, true, locations)?;
+    Ok(options)
 }
 
 /// Sessions with servers, one for each server and user.

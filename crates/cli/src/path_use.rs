@@ -20,6 +20,8 @@ use ropewalk_paths::{
     Policy, Provider, Request, Runner, Target, Tc, now,
 };
 
+use ropewalk_protocol::url::Url;
+
 use crate::output::say;
 use crate::settings::PathSettings;
 
@@ -220,6 +222,10 @@ impl PathUse {
         let swept = sweep_beside(journal);
         match runner.obtain(Goal::Up, &|| cancel.is_cancelled()) {
             Ok(binding) => {
+                // Uploads draw on the space that was reserved with the path.
+                if let Some(held) = runner.entry().space.as_ref().filter(|held| goes_to(pairs, &held.url)) {
+                    options.login.destination.space_token.get_or_insert_with(|| held.token.clone());
+                }
                 say(format_args!("ropewalk: the path {} is up{}", runner.entry().id, Shown(&binding)));
                 apply(&binding, options);
             }
@@ -267,6 +273,17 @@ impl Drop for PathUse {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether a copy stores files at this server.
+fn goes_to(pairs: &[Pair], server: &str) -> bool {
+    let Ok(server) = Url::parse(server) else { return false };
+    pairs.iter().any(|pair| match &pair.destination {
+        Location::Remote(url) => {
+            (url.scheme, &url.host, url.port) == (server.scheme, &server.host, server.port)
+        }
+        _ => false,
+    })
 }
 
 /// Starts the reservation, or takes over one that is there. The second value tells whether the path

@@ -160,6 +160,16 @@ impl fmt::Display for Phase {
     }
 }
 
+/// Space at the destination of a copy that is reserved together with the path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct HeldSpace {
+    /// The directory at its server, without a password.
+    pub url: String,
+    /// The name of the reservation at the server.
+    pub token: String,
+    pub bytes: u64,
+}
+
 /// A reservation as the journal keeps it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Entry {
@@ -178,6 +188,9 @@ pub struct Entry {
     /// Why the path cannot be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// It ends by itself with the time of the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<HeldSpace>,
 }
 
 impl Entry {
@@ -191,6 +204,7 @@ impl Entry {
             reference: None,
             requested: None,
             failure: None,
+            space: None,
         }
     }
 }

@@ -1,11 +1,13 @@
 use anyhow::anyhow;
 use clap::Args;
-use ropewalk_client::Options;
+use ropewalk_client::{Cancel, Options};
 use ropewalk_paths::{Entry, Goal, Id, Journal, Phase, Runner};
 
 use crate::exit::Exit;
+use crate::held_space;
 use crate::output::say;
 use crate::path_use::{PathSource, journal};
+use crate::settings::{ConnectionFlags, Flags};
 
 #[derive(Debug, Args)]
 pub struct CancelCommand {
@@ -15,6 +17,8 @@ pub struct CancelCommand {
     /// Remove the entries only, and do not ask the provider: for one that is gone for good
     #[arg(long)]
     forget: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
 }
 
 impl CancelCommand {
@@ -22,7 +26,7 @@ impl CancelCommand {
         let journal = journal(&Options::default())?;
         let mut exits = Vec::new();
         for id in self.ids {
-            match cancel(&journal, &id, self.forget) {
+            match cancel(&journal, &id, self.forget, &self.connection.0) {
                 Ok(exit) => exits.push(exit),
                 Err(error) => {
                     say(format_args!("ropewalk: {id}: {error:#}"));
@@ -34,7 +38,7 @@ impl CancelCommand {
     }
 }
 
-fn cancel(journal: &Journal, id: &Id, forget: bool) -> anyhow::Result<Exit> {
+fn cancel(journal: &Journal, id: &Id, forget: bool, flags: &Flags) -> anyhow::Result<Exit> {
     let Some((entry, locked)) = journal.take_over(id)? else {
         if journal.list()?.0.iter().any(|(entry, _)| entry.id == *id) {
             return Err(anyhow!("a running program uses it: stop that program"));
@@ -48,10 +52,13 @@ fn cancel(journal: &Journal, id: &Id, forget: bool) -> anyhow::Result<Exit> {
     }
     let provider = PathSource::parse(&entry.provider).map_err(anyhow::Error::msg)?.provider()?;
     let provider = provider.ok_or_else(|| anyhow!("it has no provider"))?;
+    let space = entry.space.clone();
     let mut runner = Runner::recover((entry, locked), provider, Goal::End);
     runner.end();
+    let released = space.map_or(Ok(()), |held| held_space::release(&held, flags, &Cancel::new()));
     if runner.is_left() {
         return Err(anyhow!("the provider has not confirmed the end; `ropewalk reservations` tries again"));
     }
+    released?;
     Ok(Exit::Done)
 }

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -9,9 +10,11 @@ use ropewalk_client::{Cancel, Options};
 use ropewalk_paths::{Entry, Goal, Owner, PathError, Request, Runner, now};
 
 use crate::exit::{Exit, usage};
+use crate::held_space::SpaceHolder;
 use crate::output::say;
 use crate::path_use::{PathSource, journal, sweep};
-use crate::units::{parse_duration, parse_rate};
+use crate::settings::ConnectionFlags;
+use crate::units::{self, parse_duration, parse_rate, parse_size};
 use crate::{signals, utc};
 
 #[derive(Debug, Args)]
@@ -30,6 +33,15 @@ pub struct Reserve {
     /// The capacity [default: that of the provider's file, or the hook's choice]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
+    /// Also reserve this much space, for example 2TiB, in the directory that --at names: both or
+    /// neither
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "at")]
+    space: Option<u64>,
+    /// The URL of the directory for --space
+    #[arg(long, value_name = "URL", requires = "space")]
+    at: Option<OsString>,
+    #[command(flatten)]
+    connection: ConnectionFlags,
 }
 
 impl Reserve {
@@ -50,14 +62,32 @@ impl Reserve {
             capacity: self.rate.map(|bytes| bytes.saturating_mul(8)),
             description: "ropewalk reserve".to_owned(),
         };
-        let entry = Entry::new(source.to_string(), Owner::Person, request);
-        let mut runner = Runner::begin(&journal, entry, provider, Goal::Reserved)?;
-        match runner.obtain(Goal::Reserved, &|| cancel.is_cancelled()) {
-            Ok(_) => {}
-            Err(PathError::Stopped) => return Ok(Exit::Interrupted),
-            Err(error) => return Err(error.into()),
+        let mut entry = Entry::new(source.to_string(), Owner::Person, request);
+        let mut space = None;
+        if let (Some(bytes), Some(at)) = (self.space, &self.at) {
+            // Until the path is there, the server keeps the space until its own end.
+            let mut held = SpaceHolder::connect(at, &self.connection.0, &cancel)?;
+            entry.space = Some(held.reserve(bytes, until.saturating_sub(now()))?);
+            space = Some(held);
+        }
+        let mut runner = match Runner::begin(&journal, entry, provider, Goal::Reserved) {
+            Ok(runner) => runner,
+            Err(error) => {
+                space.as_mut().map_or(Ok(()), SpaceHolder::release)?;
+                return Err(error.into());
+            }
+        };
+        if let Err(error) = runner.obtain(Goal::Reserved, &|| cancel.is_cancelled()) {
+            space.as_mut().map_or(Ok(()), SpaceHolder::release)?;
+            return match error {
+                PathError::Stopped => Ok(Exit::Interrupted),
+                error => Err(error.into()),
+            };
         }
         let id = runner.entry().id.clone();
+        if let Some(held) = &runner.entry().space {
+            say(format_args!("ropewalk: {} are reserved in {} as well", units::size(held.bytes), held.url));
+        }
         say(format_args!(
             "ropewalk: reserved until {} UTC; use it with cp --path reserved:{id}",
             utc::show(until.as_secs().try_into().unwrap_or(i64::MAX))
