@@ -73,11 +73,11 @@ pub(crate) trait Peers: Sized {
     /// The commands that give a file at a server its attributes and its name.
     fn naming(&self, ctx: &Context, file: &Self::File) -> Vec<(Purpose, Command)>;
 
-    /// Whether another job may be taken.
-    fn has_room(flow: &mut Flow<'_, Self>, ahead: Ahead) -> bool;
+    /// Whether several ranges may be in flight over the channel that is there.
+    fn is_pipelined(flow: &mut Flow<'_, Self>) -> bool;
 
-    /// A job of another kind than those in flight waits until they are done.
-    fn has_to_wait(_flow: &Flow<'_, Self>, _job: &Job) -> bool {
+    /// A range moves, and the next one of its file may be asked for, but no other one.
+    fn takes_parts(_flow: &Flow<'_, Self>) -> bool {
         false
     }
 
@@ -213,7 +213,7 @@ impl<'w, P: Peers> Flow<'w, P> {
             // Further commands are worth a packet.
             let low =
                 !self.pipeline.route().moves_here() || self.pipeline.len() <= ahead.depth - ahead.depth / 4;
-            while next.is_some() || (low && P::has_room(&mut self, ahead)) {
+            while next.is_some() || (low && self.has_room(ahead)) {
                 let more = || self.worker.more(route, self.participant.as_ref());
                 let Some(job) = next.take().or_else(more) else { break };
                 match self.submit(job) {
@@ -241,12 +241,32 @@ impl<'w, P: Peers> Flow<'w, P> {
         }
     }
 
+    /// Whether another job may be taken.
+    fn has_room(&mut self, ahead: Ahead) -> bool {
+        if P::takes_parts(self) {
+            return true;
+        }
+        let sends = self.pipeline.route() != transfer::Route::Download;
+        let pipelined = P::is_pipelined(self) && !(sends && self.worker.careful.get() > 0);
+        let waiting = || self.pipeline.slots().filter(|slot| !slot.has_moved() && !slot.is_counted());
+        // Sizes are what servers report.
+        let bytes = waiting().map(|slot| slot.data.len()).fold(0, u64::saturating_add);
+        let parts = waiting().filter(|slot| slot.range != slot.file.whole()).count();
+        self.pipeline.len() < if pipelined { ahead.depth } else { 1 }
+            && ahead.takes(waiting().count(), bytes, parts)
+            && !self.pipeline.slots().any(|slot| slot.file.must_be_alone())
+            && !(sends && self.pipeline.is_entangled())
+    }
+
     /// Sends the commands for a job. Returns it if it has to wait until nothing else is in flight:
     /// it needs another data channel. An error is one of the session; one of the job alone is
     /// settled here.
     fn submit(&mut self, job: Job) -> Result<Option<Job>, RemoteError> {
-        if P::has_to_wait(self, &job) {
-            return Ok(Some(job));
+        if let (Some(front), true) = (self.pipeline.front(), P::takes_parts(self)) {
+            let next = P::File::of_job(&job).is_some_and(|(file, _)| Arc::ptr_eq(file, &front.file));
+            if !next {
+                return Ok(Some(job));
+            }
         }
         let (file, range) = match job {
             Job::File(mut task) => match P::begin(self, &mut task) {
@@ -428,6 +448,17 @@ impl<'w, P: Peers> Flow<'w, P> {
             cleared.inspect_err(|_| ctx.report.put_back())?;
         }
         Ok(Begun::Yes(file))
+    }
+
+    /// Hears why a server has closed its data connections, until `over`.
+    pub(crate) fn last_words(&mut self, side: Side, over: impl Fn(&Pipeline<P::File, P::Own<'w>>) -> bool) {
+        let Self { worker, peers, participant, pipeline, .. } = self;
+        peers.session(side).control.last_words(&mut |answer| {
+            if let Some(answer) = answer {
+                hear(pipeline, worker.ctx, participant.as_ref(), side, answer);
+            }
+            over(pipeline)
+        });
     }
 
     /// The commands with which the destination receives data.

@@ -1,6 +1,5 @@
 //! Files from a server to here: pipelined RETRs over one cached data channel, ranges of big files by ERET.
 
-mod begin;
 mod data;
 
 use std::ops::{ControlFlow, Range};
@@ -15,7 +14,6 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, Window};
 use ropewalk_transfer::{self as transfer, Checks, Moved, Purpose, Side, Sides, Slot, Submission};
 
-use crate::ahead::Ahead;
 use crate::context::Context;
 use crate::control::Answer;
 use crate::download::Download;
@@ -23,7 +21,7 @@ use crate::flow::{Begun, Part, Peers, hear};
 use crate::local_copy::to_standard_output;
 use crate::model::error::reply_kind;
 use crate::path_defaults::{RANGE, SMALL};
-use crate::place::{Endpoint, Place};
+use crate::place::{Endpoint, Place, is_device};
 use crate::report::Meter;
 use crate::session::Session;
 use crate::straggler::{Idle, Straggler};
@@ -103,20 +101,74 @@ impl Peers for Sender {
         Vec::new()
     }
 
-    fn has_room(flow: &mut Flow<'_>, ahead: Ahead) -> bool {
+    fn is_pipelined(flow: &mut Flow<'_>) -> bool {
         let extended = flow.peers.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
         // If the first file were refused, the second one's data would come over its connections.
-        let pipelined = extended && !flow.must_connect();
-        let unmoved = || flow.pipeline.slots().filter(|slot| !slot.has_moved());
-        // Sizes are what servers report.
-        let waiting = unmoved().map(|slot| slot.data.len()).fold(0, u64::saturating_add);
-        let parts = unmoved().filter(|slot| is_part(slot)).count();
-        flow.pipeline.len() < if pipelined { ahead.depth } else { 1 }
-            && ahead.takes(unmoved().count(), waiting, parts)
+        extended && !flow.must_connect()
     }
 
+    /// Opens the destination, and cuts a big file up between the sessions.
     fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Download>, RemoteError> {
-        flow.begin(task)
+        let ctx = flow.worker.ctx;
+        let options = ctx.options();
+        // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the
+        // source, or of none: listings may not tell the time.
+        let resumable = options.recovery.resume && task.size.is_some_and(|size| size > SMALL);
+        let unknown = task.size.is_none() || task.modified.is_none() && resumable;
+        let ask = (unknown || task.tries.total > 0) && !task.source_program;
+        if (ask || task.compares()) && !flow.pipeline.is_empty() {
+            return Ok(Begun::Later);
+        }
+        if ask && !options.data.ascii {
+            match flow.peers.session.stat(&task.source.path()) {
+                Ok(entry) => {
+                    task.size = entry.size;
+                    task.modified = entry.modified.or(task.modified);
+                    task.mode = entry.mode.or(task.mode);
+                }
+                // Only the time was to be known.
+                Err(e) if !e.breaks_session() && task.size.is_some() && task.tries.total == 0 => {
+                    tracing::debug!(%e, "nothing is known of its time");
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        if task.size == Some(0) && is_made_up(&task.source.path()) {
+            task.size = None;
+        }
+        if options.data.ascii {
+            // Line ends are translated: nobody knows how long it will be.
+            task.size = None;
+        }
+        if task.compares() && flow.same_already(task)? {
+            ctx.report.needless(task, "same checksum");
+            flow.worker.done();
+            return Ok(Begun::Settled);
+        }
+        if task.window.is_some() && !flow.peers.session.can.partial {
+            return Err(flow.no_parts());
+        }
+        // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
+        let measured = matches!(task.destination, Place::Measure(_))
+            && options.integrity.checksum == ChecksumPolicy::Default;
+        let check = ctx.check(&flow.peers.session)?;
+        let check = if measured || task.source_program { Check::Size } else { check };
+        ctx.report.anew(task);
+        // What nobody can prove to be of one version with the rest is not gone on with.
+        let resume = options.recovery.resume && (task.modified.is_some() || !matches!(check, Check::Size));
+        let download = Download::begin(task.clone(), check, &ctx.store, options, resume)?;
+        if let Some(reason) = download.started_over() {
+            tracing::info!(file = %download.task.destination.display(), reason, "begins anew");
+        }
+        ctx.report.started(&download.task, download.present().len());
+        // Of a file that grows it is asked when all has come: what is the same then was there.
+        let early = matches!(check, Check::Asked(_)) && !download.task.grows;
+        if early && Self::shares(flow, &download, &download.whole()) {
+            // It takes as long as the data, and need not wait for it.
+            download.expect(1);
+            ctx.queue.push_urgent([Job::Sum(download.clone())]);
+        }
+        Ok(Begun::Yes(download))
     }
 
     fn ask_again(flow: &mut Flow<'_>, download: &Download, _: &Range<u64>) -> Result<(), RemoteError> {
@@ -133,7 +185,14 @@ impl Peers for Sender {
     }
 
     fn shares(flow: &Flow<'_>, download: &Download, range: &Range<u64>) -> bool {
-        flow.cuts(download, range)
+        let can = flow.peers.session.can.partial
+            && flow.peers.session.preferred_mode() == Mode::ExtendedBlock
+            && !download.in_order();
+        let size = download.task.length();
+        can && range.end != u64::MAX
+            && flow.worker.ctx.divides_files(&flow.peers.session)
+            && size.is_some_and(|size| size.saturating_sub(download.resumed) >= 2 * RANGE)
+            && flow.worker.ctx.range_size(RANGE, flow.participant.as_ref(), 1).is_some()
     }
 
     fn data(_: &Flow<'_>, download: &Download, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
@@ -181,11 +240,77 @@ impl Peers for Sender {
         part: Part<Download>,
         mode: Mode,
     ) -> Result<Submission<Download, Duration>, RemoteError> {
-        flow.submission(part, mode)
+        let Part { file: download, range, data: mut missing } = part;
+        let path = download.task.source.path();
+        let whole = range.start == 0 && download.task.length().is_none_or(|n| range.end >= n);
+        let grows = download.task.grows && flow.peers.session.can.partial && download.task.size.is_some();
+        let partial = download.task.window.is_some() || !whole || grows;
+        let (origin, command) = if partial {
+            let length = range.end.saturating_sub(range.start);
+            // An open end: as much as there is.
+            let length = if range.end == u64::MAX { i64::MAX as u64 - range.start } else { length };
+            let what = Retrieval::Partial(Window { offset: range.start, length });
+            (range.start, Command::Eret { what, path: path.clone() })
+        } else {
+            (0, Command::Retr(path.clone()))
+        };
+        // What is there counts from the beginning of the window.
+        let there = missing.complement(range.clone()).shift_down(origin);
+        let restart = match mode {
+            _ if there.is_empty() => None,
+            Mode::ExtendedBlock => Some(Restart::Ranges(there)),
+            Mode::Stream if there.prefix() > 0 && flow.peers.session.can.restart => {
+                missing = RangeSet::from_range(origin + there.prefix()..range.end);
+                Some(Restart::Offset(there.prefix()))
+            }
+            Mode::Stream => {
+                missing = RangeSet::from_range(range.clone());
+                None
+            }
+        };
+        if partial && !flow.peers.session.can.partial {
+            return Err(flow.no_parts());
+        }
+        let sum = (matches!(download.check, Check::Asked(_)) && whole)
+            .then(|| download.check.algorithm())
+            .flatten()
+            .map(|algorithm| checksum_command(algorithm, &download.task, &path));
+        // A REST before it would be about the next file.
+        flow.peers.session.control.check(&command)?;
+        let mut commands = Vec::new();
+        commands.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
+        commands.push((Purpose::Transfer, command));
+        commands.extend(sum.map(|command| (Purpose::Checksum, command)));
+        // Of a range that is not the last it would say too little. Servers answer it when the transfer is over.
+        // Pure-FTPd answers 500 at once to a command that comes while it sends, in place of the transfer's own reply.
+        if mode == Mode::ExtendedBlock
+            && flow.peers.session.can.facts
+            && download.is_unwatched()
+            && download.task.size.is_some_and(|size| range == (0..size))
+        {
+            commands.push((Purpose::Version, Command::Mlst(Some(path))));
+        }
+        Ok(Submission {
+            file: download,
+            range,
+            data: missing,
+            origin,
+            own: Duration::ZERO,
+            commands: Sides { source: commands, destination: Vec::new() },
+        })
     }
 
     fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
-        flow.step()?;
+        flow.peers.session.control.flush()?;
+        if let Some(id) = flow.pipeline.next_to_move() {
+            // A passive sender begins when we have connected, and one that authenticates itself when
+            // we have answered. Otherwise its preliminary reply says whose data comes next.
+            let begun = flow.pipeline.slot(id).is_some_and(|slot| slot.has_begun(Side::Source));
+            if begun || flow.must_connect() { flow.receive(id) } else { flow.await_begin() }?;
+        } else if flow.pipeline.pending() > 0 {
+            let answer = flow.peers.session.control.answer()?;
+            Self::hear(flow, Side::Source, answer);
+        }
         if flow.no_way_back() { Err(RemoteError::Desynchronized) } else { Ok(()) }
     }
 
@@ -228,22 +353,44 @@ impl Peers for Sender {
 }
 
 impl Flow<'_> {
-    fn step(&mut self) -> Result<(), RemoteError> {
-        self.peers.session.control.flush()?;
-        match self.pipeline.next_to_move() {
-            Some(id) => {
-                // A passive sender begins when we have connected, and one that authenticates itself when
-                // we have answered. Otherwise its preliminary reply says whose data comes next.
-                let begun = self.pipeline.slot(id).is_some_and(|slot| slot.has_begun(Side::Source));
-                if begun || self.must_connect() { self.receive(id) } else { self.await_begin() }
-            }
-            None if self.pipeline.pending() > 0 => {
-                let answer = self.peers.session.control.answer()?;
-                Sender::hear(self, Side::Source, answer);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+    fn no_parts(&self) -> RemoteError {
+        let what = "send a part of a file (no ERET)".to_owned();
+        RemoteError::Unsupported { peer: self.peers.session.control.peer().to_owned(), what }
+    }
+
+    /// Has the server compute the checksum of a source, while other sessions move its data.
+    fn ask_sum(&mut self, download: Arc<Download>) -> Result<(), RemoteError> {
+        let algorithm = download.check.algorithm().filter(|_| !download.has_failed());
+        let Some(algorithm) = algorithm else {
+            self.worker.done();
+            return Ok(());
+        };
+        let command = checksum_command(algorithm, &download.task, &download.task.source.path());
+        self.pipeline.submit_checksum(Submission {
+            file: download,
+            range: 0..0,
+            data: RangeSet::new(),
+            origin: 0,
+            own: Duration::ZERO,
+            commands: Sides { source: vec![(Purpose::Checksum, command)], destination: Vec::new() },
+        });
+        self.send_commands()
+    }
+
+    /// `sync` by checksum: whether the destination has the same bytes.
+    fn same_already(&mut self, task: &Task) -> Result<bool, RemoteError> {
+        let Place::Local(path) = &task.destination else { return Ok(false) };
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.peers.session.can]) else {
+            return Ok(false);
+        };
+        let command = checksum_command(algorithm, task, &task.source.path());
+        let reply = match self.peers.session.call_reading(&command, task.size) {
+            Ok(reply) => reply,
+            Err(e) if e.breaks_session() => return Err(e),
+            Err(_) => return Ok(false),
+        };
+        let ours = self.worker.ctx.local_sum(path, algorithm);
+        Ok(ours.is_ok_and(|ours| crate::verify::same(&ours, &reply.text().to_str_lossy())))
     }
 
     /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.
@@ -251,11 +398,6 @@ impl Flow<'_> {
         let channel = self.peers.session.channel();
         channel.is_some_and(|c| (!c.listening || c.authenticated) && c.data.cached() == 0)
     }
-}
-
-/// It is a range of a file that several sessions share out.
-fn is_part(slot: &Slot<Download, Duration>) -> bool {
-    slot.file.task.length().is_some_and(|length| slot.range.end - slot.range.start < length)
 }
 
 /// CKSM of the whole source, or of what is wanted of it.
@@ -270,4 +412,9 @@ pub(crate) fn checksum_command(
         length: task.length().filter(|_| task.window.is_some() || task.grows),
         path: path.clone(),
     }
+}
+
+/// Of devices, and of files that are made while they are read, servers tell that they are empty.
+fn is_made_up(path: &[u8]) -> bool {
+    is_device(path) || path.starts_with(b"/sys/")
 }

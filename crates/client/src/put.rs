@@ -4,7 +4,6 @@
 //! what comes next for the following file. So nothing gets its final name before the server has confirmed it and
 //! everything before it; a refusal ends the pipeline, and the files after it are sent again, for a while one by one.
 
-mod begin;
 mod data;
 
 use std::ops::{ControlFlow, Range};
@@ -19,7 +18,6 @@ use ropewalk_storage::checksum::{Algorithm, Hasher};
 use ropewalk_transfer::{self as transfer, Checks, Lost, Moved, Purpose, Side, Sides, Slot, Submission};
 
 use crate::RemoteError;
-use crate::ahead::Ahead;
 use crate::context::Context;
 use crate::control::{Answer, LAST_WORDS};
 use crate::flow::{At, Begun, Part, Peers, hear};
@@ -35,6 +33,9 @@ use crate::verify::{Check, proved};
 use crate::watch::Watch;
 use crate::work::{Job, Route};
 use crate::worker::{CAREFUL, Worker};
+
+/// From this round trip on, a file that we send goes over one session.
+const FAR: Duration = Duration::from_millis(5);
 
 /// The session with the server that receives.
 pub(crate) struct Receiver {
@@ -100,21 +101,50 @@ impl Peers for Receiver {
         upload.naming(&self.session, ctx.options().preserve, sent, upload.upload_proof())
     }
 
-    fn has_room(flow: &mut Flow<'_>, ahead: Ahead) -> bool {
-        let pipelined = flow.peers.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
-        let depth = if pipelined && flow.worker.careful.get() == 0 { ahead.depth } else { 1 };
-        let shared = !flow.pipeline.slots().any(|slot| slot.file.must_be_alone());
-        let unsent = || flow.pipeline.slots().filter(|slot| !slot.has_moved());
-        let waiting: u64 = unsent().map(|slot| slot.data.len()).sum();
-        let parts = unsent().filter(|slot| slot.range != slot.file.wanted).count();
-        flow.pipeline.len() < depth
-            && ahead.takes(unsent().count(), waiting, parts)
-            && shared
-            && !flow.pipeline.is_entangled()
+    fn is_pipelined(flow: &mut Flow<'_>) -> bool {
+        flow.peers.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock)
     }
 
     fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Upload>, RemoteError> {
-        flow.begin(task)
+        let ctx = flow.worker.ctx;
+        let options = ctx.options();
+        let source = Source::open(task, &*ctx.store)?;
+        if options.storage.in_place
+            && !task.destination_program
+            && flow.peers.session.is_here()
+            && let Place::Local(path) = &task.source
+            && let Ok(here) = ctx.store.stat(path, true)
+        {
+            if !flow.pipeline.is_empty() {
+                return Ok(Begun::Later);
+            }
+            flow.peers.session.is_apart(task, (here.device, here.inode))?;
+        }
+        ctx.tell_of_times(&flow.peers.session);
+        let resumable = flow.is_resumable(task);
+        let known = ctx.states.claim(task, resumable, flow.peers.session.shares_part_names());
+        let ask = known.is_some()
+            || task.compares()
+            || task.confirm
+            || flow.peers.session.would_truncate(task)
+            || (resumable && flow.cuts(task));
+        if ask && !flow.pipeline.is_empty() {
+            return Ok(Begun::Later);
+        }
+        flow.peers.session.spare_beginning(task)?;
+        if (task.compares() || task.confirm)
+            && let Some(proof) = flow.same_already(task)?
+        {
+            return flow.have_already(task, proof);
+        }
+        let (staging, present) = flow.stage(task, known)?;
+        let check = ctx.check(&flow.peers.session)?;
+        let can = &flow.peers.session.can;
+        let expect = can.may_expect_checksums() && flow.peers.session.preferred_mode() == Mode::ExtendedBlock;
+        let manner = Manner { check, atomic: can.replace, staging, expect, present };
+        ctx.report.anew(task);
+        let upload = Upload::begin(task.clone(), source, manner)?;
+        flow.begun(upload.clone(), &upload, resumable)
     }
 
     fn ask_again(flow: &mut Flow<'_>, upload: &Upload, range: &Range<u64>) -> Result<(), RemoteError> {
@@ -122,7 +152,9 @@ impl Peers for Receiver {
     }
 
     fn shares(flow: &Flow<'_>, upload: &Upload, _: &Range<u64>) -> bool {
-        flow.shares(upload)
+        let left = (upload.wanted.end - upload.wanted.start).saturating_sub(upload.resumed);
+        let ranged = matches!(upload.source, UploadSource::Ranged(_));
+        !upload.is_direct() && ranged && left >= 2 * RANGE && flow.cuts(&upload.task)
     }
 
     fn data(flow: &Flow<'_>, upload: &Upload, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
@@ -167,11 +199,66 @@ impl Peers for Receiver {
         part: Part<Upload>,
         mode: Mode,
     ) -> Result<Submission<Upload, Duration>, RemoteError> {
-        flow.submission(part, mode)
+        let Part { file: upload, range, mut data } = part;
+        let whole = upload.task.window.is_none() && range == upload.wanted;
+        let present = upload.present();
+        let mut commands = Vec::new();
+        if let Some((algorithm, value)) =
+            upload.expected.as_ref().filter(|_| upload.staging.upload().is_none())
+        {
+            let command = Command::Scks { algorithm: *algorithm, value: value.as_str().into() };
+            commands.push((Purpose::Expect, command));
+        }
+        let offset = match mode {
+            Mode::Stream if whole => present.prefix(),
+            Mode::Stream => range.start,
+            // Offsets on the wire stay those of the file.
+            Mode::ExtendedBlock => 0,
+        };
+        if mode == Mode::Stream {
+            data = RangeSet::from_range(offset..range.end);
+        }
+        // STOR from the beginning would leave nothing of a file whose window is sent.
+        let into = upload.task.window.is_some() && flow.peers.session.can.partial;
+        // ESTO does not truncate.
+        let truncates = whole && present.is_empty() || mode == Mode::Stream && !into;
+        commands.extend(flow.receiving(
+            &upload,
+            At {
+                size: upload.task.length().filter(|_| whole),
+                offset,
+                restart: (truncates && offset > 0).then_some(Restart::Offset(offset)),
+                adjusted: (!truncates).then_some(offset),
+            },
+        )?);
+        Ok(Submission {
+            file: upload,
+            range,
+            data,
+            origin: 0,
+            own: Duration::ZERO,
+            commands: Sides { source: Vec::new(), destination: commands },
+        })
     }
 
     fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
-        flow.step()
+        flow.peers.session.control.flush()?;
+        match flow.pipeline.next_to_move().and_then(|id| flow.pipeline.slot(id).map(|slot| (id, slot))) {
+            // It starts again, and what is sent now would be of the source as it was.
+            Some((_, slot)) if slot.file.has_failed() => return Err(RemoteError::Desynchronized),
+            Some((id, slot)) => {
+                let begun = slot.has_begun(Side::Destination);
+                let fresh = flow.peers.session.channel().is_none_or(|c| c.data.cached() == 0);
+                if fresh || flow.worker.careful.get() == 0 || begun {
+                    return flow.transfer(id);
+                }
+            }
+            None if flow.pipeline.pending() > 0 => {}
+            None => return Ok(()),
+        }
+        let answer = flow.peers.session.control.answer()?;
+        Self::hear(flow, Side::Destination, answer);
+        Ok(())
     }
 
     fn complete(_: &mut Flow<'_>, slot: &Slot<Upload, Duration>) -> Result<Option<String>, RemoteError> {
@@ -217,24 +304,31 @@ impl Flow<'_> {
         }
     }
 
-    fn step(&mut self) -> Result<(), RemoteError> {
-        self.peers.session.control.flush()?;
-        match self.pipeline.next_to_move().and_then(|id| self.pipeline.slot(id).map(|slot| (id, slot))) {
-            // It starts again, and what is sent now would be of the source as it was.
-            Some((_, slot)) if slot.file.has_failed() => return Err(RemoteError::Desynchronized),
-            Some((id, slot)) => {
-                let begun = slot.has_begun(Side::Destination);
-                let fresh = self.peers.session.channel().is_none_or(|c| c.data.cached() == 0);
-                if fresh || self.worker.careful.get() == 0 || begun {
-                    return self.transfer(id);
-                }
-            }
-            None if self.pipeline.pending() > 0 => {}
-            None => return Ok(()),
-        }
-        let answer = self.peers.session.control.answer()?;
-        Receiver::hear(self, Side::Destination, answer);
-        Ok(())
+    /// Whether a file of this size would be cut up between sessions.
+    fn cuts(&self, task: &Task) -> bool {
+        self.peers.session.can.partial
+            && self.worker.ctx.divides_files(&self.peers.session)
+            && !self.suffices()
+            && self.peers.session.preferred_mode() == Mode::ExtendedBlock
+            && task.size.is_some_and(|size| size >= 2 * RANGE)
+            && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
+    }
+
+    /// Whether one session carries whatever the path does. Between two ranges of a file streams wait for each other and for
+    /// round trips; where these are short, the server's single thread is what binds.
+    fn suffices(&self) -> bool {
+        let tuned = self.participant.is_some() && self.worker.ctx.options().tuning.files == crate::Auto::Auto;
+        tuned && self.peers.session.control.rtt() >= FAR
+    }
+
+    /// How it was proved that the destination has the same bytes; `None` where it has not.
+    fn same_already(&mut self, task: &Task) -> Result<Option<String>, RemoteError> {
+        let Place::Local(path) = &task.source else { return Ok(None) };
+        let Some(algorithm) = self.worker.ctx.comparison(&[&self.peers.session.can]) else { return Ok(None) };
+        let theirs = self.peers.session.checksum(&task.destination.path(), algorithm, None, task.size);
+        let Some(theirs) = task.unless_missing(theirs)? else { return Ok(None) };
+        let ours = self.worker.ctx.local_sum(path, algorithm)?;
+        Ok(proved(algorithm, &ours, &theirs))
     }
 }
 

@@ -23,7 +23,6 @@ use ropewalk_transfer::{
     self as transfer, Checks, Left, Lost, Pipeline, Purpose, Side, Sides, Slot, Submission,
 };
 
-use crate::ahead::Ahead;
 use crate::between::{self, Servers};
 use crate::context::Context;
 use crate::control::{Answer, Control, LONG};
@@ -136,30 +135,17 @@ impl Peers for Pair {
         between::naming(&self.servers, ctx, relay)
     }
 
-    fn has_room(flow: &mut Flow<'_>, ahead: Ahead) -> bool {
-        let under_way = || flow.pipeline.slots().filter(|slot| !slot.is_counted());
-        let lengths = under_way().map(|slot| slot.range.end - slot.range.start);
-        let waiting = lengths.fold(0, u64::saturating_add);
-        let pipelined = matches!(flow.peers.channel, None | Some((Mode::ExtendedBlock, 1)))
-            && flow.worker.careful.get() == 0
-            // In place: if another file were refused, this one would get its data.
-            && !flow.pipeline.slots().any(|slot| slot.file.is_direct())
-            && !flow.worker.ctx.options().data.delayed_passive;
-        if flow.takes_parts() {
-            return true;
-        }
-        let parts = under_way().filter(|slot| is_part(slot)).count();
-        flow.pipeline.len() < if pipelined { ahead.depth } else { 1 }
-            && ahead.takes(under_way().count(), waiting, parts)
-            && !flow.pipeline.is_entangled()
+    fn is_pipelined(flow: &mut Flow<'_>) -> bool {
+        matches!(flow.peers.channel, None | Some((Mode::ExtendedBlock, 1)))
+            && !flow.worker.ctx.options().data.delayed_passive
     }
 
-    fn has_to_wait(flow: &Flow<'_>, job: &Job) -> bool {
-        let same = |slot: &Slot<Relay, _>| match job {
-            Job::Third(relay, _) => Arc::ptr_eq(relay, &slot.file) && !relay.was_tried(),
-            _ => false,
-        };
-        flow.takes_parts() && !flow.pipeline.front().is_some_and(same)
+    /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
+    /// connections: were it refused, what came for it would go to others.
+    fn takes_parts(flow: &Flow<'_>) -> bool {
+        let several = matches!(flow.peers.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
+        let one = flow.pipeline.front().filter(|slot| flow.pipeline.len() == 1 && several && is_part(slot));
+        one.is_some_and(|slot| slot.error.is_none() && !slot.file.is_direct() && !slot.own.stripes.is_empty())
     }
 
     fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Relay>, RemoteError> {
@@ -284,14 +270,6 @@ impl Flow<'_> {
             DataMode::Auto if both && !self.worker.ctx.options().data.ascii => Mode::ExtendedBlock,
             DataMode::Auto => Mode::Stream,
         }
-    }
-
-    /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
-    /// connections: were it refused, what came for it would go to others.
-    fn takes_parts(&self) -> bool {
-        let several = matches!(self.peers.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
-        let one = self.pipeline.front().filter(|slot| self.pipeline.len() == 1 && several && is_part(slot));
-        one.is_some_and(|slot| slot.error.is_none() && !slot.file.is_direct() && !slot.own.stripes.is_empty())
     }
 
     /// Takes the replies of one side that are there.

@@ -19,7 +19,6 @@ use ropewalk_transfer::{
 };
 
 use crate::RemoteError;
-use crate::ahead::Ahead;
 use crate::between::{self, Servers};
 use crate::context::Context;
 use crate::control::Answer;
@@ -75,8 +74,8 @@ impl Peers for Servers {
         between::naming(self, ctx, relay)
     }
 
-    fn has_room(flow: &mut Flow<'_>, _: Ahead) -> bool {
-        flow.pipeline.is_empty()
+    fn is_pipelined(_: &mut Flow<'_>) -> bool {
+        false
     }
 
     fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Relay>, RemoteError> {

@@ -47,7 +47,7 @@ impl Flow<'_> {
         let end = Some(download.end()).filter(|end| accept.end() == *end);
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &download.task).on(self.participant.as_ref());
-        let _moving = self.participant.as_ref().map(|participant| participant.moves(Some(progress.clone())));
+        let moving = self.participant.as_ref().map(|participant| participant.moves(Some(progress.clone())));
         // Other sessions may move other ranges of it.
         let there = || download.present().intersection(range.clone()).len();
         let before = there();
@@ -97,7 +97,7 @@ impl Flow<'_> {
         if result.is_err() {
             meter.failed(there().saturating_sub(before));
         }
-        drop(meter);
+        drop((meter, moving));
         if self.wanted.is_some() {
             // It was told of other numbers meanwhile (SITE STREAMS): the next channel says what it wants.
             self.peers.session.forget_parallelism();
@@ -123,14 +123,9 @@ impl Flow<'_> {
                     false => RemoteError::data(&peer, path, source),
                 });
                 if matches!(error, RemoteError::Data { .. }) {
-                    let pipeline = &mut self.pipeline;
-                    self.peers.session.control.last_words(&mut |answer| {
-                        if let Some(answer) = answer {
-                            hear(pipeline, ctx, participant, Side::Source, answer);
-                        }
-                        pipeline
-                            .slot(id)
-                            .is_none_or(|slot| slot.has_ended(Side::Source) || slot.error.is_some())
+                    self.last_words(Side::Source, |pipeline| {
+                        let over = |slot: &Slot<_, _>| slot.has_ended(Side::Source) || slot.error.is_some();
+                        pipeline.slot(id).is_none_or(over)
                     });
                     error = self.pipeline.slot_mut(id).and_then(|slot| slot.error.take()).unwrap_or(error);
                 }

@@ -16,7 +16,7 @@ impl Flow<'_> {
         let path = upload.task.source.path();
         let progress = Arc::new(Progress::new());
         let mut meter = Meter::new(&ctx.report, &upload.task).on(self.participant.as_ref());
-        let _moving = self.participant.as_ref().map(|participant| participant.moves(Some(progress.clone())));
+        let moving = self.participant.as_ref().map(|participant| participant.moves(Some(progress.clone())));
         // Other sessions may move other ranges of it.
         let there = || upload.present().intersection(range.clone()).len();
         let before = there();
@@ -78,7 +78,7 @@ impl Flow<'_> {
         if result.is_err() {
             meter.failed(there().saturating_sub(before));
         }
-        drop(meter);
+        drop((meter, moving));
         match result {
             Ok(sent) => {
                 if let (UploadSource::Stream(_), Some(slot)) = (&upload.source, self.pipeline.slot_mut(id)) {
@@ -100,15 +100,10 @@ impl Flow<'_> {
                 let mut error = failure
                     .unwrap_or_else(|| RemoteError::data(self.peers.session.control.peer(), path, source));
                 if matches!(error, RemoteError::Data { .. }) {
-                    let pipeline = &mut self.pipeline;
-                    self.peers.session.control.last_words(&mut |answer| {
-                        if let Some(answer) = answer {
-                            hear(pipeline, ctx, None, Side::Destination, answer);
-                        }
-                        let over = |slot: &Slot<_, _>| {
-                            slot.has_ended(Side::Destination)
-                                || slot.error.is_some() && !slot.awaits_refusal()
-                        };
+                    let over = |slot: &Slot<_, _>| {
+                        slot.has_ended(Side::Destination) || slot.error.is_some() && !slot.awaits_refusal()
+                    };
+                    self.last_words(Side::Destination, |pipeline| {
                         pipeline.slot(id).is_none_or(over) || pipeline.is_behind_refusal(id)
                     });
                     // One before it was refused, and the server closed the connections of both.
