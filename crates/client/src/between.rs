@@ -62,12 +62,7 @@ pub(crate) fn checks<O>(servers: &Servers, ctx: &Context, slot: &Slot<Relay, O>)
     if relay.needs_sum() {
         if let Some(algorithm) = relay.check.algorithm() {
             checks.checksums.source = Some(checksum_command(algorithm, task, &task.source.path()));
-            let sum = Command::Cksm {
-                algorithm,
-                offset: task.offset(),
-                length: relay.length().filter(|_| task.window.is_some()),
-                path: relay.path.clone(),
-            };
+            let sum = relay.checksum_command(algorithm, task.offset(), relay.length());
             // The server compares that of an upload when it is committed.
             checks.checksums.destination = Some(sum).filter(|_| relay.staging.upload().is_none());
         }

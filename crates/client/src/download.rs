@@ -306,11 +306,6 @@ impl Download {
         self.end().saturating_sub(self.task.offset())
     }
 
-    /// The data of a refused file is kept apart from it.
-    pub(crate) fn must_be_alone(&self) -> bool {
-        false
-    }
-
     /// Whether the sum of the whole still has to be compared.
     pub(crate) fn needs_sum(&self) -> bool {
         match self.check {

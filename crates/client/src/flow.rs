@@ -86,8 +86,13 @@ pub(crate) trait Peers: Sized {
     fn begin(flow: &mut Flow<'_, Self>, task: &mut Task) -> Result<Begun<Self::File>, RemoteError>;
 
     /// A try of the file has failed: asks what the servers have of it now.
-    fn ask_again(flow: &mut Flow<'_, Self>, file: &Self::File, range: &Range<u64>)
-    -> Result<(), RemoteError>;
+    fn ask_again(
+        _flow: &mut Flow<'_, Self>,
+        _file: &Self::File,
+        _range: &Range<u64>,
+    ) -> Result<(), RemoteError> {
+        Ok(())
+    }
 
     /// A job that is no range of a file of this route.
     fn other_job(_flow: &mut Flow<'_, Self>, job: Job) -> Result<Option<Job>, RemoteError> {
@@ -100,7 +105,9 @@ pub(crate) trait Peers: Sized {
     }
 
     /// The bytes of a range that have to be moved.
-    fn data(flow: &Flow<'_, Self>, file: &Self::File, range: &Range<u64>) -> Result<RangeSet, RemoteError>;
+    fn data(_flow: &Flow<'_, Self>, file: &Self::File, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
+        Ok(file.present().complement(range.clone()))
+    }
 
     /// MODE and number of streams for a file, if this and what is `ahead` of it moves over one
     /// channel.

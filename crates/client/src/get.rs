@@ -195,10 +195,6 @@ impl Peers for Sender {
             && flow.worker.ctx.range_size(RANGE, flow.participant.as_ref(), 1).is_some()
     }
 
-    fn data(_: &Flow<'_>, download: &Download, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
-        Ok(download.present().complement(range.clone()))
-    }
-
     fn shape(flow: &Flow<'_>, download: &Download, missing: &RangeSet, ahead: u64) -> (Mode, u32) {
         let session = &flow.peers.session;
         let mut mode = session.preferred_mode();

@@ -37,7 +37,9 @@ pub(crate) trait InFlight: File<Error = RemoteError> + Sized {
     /// A try of it has failed since it was begun: what is present may have to be asked for.
     fn was_tried(&self) -> bool;
     /// If another file were refused, this one would get its data, and nothing would tell.
-    fn must_be_alone(&self) -> bool;
+    fn must_be_alone(&self) -> bool {
+        self.remote().is_some_and(RemoteUpload::must_be_alone)
+    }
     /// The error, unless its source or its destination permits no second try.
     fn once_only(&self, error: RemoteError) -> RemoteError;
 }
@@ -94,10 +96,6 @@ macro_rules! in_flight {
             fn was_tried(&self) -> bool {
                 let $this = self;
                 $keeper.was_tried()
-            }
-
-            fn must_be_alone(&self) -> bool {
-                self.must_be_alone()
             }
 
             fn once_only(&self, error: RemoteError) -> RemoteError {

@@ -14,7 +14,7 @@ use ropewalk_engine::{Progress, SendJob};
 use ropewalk_protocol::command::{Command, Restart};
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::Mode;
-use ropewalk_storage::checksum::{Algorithm, Hasher};
+use ropewalk_storage::checksum::Hasher;
 use ropewalk_transfer::{self as transfer, Checks, Lost, Moved, Purpose, Side, Sides, Slot, Submission};
 
 use crate::RemoteError;
@@ -84,8 +84,9 @@ impl Peers for Receiver {
         if upload.staging.upload().is_some() {
             // The server compares size and sum when it is committed.
         } else if upload.needs_sum() || slot.is_expectation_unknown() {
-            checks.checksums.destination =
-                upload.check.algorithm().map(|algorithm| sum_command(upload, algorithm));
+            let Range { start, end } = upload.wanted;
+            let command = |algorithm| upload.checksum_command(algorithm, start, Some(end - start));
+            checks.checksums.destination = upload.check.algorithm().map(command);
         } else if upload.check == Check::Size
             && self.session.can.size
             && !upload.device()
@@ -337,15 +338,5 @@ fn stream_control(channel: &Channel) -> StreamControl {
     match channel.streams {
         0 | 1 => StreamControl::Fixed,
         _ => StreamControl::Here(channel.data.parallelism(), channel.data.congestion()),
-    }
-}
-
-fn sum_command(upload: &Upload, algorithm: Algorithm) -> Command {
-    let window = upload.task.window.is_some();
-    Command::Cksm {
-        algorithm,
-        offset: if window { upload.wanted.start } else { 0 },
-        length: window.then(|| upload.wanted.end - upload.wanted.start),
-        path: upload.path.clone(),
     }
 }

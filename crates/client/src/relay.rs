@@ -66,11 +66,6 @@ impl Relay {
         start..self.task.length().map_or(u64::MAX, |length| start + length)
     }
 
-    /// If another file were refused, it would get that one's data.
-    pub(crate) fn must_be_alone(&self) -> bool {
-        self.is_direct()
-    }
-
     /// A program that has run is not run again for data that is lost with this session.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
         match error {

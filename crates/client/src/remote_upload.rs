@@ -25,7 +25,7 @@ use crate::task::{Task, There};
 use crate::verify::{Check, said_size};
 use crate::{Preserve, RemoteError};
 use ropewalk_protocol::feature::Features;
-use ropewalk_storage::checksum::Pieces;
+use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_transfer::{Ledger, Purpose, Side};
 
 /// The reply about an upload that has ended.
@@ -40,6 +40,8 @@ pub(crate) struct RemoteUpload {
     /// Bytes that were there when it began.
     pub resumed: u64,
     pub piece: Piece,
+    /// The server knows the checksum of the data before it comes.
+    pub is_expected: bool,
     /// An interrupted transfer of it starts again from the beginning.
     pub restarts: bool,
     tries: Tries,
@@ -77,6 +79,7 @@ impl RemoteUpload {
             path,
             resumed,
             piece: Piece::default(),
+            is_expected: false,
             restarts: false,
             state: Mutex::new(state),
         }
@@ -85,6 +88,12 @@ impl RemoteUpload {
     /// The data goes to the final name.
     pub(crate) fn is_direct(&self) -> bool {
         matches!(self.staging, Staging::Direct | Staging::InPlace)
+    }
+
+    /// Data that goes to a final name without its checksum must not share the pipeline: if another
+    /// file were refused, it would get that one's data.
+    pub(crate) fn must_be_alone(&self) -> bool {
+        self.is_direct() && !self.is_expected
     }
 
     /// The data of a whole file goes to the final name, and no server keeps it apart.
@@ -133,6 +142,17 @@ impl RemoteUpload {
     ) -> Vec<(Purpose, Command)> {
         let (task, preserve) = self.keeping(preserve);
         self.staging.naming(session, &task, preserve, sent, proof)
+    }
+
+    /// CKSM of what has arrived: of the whole file, or of the window, which has so many bytes from
+    /// this offset on.
+    pub(crate) fn checksum_command(&self, algorithm: Algorithm, offset: u64, bytes: Option<u64>) -> Command {
+        Command::Cksm {
+            algorithm,
+            offset,
+            length: bytes.filter(|_| self.task.window.is_some()),
+            path: self.path.clone(),
+        }
     }
 
     /// The error for a command that one of the servers refused.

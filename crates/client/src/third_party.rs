@@ -161,10 +161,6 @@ impl Peers for Pair {
         flow.shares(relay)
     }
 
-    fn data(_: &Flow<'_>, relay: &Relay, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
-        Ok(relay.present().complement(range.clone()))
-    }
-
     fn shape(flow: &Flow<'_>, relay: &Relay, _: &RangeSet, ahead: u64) -> (Mode, u32) {
         let (ctx, mode, pair) = (flow.worker.ctx, flow.mode(), &flow.peers);
         if mode == Mode::Stream || pair.servers.destination.needs_one_stream(&relay.task) {

@@ -5,7 +5,7 @@
 //! here. An interrupted transfer starts again.
 
 use std::io::{PipeReader, Read};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -107,15 +107,6 @@ impl Peers for Servers {
         ctx.report.anew(task);
         let relay = Relay::begin(task.clone(), check, staging, present, true);
         flow.begun(relay.clone(), &relay, false)
-    }
-
-    fn ask_again(_: &mut Flow<'_>, _: &Relay, _: &Range<u64>) -> Result<(), RemoteError> {
-        // It starts again from the beginning.
-        Ok(())
-    }
-
-    fn data(_: &Flow<'_>, _: &Relay, range: &Range<u64>) -> Result<RangeSet, RemoteError> {
-        Ok(RangeSet::from_range(range.clone()))
     }
 
     fn shape(_: &Flow<'_>, _: &Relay, _: &RangeSet, _: u64) -> (Mode, u32) {

@@ -109,9 +109,11 @@ impl Upload {
         };
         let direct = manner.atomic && expected.is_some();
         let staging = if direct { Staging::Direct } else { manner.staging };
+        let mut remote_upload = RemoteUpload::new(task, staging, manner.present, check);
+        remote_upload.is_expected = expected.is_some();
         let state = State { streamed: 0, stream_sum: None, proof: None, holes: false };
         Ok(Arc::new(Self {
-            remote_upload: RemoteUpload::new(task, staging, manner.present, check),
+            remote_upload,
             check,
             source,
             opened,
@@ -120,12 +122,6 @@ impl Upload {
             spent: Arc::default(),
             state: Mutex::new(state),
         }))
-    }
-
-    /// What goes to a final name without the server knowing its sum must not share the pipeline: were another file refused,
-    /// this one would get its data.
-    pub(crate) fn must_be_alone(&self) -> bool {
-        self.is_direct() && self.expected.is_none()
     }
 
     /// The bytes of the source that are sent; the end is open if its size is not known.
