@@ -125,7 +125,12 @@ impl Host {
             Error::Config(vec![Problem { severity: Severity::Error, setting: setting.into(), text }])
         })?;
         if space.is_some() && !stores.have_identities() {
-            tracing::error!("quotas need directories of this host: they do not apply to other storage");
+            let text = "quotas need directories of this host, and the storage is another one".to_owned();
+            return Err(Error::Config(vec![Problem {
+                severity: Severity::Error,
+                setting: "quota".into(),
+                text,
+            }]));
         }
         let bandwidth = BandwidthLimits::default();
         bandwidth.set(config);

@@ -299,10 +299,7 @@ pub(super) fn check_space(
     match free.map(|free| free.saturating_sub(reserved)) {
         Some(free) if free < needed => {
             tracing::warn!(session = job.context.id, path = ?place, size, free, "an upload does not fit");
-            match reserved {
-                0 => Err(system(Errno::NOSPC, "allocate")),
-                _ => Err(no_space(free, reserved, needed)),
-            }
+            Err(no_space(free, reserved, needed))
         }
         _ => Ok(()),
     }

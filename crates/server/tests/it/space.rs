@@ -1,6 +1,9 @@
 //! SITE USAGE and SITE SPACE.
 
-use ropewalk_server::Config;
+use std::sync::Arc;
+
+use ropewalk_server::{AnonymousAccess, Backends, Config, Server, StoreFactory};
+use ropewalk_storage::MemoryStore;
 
 use crate::fixture::Fixture;
 
@@ -99,4 +102,28 @@ fn reservation_lowers_free_space_of_other_uploads() {
     client.command("PASV", 227);
     let refused = client.command("STOR /f", 552);
     assert!(refused.contains("NO_SPACE_LEFT") && refused.contains("that are reserved"), "{refused}");
+}
+
+#[test]
+fn quotas_over_storage_that_is_no_directory_are_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!("[[quota]]\nname = \"all\"\ntree = {:?}\nbytes = 100\n", directory.path());
+    let mut config = Config::parse(&text).unwrap();
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    config.anonymous = Some(AnonymousAccess::default());
+    config.space.state_directory = Some(directory.path().join("state"));
+    let stores: StoreFactory = Arc::new(|_| Ok(Arc::new(MemoryStore::new(1 << 20))));
+    let backends = Backends { stores: Some(stores), ..Backends::default() };
+    let error = Server::bind_with(config, backends).err().unwrap().to_string();
+    assert!(error.contains("quotas need directories of this host"), "{error}");
+}
+
+#[test]
+fn upload_that_cannot_fit_on_the_disk_is_refused_with_what_is_free() {
+    let server = Fixture::new();
+    let mut client = server.login();
+    client.command("ALLO 9000000000000000000", 200);
+    client.command("PASV", 227);
+    let reply = client.command("STOR /f", 552);
+    assert!(reply.contains("bytes are free, and 9000000000000000000 are needed"), "{reply}");
 }
