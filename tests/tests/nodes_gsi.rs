@@ -86,6 +86,8 @@ fn protected_data_goes_to_nodes() {
         &["-p", "2", "--data-credential", "auto", "--data-protection", "private"],
         &["--stripes", "auto", "-p", "2", "--data-protection", "private"],
         &["--no-dcau"],
+        &["--stack", "tcp,gsi"],
+        &["--stack", "gsi,tcp", "--data-protection", "private"],
     ] {
         front.ours(options, &local(&original), &front.url("f"));
         front.ours(options, &front.url("f"), &local(&back));

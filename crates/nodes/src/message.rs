@@ -64,7 +64,7 @@ pub enum Order {
 
 /// The properties of a data channel. A node refuses an order with a property that it does not know:
 /// it could be one that protects the data.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelOrder {
     pub extended_block: bool,
@@ -102,6 +102,13 @@ pub struct GsiOrder {
     pub protected: bool,
     /// The authorities in the credential itself are trusted as well (DCSC).
     pub own_authorities: bool,
+}
+
+/// Without the data key, which must not get into a log.
+impl std::fmt::Debug for ChannelOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChannelOrder").field("stack", &self.stack).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for GsiOrder {

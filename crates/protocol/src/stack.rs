@@ -64,6 +64,13 @@ impl StackSpec {
         self.drivers.iter().any(|driver| driver.name == name)
     }
 
+    /// The stack without a driver; `None`: no other is in it.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Option<Self> {
+        self.drivers.retain(|driver| driver.name != name);
+        (!self.drivers.is_empty()).then_some(self)
+    }
+
     /// Inserts a driver without options above the first one. The first is the transport in all
     /// stacks that GCT's programs accept.
     pub fn insert_above_first(&mut self, name: &str) {

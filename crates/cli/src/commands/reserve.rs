@@ -73,12 +73,12 @@ impl Reserve {
         let mut runner = match Runner::begin(&journal, entry, provider, Goal::Reserved) {
             Ok(runner) => runner,
             Err(error) => {
-                space.as_mut().map_or(Ok(()), SpaceHolder::release)?;
+                release(space);
                 return Err(error.into());
             }
         };
         if let Err(error) = runner.obtain(Goal::Reserved, &|| cancel.is_cancelled()) {
-            space.as_mut().map_or(Ok(()), SpaceHolder::release)?;
+            release(space);
             return match error {
                 PathError::Stopped => Ok(Exit::Interrupted),
                 error => Err(error.into()),
@@ -96,6 +96,14 @@ impl Reserve {
         writeln!(out, "{id}")?;
         out.flush()?;
         Ok(Exit::Done)
+    }
+}
+
+/// Releases the space of a path that did not come. A failure is only reported: the reason for which
+/// there is no path matters more, and the space ends by itself.
+fn release(space: Option<SpaceHolder>) {
+    if let Some(Err(error)) = space.map(|mut held| held.release()) {
+        say(format_args!("ropewalk: the space stays reserved until its end: {error:#}"));
     }
 }
 

@@ -129,7 +129,8 @@ pub(super) fn order(
         stall_timeout_ms: milliseconds(config.stall_timeout),
         only_from,
         peer,
-        stack: channel.stack.as_ref().map(ToString::to_string),
+        // `gsi` in it describes what `gsi` of the order has, and was checked here.
+        stack: channel.stack.clone().and_then(|stack| stack.without("gsi")).map(|stack| stack.to_string()),
         drivers: config.drivers.clone(),
         key: channel.key.as_ref().map(|key| (key.number(), *key.secret())),
         gsi,
