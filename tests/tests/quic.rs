@@ -67,6 +67,58 @@ fn third_party_copies_over_quic_are_equal() {
     assert!(site.tree_is_whole("other/tree"));
 }
 
+/// A server that requires private data takes QUIC with a data key in place of PROT P, and says what
+/// is missing otherwise.
+#[test]
+fn copies_over_quic_with_a_key_are_private_enough_for_the_rule() {
+    let site = Site::new();
+    let drivers = "[data]\ndrivers = ['tcp', 'gsi', 'quic']";
+    let all = format!("{drivers}\n[tls]\nenabled = false\nrequired = 'data'");
+    let account = format!("{drivers}\n[defaults]\nprotection = 'data'");
+    for (root, rule, subject) in [("one", &all, "This server"), ("other", &account, "This account")] {
+        let (_server, url) = site.serve(root, rule);
+        site.cp(&QUIC, "source", &format!("{url}/there")).succeeded().unwrap();
+        assert!(site.is_whole(&format!("{root}/there")));
+        site.cp(&with(&["--mode", "stream"]), &format!("{url}/there"), "back").succeeded().unwrap();
+        assert!(site.is_whole("back"));
+        fs::remove_file(site.path("back")).unwrap();
+        site.cp(&with(&["-r"]), "tree/", &format!("{url}/tree/")).succeeded().unwrap();
+        assert!(site.tree_is_whole(&format!("{root}/tree")));
+
+        let text = site.cp(&["--retries", "0"], "source", &format!("{url}/c")).failed().unwrap().errors();
+        assert!(
+            text.contains("521") && text.contains(subject) && text.contains("SETNETSTACK quic"),
+            "{text}"
+        );
+        // GSI without PROT P proves who is there, but not that no one is between.
+        let mut command = site.command();
+        command.args(["cp", "--quiet"]).args(QUIC).args(["source", &format!("{url}/c")]);
+        let text = run(&mut command, LIMIT).unwrap().failed().unwrap().errors();
+        assert!(text.contains("521") && text.contains("does not know its peer"), "{text}");
+        assert!(!site.path(root).join("c").exists());
+    }
+}
+
+/// With TLS, PROT C and a key.
+#[test]
+fn copy_over_quic_within_tls_needs_no_second_encryption() {
+    let site = Site::new();
+    fs::create_dir(site.path("root")).unwrap();
+    let text = format!(
+        "[data]\ndrivers = ['tcp', 'quic']\n[anonymous]\nroot = '{}'\nwrite = true\n\
+         [identity]\nmapped = false\n[tls]\nstate_directory = 'tls'\nrequired = 'data'\n",
+        site.path("root").display()
+    );
+    let (_server, port) = site.start("empty", &text);
+    let url = format!("ftpes://localhost:{port}/there");
+    let clear = ["--accept-new", "--data-protection", "clear", "--retries", "0"];
+    let quic = [&clear[..], &["--stack", "quic"]].concat();
+    site.cp(&quic, "source", &url).succeeded().unwrap();
+    assert!(site.is_whole("root/there"));
+    let text = site.cp(&clear, "source", &url).failed().unwrap().errors();
+    assert!(text.contains("521") && text.contains("SETNETSTACK quic"), "{text}");
+}
+
 #[test]
 fn copies_over_quic_with_gsi_are_equal() {
     let site = grid::Site::new().unwrap();

@@ -30,7 +30,8 @@ pub struct SessionSecurity {
 /// The properties that the connections of a stack must have. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// See [`Assurance::protected`]. Such data is also bound.
+    /// See [`Assurance::protected`]. Such data is also bound. A driver that encrypts protects its
+    /// connections if they have a data key, which proves that no one is between the two ends.
     pub protected: bool,
     /// See [`Assurance::bound`].
     pub bound: bool,
@@ -60,6 +61,9 @@ pub enum Refusal {
     Stack(#[from] StackError),
     #[error("data connections have to be protected")]
     NotProtected,
+    /// The driver of this name encrypts, but its connections have no data key.
+    #[error("data connections over {0} have to have a data key")]
+    NoKey(&'static str),
     #[error("data connections have to be authenticated or bound to their session")]
     NotBound,
 }
@@ -145,9 +149,10 @@ impl<'a> StackBuilder<'a> {
             None => self.bare(),
         };
         let SessionSecurity { key, layer, peer } = security;
+        let has_key = key.is_some();
         let key = key.map(|key| key as Arc<dyn Layer>);
         let layers: Vec<Arc<dyn Layer>> = key.into_iter().chain(layer).chain(parts.layers).collect();
-        policy.check(&layers)?;
+        policy.check(&*parts.driver, has_key, &layers)?;
         let driver = layers.into_iter().fold(parts.driver, |driver, layer| {
             let driver = LayeredDriver::new(driver, layer);
             Arc::new(match peer {
@@ -222,11 +227,15 @@ impl<'a> StackBuilder<'a> {
 }
 
 impl Policy {
-    fn check(self, layers: &[Arc<dyn Layer>]) -> Result<(), Refusal> {
+    fn check(self, driver: &dyn Driver, has_key: bool, layers: &[Arc<dyn Layer>]) -> Result<(), Refusal> {
         let has = |which: fn(Assurance) -> bool| layers.iter().any(|layer| which(layer.assurance()));
         let (bound, protected) = (has(|assured| assured.bound), has(|assured| assured.protected));
         if self.protected && !(protected && bound) {
-            return Err(Refusal::NotProtected);
+            match driver.encrypts() {
+                true if has_key => {}
+                true => return Err(Refusal::NoKey(driver.name())),
+                false => return Err(Refusal::NotProtected),
+            }
         }
         if self.bound && !bound {
             return Err(Refusal::NotBound);

@@ -87,6 +87,11 @@ impl Registry {
         self.drivers.iter().any(|driver| driver.name() == name)
     }
 
+    /// The names of the drivers that encrypt.
+    pub fn encrypting(&self) -> impl Iterator<Item = &'static str> {
+        self.drivers.iter().filter(|driver| driver.encrypts()).map(|driver| driver.name())
+    }
+
     /// The driver of stacks that name none.
     pub fn default_driver(&self) -> Arc<dyn Driver> {
         Arc::clone(&self.drivers[0])

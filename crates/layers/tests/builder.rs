@@ -152,6 +152,19 @@ fn policy_is_checked_on_the_finished_stack() {
     assert_eq!(refusal(with_key(SessionSecurity::default()), protected), Some(Refusal::NotProtected));
 }
 
+#[cfg(feature = "quic")]
+#[test]
+fn driver_that_encrypts_protects_data_with_a_key_only() {
+    let policy = Policy { protected: true, bound: false };
+    let refusal = |security| build(Some("quic"), security, policy).err();
+    assert_eq!(refusal(SessionSecurity::default()), Some(Refusal::NoKey("quic")));
+    // GSI with PROT C does not know the connection of the driver.
+    assert_eq!(refusal(session(true, false)), Some(Refusal::NoKey("quic")));
+    assert_eq!(refusal(with_key(SessionSecurity::default())), None);
+    assert_eq!(refusal(session(true, true)), None);
+    assert_eq!(registry().encrypting().collect::<Vec<_>>(), ["quic"]);
+}
+
 #[test]
 fn security_of_the_session_is_over_the_driver_of_the_string() {
     let stack = build(Some("memory"), with_key(SessionSecurity::default()), Policy::default()).unwrap();

@@ -119,6 +119,33 @@ fn transfer_in_clear_when_protection_is_required_is_refused() {
 }
 
 #[test]
+fn transfer_over_an_encrypting_driver_is_protected_by_a_key() {
+    let config = SessionConfig {
+        tls: true,
+        required: RequiredProtection::Data,
+        encrypting_drivers: vec!["quic".to_owned()],
+        ..SessionConfig::default()
+    };
+    let mut host = Host::new(config);
+    host.session.begin_within_tls();
+    let key = |number: u32| format!("SITE DATAKEY {number:016x} {}", "5a".repeat(32));
+    let refused = "521 Data has to be protected here: send PROT P first. \
+                   SITE SETNETSTACK quic with SITE DATAKEY protects it too.";
+    for line in ["USER alice", "PASS x", "PBSZ 0", "PROT C", &key(1), "PASV"] {
+        host.run(line);
+    }
+    host.check(&[("RETR a", refused), ("SITE SETNETSTACK quic", "250 OK.")]);
+    host.run("PASV");
+    host.check(&[("RETR a", refused)]);
+    host.run(&key(2));
+    host.run("PASV");
+    assert!(matches!(host.ask_and_do("RETR a"), Operation::Transfer(_)));
+    // A key is for one channel.
+    host.run("PASV");
+    host.check(&[("RETR a", refused)]);
+}
+
+#[test]
 fn implicit_tls_session_is_secured_from_the_start() {
     let mut host = host(RequiredProtection::Control);
     host.session.begin_within_tls();

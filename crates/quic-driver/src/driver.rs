@@ -51,6 +51,10 @@ impl Driver for Quic {
         known
     }
 
+    fn encrypts(&self) -> bool {
+        true
+    }
+
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let address = address.socket()?;
         let socket = first_free(ports(address.port(), options.ports), |port| {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use ropewalk_layers::Registry;
 use ropewalk_protocol::server::{Banner, RequiredProtection, Session, SessionConfig};
 use ropewalk_security::{AccessList, PasswordError, PasswordFile};
 use ropewalk_storage::ErrorKind;
@@ -153,6 +154,11 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         congestion: config.data.congestion_choices.iter().filter_map(|name| name.parse().ok()).collect(),
         // Without certificates, a stack with `gsi` is refused.
         drivers: drivers.iter().filter(|name| config.gsi.is_some() || *name != "gsi").cloned().collect(),
+        encrypting_drivers: Registry::standard()
+            .encrypting()
+            .filter(|name| drivers.iter().any(|driver| driver == name))
+            .map(str::to_owned)
+            .collect(),
         gssapi: config.gsi.is_some() || config.kerberos.is_some(),
         tokens: config.tokens.is_some(),
         profiling: config.profiling.enabled,

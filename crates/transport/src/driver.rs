@@ -15,6 +15,11 @@ pub trait Driver: Send + Sync {
         let _ = (key, value, options);
         false
     }
+    /// Whether the connections of this driver are encrypted, and have a
+    /// [`Connection::channel_binding`].
+    fn encrypts(&self) -> bool {
+        false
+    }
     /// Listens at `address` (port 0: any port, within `options.ports`).
     ///
     /// # Errors

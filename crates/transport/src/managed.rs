@@ -126,6 +126,10 @@ impl Driver for Managed {
         self.inner.read_option(key, value, options)
     }
 
+    fn encrypts(&self) -> bool {
+        self.inner.encrypts()
+    }
+
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let transport = self.inner.name();
         let event = NetEvent {

@@ -208,7 +208,7 @@ impl Session {
         };
         builder.build(self.net_stack().as_ref(), security, policy).map_err(|refusal| match refusal {
             Refusal::Stack(error) => RemoteError::Usage(explain(&error, registry)),
-            Refusal::NotProtected | Refusal::NotBound => self.data_is_not_bound(),
+            Refusal::NotProtected | Refusal::NoKey(_) | Refusal::NotBound => self.data_is_not_bound(),
         })
     }
 

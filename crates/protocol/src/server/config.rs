@@ -33,6 +33,8 @@ pub struct SessionConfig {
     pub congestion: Vec<CongestionName>,
     /// The drivers that FEAT lists for SITE SETNETSTACK (Ropewalk extension); empty: it lists none.
     pub drivers: Vec<String>,
+    /// Those of `drivers` that encrypt. Their data is protected if the channel has a data key.
+    pub encrypting_drivers: Vec<String>,
     /// Whether AUTH GSSAPI is offered (RFC 2228).
     pub gssapi: bool,
     /// Whether every log-in requires AUTH GSSAPI.
@@ -95,6 +97,7 @@ impl Default for SessionConfig {
             max_streams: MAX_STREAMS,
             congestion: Vec::new(),
             drivers: Vec::new(),
+            encrypting_drivers: Vec::new(),
             gssapi: false,
             security_required: false,
             tls: false,

@@ -70,7 +70,7 @@ impl Session {
         }
         let striped = matches!(kind, PassiveKind::Spas { .. });
         let one_port = kind == PassiveKind::OnePort;
-        let listen = Listen { family, striped, one_port, channel: self.state.channel_options() };
+        let listen = Listen { family, striped, one_port, channel: self.channel_options() };
         // The old channel is closed, even if the command fails.
         let before = mem::replace(&mut self.state.channel, Channel::None);
         if !self.state.options.delayed || one_port {
@@ -101,8 +101,18 @@ impl Session {
             return step;
         }
         self.state.channel = Channel::None;
-        let connect = Connect { addresses, token, channel: self.state.channel_options() };
+        let connect = Connect { addresses, token, channel: self.channel_options() };
         Step::Perform(Operation::Connect(Box::new(connect)), Pending::Connect)
+    }
+
+    /// The options for a data channel that is created now.
+    fn channel_options(&mut self) -> ChannelOptions {
+        let options = self.state.channel_options();
+        let encrypting = &self.config.encrypting_drivers;
+        let encrypts =
+            options.stack.as_ref().is_some_and(|stack| encrypting.iter().any(|name| stack.has(name)));
+        self.state.channel_encrypts = encrypts && options.key.is_some();
+        options
     }
 
     /// Refuses other commands that create data channels after EPSV ALL (RFC 2428 section 4).
@@ -289,7 +299,11 @@ impl Session {
             Protection::Clear | Protection::Private if !self.state.sized => {
                 Ok(Step::Reply(Reply::new(503, "Send PBSZ 0 before PROT.")))
             }
-            Protection::Clear if self.config.required == RequiredProtection::Data => {
+            // A driver may encrypt in place of TLS: the data channel shows whether it does.
+            Protection::Clear
+                if self.config.required == RequiredProtection::Data
+                    && self.config.encrypting_drivers.is_empty() =>
+            {
                 Ok(Step::Reply(Reply::new(534, "Data has to be protected here: send PROT P.")))
             }
             Protection::Clear | Protection::Private => Ok(self.set_protection(wanted)),
@@ -300,8 +314,17 @@ impl Session {
     /// Refuses a transfer or listing whose data would be sent in clear although protection is
     /// required.
     fn refuse_clear(&self) -> Option<Step> {
-        let clear = self.config.required == RequiredProtection::Data && !self.state.protects_data();
-        clear.then(|| Step::Reply(Reply::new(521, "Data has to be protected here: send PROT P first.")))
+        let state = &self.state;
+        let is_protected = state.protects_data() || state.channel_encrypts;
+        if self.config.required != RequiredProtection::Data || is_protected {
+            return None;
+        }
+        let mut text = "Data has to be protected here: send PROT P first.".to_owned();
+        if !self.config.encrypting_drivers.is_empty() {
+            let drivers = self.config.encrypting_drivers.join(" or ");
+            text += &format!(" SITE SETNETSTACK {drivers} with SITE DATAKEY protects it too.");
+        }
+        Some(Step::Reply(Reply::new(521, text)))
     }
 
     /// SITE DATAKEY: sets or removes the key for the next data channel.

@@ -82,6 +82,8 @@ pub(super) struct State {
     pub(super) last_data_key: Option<u64>,
     /// SITE SETNETSTACK.
     pub(super) net_stack: Option<StackSpec>,
+    /// Whether the driver of the last data channel encrypts, and the channel has a key.
+    pub(super) channel_encrypts: bool,
 }
 
 /// The data channel, as far as the session has to know it.
@@ -167,6 +169,7 @@ impl State {
             data_key: None,
             last_data_key: None,
             net_stack: None,
+            channel_encrypts: false,
         }
     }
 

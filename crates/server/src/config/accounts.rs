@@ -85,8 +85,8 @@ pub struct User {
     /// server's own user. Default `"user"`.
     pub run_as: Option<RunAs>,
     /// The required protection: `"none"`; `"control"`, for the connection for commands, by TLS,
-    /// GSI, Kerberos or SSH; or `"data"`, for the data connections as well (PROT S or P; with
-    /// Kerberos, PROT S counts only with a data key). Default `"none"`.
+    /// GSI, Kerberos or SSH; or `"data"`, for the data connections as well (PROT S or P, or QUIC
+    /// with a data key; with Kerberos, PROT S counts only with a data key). Default `"none"`.
     pub protection: Option<RequiredProtection>,
 }
 

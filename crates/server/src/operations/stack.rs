@@ -152,7 +152,14 @@ pub(super) fn build(
     builder.build(options.stack.as_ref(), security, policy).map_err(|refusal| match refusal {
         Refusal::Stack(error) => Failure::bad_stack(StackKind::DataChannel, error),
         // RFC 4217 section 9: the connection cannot be opened with the current protection.
-        Refusal::NotProtected => Failure::Refused { code: 521, text: needs_protection(&context.client, all) },
+        Refusal::NotProtected => Failure::Refused { code: 521, text: needs_protection(job, all) },
+        Refusal::NoKey(driver) => {
+            let text = format!(
+                "The driver {driver} encrypts, but does not know its peer: send SITE DATAKEY with DCAU N, or \
+                 PBSZ 0 and PROT P, first."
+            );
+            Failure::Refused { code: 521, text }
+        }
         Refusal::NotBound => {
             tracing::warn!(session = context.id, peer = %context.peer, "data channel without a key refused");
             let text = "Data connections must be secured here: send PROT P, DCAU A or SITE DATAKEY.";
@@ -172,12 +179,17 @@ fn builder<'a>(
 }
 
 /// `all`: the server requires protection of each account.
-fn needs_protection(client: &SecurityContext, all: bool) -> String {
+fn needs_protection(job: &Job<'_>, all: bool) -> String {
     let who = if all { "This server" } else { "This account" };
-    match client {
+    let mut text = match &job.context.client {
         SecurityContext::Kerberos(_) => {
             format!("{who} needs private data connections: send PROT P, or SITE DATAKEY with PROT S, first.")
         }
         _ => format!("{who} needs protected data connections: send PBSZ 0 and PROT P first."),
+    };
+    let allowed = &job.context.settings.config.data.drivers;
+    for driver in job.host.registry.encrypting().filter(|name| allowed.iter().any(|one| one == name)) {
+        text += &format!(" SITE SETNETSTACK {driver} with SITE DATAKEY protects them too.");
     }
+    text
 }
