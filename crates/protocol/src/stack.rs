@@ -46,7 +46,8 @@ impl StackSpec {
     /// Parses a stack. `None` is the word `default`.
     ///
     /// # Errors
-    /// The name of a driver is missing, or has other characters than letters, digits, `_` and `-`.
+    /// The name of a driver is missing, has other characters than letters, digits, `_` and `-`, or
+    /// is `default`.
     pub fn parse(text: &[u8]) -> Result<Option<Self>, StackSyntaxError> {
         if text.eq_ignore_ascii_case(DEFAULT) {
             return Ok(None);
@@ -86,7 +87,8 @@ impl DriverSpec {
         }
         let valid = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
         let printed = String::from_utf8_lossy(name).to_ascii_lowercase();
-        if !name.iter().all(valid) {
+        // The word alone is no driver: it would be read again as the default stack.
+        if !name.iter().all(valid) || name.eq_ignore_ascii_case(DEFAULT) {
             return Err(StackSyntaxError::BadName(printed));
         }
         let options = options.split_str(";").filter(|option| !option.is_empty());
@@ -185,6 +187,10 @@ mod tests {
     fn default_is_no_stack() {
         assert_eq!(StackSpec::parse(b"Default"), Ok(None));
         assert!("default".parse::<StackSpec>().is_err());
+        // Its printed form would be the default stack.
+        for text in ["default:", "default:a=b", "tcp,default"] {
+            assert!(matches!(StackSpec::parse(text.as_bytes()), Err(StackSyntaxError::BadName(_))), "{text}");
+        }
     }
 
     #[test]
