@@ -47,6 +47,12 @@ fn cancel(journal: &Journal, id: &Id, forget: bool, flags: &Flags) -> anyhow::Re
         return Ok(Exit::NotFound);
     };
     if forget {
+        if let Some(held) = &entry.space {
+            say(format_args!(
+                "ropewalk: the space is not released: ropewalk space release {} {}",
+                held.url, held.token
+            ));
+        }
         locked.write(&Entry { phase: Phase::Ended, ..entry })?;
         return Ok(Exit::Done);
     }
