@@ -26,7 +26,7 @@ use crate::report::Meter;
 use crate::session::Session;
 use crate::straggler::{Idle, Straggler};
 use crate::task::Task;
-use crate::tune::{Ends, StreamControl, Wanted};
+use crate::tune::{StreamControl, Wanted};
 use crate::verify::Check;
 use crate::watch::Watch;
 use crate::work::{Job, Route};
@@ -45,17 +45,8 @@ pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     if let (Place::Standard, Job::File(task)) = (&job.task().destination, &job) {
         return to_standard_output(worker, task.clone());
     }
-    let ends = Ends::of(job.task());
-    let job = worker.cut_before_log_in(job);
-    let mut session = match worker.session(endpoint) {
-        Ok(session) => session,
-        Err(e) => return worker.fail(job, e),
-    };
-    let rtt = session.control.rtt();
+    let Some((session, participant, job)) = worker.tuned_session(endpoint, job) else { return };
     let route = Route::Get(endpoint.clone());
-    let participant =
-        worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
-    session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
     // A Ropewalk server, which is asked for the congestion control, sends.
     session.offer_driver(session.can.congestion);
     let flow = Flow::new(worker, Sender { session }, participant, transfer::Route::Download);

@@ -27,7 +27,7 @@ use crate::report::{Meter, signed};
 use crate::session::{Channel, Session};
 use crate::source::{Source, Summing};
 use crate::task::Task;
-use crate::tune::{Ends, StreamControl, kernel_permits};
+use crate::tune::{StreamControl, kernel_permits};
 use crate::upload::{Manner, Upload, UploadSource};
 use crate::verify::{Check, proved};
 use crate::watch::Watch;
@@ -46,17 +46,8 @@ type Flow<'w> = crate::flow::Flow<'w, Receiver>;
 
 /// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
 pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
-    let ends = Ends::of(job.task());
-    let job = worker.cut_before_log_in(job);
-    let mut session = match worker.session(endpoint) {
-        Ok(session) => session,
-        Err(e) => return worker.fail(job, e),
-    };
-    let rtt = session.control.rtt();
+    let Some((session, participant, job)) = worker.tuned_session(endpoint, job) else { return };
     let route = Route::Put(endpoint.clone());
-    let participant =
-        worker.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
-    session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
     session.offer_driver(kernel_permits("bbr"));
     let flow = Flow::new(worker, Receiver { session }, participant, transfer::Route::Upload);
     let Some(Receiver { session }) = flow.drive(&route, job) else { return };

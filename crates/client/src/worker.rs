@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bstr::BString;
 use ropewalk_protocol::command::Command;
 use ropewalk_protocol::range::RangeSet;
+use ropewalk_protocol::server::Mode;
 
 use crate::context::Context;
 use crate::lent::Wanted;
@@ -149,6 +150,29 @@ impl<'c> Worker<'c> {
     /// A session with this server: an idle one, or a new one.
     pub(crate) fn session(&self, endpoint: &Arc<Endpoint>) -> Result<Session, RemoteError> {
         self.session_for(self.wanted(endpoint))
+    }
+
+    /// A session for `job`, the tuner of its path if several streams can move it, and what is left
+    /// of the job for this worker. `None`: the log-in failed, and so has the job.
+    pub(crate) fn tuned_session(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        job: Job,
+    ) -> Option<(Session, Option<Participant>, Job)> {
+        let ends = Ends::of(job.task());
+        let job = self.cut_before_log_in(job);
+        let mut session = match self.session(endpoint) {
+            Ok(session) => session,
+            Err(e) => {
+                self.fail(job, e);
+                return None;
+            }
+        };
+        let rtt = session.control.rtt();
+        let participant =
+            self.participant(ends, rtt).filter(|_| session.preferred_mode() == Mode::ExtendedBlock);
+        session.path_tuner = participant.as_ref().map(|participant| participant.path_tuner().clone());
+        Some((session, participant, job))
     }
 
     fn wanted<'w>(&self, endpoint: &'w Arc<Endpoint>) -> Wanted<'w> {

@@ -109,9 +109,17 @@ fn upload_is_resumed_by_its_id_in_a_later_session() {
 
         let mut client = server.login();
         let begin = "SITE UPLOAD BEGIN a size=300000;resume=1; f";
-        // The server closes the first session on another thread.
-        while client.command(begin, 250) != "250 Upload a has 200000 bytes." {
-            client.command("SITE UPLOAD SUSPEND a", 250);
+        // The server closes the first session on another thread: until then, the upload is busy or
+        // has nothing.
+        loop {
+            client.send(begin);
+            let reply = client.reply();
+            match (reply.code, reply.text.as_str()) {
+                (451, text) => assert!(text.contains("c=TOO_BUSY"), "{text}"),
+                (250, "250 Upload a has 200000 bytes.") => break,
+                (250, _) => drop(client.command("SITE UPLOAD SUSPEND a", 250)),
+                (_, text) => panic!("{text}"),
+            }
         }
         assert_eq!(client.command("SITE UPLOAD RANGES a", 250), "250-Ranges of a| 0-200000|250 End.");
         sends(&mut client, "ESTO U 200000 a", &data[200_000..]);
