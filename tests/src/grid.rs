@@ -147,6 +147,20 @@ fn started(command: &mut Command, root: &str) -> Result<Served> {
     Ok(Served { program, url: format!("gsiftp://localhost:{port}{root}"), address })
 }
 
+/// Whether a block of 1 MiB is stored in the place of the block before it, which is lost, and its
+/// own place is empty. When globus-url-copy has several threads, it sometimes (1 of 100 uploads)
+/// sends two blocks with one offset, to GCT's server as well.
+pub fn offset_was_used_twice(made: &Path, stored: &Path) -> Result<bool> {
+    let (made, stored) = (fs::read(made)?, fs::read(stored)?);
+    let blocks = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.chunks(1 << 20).map(<[u8]>::to_vec).collect() };
+    let (made, stored) = (blocks(&made), blocks(&stored));
+    let next = |at: usize| {
+        let gap = stored.get(at + 1).is_some_and(|block| block.iter().all(|&byte| byte == 0));
+        gap && made.get(at + 1) == stored.get(at)
+    };
+    Ok(made.len() == stored.len() && (0..made.len()).any(|at| made[at] != stored[at] && next(at)))
+}
+
 /// Returns the name of the user who runs the test.
 pub fn account() -> Result<String> {
     Ok(run(process::command("id").arg("-un"), LIMIT)?.succeeded()?.text().trim().to_owned())

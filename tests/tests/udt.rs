@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use ropewalk_tests::grid::{LIMIT, Site};
+use ropewalk_tests::grid::{LIMIT, Site, offset_was_used_twice};
 use ropewalk_tests::peers;
 use ropewalk_tests::process::{self, run};
 
@@ -55,6 +55,12 @@ fn globus_url_copy_over_udt_with_a_ropewalk_server_copies_both_ways() {
         };
         let url = format!("{}/copy", ours.url);
         copy(&file("source"), &url);
+        for _ in 0..2 {
+            if !offset_was_used_twice(&site.path("source"), &site.path("root/copy")).unwrap() {
+                break;
+            }
+            copy(&file("source"), &url);
+        }
         assert!(fs::read(site.path("root/copy")).unwrap() == content, "{streams:?}");
         copy(&url, &file("back"));
         assert!(fs::read(site.path("back")).unwrap() == content, "{streams:?}");

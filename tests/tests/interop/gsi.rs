@@ -1,12 +1,12 @@
 //! Certificates: both clients with both servers, and between the servers.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_tests::grid::{LIMIT, Served, Site};
+use ropewalk_tests::grid::{LIMIT, Served, Site, offset_was_used_twice};
 use ropewalk_tests::process::{self, run};
 use ropewalk_tests::{files, peers};
 
@@ -167,20 +167,6 @@ impl Yard {
 /// Whether globus-url-copy runs with several threads.
 fn has_threads(options: &[&str]) -> bool {
     options.contains(&"-udt")
-}
-
-/// Whether a block of 1 MiB is stored in the place of the block before it, which is lost, and its
-/// own place is empty. When globus-url-copy has several threads, it sometimes (1 of 100 uploads)
-/// sends two blocks with one offset, to GCT's server as well.
-fn offset_was_used_twice(made: &Path, stored: &Path) -> Result<bool> {
-    let (made, stored) = (fs::read(made)?, fs::read(stored)?);
-    let blocks = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.chunks(1 << 20).map(<[u8]>::to_vec).collect() };
-    let (made, stored) = (blocks(&made), blocks(&stored));
-    let next = |at: usize| {
-        let gap = stored.get(at + 1).is_some_and(|block| block.iter().all(|&byte| byte == 0));
-        gap && made.get(at + 1) == stored.get(at)
-    };
-    Ok(made.len() == stored.len() && (0..made.len()).any(|at| made[at] != stored[at] && next(at)))
 }
 
 #[test]
