@@ -1,29 +1,34 @@
-//! How much of the work one session takes before it has done it.
+//! How many transfers one session requests ahead of the one that moves data.
 //!
-//! Commands that are sent ahead save a round trip for each file, but what one session has asked for no other can take back: towards
-//! the end of a run others would look on while it works that off, and over one path some sessions are several times as fast as
-//! others. So each asks for no more than half of what would be its even part of what is left (guided self-scheduling), on a
-//! tuned path for no more than it carries in a second, and for no less than what covers a round trip.
+//! Commands that are sent ahead save a round trip for each file, but no other session can take over
+//! a request once it has been sent. Towards the end of a run the other sessions would be idle while
+//! one works off its requests, and over one path some sessions are several times as fast as others.
+//! So each session requests at most half of its even share of the remaining work (guided
+//! self-scheduling), on a tuned path at most what it carries in a second, and at least what covers
+//! a round trip.
 
 use crate::Options;
 use crate::path_defaults::PathDefaults;
 
-/// Bytes of transfers that may wait in a session's pipeline: small files are many, a big one is alone.
+/// The maximum number of bytes of transfers that wait in a session's pipeline: many small files
+/// fit, and a big file is alone.
 const MOST_BYTES: u64 = 32 << 20;
-/// So many may always wait.
+/// The number of bytes that may wait in any case.
 const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_FILES: usize = 2;
-/// So many in the beginning, where a tuned path's rate is not known yet.
+/// The number of bytes that may wait at the start, when the rate of a tuned path is not known yet.
 const FIRST_BYTES: u64 = 4 << 20;
-/// Of so many files for each session there are plenty.
+/// With more files than this for each session, a second transfer may always wait.
 const PLENTY: u64 = 8;
-/// Round trips that are covered in any case: the command is half of one on its way, and replies are late now and then.
+/// The number of round trips that are covered in any case: a command takes half a round trip to
+/// arrive, and replies are sometimes late.
 const ROUND_TRIPS: f64 = 1.5;
-/// What a session does in so many seconds, or round trips, is enough to have ahead.
+/// A session requests no more than it carries in this many seconds, or in this many round trips if
+/// that is longer.
 const SECONDS: f64 = 1.0;
 const ENOUGH_ROUND_TRIPS: f64 = 4.0;
 
-/// What is left of a run, and how many sessions share it.
+/// The remaining work of a run, and the number of sessions that share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     pub files: u64,
@@ -31,31 +36,32 @@ pub(crate) struct Left {
     pub sessions: u32,
 }
 
-/// What a tuned path says of one of its sessions.
+/// The tuner's values for one session of a tuned path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuned {
-    /// Bytes a second; `None` before anything is known.
+    /// Bytes per second; `None` before it has been measured.
     pub rate: Option<f64>,
-    /// Of a round trip, in seconds.
+    /// Duration of a round trip in seconds.
     pub rtt: f64,
-    /// Commands ahead as the tuner decided; `None` before it did.
+    /// The number of commands to send ahead, as the tuner decided it; `None` before that decision.
     pub pipeline: Option<u32>,
 }
 
-/// Transfers that a session may have asked for and not done.
+/// Limits on the transfers that a session has requested and not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// Those whose data has not moved.
+    /// Transfers whose data has not moved.
     files: usize,
     bytes: u64,
-    /// There is so much for all that one may wait behind the one that moves, however long that takes.
+    /// There are so many files that one transfer may wait behind the one that moves, however long
+    /// that takes.
     second: bool,
-    /// Those that are not confirmed: more of them gain nothing.
+    /// Transfers that are not confirmed; more of them gain nothing.
     pub depth: usize,
 }
 
 impl Ahead {
-    /// `left`: `None` where nobody knows.
+    /// `left` is `None` if the remaining work is not known.
     pub(crate) fn new(
         path: PathDefaults,
         options: &Options,
@@ -87,8 +93,10 @@ impl Ahead {
         }
     }
 
-    /// Whether a session takes another transfer, where so many have not moved yet, with so many bytes, and so many of them are
-    /// ranges of files. Beside a range, however long, the next one is asked for; more would be kept from other sessions.
+    /// Whether a session requests another transfer. `waiting` is the number of requested transfers
+    /// whose data has not moved, `bytes` is their size, and `ranges` is the number of them that are
+    /// ranges of files. Behind a single range, however long it is, one more transfer is requested;
+    /// further ones would be withheld from other sessions.
     pub(crate) fn takes(self, waiting: usize, bytes: u64, ranges: usize) -> bool {
         let second = self.second && waiting < LEAST_FILES && bytes < MOST_BYTES;
         (waiting, ranges) == (1, 1) || ranges < 2 && (second || waiting < self.files && bytes < self.bytes)
@@ -123,7 +131,7 @@ mod tests {
         assert!(many.takes(0, 0, 0) && many.takes(199, MOST_BYTES - 1, 0) && !many.takes(1, MOST_BYTES, 0));
         assert!(!many.takes(200, MIB, 0));
         assert!(many.takes(1, 1 << 30, 1) && !many.takes(2, MIB, 2));
-        // Whole files behind a range are for other sessions.
+        // Whole files behind a range are left to other sessions.
         assert!(many.takes(2, MOST_BYTES - 1, 1) && !many.takes(2, MOST_BYTES, 1));
     }
 
@@ -132,7 +140,7 @@ mod tests {
         assert_eq!(ahead(left(64, 4 * MIB), None).bytes, 16 * MIB);
         assert_eq!(ahead(left(8, 4 * MIB), None).bytes, 2 * MIB);
         assert_eq!(ahead(left(8, 4 * MIB), None).files, 50);
-        // What a session carries in a round trip and a half it may always ask for.
+        // A session may always request what it carries in one and a half round trips.
         assert_eq!(ahead(left(8, 4 * MIB), tuned(4e7, Some(4))).bytes, 6_000_000);
         assert_eq!(ahead(left(8, 4 * MIB), tuned(1e6, Some(4))).bytes, LEAST_BYTES);
         assert_eq!(ahead(left(800, 4096), tuned(1e6, Some(20))).files, 50);
@@ -157,7 +165,7 @@ mod tests {
         let slow = |files| ahead(left(files, 4 * MIB), tuned(1e6, Some(2)));
         assert!(slow(65).takes(1, 4 * MIB, 0) && !slow(65).takes(2, 8 * MIB, 0));
         assert!(!slow(64).takes(1, 4 * MIB, 0));
-        // What is large is alone, as always.
+        // A large file is alone, as always.
         assert!(!ahead(left(1000, 64 * MIB), tuned(1e6, Some(2))).takes(1, 64 * MIB, 0));
     }
 

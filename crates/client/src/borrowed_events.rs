@@ -19,7 +19,7 @@ impl EventSink for Bridge {
     fn event(&self, event: Event) {
         let (handled, wait) = sync_channel(1);
         if self.0.send((event, handled)).is_err() || wait.recv().is_err() {
-            // Without a message: the sink's own panic has printed one.
+            // Panics without a message, because the sink's own panic has printed one.
             resume_unwind(Box::new("the sink of events panicked"));
         }
     }
@@ -28,7 +28,7 @@ impl EventSink for Bridge {
 /// Calls `run` with a sink whose events go to `events`.
 ///
 /// # Errors
-/// The system gives no thread; else those of `run`.
+/// The system cannot start a thread, or `run` returns an error.
 pub(crate) fn lend<T: Send, E: From<RemoteError> + Send>(
     events: &dyn EventSink,
     run: impl FnOnce(&Arc<dyn EventSink>) -> Result<T, E> + Send,
@@ -43,7 +43,7 @@ pub(crate) fn lend<T: Send, E: From<RemoteError> + Send>(
                 panicked = catch_unwind(AssertUnwindSafe(|| events.event(event))).err();
             }
             if panicked.is_none() {
-                // The run waits for it.
+                // The run waits for this message.
                 let _ = handled.send(());
             }
         }

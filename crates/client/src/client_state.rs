@@ -25,7 +25,8 @@ impl ClientState {
         Arc::new(Self { shared, sessions, paths: Arc::default() })
     }
 
-    /// For a single job, as its options have it. It keeps no sessions: nothing follows.
+    /// Makes the state of a single job, with the limits of its options. It keeps no idle sessions,
+    /// because no job follows.
     pub(crate) fn of(options: &Options) -> Arc<Self> {
         let shared = Shared::of(options);
         let sessions = IdleSessions::new(&shared, 0, Duration::ZERO);

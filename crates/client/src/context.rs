@@ -1,4 +1,7 @@
-//! What a run's plan and workers share.
+//! The state that the plan and the workers of one run share.
+//!
+//! Each run makes one [`Context`] and drops it at its end; it refers to the state of the client,
+//! which outlives it. All threads of the run use it at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,10 +31,10 @@ use crate::work::Job;
 use crate::{Cancel, ChecksumPolicy, EventSink, Options, RemoteError};
 use ropewalk_protocol::feature::Features;
 
-/// Jobs that may wait between plan and workers.
+/// The maximum number of jobs that wait between the plan and the workers.
 const QUEUE: usize = 4096;
 
-/// Tries of a file that somebody else writes, at least.
+/// The minimum number of tries for a file that another session is writing.
 const BUSY_TRIES: u32 = 3;
 
 pub(crate) struct Context {
@@ -45,11 +48,11 @@ pub(crate) struct Context {
     pub endpoints: Endpoints,
     /// Journals of uploads and third-party transfers.
     pub states: States,
-    /// What the same command need not send again after an interruption.
+    /// Files that the same command need not send again after an interruption.
     pub finished: Finished,
-    /// The files that the job has finished before it was paused; `None`: it cannot be paused.
+    /// The files that the job finished before it was paused; `None` if the job cannot be paused.
     pub done_before: Option<Arc<DoneFiles>>,
-    /// Workers that there are or will be.
+    /// The number of workers, started and planned.
     pub sessions: AtomicU32,
     pub tune: Tune,
     pub lent: Lent,
@@ -81,7 +84,8 @@ impl Context {
         })
     }
 
-    /// Nothing in this run needs the session any more: the client's next job may.
+    /// Returns a session that this run needs no more, so that the next job of the client can use
+    /// it.
     pub(crate) fn give_back(&self, session: Session) {
         self.client.sessions.keep(session);
     }
@@ -90,9 +94,11 @@ impl Context {
         &self.setup.options
     }
 
-    /// The pause before another try after `error`, where the first one failed at `first`; `None` where there is none.
+    /// The pause before the next try after `error`, or `None` if there is to be no further try.
+    /// `first` is the time of the first failure.
     pub(crate) fn retry(&self, error: &RemoteError, failed_tries: u32, first: Instant) -> Option<Duration> {
-        // A session of ours that broke may still hold a file at the server, until the server sees that it is gone.
+        // A broken session of this run may still hold a file at the server until the server notices
+        // the loss.
         let tries = if error.is_busy() {
             self.options().recovery.retries.max(BUSY_TRIES)
         } else {
@@ -107,8 +113,8 @@ impl Context {
         pause.filter(|pause| limit.is_none_or(|limit| first.elapsed().saturating_add(*pause) <= limit))
     }
 
-    /// Streams of one session for a file of `size` bytes, or for a range of it. Sessions that work on
-    /// one big file share its streams.
+    /// The number of streams of one session for a file of `size` bytes, or for a range of it.
+    /// Sessions that work on one big file share its streams.
     pub(crate) fn streams_per_session(&self, streams: u32, size: Option<u64>) -> u32 {
         let set = matches!(self.options().tuning.streams, crate::Auto::Set(_));
         let sessions = self.sessions.load(Ordering::Relaxed).max(1);
@@ -135,7 +141,8 @@ impl Context {
         if size.is_none_or(|size| size < 2 * RANGE) { 1 } else { self.sessions.load(Ordering::Relaxed) }
     }
 
-    /// How much of a file one session takes at a time, of which `left` bytes are left; `None`: all of it.
+    /// How much of a file with `left` remaining bytes one session takes at a time; `None` means all
+    /// of it.
     pub(crate) fn range_size(
         &self,
         left: u64,
@@ -143,24 +150,25 @@ impl Context {
         streams: u32,
     ) -> Option<u64> {
         let sessions = self.sessions.load(Ordering::Relaxed);
-        // Others may join later where the path is tuned.
+        // On a tuned path, other sessions may join later.
         let several =
             sessions > 1 || participant.is_some() && self.options().tuning.files == crate::Auto::Auto;
         several.then(|| range_size(left, sessions, participant.map(|participant| participant.pace(streams))))
     }
 
-    /// What a session on such a path may ask for ahead; `streams`: those of its data channel, 0 before there is one.
+    /// Limits on what a session on this path may request ahead. `streams` is the number of streams
+    /// of its data channel, 0 before there is a channel.
     pub(crate) fn ahead(&self, path: PathDefaults, participant: Option<&Participant>, streams: u32) -> Ahead {
         let sessions = self.sessions.load(Ordering::Relaxed);
         let left = self.report.left().map(|(files, bytes)| Left { files, bytes, sessions });
         Ahead::new(path, self.options(), left, participant.map(|participant| participant.ahead(streams)))
     }
 
-    /// How a file from or to this server is proved to be right.
+    /// How files from or to this server are verified.
     pub(crate) fn check(&self, session: &Session) -> Result<Check, RemoteError> {
         let (options, can) = (self.options(), &session.can);
         if options.data.ascii {
-            // Line ends are translated: the two sides have different bytes.
+            // Line ends are translated, so the two sides have different bytes.
             if let ChecksumPolicy::Require(_) = options.integrity.checksum {
                 let what = "have the sum of text whose line ends are translated (--ascii)".to_owned();
                 return Err(RemoteError::Unsupported { peer: session.control.peer().to_owned(), what });
@@ -181,7 +189,7 @@ impl Context {
         self.done_before.as_ref().is_some_and(|done| done.has(task))
     }
 
-    /// A file has arrived as it should.
+    /// Records that a file has arrived complete and verified.
     pub(crate) fn done(&self, task: &Task, bytes: u64, took: Duration, proof: Option<String>) {
         if let Some(done) = &self.done_before {
             done.add(task);
@@ -192,7 +200,7 @@ impl Context {
         self.report.done(task.id, bytes, took, proof);
     }
 
-    /// Of a server that copies cannot keep their times at, where that is wanted.
+    /// Warns if times are to be preserved and the server cannot set them.
     pub(crate) fn tell_of_times(&self, session: &Session) {
         if self.options().preserve.times && !session.can.set_time && !session.can.extended {
             let name = &session.endpoint.name;
@@ -200,7 +208,7 @@ impl Context {
         }
     }
 
-    /// The algorithm by which `sync` compares files: one that all of these servers know.
+    /// The algorithm by which `sync` compares files: one that all of these servers support.
     pub(crate) fn comparison(&self, servers: &[&Features]) -> Option<Algorithm> {
         let known = |a: Algorithm| servers.iter().all(|can| can.knows(a));
         let policy = match self.options().integrity.checksum {
@@ -217,13 +225,14 @@ impl Context {
     }
 }
 
-/// The whole local file system; who may do what is the kernel's business.
+/// A store of the whole local file system; the kernel checks permissions.
 pub(crate) fn local_store() -> Result<Arc<dyn Store>, RemoteError> {
     let store = PosixStore::new(std::path::Path::new("/"), PosixOptions::default());
     Ok(Arc::new(store.map_err(|e| RemoteError::local("/", e))?))
 }
 
-/// The part that one of so many sessions has of these streams, where each moves whole files, of which so many are left.
+/// The share of these streams for each session if `sessions` sessions move whole files, of which
+/// `files` are left.
 fn whole_share(streams: u32, sessions: u32, files: u32) -> u32 {
     streams.div_ceil(sessions.min(files).max(1))
 }

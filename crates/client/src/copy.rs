@@ -1,4 +1,9 @@
-//! A whole copy: the plan and the workers, and in the end the summary.
+//! A whole copy: it runs the plan and the workers, and returns the summary.
+//!
+//! The calling thread runs the plan, and each worker has a thread of its own. One
+//! more thread waits for cancellation, and another one starts further workers on tuned paths. All
+//! of them end before [`run`] returns; a panic stops the queue, so that the others end too. Failures
+//! of single files are reported in the summary.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,25 +40,31 @@ use crate::work::Job;
 use crate::worker::{Worker, left_over};
 use crate::{Cancel, Error, EventSink, Location, Options, Pair, RemoteError, Summary};
 
-/// So many files may wait, or so long, before a worker is started beside the plan: a copy of a few files is handed
-/// the plan's own sessions instead.
+/// The number of files that wait, or the time that passes, before a worker is started beside the
+/// plan. A copy of a few files reuses the plan's own sessions instead.
 const WAITING: u64 = 16;
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often a blocked plan looks after its idle sessions.
+/// How often a blocked plan keeps its idle sessions alive.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Copies every pair. Sources may be files, directories (with `recursive`) or globs; a destination that ends with `/`, or is
-/// an existing directory, takes the source's name beneath it, as `cp` does; a source directory that ends with `/`
-/// gives its contents. Files that failed are in the summary, and do not stop the others unless asked.
+/// Copies all pairs.
 ///
-/// A file under way at a local or remote destination has the name `.NAME.ropewalk-part`, and gets its own when it is
-/// whole and proved to be right. It takes the place of a symbolic link of that name; at servers that are told the sum
-/// before, files of up to 4 MiB are written to what the link names instead. Windows ([`Pair::window`]), devices and pipes
-/// are written in place: a window of a source goes to the same offset of its destination, as `globus-url-copy -off` does.
+/// Sources may be files, directories (with `recursive`) or globs. A destination that ends with `/`,
+/// or is an existing directory, receives the source under the source's name, as with `cp`. A source
+/// directory that ends with `/` stands for its contents. Files that failed are listed in the
+/// summary, and do not stop the others unless the options say so.
+///
+/// During its transfer, a file at a local or remote destination has the name `.NAME.ropewalk-part`;
+/// it gets its own name when it is complete and verified. It replaces a symbolic link of that name.
+/// At servers that receive the checksum before the data, files of up to 4 MiB are written to the
+/// target of the link instead. Windows ([`Pair::window`]), devices and pipes are written in place:
+/// a window of a source is written at the same offset of its destination, as with
+/// `globus-url-copy -off`.
 ///
 /// # Errors
-/// A filter is no pattern, `bandwidth` is to hold for what goes from one server to another, with `delete` some pairs would remove what others bring, or the system gives no thread or no
-/// access to its files.
+/// A filter is no valid pattern; `bandwidth` is set for data that goes directly from one server to
+/// another; with `delete`, some pairs would remove the files of others; or the system cannot start
+/// a thread or denies access to its files.
 pub fn copy(
     pairs: Vec<Pair>,
     options: &Options,
@@ -63,10 +74,10 @@ pub fn copy(
     lend(events, |events| copy_with(pairs, options, events, cancel))
 }
 
-/// As [`copy`], on the calling thread, with a sink that the run keeps until it ends.
+/// Like [`copy`], but on the calling thread, with a sink that the run keeps until it ends.
 ///
 /// # Errors
-/// As [`copy`].
+/// Those of [`copy`].
 pub fn copy_with(
     pairs: Vec<Pair>,
     options: &Options,
@@ -76,7 +87,8 @@ pub fn copy_with(
     run(pairs, options, (&ClientState::of(options), None), events, cancel)
 }
 
-/// One run of a job, on this thread. `done_before`: the files of its earlier runs, and of this one.
+/// Runs a job once, on this thread. `done_before` has the files that earlier runs of the job have
+/// finished, and collects those of this run.
 pub(crate) fn run(
     pairs: Vec<Pair>,
     options: &Options,
@@ -125,7 +137,8 @@ pub(crate) fn run(
     Ok(summary)
 }
 
-/// Lets the threads that serve a run end when it is over, also by a panic, such as one of the caller's sink of events.
+/// Ends the threads that serve a run when it is over, also after a panic, for example of the
+/// caller's event sink.
 struct End<'a> {
     ctx: &'a Context,
     ended: &'a Cancel,
@@ -141,7 +154,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// What goes from one server to another does not pass here, and no limit of this process holds it back.
+/// Refuses a bandwidth limit for pairs whose data goes directly from one server to another: it does
+/// not pass through this process, which therefore cannot limit it.
 fn limit_here(pairs: &[Pair]) -> Result<(), RemoteError> {
     let between = |pair: &&Pair| {
         matches!((&pair.source, &pair.destination), (Location::Remote(_), Location::Remote(_)))
@@ -155,22 +169,23 @@ fn limit_here(pairs: &[Pair]) -> Result<(), RemoteError> {
     )))
 }
 
-/// With `delete` a directory is made to have what its source has, and nothing else: what other sources put there, or beneath,
-/// would be removed.
+/// Refuses pairs that would remove each other's files. With `delete`, a directory gets exactly the
+/// entries of its source, so everything that other sources put into it or beneath it would be
+/// removed.
 fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> {
     let whole = || pairs.iter().filter(|pair| pair.window.is_none());
     let (mut to, mut from) = (Speller::default(), Speller::default());
     let mut spelled = |pair: &Pair| made_by(pair, &mut to).zip(from.spell(&pair.source));
     let mut made: Vec<(Vec<u8>, Vec<u8>)> = whole().filter_map(&mut spelled).collect();
     made.sort_unstable();
-    // What a pattern stands for is known later, and looked at then.
+    // A source with a pattern is checked later, when its matches are known.
     for pair in whole().filter(|pair| pair.source.ends_with_slash() || !is_glob(pair.source.path())) {
         let Some((directory, source)) = spelled(pair) else { continue };
         let first = made.partition_point(|(name, _)| *name < directory);
         let mut beneath = made[first..].iter().map_while(|(name, other)| {
             name.strip_prefix(&*directory).map(|rest| (rest.trim_with(|c| c == '/'), other))
         });
-        // What a filter leaves out is not removed.
+        // Entries that a filter excludes are not removed.
         if beneath.any(|(rest, other)| *other != source && !filter.hides(rest.as_bstr())) {
             let what = format!(
                 "{}: several sources go there, of which each would remove what the others bring (--delete)",
@@ -182,7 +197,8 @@ fn spare_each_other(pairs: &[Pair], filter: &Filter) -> Result<(), RemoteError> 
     Ok(())
 }
 
-/// What had to wait until everything else is there: links, then times and modes of directories, the deepest first.
+/// Completes what had to wait until all files are in place: links, then times and modes of
+/// directories, the deepest first.
 fn finish(ctx: &Context, late: Late) {
     let mut sides = Sides { ctx, open: None };
     for Link { source, destination, target } in late.links {
@@ -219,14 +235,15 @@ fn finish(ctx: &Context, late: Late) {
     }
     if ctx.cancel.is_cancelled() {
         for (path, mode) in late.opened.into_iter().rev() {
-            // Best effort: the next run sets it.
+            // Best effort: if this fails, the next run sets the mode.
             let _ = ctx.store.set_mode(&path, mode);
         }
     }
     sides.close();
 }
 
-/// Looks whether names that differ in case or Unicode form alone are all there.
+/// Checks whether names that differ only in case or Unicode normalization all exist at the
+/// destination.
 fn find_lost(ctx: &Context, sides: &mut Sides<'_>, twins: &[Twins]) {
     let directory = |twins: &Twins| parent(twins.second.display().as_bytes()).map(<[u8]>::to_vec);
     for of_one in twins.chunk_by(|one, other| directory(one) == directory(other)) {
@@ -254,7 +271,7 @@ fn find_lost(ctx: &Context, sides: &mut Sides<'_>, twins: &[Twins]) {
     }
 }
 
-/// Gives files their modes, many in a round trip, until a server refuses one.
+/// Sets the modes of files, many in one round trip, until a server refuses one.
 fn set_modes(ctx: &Context, sides: &mut Sides<'_>, modes: &[(Place, u32)]) {
     const AT_ONCE: usize = 100;
     let server = |place: &Place| match place {
@@ -275,14 +292,15 @@ fn set_modes(ctx: &Context, sides: &mut Sides<'_>, modes: &[(Place, u32)]) {
     }
 }
 
-/// The side that was used last.
+/// The most recently used side of the copy, which stays open.
 struct Sides<'c> {
     ctx: &'c Context,
     open: Option<(Option<Arc<Endpoint>>, Side)>,
 }
 
 impl Sides<'_> {
-    /// What `ask` gives of the tree that a place is in, by another session where one breaks.
+    /// Runs `ask` on the side that has `place`; if its session breaks, `ask` is repeated in a new
+    /// one.
     fn ask<T>(
         &mut self,
         place: &Place,
@@ -330,12 +348,13 @@ impl Sides<'_> {
     }
 }
 
-/// Stops the queue at [`Cancel::cancel`], so that nobody waits for jobs any more; ends with the run.
+/// Stops the queue when the run is cancelled, so that no worker waits for further jobs. Returns at
+/// the end of the run.
 fn stop_when_cancelled(ctx: &Context, ended: &Cancel) {
     while !ctx.cancel.is_cancelled() && !ended.is_cancelled() {
         let descriptors = [&ctx.cancel, ended].into_iter().filter_map(Cancel::descriptor);
         let mut fds: Vec<_> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // An interrupted wait goes round again.
+        // An interrupted wait is repeated.
         let _ = poll(&mut fds, ctx.cancel.longest_wait().or(ended.longest_wait()).as_ref());
     }
     if ctx.cancel.is_cancelled() {
@@ -343,7 +362,7 @@ fn stop_when_cancelled(ctx: &Context, ended: &Cancel) {
     }
 }
 
-/// The workers: as many as are worth it, begun as the plan finds work for them.
+/// The workers. Their number grows with the work that the plan finds.
 struct Crew<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     ctx: &'env Context,
@@ -351,7 +370,7 @@ struct Crew<'scope, 'env> {
     files: u64,
     bytes: u64,
     began: Option<Instant>,
-    /// The system gives no further thread.
+    /// The system cannot start another thread.
     full: bool,
 }
 
@@ -375,13 +394,13 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         let mut sessions = Some(first);
         while self.workers.len() < worth as usize {
             let ctx = self.ctx;
-            // It takes a job once it is sure that there is a thread for it.
+            // The worker takes its first job only when it is certain that it has a thread.
             let (give, take) = channel::<Worker<'env>>();
             match spawn_in(self.scope, move || take.recv().map_or((), |worker| worker.run(carry_out))) {
                 Ok(thread) => {
                     let worker = Worker::new(ctx, sessions.take().unwrap_or_default());
                     worker.begin_at_once();
-                    // The thread waits for it.
+                    // The thread waits for this message.
                     let _ = give.send(worker);
                     self.workers.push(thread);
                 }
@@ -398,7 +417,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         }
     }
 
-    /// Goes on with the workers that there are, where there are any.
+    /// Continues with the workers that have started. If there are none, the run fails.
     fn no_more(&self, error: &RemoteError, worth: u32) {
         let begun = self.workers.len() as u32;
         self.ctx.sessions.fetch_sub(worth.saturating_sub(begun.max(1)), Ordering::Relaxed);
@@ -410,7 +429,7 @@ impl<'scope, 'env> Crew<'scope, 'env> {
         self.ctx.queue.stop();
     }
 
-    /// Waits for all workers.
+    /// Starts workers for the remaining jobs if there are any, and waits for all workers.
     fn finish(mut self, sessions: Vec<Session>, late: bool) {
         let sessions = self.ctx.lent.give(sessions, late);
         if self.files > 0 {

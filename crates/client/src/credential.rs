@@ -1,4 +1,4 @@
-//! Which credential a session logs in with.
+//! The credentials with which sessions log in.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use ropewalk_gsi::{
 use crate::place::End;
 use crate::{Authentication, EndOptions, Options};
 
-/// How long a credential is good that is made for data connections between two servers, in seconds.
+/// How long a credential is valid that is made for data connections between two servers, in
+/// seconds.
 const FRESH: u64 = 30 * 86_400;
 
 /// A credential that a client of this program delegated, for log-ins on its behalf. It is only in
@@ -25,27 +26,28 @@ impl Delegated {
         Self(Ok(Arc::new(Own { identity, compatibility, settings, data: OnceLock::new() })))
     }
 
-    /// Log-ins that need a credential fail for this reason.
+    /// Makes log-ins that need a credential fail with this reason.
     pub fn missing(reason: &str) -> Self {
         Self(Err(reason.to_owned()))
     }
 }
 
-/// Our identities, each found when it is first needed.
+/// The credentials of this client. Each is loaded when it is first needed.
 #[derive(Default)]
 pub(crate) struct Ours {
-    /// The only one, if it is not that of this process.
+    /// If set, this credential is used for all log-ins instead of the credentials of this process.
     delegated: Option<Delegated>,
     logins: Mutex<HashMap<Option<PathBuf>, Found<Own>>>,
     fresh: OnceLock<Found<OwnData>>,
     files: Mutex<HashMap<Option<PathBuf>, Vec<FileVersion>>>,
 }
 
-/// A version of a file: it changes if the file is replaced or written. `None`: there is none.
+/// The version of a file: it changes if the file is replaced or written. `None` means that the file
+/// does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion(PathBuf, Option<[i64; 7]>);
 
-/// What there is, or why there is none.
+/// The value, or the reason why it is missing.
 type Found<T> = Result<Arc<T>, String>;
 
 /// A credential to log in with.
@@ -53,19 +55,19 @@ pub(crate) struct Own {
     pub identity: Identity,
     pub compatibility: NameCompatibility,
     settings: TlsSettings,
-    /// What a server gets of it by DCSC.
+    /// The credential that is derived from it for a server by DCSC.
     data: OnceLock<Found<OwnData>>,
 }
 
 /// A credential for data connections, as DCSC hands it to a server.
 pub(crate) struct OwnData {
     pub identity: Identity,
-    /// What follows `DCSC P `.
+    /// The argument after `DCSC P `.
     pub blob: zeroize::Zeroizing<String>,
 }
 
 impl Ours {
-    /// Only this one is used.
+    /// Uses only this credential, if there is one.
     pub(crate) fn delegated(credential: Option<Delegated>) -> Self {
         Self { delegated: credential, ..Self::default() }
     }
@@ -74,7 +76,7 @@ impl Ours {
         self.delegated.is_some()
     }
 
-    /// `path` as in [`crate::LoginOptions::credential`].
+    /// `path` has the meaning of [`crate::LoginOptions::credential`].
     pub(crate) fn get(&self, options: &Options, path: Option<&Path>) -> Found<Own> {
         if let Some(Delegated(found)) = &self.delegated {
             return found.clone();
@@ -84,7 +86,7 @@ impl Ours {
         logins.entry(key).or_insert_with(|| load(options, path).map(Arc::new)).clone()
     }
 
-    /// The files of this credential as they were before it was read, at the first call.
+    /// The versions of this credential's files at the first call, which precedes reading them.
     pub(crate) fn files(&self, path: Option<&Path>) -> Vec<FileVersion> {
         let look = || match source(path) {
             Ok(Source::Proxy(file) | Source::Sealed(file)) => vec![FileVersion::of(file)],
@@ -94,7 +96,7 @@ impl Ours {
         self.files.lock().entry(path.map(Path::to_owned)).or_insert_with(look).clone()
     }
 
-    /// A credential that nobody vouches for, made for this run.
+    /// A self-signed credential that is made for this run.
     pub(crate) fn fresh(&self, own: &Own) -> Found<OwnData> {
         let make = || {
             let credential = dcsc::self_signed(FRESH).map_err(|e| e.to_string())?;
@@ -117,7 +119,8 @@ impl FileVersion {
 }
 
 impl Own {
-    /// A further proxy of this credential, for a server's side of data connections: our own key stays here.
+    /// A further proxy of this credential for the server's side of data connections, so that this
+    /// client's own private key is not sent.
     pub(crate) fn for_data(&self) -> Found<OwnData> {
         let make = || self.as_data(self.identity.credential()).map(Arc::new);
         self.data.get_or_init(make).clone()
@@ -165,7 +168,7 @@ fn load(options: &Options, path: Option<&Path>) -> Result<Own, String> {
     Ok(Own { identity, compatibility, settings, data: OnceLock::new() })
 }
 
-/// The credential in a file, or the usual one.
+/// The source of the credential: the file at `path`, or the default one.
 pub(crate) fn source(path: Option<&Path>) -> Result<Source, String> {
     let places = Places::of_process();
     match path {
@@ -184,7 +187,7 @@ fn nothing_found(proxy: &Path) -> String {
 }
 
 impl Options {
-    /// What holds at one end of a copy; without an end: what holds for both.
+    /// The options of one end of a copy; without an end, the options that apply to both.
     pub(crate) fn end(&self, end: Option<End>) -> EndOptions {
         let own = match end {
             Some(End::Source) => Some(&self.login.source),
@@ -208,7 +211,7 @@ impl Options {
         ends.into_iter().any(|end| self.end(end).stack.is_some_and(|stack| stack.has("udt")))
     }
 
-    /// For looking at a source by itself, as with [`walk`](crate::walk).
+    /// The options for reading a source alone, as [`walk`](crate::walk) does.
     #[must_use]
     pub fn of_source(&self) -> Self {
         let EndOptions { credential, server_subject, stack, disk_stack, .. } = self.end(Some(End::Source));
@@ -220,7 +223,7 @@ impl Options {
         })
     }
 
-    /// Where the credentials are that log-ins will need.
+    /// The sources of the credentials that the log-ins will need.
     pub fn credential_sources(&self) -> Vec<Source> {
         let mut sources: Vec<Source> = Vec::new();
         if self.login.authentication == Authentication::Kerberos {

@@ -1,4 +1,5 @@
-//! Big files cut up between sessions: one takes what it should move now and leaves the rest to whoever comes next.
+//! Division of big files among sessions. A session takes the range that it should move now, and
+//! queues the rest for the next session that is free.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::work::Job;
 use crate::worker::Worker;
 
 impl Worker<'_> {
-    /// As much of a range as a session with so many streams should move now; the rest waits for the next worker.
+    /// Shortens a range to what a session with this many streams should move now; the rest is
+    /// queued for the next worker.
     pub(crate) fn cut_range<F: InFlight>(
         &self,
         file: &Arc<F>,
@@ -18,7 +20,8 @@ impl Worker<'_> {
         participant: Option<&Participant>,
         streams: u32,
     ) -> Range<u64> {
-        // The range alone may be short long before the file's end.
+        // This range may be short although much of the file is left, so the queued ranges count,
+        // too.
         let left = self.ahead(file, range.end - range.start);
         match self.ctx.range_size(left, participant, streams) {
             Some(size) => self.cut(file, range, size),
@@ -26,9 +29,10 @@ impl Worker<'_> {
         }
     }
 
-    /// So many bytes of a file, and what waits of it besides: a data channel that is made now may be used for all of them.
+    /// `bytes` plus the queued bytes of the same file. A data channel that is opened now may be
+    /// used for all of them.
     pub(crate) fn ahead<F: InFlight>(&self, file: &Arc<F>, bytes: u64) -> u64 {
-        // Small files are many, and so may be the jobs that wait.
+        // Undivided files are skipped: there are many small ones, and the queue may be long.
         if !file.piece().is_cut() {
             return bytes;
         }
@@ -39,7 +43,7 @@ impl Worker<'_> {
         self.ctx.queue.sum(bytes_of).saturating_add(bytes)
     }
 
-    /// The first `size` bytes of a range, or so; the rest waits for the next worker.
+    /// About the first `size` bytes of a range; the rest is queued for the next worker.
     fn cut<F: InFlight>(&self, file: &Arc<F>, range: Range<u64>, size: u64) -> Range<u64> {
         let (now, rest) = cut_range(range, &file.present(), size);
         if let Some(rest) = rest {
@@ -50,8 +54,8 @@ impl Worker<'_> {
         now
     }
 
-    /// Before a log-in, which takes many round trips: others need not wait for it to have the rest of a file that is cut up
-    /// already.
+    /// Shortens a job before a log-in, which takes many round trips, so that other workers need not
+    /// wait for it to get the rest of a file that is already divided.
     pub(crate) fn cut_before_log_in(&self, job: Job) -> Job {
         match job {
             Job::Get(file, range) => self.cut_as_before(file, range),
@@ -64,7 +68,7 @@ impl Worker<'_> {
     fn cut_as_before<F: InFlight>(&self, file: Arc<F>, range: Range<u64>) -> Job {
         let range = match file.piece().size() {
             0 => range,
-            // All of it is dropped at once.
+            // A failed file is dropped whole.
             _ if file.has_failed() => range,
             size => self.cut(&file, range, size),
         };

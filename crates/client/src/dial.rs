@@ -1,4 +1,5 @@
-//! Connecting to a name that may have several addresses, of both families (RFC 8305: "happy eyeballs").
+//! Connects to a host name that may have several addresses of both families (RFC 8305, "happy
+//! eyeballs").
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,13 +10,15 @@ use std::time::{Duration, Instant};
 use crate::model::gate::Gate;
 use crate::{Cancel, RemoteError};
 
-/// The next address is tried after so long a silence of the one before (RFC 8305 section 5 recommends 250 ms).
+/// The next address is tried after the one before has been silent for this long (RFC 8305 section 5
+/// recommends 250 ms).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Whether the copy was given up is looked at so often.
+/// How often the wait checks whether the copy was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Connects to the first address that answers. Also gives how long the handshake took: a round trip.
+/// Connects to the first address that answers. Also returns the duration of the handshake, which is
+/// one round trip.
 pub(crate) fn dial(
     host: &str,
     port: u16,
@@ -55,7 +58,8 @@ fn permitted(
     }
 }
 
-/// The addresses of a name, by a thread of its own: the system's resolver has no time limit, and cannot be broken off.
+/// Resolves a name in a separate thread, because the system's resolver has no time limit and cannot
+/// be interrupted.
 fn resolve(
     host: &str,
     port: u16,
@@ -89,7 +93,7 @@ fn resolve(
     }
 }
 
-/// The families in turn, beginning with the one that the resolver prefers.
+/// Alternates the address families, starting with the one that the resolver prefers.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|a| a.is_ipv6() == first_is_v6);
@@ -105,7 +109,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// Tries each address in a thread of its own, later ones after a head start of those before them.
+/// Tries each address in its own thread. Each attempt starts [`HEAD_START`] after the one before,
+/// or when no attempt is under way.
 fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Result<(TcpStream, Duration)> {
     let deadline = Instant::now() + timeout;
     let (sender, results) = mpsc::channel();
@@ -121,7 +126,8 @@ fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Res
         if let Some(address) = next {
             turn = Instant::now() + HEAD_START;
             let sender = sender.clone();
-            // A thread whose attempt lost ends by itself at the time limit; its socket is closed with the channel.
+            // The thread of an attempt that lost ends at the time limit; its socket is closed with
+            // the channel.
             let begun = thread::Builder::new().spawn(move || {
                 let began = Instant::now();
                 let result = TcpStream::connect_timeout(&address, timeout);
@@ -129,7 +135,7 @@ fn race(addresses: &[SocketAddr], timeout: Duration, cancel: &Cancel) -> io::Res
             });
             match begun {
                 Ok(_) => running += 1,
-                // Those that are under way may still come.
+                // Attempts that are under way may still succeed.
                 Err(e) => failure = e,
             }
         } else if running == 0 {
@@ -175,7 +181,7 @@ mod tests {
         assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
     }
 
-    /// Its queue is full, so that nobody answers.
+    /// The listener's queue is full, so connection attempts get no answer.
     #[test]
     fn a_silent_address_is_given_up_when_it_is_asked_for() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -209,7 +215,7 @@ mod tests {
         assert!(matches!(given_up, RemoteError::Cancelled), "{given_up}");
     }
 
-    /// As the standard library words what the C library says.
+    /// The texts are those of the C library in the wording of the standard library.
     #[test]
     fn a_resolver_that_is_out_of_order_may_come_back() {
         let failed = |reason: &str| {

@@ -1,10 +1,10 @@
-//! Which transfer carries out a job.
+//! Selects the transfer that carries out a job.
 
 use crate::work::{Job, Route};
 use crate::worker::Worker;
 use crate::{get, local_copy, put, third_party, through};
 
-/// Carries out a job, and those of its route that follow it.
+/// Carries out a job, and the jobs of the same route that follow it.
 pub(crate) fn carry_out(worker: &Worker<'_>, job: Job) {
     match job.route() {
         Route::Get(endpoint) => get::run(worker, &endpoint, job),

@@ -1,8 +1,8 @@
-//! The files that a job has finished before it was paused, so that it does not send them again.
+//! The files that a job finished before it was paused, so that it does not send them again.
 //!
-//! They are kept in memory as long as the job, unlike those of [`crate::finished`], which an
-//! interrupted program leaves for its next start. Source and destination are not looked at again:
-//! a job that had not been paused would not have done so either.
+//! They are kept in memory for the life of the job, unlike those of [`crate::finished`], which
+//! outlive the program. Source and destination are not checked again: a job that had not been
+//! paused would not have checked them either.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,4 +1,9 @@
-//! A file on its way here, perhaps by several sessions at once.
+//! The state of a file that is downloaded, perhaps by several sessions at the same time.
+//!
+//! The sessions share a [`Download`] in an `Arc`. It owns the part file and the ledger of ranges
+//! and checksums. The bytes that have arrived are recorded in the part file's journal, so that a
+//! later run can resume. [`Download::commit`] completes and renames the file; after it fails, the
+//! download cannot continue, and the next try opens the part file again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,43 +37,45 @@ const NEW_FILE: u32 = 0o666;
 pub(crate) struct Download {
     pub task: Task,
     pub check: Check,
-    /// Do not write runs of zeros: what is not there yet is zero.
+    /// Do not write runs of zeros: bytes that are not written read as zeros.
     pub sparse: bool,
-    /// Permission bits of the file in whose place it comes.
+    /// Permission bits of the file that is replaced.
     replaced: Option<u32>,
-    /// Bytes that were there when it began.
+    /// Bytes that were present when the download started.
     pub resumed: u64,
     store: Arc<dyn Store>,
     target: Option<VirtualPath>,
     handle: Arc<dyn WriteHandle>,
-    /// `None` where data goes straight into what is there: a window, a device.
+    /// `None` if data is written directly into an existing file: a window or a device.
     part: RwLock<Option<Arc<dyn Upload>>>,
     pub piece: Piece,
     state: Mutex<State>,
-    /// Tries that failed in this run.
+    /// Failed tries of this run.
     pub tries: Tries,
-    /// Tries after which the source was found to be what it was.
+    /// The number of failed tries at the time of the last check that the source is unchanged.
     found: AtomicU32,
 }
 
 struct State {
-    /// The bytes that are present are in the part's journal.
+    /// Ranges and checksums of this run. The ranges that are present are in the part file's
+    /// journal.
     ledger: Ledger,
-    /// What an earlier transfer has left, and its sums then. Somebody may have written to it since: it is read once more.
+    /// The ranges that an earlier transfer left, with their checksums at that time. Another process
+    /// may have written to them since, so they are read again.
     before: Vec<(Range<u64>, String)>,
-    /// The sum that both sides have.
+    /// The checksum that both sides have.
     proof: Option<String>,
-    /// The source's sum, where it was told ahead.
+    /// The source's checksum, if the server reported it before the data.
     theirs: Option<String>,
     /// Bytes were written.
     written: bool,
-    /// It was to get its name.
+    /// A commit was tried: the part file has been released.
     ended: bool,
 }
 
 impl Download {
-    /// Opens the destination of `task`; with `resume` what an earlier run left there is used where the source is still the
-    /// same.
+    /// Opens the destination of `task`. With `resume`, the data that an earlier run left is used if
+    /// the source is unchanged.
     pub(crate) fn begin(
         task: Task,
         check: Check,
@@ -99,7 +106,7 @@ impl Download {
                     return Err(RemoteError::Usage(format!("{target}: {what}")));
                 }
                 if special || task.window.is_some() {
-                    // Of an open file (/dev/stdout) nothing may stay behind what comes.
+                    // An open file (`/dev/stdout`) must not keep old bytes behind the new ones.
                     let truncate = file && task.window.is_none();
                     let options = WriteOptions { create: true, truncate, exclusive: false, mode: NEW_FILE };
                     store.open_write(target, options).map_err(local)?
@@ -108,10 +115,11 @@ impl Download {
                         JournalKey { source: task.identity(), size: task.size, modified: task.modified };
                     replaced = there.as_ref().map(|there| there.mode & 0o777);
                     let kept = task.mode.filter(|_| options.preserve.modes);
-                    // Who may not read what is replaced may not read what replaces it.
+                    // A user who may not read the replaced file may not read the new one either.
                     let mode = kept.unwrap_or_else(|| NEW_FILE & replaced.unwrap_or(NEW_FILE));
                     let upload_options = UploadOptions {
-                        // Until it is whole we have to be able to write to it, also in another run.
+                        // Until the file is complete this client must be able to write to it, in
+                        // another run too.
                         mode: mode | 0o600,
                         resume: resume && !options.data.ascii,
                         journal: Journaling::Above(SMALL),
@@ -173,7 +181,7 @@ impl Download {
         }))
     }
 
-    /// It becomes a file.
+    /// Whether the data becomes a file, by way of a part file.
     pub(crate) fn is_kept(&self) -> bool {
         self.part.read().is_some()
     }
@@ -182,17 +190,17 @@ impl Download {
         self.handle.clone()
     }
 
-    /// The destination takes bytes in order only, and does not give them back.
+    /// The destination takes bytes only in order, and cannot read them back.
     pub(crate) fn in_order(&self) -> bool {
         self.handle.positions() == Positions::Sequential
     }
 
-    /// It cannot be gone on with: the part was given up when it was to get its name.
+    /// The download cannot continue: the part file was released for a commit.
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().ended
     }
 
-    /// What was written to a pipe cannot be taken back: only what wrote nothing may be tried again.
+    /// Makes an error final if data was written to a pipe, because it cannot be taken back.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
         if self.in_order() && self.state.lock().written && error.is_transient() {
             return RemoteError::Usage(format!(
@@ -202,19 +210,19 @@ impl Download {
         error
     }
 
-    /// What the destination has already.
+    /// The ranges that the destination has.
     pub(crate) fn present(&self) -> RangeSet {
         let part = self.part.read();
         part.as_ref().map(|part| part.present()).unwrap_or_default()
     }
 
-    /// Why what an earlier run left was not used.
+    /// The reason why the data of an earlier run was not used.
     pub(crate) fn started_over(&self) -> Option<String> {
         let part = self.part.read();
         part.as_ref().and_then(|p| p.started_over().map(str::to_owned))
     }
 
-    /// A block is in the file; `sum` is of the check's algorithm.
+    /// Records that a block is in the file. `sum` has the algorithm of the check.
     pub(crate) fn record(&self, range: Range<u64>, sum: Option<u32>) -> ropewalk_storage::Result<()> {
         if self.in_order() {
             self.state.lock().written = true;
@@ -224,7 +232,7 @@ impl Download {
         part.as_ref().map_or(Ok(()), |part| part.record(range, crc32c))
     }
 
-    /// Puts on stable storage what was recorded so far.
+    /// Puts everything that has been recorded on stable storage.
     pub(crate) fn checkpoint(&self) -> Result<(), RemoteError> {
         let Some(target) = &self.target else { return Ok(()) };
         let part = self.part.read();
@@ -235,12 +243,13 @@ impl Download {
         done.map_err(|e| RemoteError::local(target.as_bytes(), e))
     }
 
-    /// There will be `more` ranges besides the ones that are known of.
+    /// Announces `more` ranges in addition to the known ones.
     pub(crate) fn expect(&self, more: u32) {
         self.state.lock().ledger.expect(more);
     }
 
-    /// The file failed for good: whoever has a range of it need not begin. `true` for the first to say so.
+    /// Marks the file as failed for good, so that the holders of its ranges do not start them.
+    /// Returns `true` at the first call.
     pub(crate) fn give_up(&self) -> bool {
         self.state.lock().ledger.fail()
     }
@@ -249,24 +258,25 @@ impl Download {
         self.state.lock().ledger.has_failed()
     }
 
-    /// A try failed, since when no session has looked whether the source is still what came so far.
+    /// Whether a try has failed since a session last checked that the source still matches the data
+    /// that has arrived.
     pub(crate) fn was_tried(&self) -> bool {
         self.tries.total() != self.found.load(Ordering::Relaxed) && !self.present().is_empty()
     }
 
-    /// Somebody looks now.
+    /// Records that a session checks the source now.
     pub(crate) fn looks(&self) {
         self.found.store(self.tries.total(), Ordering::Relaxed);
     }
 
-    /// `pause`: after the first try that fails.
-    /// `no_use`: what arrived has to come again, so that it brought nothing on.
+    /// Counts a failed try. `pause` is the pause after the first failed try. `no_use` means that
+    /// the data that arrived has to be sent again, so the try made no progress.
     pub(crate) fn count_try(&self, pause: Duration, no_use: bool) -> Tried {
         self.tries.count(pause, if no_use { 0 } else { self.present().len() })
     }
 
-    /// A range has arrived. `sums` are of the blocks that arrived, `theirs` is the sender's sum of them. Gives `true` when
-    /// it was the last one.
+    /// Records that ranges have arrived. `sums` are the checksums of the blocks that arrived, and
+    /// `theirs` is the sender's checksum of these ranges. Returns `true` for the last range.
     pub(crate) fn range_arrived(
         &self,
         ranges: &RangeSet,
@@ -288,7 +298,7 @@ impl Download {
         Ok(ledger.range_done(ranges))
     }
 
-    /// Where the data ends: the size announced, or what arrived.
+    /// The end of the data: the announced one, or the end of what has arrived.
     pub(crate) fn end(&self) -> u64 {
         match self.task.length() {
             Some(length) => self.task.offset() + length,
@@ -296,7 +306,7 @@ impl Download {
         }
     }
 
-    /// The bytes of the source that are wanted; the end is open if the size is not known.
+    /// The wanted range of the source; its end is open if the size is not known.
     pub(crate) fn whole(&self) -> Range<u64> {
         let start = self.task.offset();
         start..self.task.length().map_or(u64::MAX, |length| start + length)
@@ -306,32 +316,33 @@ impl Download {
         self.end().saturating_sub(self.task.offset())
     }
 
-    /// Whether the sum of the whole still has to be compared.
+    /// Whether the checksum of the whole still has to be compared.
     pub(crate) fn needs_sum(&self) -> bool {
         match self.check {
             Check::Size => false,
             Check::Asked(_) => self.state.lock().theirs.is_none(),
             Check::Inline(_) => {
-                // Asks for the lock, too.
+                // `end` takes the lock, too, so it is called first.
                 let whole = self.task.offset()..self.end();
                 !self.state.lock().ledger.proved().contains(whole)
             }
         }
     }
 
-    /// The sender may not notice who writes to a file that it sends.
+    /// Whether the sender may miss that another process writes to the file during the transfer.
     pub(crate) fn is_unwatched(&self) -> bool {
-        // Who sends watches over one transfer: ranges may be of two files that had the name one after the other.
+        // A sender watches its file during one transfer only, and ranges may come from two files
+        // that had the name one after the other.
         (self.piece.is_cut() || !matches!(self.check, Check::Inline(_)))
-            // Of a part of a file that grows nothing is wrong.
+            // A growing file does not invalidate a window of it.
             && self.task.window.is_none()
             && self.task.modified.is_some()
             && self.task.size.is_some()
-            // Where it grows its sum is asked for after it has come.
+            // The checksum of a growing file is requested after its data has arrived.
             && !(self.task.grows && self.check.algorithm().is_some())
     }
 
-    /// The sender's sum of the whole, known before all has arrived.
+    /// Sets the sender's checksum of the whole, which is known before all data has arrived.
     pub(crate) fn told(&self, theirs: Option<String>) {
         self.state.lock().theirs = theirs;
     }
@@ -359,7 +370,7 @@ impl Download {
         Ok(())
     }
 
-    /// What was there before is as it was, or else of no use.
+    /// Reads the data of earlier runs again. If it has changed, the part file is invalid.
     fn reread(&self, algorithm: Algorithm) -> Result<(), RemoteError> {
         let before = self.state.lock().before.clone();
         for (range, then) in before {
@@ -368,12 +379,12 @@ impl Download {
                 return Err(self.mismatch(algorithm, now, then));
             }
         }
-        // Not before: what could not be read is to be read by the next try.
+        // Cleared only now, so that the next try reads again what could not be read.
         self.state.lock().before.clear();
         Ok(())
     }
 
-    /// The file that has what was written; an error where nothing keeps it.
+    /// The file that keeps the data. It is an error if the destination keeps none.
     pub(crate) fn keeper(&self) -> Result<&VirtualPath, RemoteError> {
         let keeps_none =
             |what: &str| Err(RemoteError::Usage(format!("{what} keeps no bytes to compute a checksum of")));
@@ -385,14 +396,14 @@ impl Download {
         }
     }
 
-    /// The sum of what is in the file.
+    /// Computes the checksum of a range of the file.
     fn read_back(&self, algorithm: Algorithm, range: Range<u64>) -> Result<String, RemoteError> {
         let target = self.keeper()?;
         let part = self.part.read();
         let local = |e| RemoteError::local(target.as_bytes(), e);
         let handle = match &*part {
             Some(part) => {
-                // Zeros at the end were not written; they belong to the file all the same.
+                // Zeros at the end were not written, but they belong to the file.
                 part.writer().set_len(self.end()).map_err(local)?;
                 part.reader()
             }
@@ -405,7 +416,7 @@ impl Download {
     }
 
     fn mismatch(&self, algorithm: Algorithm, ours: String, theirs: String) -> RemoteError {
-        // "theirs" of the error is the destination's.
+        // In this error, "theirs" is the value of the destination.
         RemoteError::ChecksumMismatch {
             path: self.task.destination.path(),
             algorithm,
@@ -414,8 +425,9 @@ impl Download {
         }
     }
 
-    /// All is there and right: the file gets its name. Gives how it was proved. `nanoseconds`: of the source's time, beyond
-    /// what the task knows of it.
+    /// Completes the file, whose data is complete and verified, and gives it its name. Returns the
+    /// proof of its checksum. `nanoseconds` is the fraction of the source's modification time,
+    /// which the task does not have.
     pub(crate) fn commit(&self, options: &Options, nanoseconds: u32) -> Result<Option<String>, RemoteError> {
         let end = self.end();
         let arrived = self.state.lock().ledger.end();
@@ -433,7 +445,7 @@ impl Download {
         let modified = self.task.modified.filter(|_| options.preserve.times).map(|s| (s, nanoseconds));
         let mode = self.task.mode.filter(|_| options.preserve.modes).or(self.replaced);
         let part = self.part.write().take();
-        // Where it does not get its name, the part stays for the next try, which opens it again.
+        // If the rename fails, the part file stays for the next try, which opens it again.
         self.state.lock().ended = true;
         match part {
             Some(part) => part.commit(end, modified, mode).map_err(local)?,
@@ -445,7 +457,7 @@ impl Download {
         Ok(proof)
     }
 
-    /// What arrived is wrong: the next try begins anew.
+    /// Removes the part file because its data is wrong; the next try starts from the beginning.
     pub(crate) fn discard(&self) {
         if let Some(part) = self.part.write().take()
             && let Err(error) = part.discard()
@@ -454,7 +466,7 @@ impl Download {
         }
     }
 
-    /// It is left for a later run.
+    /// Keeps the part file for a later run.
     pub(crate) fn abandon(&self) {
         if let Some(part) = self.part.write().take()
             && let Err(error) = part.suspend()
@@ -483,7 +495,8 @@ impl File for Download {
     }
 
     fn compare(&self, _: &Sides<Option<String>>) -> Result<(), RemoteError> {
-        // When it gets its name: what an earlier run has left may have to be read for it.
+        // The checksum is compared before the commit, because data of an earlier run may have to be
+        // read.
         Ok(())
     }
 

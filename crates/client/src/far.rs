@@ -1,9 +1,9 @@
-//! Another server as a place whose files this program serves further (relays, gateways).
+//! Access to another server whose files this program serves to its own clients (relays, gateways).
 //!
 //! A [`Far`] belongs to one log-in at one server. It keeps the sessions that it has opened, with
 //! their data channels, and returns them to its client when it is dropped. Any thread may use it:
-//! each operation takes a session for itself. An operation that finds that an idle session has ended
-//! is repeated with a new session.
+//! each operation takes a session for itself. If an operation finds that an idle session was
+//! closed, it is repeated with a new session.
 
 mod data;
 mod error;
@@ -33,18 +33,19 @@ use crate::session::Session;
 use crate::setup::Setup;
 use crate::{Amount, Cancel, Client, Entry, Error, Options, RemoteError};
 
-/// Idle sessions that are kept beside their data channels. Others go to the client.
+/// The maximum number of idle sessions that are kept with their data channels. Further ones return
+/// to the client.
 const MOST_IDLE: usize = 4;
 
-/// A session that was idle for less time is used without a question.
+/// A session that was idle for less than this is used without checking it.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// See the description of the module.
+/// See the head of the module.
 pub struct Far {
     state: Arc<ClientState>,
     setup: Arc<Setup>,
     endpoint: Arc<Endpoint>,
-    /// With the time of their last use.
+    /// Each with the time of its last use.
     idle: Mutex<Vec<(Session, Instant)>>,
 }
 
@@ -64,7 +65,7 @@ impl Far {
         &self.endpoint.name
     }
 
-    /// Connects and logs in, unless there is a session.
+    /// Connects and logs in, unless there is an idle session.
     ///
     /// # Errors
     /// The server cannot be reached, is not permitted, or refuses the log-in.

@@ -1,9 +1,12 @@
-//! What an interrupted copy of a tree has finished, so that the same command does not send it again.
+//! Records which files an interrupted copy of a tree has finished, so that the same command does
+//! not send them again.
 //!
-//! There is one record for a command (its pairs, and the settings that decide what its destinations become), a file in the
-//! state directory: 24 bytes for each file, appended as files are finished. A file is known by its destination and by the
-//! size, time and name of its source. That its destination is still what was written there is for the plan to see. A record
-//! that cannot be kept costs no copy: its files are sent again. One run at a time has it.
+//! Each command (its pairs, and the settings that determine its destinations) has one record, a
+//! file in the state directory. It has 24 bytes for each file, appended when the file is finished.
+//! A file is identified by its destination and by the size, time and name of its source. The plan
+//! checks that the destination is still as it was written. If a record cannot be kept, the copy
+//! does not fail: its files are sent again. Only one run at a time uses a record; it holds a lock
+//! on the file.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,24 +23,26 @@ use crate::place::Place;
 use crate::task::Task;
 use crate::{Entry, FsyncPolicy, Location, Options, Pair};
 
-/// How the record of a command ends.
+/// The extension of the record's file name.
 pub(crate) const ENDING: &str = "done";
-/// What the file begins with.
+/// The first bytes of the file.
 const HEAD: &[u8; 8] = b"RWdone1\n";
 const ENTRY: usize = 24;
-/// Files of a record; later ones are sent again.
+/// The maximum number of files in a record; further ones are sent again.
 const MOST: usize = 1_000_000;
-/// So much, or what is so old, is written at the next file that is finished.
+/// The buffer is written when it has this many bytes, or when the last write is this long ago and
+/// another file is finished.
 const BUFFER: usize = 4096;
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Servers tell times in seconds, and their clocks differ a little.
+/// Servers report times in seconds, and their clocks differ a little.
 const SLACK_MS: u64 = 2000;
 
-/// What this command has finished.
+/// The files that this command has finished.
 #[derive(Default)]
 pub(crate) struct Finished {
     path: Option<PathBuf>,
-    /// Of earlier runs: version of the source and time, by destination.
+    /// Entries of earlier runs: by destination, the version of the source and the time at which the
+    /// file was finished.
     known: HashMap<u64, (u64, u64)>,
     state: Mutex<State>,
 }
@@ -46,22 +51,22 @@ pub(crate) struct Finished {
 struct State {
     file: Option<File>,
     buffer: Vec<u8>,
-    /// When it was written last, or the run began.
+    /// The time of the last write, or of the start of the run.
     written: Option<Instant>,
     entries: usize,
-    /// It cannot be kept.
+    /// The record cannot be kept, or the run has ended.
     closed: bool,
 }
 
 impl Finished {
-    /// The record of this command; `directory`: where it is kept.
+    /// Opens the record of this command in `directory`.
     pub(crate) fn open(directory: Option<PathBuf>, pairs: &[Pair], options: &Options) -> Self {
         let Some(directory) = directory.filter(|_| options.selection.recursive && !options.dry_run) else {
             return Self::default();
         };
         let path = directory.join(name(pairs, options)).with_extension(ENDING);
         if !options.recovery.resume {
-            // What an earlier run has finished is sent again.
+            // Files that an earlier run has finished are sent again.
             let _ = fs::remove_file(&path);
         }
         let mut finished = Self { path: Some(path), ..Self::default() };
@@ -92,24 +97,25 @@ impl Finished {
                 state.entries += 1;
             }
         }
-        // The last entry may be half there.
+        // The last entry may be incomplete.
         file.set_len(if bytes.starts_with(HEAD) { (HEAD.len() + state.entries * ENTRY) as u64 } else { 0 })?;
         state.file = Some(file);
         Ok(())
     }
 
-    /// An earlier run has finished something.
+    /// Whether an earlier run has finished any file.
     pub(crate) fn has_any(&self) -> bool {
         !self.known.is_empty()
     }
 
-    /// An earlier run has finished this file; in milliseconds since 1970 when.
+    /// The time at which an earlier run finished this file, in milliseconds since 1970.
     pub(crate) fn when(&self, task: &Task) -> Option<u64> {
         let (to, version) = entry(task)?;
         self.known.get(&to).filter(|(known, _)| *known == version).map(|(_, at)| *at)
     }
 
-    /// Whether what is `there`, as its server or this host tells, is what an earlier run has finished `at` that time.
+    /// Whether the entry at the destination, as its server or this host reports it, is the file
+    /// that an earlier run finished `at` that time.
     pub(crate) fn is_still_there(task: &Task, there: &Entry, at: u64, keeps_times: bool) -> bool {
         let plain = there.kind == ropewalk_storage::Kind::File && there.target.is_none();
         let Some(seconds) = there.modified.filter(|_| plain && there.size == task.size) else {
@@ -123,7 +129,7 @@ impl Finished {
         changed.saturating_add(u64::from(there.nanoseconds / 1_000_000)) <= at.saturating_add(slack)
     }
 
-    /// This file is finished. `false`: the same command would send it again.
+    /// Records that this file is finished. Returns `false` if the same command would send it again.
     pub(crate) fn add(&self, task: &Task) -> bool {
         let Some((to, version)) = entry(task) else { return false };
         let Some(path) = &self.path else { return false };
@@ -146,7 +152,7 @@ impl Finished {
         !state.closed
     }
 
-    /// The run ends: with `all` done nothing of it is remembered.
+    /// Ends the run. If `all` files are done, the record is removed.
     pub(crate) fn end(&self, all: bool) {
         let Some(path) = &self.path else { return };
         let mut state = self.state.lock();
@@ -188,16 +194,16 @@ impl State {
     }
 }
 
-/// Opens a record, which no other run may have.
+/// Opens and locks a record; it is an error if another run uses it.
 fn open(path: &PathBuf) -> io::Result<File> {
     let mut options = File::options();
-    // It tells where somebody's data is, if one guesses.
+    // A reader could test guesses of a user's locations with it, so the file is private.
     let file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
     file.try_lock().map_err(|error| io::Error::other(error.to_string()))?;
     Ok(file)
 }
 
-/// What a file is known by: its destination, and what was sent there.
+/// The identity of a file: its destination, and the version of its source.
 fn entry(task: &Task) -> Option<(u64, u64)> {
     let (Some(size), Some(modified)) = (task.size, task.modified) else { return None };
     let version = [task.identity().as_bytes(), &size.to_le_bytes(), &modified.to_le_bytes()].concat();
@@ -214,7 +220,7 @@ fn digest(bytes: &[u8]) -> String {
     hasher.finish()
 }
 
-/// What tells the record of one command from another's.
+/// The name of the record, which differs for commands with other results.
 fn name(pairs: &[Pair], options: &Options) -> String {
     let mut text = format!("{:?} {} {:?} ", options.preserve, options.data.ascii, options.integrity.checksum);
     let mut local = false;
@@ -231,7 +237,7 @@ fn name(pairs: &[Pair], options: &Options) -> String {
         text.push_str(&directory.to_string_lossy());
     }
     if local && options.integrity.fsync == FsyncPolicy::None {
-        // What was in the page cache only may be gone after a reboot.
+        // Data that was only in the page cache may be lost after a reboot.
         text.push_str(&fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default());
     }
     digest(text.as_bytes())[..32].to_owned()
@@ -266,7 +272,7 @@ mod tests {
         assert!(first.add(&task("a", 1)) && first.add(&task("b", 2)));
         assert!(!first.add(&Task { modified: None, ..task("c", 3) }));
         first.end(false);
-        // Killed in the midst of an entry.
+        // The program was killed while it wrote an entry.
         let record = fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap().path();
         fs::OpenOptions::new().append(true).open(&record).unwrap().write_all(b"half").unwrap();
         drop(first);
@@ -275,13 +281,13 @@ mod tests {
         assert_eq!((second.when(&task("a", 2)), second.when(&task("c", 3))), (None, None));
         assert_eq!(second.when(&Task { stamp: 1, ..task("a", 1) }), None);
         assert!(second.add(&task("c", 3)));
-        // Another run at the same time has no record.
+        // A second run at the same time has no record.
         let beside = again("/to", &options);
         assert!(!beside.has_any() && !beside.add(&task("d", 4)));
         beside.end(true);
         second.end(false);
         drop(second);
-        // Other commands.
+        // Other commands have other records.
         let preserve = crate::Preserve { times: true, ..crate::Preserve::default() };
         assert!(!again("/to", &options.clone().with(|o| o.preserve = preserve)).has_any());
         assert!(!again("/other", &options).has_any());

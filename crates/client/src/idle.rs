@@ -1,10 +1,10 @@
 //! Idle sessions of a client, which its next jobs use instead of logging in again.
 //!
-//! The client owns them; a job gives back what it needs no more, and takes what has the same
-//! [`SessionKey`]. Each one that is taken is asked whether it still answers (NOOP), and replaced if
-//! it does not, without a retry. A thread closes sessions that were idle for long, and ends with
-//! the last of them. An idle session refers to no job: neither to its events nor to its
-//! cancellation.
+//! The client owns them. A job returns sessions that it needs no more, and takes those with the
+//! same [`SessionKey`]. A session that is taken is first asked whether it still answers (NOOP), and
+//! is replaced if it does not; this is not counted as a retry. A thread closes sessions that were
+//! idle for too long, and ends with the last of them. An idle session refers to no job: neither to
+//! its events nor to its cancellation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,20 +26,20 @@ const FULL: u16 = 421;
 pub(crate) struct IdleSessions(Arc<Inner>);
 
 struct Inner {
-    /// Most idle sessions with one server.
+    /// The maximum number of idle sessions with one server.
     per_server: usize,
-    /// Longest idle time.
+    /// The maximum idle time.
     limit: Duration,
-    /// For sessions that belong to no job.
+    /// The setup of sessions that belong to no job.
     setup: Arc<Setup>,
     state: Mutex<State>,
-    /// The client is gone.
+    /// Notified when a session is added, and when the client is dropped.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The oldest first.
+    /// In the order of their last use, the oldest first.
     idle: Vec<Idle>,
     /// A thread closes sessions that were idle for long.
     is_watched: bool,
@@ -61,7 +61,7 @@ impl IdleSessions {
     /// Returns a session with a server: an idle one, or a new one.
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// Those of [`Session::open`].
     pub(crate) fn open(&self, endpoint: &Arc<Endpoint>, setup: &Arc<Setup>) -> Result<Session, RemoteError> {
         if self.0.per_server == 0 {
             return Session::open(endpoint, setup);
@@ -73,7 +73,8 @@ impl IdleSessions {
                 Err(RemoteError::Cancelled) => return Err(RemoteError::Cancelled),
                 stale => {
                     tracing::debug!(peer = endpoint.name, error = ?stale.err(), "an idle session is stale");
-                    // The reason is that of all: the server has restarted, or the way to it.
+                    // The cause affects all of them: the server has restarted, or the path to it
+                    // was interrupted.
                     self.close(&key);
                 }
             }
@@ -110,7 +111,7 @@ impl IdleSessions {
         self.0.changed.notify_all();
     }
 
-    /// The one that was used last.
+    /// Takes the most recently used session with this key.
     fn take(&self, key: &SessionKey) -> Option<Session> {
         let mut state = self.0.state.lock();
         let at = state.idle.iter().rposition(|idle| idle.session.reusable_as().is_some_and(|k| k == key))?;
@@ -123,8 +124,8 @@ impl IdleSessions {
         closed.into_iter().for_each(|idle| idle.session.quit());
     }
 
-    /// Closes the idle sessions with a server, and waits for it to do the same. `false`: there were
-    /// none.
+    /// Closes the idle sessions with a server, and waits until the server has closed them, too.
+    /// Returns `false` if there were none.
     fn make_room(&self, endpoint: &Endpoint) -> bool {
         let with_it =
             |idle: &mut Idle| idle.session.reusable_as().is_none_or(|key| key.is_server(&endpoint.url));
@@ -136,7 +137,7 @@ impl IdleSessions {
         any
     }
 
-    /// Starts the thread that closes sessions. `false`: the system has none.
+    /// Starts the thread that closes sessions. Returns `false` if the system cannot start it.
     fn watch(&self, state: &mut State) -> bool {
         if !state.is_watched {
             let inner = self.0.clone();
@@ -149,7 +150,7 @@ impl IdleSessions {
 }
 
 impl Inner {
-    /// Closes sessions when their time is over, until there are none.
+    /// Closes sessions whose idle time is over, until none are left.
     fn close_in_time(&self) {
         let mut state = self.state.lock();
         loop {
@@ -164,7 +165,7 @@ impl Inner {
                 state.is_watched = false;
                 return;
             };
-            // A limit may be longer than any time.
+            // The limit may be longer than an `Instant` can express.
             match first.since.checked_add(self.limit) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
                 None => self.changed.wait(&mut state),

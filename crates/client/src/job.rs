@@ -1,11 +1,11 @@
 //! A client that lives as long as its program, and the jobs that it runs.
 //!
-//! A [`Client`] owns what jobs share: the data threads, the memory for buffers, the limit on the
-//! rate, the tuners of paths, and the sessions that no job uses at the moment. Each job has a thread of its own. The
+//! A [`Client`] owns the resources that jobs share: the data threads, the memory for buffers, the
+//! rate limit, the tuners of paths, and the idle sessions. Each job has a thread of its own. The
 //! holder of its [`JobHandle`] reads its events and waits for its end; a [`JobControl`] pauses,
-//! resumes and cancels it from any thread. A paused job closes its sessions and keeps the parts
-//! that its destinations have. A job that is paused when its last control is dropped ends, since
-//! nothing could resume it.
+//! resumes and cancels it from any thread. A paused job closes its sessions and keeps the part
+//! files at its destinations. A job that is paused when its last control is dropped ends, because
+//! no caller could resume it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,8 +19,8 @@ use crate::done_files::DoneFiles;
 use crate::model::job_spec::JobSpec;
 use crate::{Cancel, ClientLimits, Error, Event, EventSink, Options, Pair, RemoteError, Summary, Timetable};
 
-/// Copies files as jobs that share threads, memory, a limit on their rate, the tuners of paths and
-/// idle sessions.
+/// Copies files as jobs that share threads, memory, a rate limit, the tuners of paths and idle
+/// sessions.
 #[derive(Clone)]
 pub struct Client {
     state: Arc<ClientState>,
@@ -36,13 +36,13 @@ impl Client {
         &self.state
     }
 
-    /// A client for one job whose own options have the limits: it keeps no sessions.
+    /// A client for one job, with the limits of the job's own options. It keeps no idle sessions.
     pub fn for_job(options: &Options) -> Self {
         Self { state: ClientState::of(options) }
     }
 
-    /// Changes the limit on the rate of all jobs, also of those under way; `None`: no limit. It does
-    /// not hold for what goes from one server to another.
+    /// Changes the rate limit of all jobs, including running ones; `None` removes it. The limit
+    /// does not apply to data that goes directly from one server to another.
     pub fn set_bandwidth(&self, rate: Option<&Timetable>) {
         self.state.shared.bandwidth.set(rate.unwrap_or(&Timetable::always(None)));
     }
@@ -50,7 +50,7 @@ impl Client {
     /// Copies every pair on the calling thread, as [`crate::copy_with`] does.
     ///
     /// # Errors
-    /// As [`crate::copy()`].
+    /// Those of [`crate::copy()`].
     pub fn copy(
         &self,
         pairs: Vec<Pair>,
@@ -65,7 +65,7 @@ impl Client {
     /// job has left is not reported as [`Event::Connecting`] again.
     ///
     /// # Errors
-    /// The job's options have a `bandwidth`, or the system has no thread for it.
+    /// The job's options have a `bandwidth`, or the system cannot start a thread.
     pub fn submit(&self, job: JobSpec) -> Result<JobHandle, Error> {
         let (sender, events) = channel();
         let sink: Arc<dyn EventSink> = Arc::new(Queued(sender));
@@ -76,7 +76,7 @@ impl Client {
     /// Starts a job that reports its events to `sink`, from any of its threads.
     ///
     /// # Errors
-    /// As [`Client::submit`].
+    /// Those of [`Client::submit`].
     pub fn submit_to(&self, job: JobSpec, sink: Arc<dyn EventSink>) -> Result<JobHandle, Error> {
         if job.options.tuning.bandwidth.is_some() {
             let text = "the limit on the rate belongs to the client, not to one of its jobs";
@@ -98,12 +98,12 @@ struct Queued(Sender<Event>);
 
 impl EventSink for Queued {
     fn event(&self, event: Event) {
-        // The job goes on if the handle is gone.
+        // The job continues if the handle is gone.
         let _ = self.0.send(event);
     }
 }
 
-/// A job that runs, is paused or has ended. A job that runs goes on if its handle is dropped.
+/// A job that is running, paused or finished. A running job continues if its handle is dropped.
 pub struct JobHandle {
     control: JobControl,
     thread: JoinHandle<Result<Summary, Error>>,
@@ -111,8 +111,8 @@ pub struct JobHandle {
 }
 
 impl JobHandle {
-    /// The job's events, once: an iterator that ends with the job. `None` if they were taken, or go
-    /// to a sink.
+    /// The job's events, as an iterator that ends with the job. `None` if they were taken before,
+    /// or if they go to a sink.
     pub fn events(&mut self) -> Option<impl Iterator<Item = Event> + Send + use<>> {
         self.events.take().map(Receiver::into_iter)
     }
@@ -127,12 +127,11 @@ impl JobHandle {
         self.thread.is_finished()
     }
 
-    /// Waits for the end of the job. The summary of a job that was paused adds up what its runs
-    /// did; failures are those of the last run. A paused job that has no other [`JobControl`]
-    /// ends.
+    /// Waits for the end of the job. The summary of a job that was paused adds up all of its runs;
+    /// failures are those of the last run. A paused job without another [`JobControl`] ends.
     ///
     /// # Errors
-    /// As [`copy`](crate::copy()).
+    /// Those of [`copy`](crate::copy()).
     pub fn join(self) -> Result<Summary, Error> {
         let Self { control, thread, .. } = self;
         drop(control);
@@ -140,19 +139,19 @@ impl JobHandle {
     }
 }
 
-/// Steers a job, from any thread. Clones steer the same job.
+/// Controls a job from any thread. Clones control the same job.
 #[derive(Clone)]
 pub struct JobControl(Arc<Holder>);
 
 impl JobControl {
-    /// Asks the job to end. Destinations keep the parts of unfinished files.
+    /// Asks the job to end. Destinations keep the part files of unfinished files.
     pub fn cancel(&self) {
         self.0.0.want(Wanted::End);
     }
 
-    /// Asks the job to pause: its transfers stop and its sessions close. Files that were not done
-    /// are reported as interrupted. When the job is resumed, it goes through its pairs again: it
-    /// leaves out the files that it has finished, and completes what a destination has in part.
+    /// Asks the job to pause: its transfers stop and its sessions close. Unfinished files are
+    /// reported as interrupted. When the job is resumed, it goes through its pairs again: it skips
+    /// the files that it has finished, and completes those that a destination has in part.
     pub fn pause(&self) {
         self.0.0.want(Wanted::Pause);
     }
@@ -178,7 +177,7 @@ enum Wanted {
     #[default]
     Run,
     Pause,
-    /// For good.
+    /// The job is to end for good.
     End,
 }
 
@@ -191,7 +190,7 @@ struct Steering {
 #[derive(Default)]
 struct State {
     wanted: Wanted,
-    /// Ends the present run.
+    /// Cancels the present run.
     run: Cancel,
 }
 
@@ -208,14 +207,14 @@ impl Steering {
         self.changed.notify_all();
     }
 
-    /// Nothing can resume the job any more.
+    /// Ends a paused job, because no control is left that could resume it.
     fn abandon(&self) {
         if self.state.lock().wanted == Wanted::Pause {
             self.want(Wanted::End);
         }
     }
 
-    /// Runs the job until it has ended or is to end.
+    /// Runs the job until it is finished or is to end.
     fn run(
         &self,
         client: &Arc<ClientState>,
@@ -241,7 +240,7 @@ impl Steering {
         }
     }
 
-    /// Waits while the job is paused. Returns what ends the next run.
+    /// Waits while the job is paused. Returns the [`Cancel`] of the next run.
     fn next_run(&self) -> Cancel {
         let mut state = self.state.lock();
         while state.wanted == Wanted::Pause {
@@ -254,7 +253,7 @@ impl Steering {
     }
 }
 
-/// Drops the event that a run has finished: the job may only be paused.
+/// Drops the event that a run has finished, because the job may only be paused.
 struct WithoutEnd(Arc<dyn EventSink>);
 
 impl EventSink for WithoutEnd {

@@ -1,8 +1,10 @@
-//! Servers that were accepted: a line with host, port and fingerprint each.
+//! The file of accepted servers, with host, port and fingerprint on each line.
 //!
 //! They are listed and forgotten by [`known_servers`] and [`forget_server`].
 //!
-//! `host:port SHA256:AB:CD:…`, or `host:port authority` where a trusted authority has vouched. `#` begins a comment.
+//! A line is `host:port SHA256:AB:CD:…`, or `host:port authority` if a trusted authority has signed
+//! the certificate. `#` starts a comment. Writers hold a lock beside the file and replace it as a
+//! whole, so readers need no lock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,15 +18,15 @@ use rustix::fs::{FlockOperation, flock};
 use crate::model::xdg::state_directory;
 
 const AUTHORITY: &str = "authority";
-/// Bytes of the file, at most.
+/// The maximum size of the file in bytes.
 const LONGEST: u64 = 4 << 20;
 
-/// What is known of a server.
+/// The reason why a server is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It was accepted with this certificate.
+    /// The user accepted this certificate.
     Fingerprint(Fingerprint),
-    /// A trusted authority has vouched for it.
+    /// A trusted authority signed its certificate.
     Authority,
 }
 
@@ -41,23 +43,24 @@ pub enum KnownHostsError {
     Line { path: PathBuf, line: usize, name: String },
 }
 
-/// The servers that were accepted, with what is known of each: `host:port` as `ropewalk` names it. Lines that are wrong are
-/// an error.
+/// Lists the accepted servers, by `host:port` as `ropewalk` prints it, with the reason for each.
+/// Malformed lines are an error.
 ///
-/// `state`: as [`crate::Options::state_directory`].
+/// `state` has the meaning of [`crate::Options::state_directory`].
 ///
 /// # Errors
-/// There is no place for the file, it cannot be read, or a line of it is wrong.
+/// There is no state directory, the file cannot be read, or a line of it is malformed.
 pub fn known_servers(state: Option<&Path>) -> Result<Vec<(String, Known)>, KnownHostsError> {
     KnownHosts::of(state).ok_or(KnownHostsError::NoPlace)?.list()
 }
 
-/// Forgets a server by `host:port`, or by `host` whatever its port; gives the names that were forgotten.
+/// Forgets a server by `host:port`, or by `host` with any port. Returns the names that were
+/// removed.
 ///
-/// `state`: as [`crate::Options::state_directory`].
+/// `state` has the meaning of [`crate::Options::state_directory`].
 ///
 /// # Errors
-/// There is no place for the file, or it cannot be locked, read or replaced.
+/// There is no state directory, or the file cannot be locked, read or replaced.
 pub fn forget_server(state: Option<&Path>, name: &str) -> Result<Vec<String>, KnownHostsError> {
     KnownHosts::of(state).ok_or(KnownHostsError::NoPlace)?.forget(name)
 }
@@ -67,7 +70,7 @@ pub(crate) struct KnownHosts {
 }
 
 impl KnownHosts {
-    /// `None`: there is no place to remember anything.
+    /// `None` if there is no state directory.
     pub(crate) fn of(given: Option<&Path>) -> Option<Self> {
         state_directory(given).map(|directory| Self { path: directory.join("known_hosts") })
     }
@@ -76,7 +79,7 @@ impl KnownHosts {
         &self.path
     }
 
-    /// What is known of `host:port`, and in which line.
+    /// The entry of `host:port`, with its line number.
     pub(crate) fn find(&self, name: &str) -> Result<Option<(usize, Known)>, KnownHostsError> {
         self.find_in(&self.read()?, name)
     }
@@ -105,10 +108,10 @@ impl KnownHosts {
         }
     }
 
-    /// Also of lines that are wrong.
+    /// Also removes malformed lines.
     fn forget(&self, wanted: &str) -> Result<Vec<String>, KnownHostsError> {
         let failed = |source| KnownHostsError::File { path: self.path.clone(), source };
-        // Nothing is made where there is nothing to forget.
+        // If there is no file, neither it nor its lock is created.
         if !self.path.exists() {
             return Ok(Vec::new());
         }
@@ -127,8 +130,8 @@ impl KnownHosts {
         Ok(forgotten)
     }
 
-    /// Replaces what was known of `host:port`, where that still is `was`; otherwise nothing is done, and the answer is `false`:
-    /// somebody else has judged meanwhile.
+    /// Replaces the entry of `host:port` if it still is `was`. Otherwise another process has
+    /// decided meanwhile; then nothing changes, and the result is `false`.
     pub(crate) fn remember(
         &self,
         name: &str,
@@ -160,7 +163,7 @@ impl KnownHosts {
         }
     }
 
-    /// Nobody else writes while this is held.
+    /// Locks the file against other writers until the lock is dropped.
     fn lock(&self) -> io::Result<File> {
         if let Some(directory) = self.path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -171,19 +174,19 @@ impl KnownHosts {
         Ok(file)
     }
 
-    /// Readers see the old file or the new one. A symbolic link stays one.
+    /// Replaces the file; readers see the old content or the new one. A symbolic link is kept.
     fn replace(&self, content: &[u8]) -> io::Result<()> {
         let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         ropewalk_files::replace(&target, content, 0o600, OnDisk::Now)
     }
 }
 
-/// The server that a line is about.
+/// The server that a line names.
 fn name_of(line: &str) -> Option<&str> {
     line.split_whitespace().next().filter(|name| !name.starts_with('#'))
 }
 
-/// Whether `host:port` is what was asked for, with or without its port.
+/// Whether `host:port` matches the wanted name, with or without a port.
 fn is_of(name: &str, wanted: &str) -> bool {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     name == wanted
@@ -208,7 +211,7 @@ mod tests {
         assert_eq!(hosts.find("a:21").unwrap(), Some((1, Known::Fingerprint(one))));
         assert_eq!(hosts.find("b:21").unwrap(), Some((2, Known::Authority)));
         assert_eq!(hosts.find("a:2").unwrap(), None);
-        // Who has seen less does not change it.
+        // A caller that has seen an outdated entry does not change it.
         assert!(!hosts.remember("a:21", None, Known::Fingerprint(other)).unwrap());
         assert!(!hosts.remember("a:21", Some(Known::Authority), Known::Fingerprint(other)).unwrap());
         assert_eq!(hosts.find("a:21").unwrap(), Some((1, Known::Fingerprint(one))));
@@ -233,7 +236,7 @@ mod tests {
         )
         .unwrap();
         assert!(known_servers(state).unwrap_err().to_string().contains("line 5"));
-        // A line that is wrong can be forgotten.
+        // A malformed line can be forgotten.
         assert_eq!(forget_server(state, "ab:21").unwrap(), ["ab:21"]);
         let known = known_servers(state).unwrap();
         assert_eq!(known[0], ("a:21".to_owned(), Known::Fingerprint(one)));

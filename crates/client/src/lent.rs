@@ -1,4 +1,4 @@
-//! Sessions that pass from the plan to workers, and from workers to what is left in the end.
+//! Sessions that pass from the plan to workers, and from workers to the last steps of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,22 @@ use crate::place::Endpoint;
 use crate::ready::Taker;
 use crate::session::Session;
 
-/// Sessions that somebody has no more use for, for those whom the server gives none of their own: it takes but one from this
-/// user, say. The plan's are for workers, theirs for what is left to do in the end.
+/// Sessions that their holder needs no more, for workers that cannot open their own, for example
+/// because the server permits only one session for this user. The plan's sessions go to workers,
+/// and those of workers to the steps that follow the transfers.
 #[derive(Default)]
 pub(crate) struct Lent {
     sessions: Mutex<Vec<Spare>>,
     wanted: AtomicBool,
     over: AtomicBool,
-    /// Something is left to do when the workers have ended.
+    /// Steps are left to do when the workers have ended.
     late: AtomicBool,
 }
 
 struct Spare {
     session: Session,
-    /// The worker that has the other session of a pair: two workers with half a pair each could do nothing.
+    /// The worker that has the other session of a pair. Two workers with half a pair each could do
+    /// nothing.
     kept_for: Option<Taker>,
 }
 
@@ -30,9 +32,9 @@ struct Spare {
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'w> {
     pub endpoint: &'w Arc<Endpoint>,
-    /// The other server of a third-party transfer, where it wants a session with that, too.
+    /// The other server of a third-party transfer, if the worker needs a session with it, too.
     pub with: Option<&'w Arc<Endpoint>>,
-    /// Sessions with the server that it holds.
+    /// The number of sessions with the server that the worker holds.
     pub own: u32,
     pub by: Taker,
 }
@@ -59,26 +61,27 @@ impl Lent {
         Some(taken.session)
     }
 
-    /// Nobody has the other one of a pair any more.
+    /// Releases the sessions that are kept for a worker with the other session of a pair.
     pub(crate) fn release(&self, taker: Taker) {
         for spare in self.sessions.lock().iter_mut().filter(|spare| spare.kept_for == Some(taker)) {
             spare.kept_for = None;
         }
     }
 
-    /// Somebody waits for the plan's sessions.
+    /// Records that a worker waits for the plan's sessions.
     pub(crate) fn want(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// For who does what is left in the end.
+    /// Takes a session for the last steps of the run.
     pub(crate) fn take_last(&self, endpoint: &Arc<Endpoint>) -> Option<Session> {
         let mut spares = self.sessions.lock();
         let at = spares.iter().position(|spare| spare.is_with(endpoint))?;
         Some(spares.swap_remove(at).session)
     }
 
-    /// A worker has no more use for it. Gives it back where nobody else has, either.
+    /// Leaves a session that a worker needs no more. Returns it if no other part of the run needs
+    /// it.
     pub(crate) fn leave(&self, session: Session) -> Option<Session> {
         let wanted = self.wanted.load(Ordering::SeqCst);
         if !wanted && (!self.late.load(Ordering::SeqCst) || self.has(&session.endpoint)) {
@@ -88,8 +91,8 @@ impl Lent {
         None
     }
 
-    /// The plan has found everything, and has no more use for these. Gives those that nobody waits for. `late`: something is
-    /// left to do in the end.
+    /// Ends the plan, which needs these sessions no more. Returns them if no worker waits for them.
+    /// `late` means that steps are left to do after the transfers.
     pub(crate) fn give(&self, sessions: Vec<Session>, late: bool) -> Vec<Session> {
         self.late.store(late, Ordering::SeqCst);
         let wanted = self.wanted.load(Ordering::SeqCst);
@@ -105,7 +108,7 @@ impl Lent {
         rest
     }
 
-    /// Nothing is left to do.
+    /// Takes all sessions at the end of the run.
     pub(crate) fn take_all(&self) -> Vec<Session> {
         let left = std::mem::take(&mut *self.sessions.lock());
         left.into_iter().map(|spare| spare.session).collect()

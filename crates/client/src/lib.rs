@@ -1,16 +1,17 @@
 //! The GridFTP client as a library: pairs of places to copy go in, events and a summary come out.
 //!
 //! [`copy`] runs one copy and returns its [`Summary`]. A [`Client`] lives as long as its program
-//! and runs jobs beside each other, which use each other's idle sessions. [`Remote`] has the small
-//! operations on one server; [`walk`], [`list`] and [`du`] look into trees at a server or on this
-//! host. All calls block; a [`Cancel`] stops them from another thread.
+//! and runs jobs side by side, which reuse each other's idle sessions. [`Remote`] has the small
+//! operations on one server; [`walk`], [`list`] and [`du`] read trees at a server or on this host.
+//! All calls block; a [`Cancel`] stops them from another thread.
 //!
 //! A plan walks the sources and puts files into a queue. Workers, each with one control session (or
 //! two, between two servers), take them out. Small files are pipelined over one cached data
-//! connection; big ones are split into ranges that several sessions move at once. A file in
-//! transfer is named `.NAME.ropewalk-part`; it gets its own name once it is whole and its checksum
-//! was compared. Servers need nothing but RFC 959; further features (MODE E, ERET, ESTO, MLSR,
-//! CKSM, and the extensions of a Ropewalk server) are used if FEAT announces them.
+//! connection; big ones are divided into ranges that several sessions move at the same time. During
+//! its transfer a file has the name `.NAME.ropewalk-part`; it gets its own name when it is complete
+//! and its checksum has been compared. Servers need nothing but RFC 959; further features (MODE E,
+//! ERET, ESTO, MLSR, CKSM, and the extensions of a Ropewalk server) are used if FEAT announces
+//! them.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! What a control connection runs over: TCP, or the standard input and output of a program (ssh).
+//! The transport of a control connection: TCP, or the standard input and output of a program (ssh).
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,16 +12,17 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Nothing more will be written.
+    /// Closes the sending direction.
     pub(crate) fn end(&self) {
-        // Where the peer has gone, it knows.
+        // If the peer has closed the connection, it needs no notice.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Ssh(tunnel) => tunnel.end(),
         };
     }
 
-    /// Why the connection has ended, where more is known of it than that: what ssh said.
+    /// The reason why the connection ended, if more is known than the end itself: the message of
+    /// ssh.
     pub(crate) fn last_words(&mut self) -> Option<String> {
         match self {
             Self::Tcp(_) => None,

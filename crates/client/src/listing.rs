@@ -1,4 +1,4 @@
-//! Entries of a directory as a server has sent them.
+//! Entries of a directory, as a server sent them.
 
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
@@ -9,34 +9,35 @@ use crate::model::entry::Line;
 use crate::place::base_name;
 use crate::{Entry, RemoteError};
 
-/// Longer lines are of no listing: names have 255 bytes, paths 4096, and each may be told several times.
+/// Longer lines cannot belong to a listing: names have at most 255 bytes and paths 4096, and a line
+/// may repeat them a few times.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// So much of a line that cannot be understood is told.
+/// The maximum number of bytes of an unparsable line that an error shows.
 const LINE_SHOWN: usize = 200;
 
-/// Entries of a listing that was fetched: in memory, or in a temporary file where there are very many. After them comes
-/// an error where there is a line that cannot be understood, or where the server has more than it sent.
+/// The entries of a listing that was fetched. Long listings are in a temporary file. The last item
+/// is an error if a line could not be parsed, or if the server has more entries than it sent.
 pub(crate) struct Listing {
     lines: BufReader<SpooledTempFile>,
     parse: fn(&[u8]) -> Line,
     peer: String,
-    /// Of one directory: there is no `/` in a name of it, unless a server tells full paths.
+    /// The entries are those of one directory: names have no `/`, unless a server sends full paths.
     flat: bool,
     /// Each entry ends with a line end (RFC 3659 section 7.2).
     terminated: bool,
-    /// The first line that cannot be understood.
+    /// The first line that could not be parsed.
     unknown: Option<BString>,
-    /// There is a line that needs to be understood no further.
+    /// There is a line that is known to be no entry.
     totals: bool,
-    /// Why these are not all.
+    /// Why the listing is incomplete.
     cut_off: Option<String>,
-    /// All lines were read, and the error behind them was told.
+    /// All lines were read, and the error after them was returned.
     ended: bool,
 }
 
 impl Listing {
-    /// `lines` from their beginning, as `peer` sent them.
+    /// `lines` are positioned at their start, as `peer` sent them.
     pub(crate) fn new(lines: SpooledTempFile, parse: fn(&[u8]) -> Line, peer: String) -> Self {
         Self {
             lines: BufReader::new(lines),
@@ -51,7 +52,7 @@ impl Listing {
         }
     }
 
-    /// There are entries that have not come, and why.
+    /// Marks the listing as incomplete, for this reason.
     pub(crate) fn cut_off(self, why: Option<String>) -> Self {
         Self { cut_off: why, ..self }
     }
@@ -61,12 +62,12 @@ impl Listing {
         Self { flat: true, ..self }
     }
 
-    /// The last line is told to be cut off where it has no end.
+    /// A last line without a line end counts as cut off.
     pub(crate) fn terminated(self) -> Self {
         Self { terminated: true, ..self }
     }
 
-    /// A name must not lead away from the directory that was asked for.
+    /// Refuses names that lead out of the requested directory.
     fn named(&self, line: Line) -> Line {
         let Line::Entry(mut entry) = line else { return line };
         if self.flat && entry.name.contains(&b'/') {
@@ -76,7 +77,7 @@ impl Listing {
         if entry.name.split_str("/").any(leads_away) { Line::Unknown } else { Line::Entry(entry) }
     }
 
-    /// Whether there is a line that can be understood.
+    /// Whether any line can be parsed.
     pub(crate) fn tells_something(&mut self) -> Result<bool, RemoteError> {
         let told = self.by_ref().next().is_some_and(|first| first.is_ok()) || self.totals;
         self.lines.rewind().map_err(RemoteError::Output)?;
@@ -108,7 +109,7 @@ impl Iterator for Listing {
             }
             let text = line.trim_end_with(|c| c == '\r' || c == '\n');
             if line.len() as u64 == LONGEST_LINE || self.terminated && !line.ends_with(b"\n") {
-                // It was cut off: nobody knows the name, nor what would have come after it.
+                // The line was cut off: its name is incomplete, and further entries may be missing.
                 let _ = self.lines.seek(io::SeekFrom::End(0));
                 self.unknown.get_or_insert_with(|| text[..text.len().min(LINE_SHOWN)].into());
                 continue;
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(names, ["a", "b"]);
     }
 
-    /// Names that were cut off are not those of other files.
+    /// Names that were cut off must not be taken for other files.
     #[test]
     fn a_line_that_was_cut_off_is_no_entry() {
         let mut spool = tempfile::spooled_tempfile(1024);

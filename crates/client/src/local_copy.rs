@@ -1,4 +1,5 @@
-//! From here to here: files, standard input and output, and what is measured; also a server's file to standard output.
+//! Copies on this host: files, standard input and output, and measurements; also the download of a
+//! file to standard output.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::work::Job;
 use crate::worker::Worker;
 use crate::{Cancel, ChecksumPolicy, Options, RemoteError};
 
-/// Takes what belongs at an offset.
+/// Takes the data that belongs at an offset.
 type Taker<'t> = dyn FnMut(&Piece<'_>, u64) -> Result<(), RemoteError> + 't;
 
 const BUFFER: usize = 1 << 20;
@@ -57,7 +58,7 @@ pub(crate) fn run(worker: &Worker<'_>, job: Job) {
     }
 }
 
-/// How it was proved that the destination has the same bytes; `None` where it has not.
+/// The proof that the destination has the same bytes; `None` if it has not.
 fn same_already(worker: &Worker<'_>, task: &Task) -> Result<Option<String>, RemoteError> {
     let (Place::Local(source), Place::Local(destination)) = (&task.source, &task.destination) else {
         return Ok(None);
@@ -75,7 +76,7 @@ fn open(worker: &Worker<'_>, task: &mut Task) -> Result<Source, RemoteError> {
     if is_one_file(task, store) { Err(one_file(task)) } else { Ok(source) }
 }
 
-/// What was written to standard output cannot be taken back: only what wrote nothing may be tried again.
+/// Makes an error final if data was written to standard output, because it cannot be taken back.
 fn poured_once(error: RemoteError, written: u64) -> RemoteError {
     match written > 0 && error.is_transient() {
         true => RemoteError::Lost { kind: error.kind(), reason: error.to_string() },
@@ -83,7 +84,7 @@ fn poured_once(error: RemoteError, written: u64) -> RemoteError {
     }
 }
 
-/// Gives how the bytes were proved to be right; `written`: how many went.
+/// Copies the data and returns the proof of its checksum. `written` counts the copied bytes.
 fn copy(
     worker: &Worker<'_>,
     task: &Task,
@@ -93,7 +94,7 @@ fn copy(
 ) -> Result<Option<String>, RemoteError> {
     let ctx = worker.ctx;
     let mut meter = Meter::new(&ctx.report, task);
-    // Nothing is lost on the way from here to here: only who asks for it has it read back.
+    // A local copy loses no data on the way, so it is read back only if a checksum is required.
     let check = match options.integrity.checksum {
         ChecksumPolicy::Require(algorithm) => Check::Asked(algorithm),
         ChecksumPolicy::Default | ChecksumPolicy::None => Check::Size,
@@ -144,7 +145,7 @@ fn copy(
         });
         download = Some(begun);
     }
-    // What is there already (a device, a pipe) has no holes to leave.
+    // Existing destinations (a device, a pipe) cannot get holes.
     let sparse = download.as_ref().is_some_and(|download| download.sparse);
     let poured = pour(source, task, sparse, &ctx.cancel, &mut |piece| pass(piece, &mut each));
     drop(each);
@@ -154,7 +155,7 @@ fn copy(
         return Ok(None);
     };
     if let Err(e) = poured {
-        // To begin anew is as fast as to go on.
+        // A restart is as fast as resuming.
         download.discard();
         return Err(download.once_only(e));
     }
@@ -177,23 +178,24 @@ fn copy(
     download.commit(options, nanoseconds)
 }
 
-/// Whether both names are of one file: the copy would take its place, and its other names would keep another.
+/// Whether both names belong to one file. The copy would replace the file under one name, and its
+/// other names would keep the old one.
 fn is_one_file(task: &Task, store: &dyn Store) -> bool {
     let file = |place: &Place| match place {
         Place::Local(path) => store.stat(path, true).ok().filter(|m| m.kind == Kind::File),
         _ => None,
     };
-    // As a rule there is nothing yet.
+    // The destination is checked first, because it usually does not exist.
     let same = |there: Metadata| {
         file(&task.source).is_some_and(|s| (s.device, s.inode) == (there.device, there.inode) && s.inode != 0)
     };
     file(&task.destination).is_some_and(same)
 }
 
-/// What comes next of a source.
+/// The next data of a source.
 enum Piece<'d> {
     Data(&'d [u8]),
-    /// As many zeros, of which the file has no blocks.
+    /// A hole of the source: as many zeros.
     Hole(&'d [u8]),
 }
 
@@ -205,7 +207,7 @@ impl Piece<'_> {
     }
 }
 
-/// All that is wanted of a source, in order. `sparse`: holes are told as such.
+/// Reads the wanted range of a source in order. With `sparse`, holes are passed as [`Piece::Hole`].
 fn pour(
     source: &Source,
     task: &Task,
@@ -244,7 +246,7 @@ fn pour(
                 pass(Piece::Data(&buffer[..got]))?;
                 at += got as u64;
             }
-            // Of what grows the sum decides.
+            // For a growing file the checksum decides.
             let later = task.grows && !matches!(task.destination, Place::Standard);
             if later { Ok(()) } else { unchanged(&**handle, *version, task) }
         }
@@ -267,7 +269,7 @@ fn pour(
     }
 }
 
-/// A server's file, in order, to standard output.
+/// Downloads a file in order to standard output.
 pub(crate) fn to_standard_output(worker: &Worker<'_>, mut task: Task) {
     let ctx = worker.ctx;
     ctx.report.anew(&mut task);
@@ -339,7 +341,7 @@ impl<W: Write> Write for Metered<'_, W> {
     }
 }
 
-/// Makes a symbolic link; what has its name already is replaced.
+/// Makes a symbolic link, which replaces an existing entry of its name.
 pub(crate) fn replace_link(
     store: &dyn Store,
     target: &bstr::BString,
@@ -349,7 +351,8 @@ pub(crate) fn replace_link(
     let local = |e| RemoteError::local(link.as_bytes(), e);
     match store.symlink(target.as_bstr(), link) {
         Err(e) if store.stat(link, false).is_ok() => {
-            // Beside it first: where no link can be made, what is there stays.
+            // The link is made beside its place first, so that the existing entry stays if no link
+            // can be made.
             let beside = VirtualPath::parse(&part_apart(link.as_bytes())).map_err(|_| local(e.clone()))?;
             store.symlink(target.as_bstr(), &beside).map_err(|_| local(e))?;
             store.rename(&beside, link).map_err(|e| {

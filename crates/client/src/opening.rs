@@ -1,4 +1,4 @@
-//! Opens sessions, or takes those that the plan has no more use for.
+//! Opens sessions, or takes those that the plan needs no more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,19 +12,21 @@ use crate::lent::Wanted;
 use crate::place::Endpoint;
 use crate::session::Session;
 
-/// How often a worker that waits for the plan's session looks whether it has come.
+/// How often a worker that waits for the plan's session checks for it.
 const LOOK: Duration = Duration::from_millis(50);
-/// And how often it asks the server.
+/// How often it asks the server again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// A session that moves data from now on.
+/// Marks a session as moving data from now on.
 pub(crate) fn at_work(mut session: Session) -> Session {
     session.serving.get_or_insert_with(|| session.endpoint.serve());
     session
 }
 
-/// As [`open`], for a session that moves data. Where the server takes no more beside those that do already, their workers do
-/// the work: [`RemoteError::Crowded`]. Where there are none, the plan's session is, once it has found everything.
+/// Like [`open`], for a session that moves data. If the server accepts no more sessions beside
+/// those that already move data, the result is [`RemoteError::Crowded`], and their workers do the
+/// work. If there are none, the worker waits for the plan's session, which is free when the plan
+/// has ended.
 pub(crate) fn open_another(ctx: &Context, wanted: Wanted<'_>) -> Result<Session, RemoteError> {
     let Wanted { endpoint, own, .. } = wanted;
     endpoint.opening(|others| {
@@ -47,7 +49,8 @@ pub(crate) fn open_another(ctx: &Context, wanted: Wanted<'_>) -> Result<Session,
     })
 }
 
-/// Until the plan has found everything, so that its jobs must not wait for room; or until it is time to ask the server again.
+/// Waits until the plan has ended, or until it is time to ask the server again. The queue's limit
+/// is lifted, so that the plan need not wait for room.
 fn wait_for_plan(ctx: &Context) -> Result<(), RemoteError> {
     ctx.lent.want();
     ctx.queue.lift_limit();
@@ -61,12 +64,13 @@ fn wait_for_plan(ctx: &Context) -> Result<(), RemoteError> {
     Ok(())
 }
 
-/// A new session with a server. Connecting is tried as often as a file would be.
+/// A new session with a server. Connecting is retried as often as a file would be.
 pub(crate) fn open(ctx: &Context, endpoint: &Arc<Endpoint>) -> Result<Session, RemoteError> {
     open_unless(ctx, endpoint, &|_, _| false)
 }
 
-/// `crowded`: whether there is no need for another session after this error, `true` for the last try's.
+/// `crowded` decides whether no further session is needed after this error; its second argument is
+/// `true` if this was the last try.
 fn open_unless(
     ctx: &Context,
     endpoint: &Arc<Endpoint>,
@@ -83,7 +87,8 @@ fn open_unless(
             Err(e) => e,
         };
         tries += 1;
-        // Where nobody has ever listened, the address is wrong; a server that was there restarts.
+        // If no connection to the server has succeeded in this run, the address is wrong; a server
+        // that was reached before is restarting.
         let hopeless = error.is_refused_connection() && !endpoint.is_known();
         let pause = ctx.retry(&error, tries, *first.get_or_insert_with(Instant::now));
         let pause = pause.filter(|_| !hopeless);
@@ -91,13 +96,14 @@ fn open_unless(
             return Err(RemoteError::Crowded { peer: endpoint.name.clone(), source: Box::new(error) });
         }
         let Some(pause) = pause else {
-            // Those that have sessions go on, and may come through where this one did not.
+            // Workers that have sessions continue, and may succeed.
             if !endpoint.serves_besides(0) {
                 endpoint.lose(&error);
             }
             return Err(error);
         };
-        // Other sessions with the server go through the same.
+        // Other sessions with the server fail in the same way, so the warning is given once for
+        // them.
         let key = format!("{error} {tries}");
         let next = tries + 1;
         let all = ctx.options().recovery.retries.checked_add(1).map(|all| format!(" of {}", all.max(next)));
@@ -108,7 +114,7 @@ fn open_unless(
     }
 }
 
-/// Waits, unless the run is cancelled.
+/// Waits for this time, or until the run is cancelled.
 pub(crate) fn sleep(ctx: &Context, time: Duration) -> Result<(), RemoteError> {
     let deadline = Instant::now() + time;
     loop {
@@ -125,7 +131,7 @@ pub(crate) fn sleep(ctx: &Context, time: Duration) -> Result<(), RemoteError> {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .into_iter()
             .collect();
-        // An interrupted wait goes round again.
+        // An interrupted wait is repeated.
         let _ = poll(&mut fds, Some(&timespec(rest)));
     }
 }

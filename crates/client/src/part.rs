@@ -1,4 +1,4 @@
-//! Names of the files that data waits in until it is whole.
+//! Names of the part files that have the data of a file until it is complete.
 
 use bstr::BString;
 use ropewalk_protocol::path::VirtualPath;
@@ -12,8 +12,8 @@ use crate::task::Task;
 /// configured otherwise), perhaps long after markers reported other bytes there.
 pub(crate) const LATE_BLOCK: u64 = 4 << 20;
 
-/// The name under which a file waits beside its place until it is whole; names that would become too long are cut. `tag`: it has
-/// one of its own.
+/// The name of a part file beside its destination; a name that would become too long is shortened.
+/// A `tag` makes the name unique.
 fn part_path(path: &[u8], tag: Option<u64>) -> BString {
     let Some(tag) = tag else { return part_name_of(path) };
     part_name_of(&[path, format!("~{tag:016x}").as_bytes()].concat())
@@ -23,7 +23,7 @@ fn part_name_of(path: &[u8]) -> BString {
     let name = VirtualPath::root().child(base_name(path)).map(|name| part_name(&name));
     let name: BString = match &name {
         Ok(name) => name.file_name().unwrap_or_default().into(),
-        // No name that could be written to; the server will say so.
+        // No file can have this name; the server will report that.
         Err(_) => path.into(),
     };
     match parent(path) {
@@ -33,12 +33,12 @@ fn part_name_of(path: &[u8]) -> BString {
     }
 }
 
-/// The usual part of a file.
+/// The default part file of a file.
 pub(crate) fn part_of(task: &Task) -> BString {
     part_path(&task.destination.path(), task.part)
 }
 
-/// A temporary name beside a place that nobody else has.
+/// A unique temporary name beside a place.
 pub(crate) fn part_apart(path: &[u8]) -> BString {
     part_path(path, Some(crate::model::random::unique()))
 }

@@ -1,23 +1,23 @@
-//! How much of a file is cut off at a time.
+//! The size of the ranges into which a file is divided.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The size of what was cut off last; none before it is known that the file is cut up at all.
+/// The size of the range that was split off last; 0 before the file is known to be divided.
 #[derive(Debug, Default)]
 pub(crate) struct Piece(AtomicU64);
 
 impl Piece {
-    /// Otherwise nothing of the file waits.
+    /// Whether the file is divided. Otherwise no range of it is queued.
     pub(crate) fn is_cut(&self) -> bool {
         self.size() > 0
     }
 
-    /// The size of what was cut off last; 0 before anything was.
+    /// The size of the range that was split off last; 0 before the first.
     pub(crate) fn size(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So much was cut off.
+    /// Sets the size of the range that was split off.
     pub(crate) fn set_size(&self, size: u64) {
         self.0.store(size, Ordering::Relaxed);
     }

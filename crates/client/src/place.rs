@@ -1,4 +1,8 @@
-//! Locations as the plan and the workers see them: resolved, with the server shared.
+//! Locations as the plan and the workers use them: resolved, with shared [`Endpoint`]s.
+//!
+//! An [`Endpoint`] has what the sessions with one server have learned in a run, such as its
+//! features and the round-trip time. All threads of the run share it; its fields are atomic or
+//! locked.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,34 +18,35 @@ use ropewalk_protocol::url::{Scheme, Url};
 use crate::model::features_reply::FeaturesReply;
 use crate::{FailureKind, Location, Options, RemoteError};
 
-/// A server with a log-in: what a session is for.
+/// A server with a log-in, to which sessions are opened.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub url: Url,
-    /// Where the log-ins at the two ends of a copy differ: which of them this is.
+    /// The end of the copy, if the log-ins at its two ends differ.
     pub end: Option<End>,
     /// `gsiftp://host:port`, for messages and journals.
     pub name: String,
-    /// The server could not reach a port of ours: data connections go the other way from now on.
+    /// The server could not reach a port of this host, so data connections go the other way from
+    /// now on.
     pub unreachable_back: AtomicBool,
     /// Data connections go to the control port, because an announced port could not be reached.
     pub one_port: AtomicBool,
     /// A port that the server announced for data could be reached.
     pub reached_data: AtomicBool,
-    /// For a source of third-party transfers: where it meets each destination.
+    /// For a source of third-party transfers: how it meets each destination.
     meetings: Mutex<HashMap<String, Meeting>>,
-    /// Sessions that move data, and those that are to and are being opened.
+    /// Sessions that move data.
     serving: AtomicU32,
     opening: AtomicU32,
-    /// A connection came about in this run.
+    /// A connection was established in this run.
     reached: AtomicBool,
-    /// Could not be reached any more, for all the tries.
+    /// The error after which no further connection is tried.
     lost: Mutex<Option<(FailureKind, String)>>,
-    /// sshftp:// only: what its sessions have in common.
+    /// State that the sessions of an `sshftp://` server share.
     pub ssh: crate::ssh::Shared,
-    /// What the server told the first session that it can do.
+    /// The features that the server reported to the first session.
     features: OnceLock<Arc<FeaturesReply>>,
-    /// Least round-trip time that a session saw, in microseconds; `u64::MAX` where none did.
+    /// The minimum round-trip time of its sessions, in microseconds; `u64::MAX` if it is not known.
     rtt: AtomicU64,
 }
 
@@ -97,18 +102,19 @@ impl Endpoint {
         }
     }
 
-    /// Notes a session that moves data, as long as it lasts.
+    /// Counts a session that moves data until the result is dropped.
     pub(crate) fn serve(self: &Arc<Self>) -> Serving {
         self.serving.fetch_add(1, Ordering::Relaxed);
         Serving(self.clone())
     }
 
-    /// There are sessions that move data, besides so many.
+    /// Whether more than `own` sessions move data.
     pub(crate) fn serves_besides(&self, own: u32) -> bool {
         self.serving.load(Ordering::Relaxed) > own
     }
 
-    /// Opens a session that is to move data. `open` is told by its argument whether others are being opened.
+    /// Opens a session that is to move data. The argument of `open` returns whether other sessions
+    /// are being opened.
     pub(crate) fn opening<T>(&self, open: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
         self.opening.fetch_add(1, Ordering::Relaxed);
         let opened = open(&|| self.opening.load(Ordering::Relaxed) > 1);
@@ -116,13 +122,13 @@ impl Endpoint {
         opened
     }
 
-    /// Where this source meets the destination of this name.
+    /// How this source meets the destination of this name.
     pub(crate) fn meeting(&self, destination: &str) -> Meeting {
         self.meetings.lock().get(destination).copied().unwrap_or_default()
     }
 
-    /// The two servers cannot meet by `failed`: `next` is tried from now on. Returns `false` if
-    /// another session has found that out before.
+    /// Records that the two servers cannot meet by `failed`; `next` is tried from now on. Returns
+    /// `false` if another session has recorded that before.
     pub(crate) fn meet_next(&self, destination: &str, failed: Meeting, next: Meeting) -> bool {
         let mut meetings = self.meetings.lock();
         let current = meetings.entry(destination.to_owned()).or_default();
@@ -137,12 +143,12 @@ impl Endpoint {
         self.reached.store(true, Ordering::Relaxed);
     }
 
-    /// There is a server, which may come back.
+    /// Whether the server was reached in this run, so that it may come back.
     pub(crate) fn is_known(&self) -> bool {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// Nobody need try to connect any more.
+    /// Records that no further connection is to be tried.
     pub(crate) fn lose(&self, error: &RemoteError) {
         *self.lost.lock() = Some((error.kind(), error.to_string()));
     }
@@ -152,15 +158,16 @@ impl Endpoint {
         lost.clone().map(|(kind, reason)| RemoteError::Lost { kind, reason })
     }
 
-    /// What the server can do, where that is known.
+    /// The features of the server, if they are known and current.
     pub(crate) fn features(&self) -> Option<Arc<FeaturesReply>> {
         self.features.get().filter(|features| features.is_current()).cloned()
     }
 
-    /// What a session was told that asked. The first one's is kept, also when it holds no more: once sessions were told
-    /// different things, each has to ask.
+    /// Records the features that the server reported to a session. The first report is kept, even
+    /// when it is outdated: if the server reports different features to different sessions, each
+    /// one has to ask.
     pub(crate) fn learned(&self, features: Arc<FeaturesReply>) {
-        // Another may have been first.
+        // Another session may have been first.
         let _ = self.features.set(features);
     }
 
@@ -183,7 +190,7 @@ pub(crate) enum End {
     Destination,
 }
 
-/// Every endpoint of a run, once.
+/// The endpoints of a run, each of them once.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<HashMap<(String, bool), Arc<Endpoint>>>);
 
@@ -195,7 +202,7 @@ impl Endpoints {
         known.entry(key).or_insert_with(|| Arc::new(new)).clone()
     }
 
-    /// To the farthest server that was reached.
+    /// The round-trip time to the farthest server that was reached.
     pub(crate) fn longest_rtt(&self) -> Duration {
         let known = self.0.lock();
         known.values().filter_map(|endpoint| endpoint.rtt()).max().unwrap_or_default()
@@ -203,11 +210,12 @@ impl Endpoints {
 }
 
 impl Location {
-    /// Its name in events: a local path, or a URL without user and password whose path is not escaped. A directory's
-    /// name may end with `/`; what is beneath it has its name before a `/`.
+    /// The name of the location in events: a local path, or a URL without user and password whose
+    /// path is not escaped. The name of a directory may end with `/`; names of entries beneath it
+    /// start with its name and a `/`.
     pub fn in_events(&self, options: &Options) -> String {
         let endpoints = Endpoints::default();
-        // No event names such a location.
+        // No event names a location that cannot be resolved.
         Place::new(self, End::Source, &endpoints, options).map(|place| place.display()).unwrap_or_default()
     }
 }
@@ -241,13 +249,14 @@ impl Place {
         })
     }
 
-    /// The entry `name` (it may have `/` in it) of this directory. Only for files and directories.
+    /// The entry `name`, which may have several components, of this directory. It is an error for
+    /// places other than files and directories.
     pub(crate) fn join(&self, name: &[u8]) -> Result<Self, RemoteError> {
         let bad = || RemoteError::Usage(format!("{}: not the name of a file", name.as_bstr()));
         match self {
             Self::Local(path) => {
                 let relative = VirtualPath::parse(name).map_err(|_| bad())?;
-                // A remote listing decides about names: none may lead out of the directory.
+                // The name may come from a remote listing, and must not lead out of the directory.
                 if name.starts_with(b"/") || name.split_str("/").any(|c| matches!(c, b".." | b"." | b"")) {
                     return Err(bad());
                 }
@@ -263,12 +272,13 @@ impl Place {
         }
     }
 
-    /// For messages: bytes that are no UTF-8 are told as such, so that two names may look alike.
+    /// The place for messages. Bytes that are not UTF-8 are replaced, so two names may look alike.
     pub(crate) fn display(&self) -> String {
         BString::from(self.key()).to_string()
     }
 
-    /// As [`display`](Self::display), with the name's own bytes: what the place is known by.
+    /// Like [`display`](Self::display), but with the exact bytes of the name; it identifies the
+    /// place.
     pub(crate) fn key(&self) -> Vec<u8> {
         match self {
             Self::Local(path) => path.as_bytes().to_vec(),
@@ -282,8 +292,8 @@ impl Place {
         }
     }
 
-    /// The server, with the servers that its path leads to through relays: results of transfers
-    /// are stored for the whole way. `None`: this host.
+    /// The name of the server, followed by the servers that its path leads to through relays,
+    /// because results of transfers are stored for the whole route. `None` means this host.
     pub(crate) fn server_name(&self) -> Option<String> {
         let Self::Remote(endpoint, path) = self else { return None };
         let mut name = endpoint.name.clone();
@@ -324,7 +334,7 @@ pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     trimmed.rfind_byte(b'/').map_or(trimmed, |at| &trimmed[at + 1..])
 }
 
-/// Everything before the last component, without `/` at its end; `None` where there is nothing.
+/// Everything before the last component, without a final `/`; `None` if that is empty.
 pub(crate) fn parent(path: &[u8]) -> Option<&[u8]> {
     let trimmed = path.trim_end_with(|c| c == '/');
     match trimmed.rfind_byte(b'/') {
@@ -334,8 +344,8 @@ pub(crate) fn parent(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Devices must not be replaced by files, nor open files that /dev and /proc have names for. What is beneath /dev/shm are
-/// files.
+/// Whether the path names a device, or an open file (entries of /dev and /proc), which a file must
+/// not replace. Entries beneath /dev/shm are ordinary files.
 pub(crate) fn is_device(path: &[u8]) -> bool {
     let Ok(plain) = VirtualPath::parse(path) else { return false };
     let plain = plain.as_bytes();
@@ -343,8 +353,9 @@ pub(crate) fn is_device(path: &[u8]) -> bool {
     path.starts_with(b"/") && (special || plain.starts_with(b"/proc/"))
 }
 
-/// What commands have to name for a URL: its path counts from the root, as GCT's clients have it; `/~/` begins at the
-/// log-in directory, and so does everything with `relative_paths` (there `%2F` leads to the root).
+/// The path to send in commands for a URL. It counts from the root, as in GCT's clients; `/~/`
+/// starts at the log-in directory. With `relative_paths` every path starts there, and `%2F` leads
+/// to the root.
 pub(crate) fn remote_path(url: &Url, options: &Options) -> BString {
     let relative = match url.path.strip_prefix(b"/~") {
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest.strip_prefix(b"/").unwrap_or(rest),
@@ -353,13 +364,13 @@ pub(crate) fn remote_path(url: &Url, options: &Options) -> BString {
     };
     match relative {
         b"" => ".".into(),
-        // Servers would take it for the log-in directory, or for somebody's.
+        // Servers would take a leading `~` for a home directory.
         [b'~', ..] => [b"./", relative].concat().into(),
         _ => relative.into(),
     }
 }
 
-/// The absolute path of a local file. `..` is taken lexically only where no symbolic link can be in the way.
+/// The absolute path of a local file. If it has `..`, symbolic links are resolved first.
 pub(crate) fn local_path(path: &Path) -> Result<VirtualPath, RemoteError> {
     use std::os::unix::ffi::OsStrExt;
     let given = BString::from(path.as_os_str().as_bytes());

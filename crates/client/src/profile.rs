@@ -1,4 +1,5 @@
-//! SITE PROFILE: having our server measure its host.
+//! Measurements of a server's host (SITE PROFILE) and of the path to it, by way of a Ropewalk
+//! server.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
@@ -11,7 +12,8 @@ use ropewalk_transport::TcpInfo;
 
 use crate::{Error, Remote, RemoteError};
 
-/// One look at a server's clock: seconds since 1970, the first and the last by ours, the one between by the server's.
+/// One reading of a server's clock, in seconds since 1970: the time here before the question, the
+/// time at the server, and the time here after the answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockReading {
     pub asked: f64,
@@ -19,28 +21,30 @@ pub struct ClockReading {
     pub had: f64,
 }
 
-/// What a few small exchanges tell of a path.
+/// The result of a few small exchanges over a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathProbe {
     /// The shortest round trip.
     pub rtt: Duration,
-    /// Exchanges, each of one segment of ours at least.
+    /// The number of exchanges; in each, this side sends at least one segment.
     pub probes: u32,
-    /// Segments of ours that were sent again.
+    /// Segments that this side sent again.
     pub lost: u32,
 }
 
 impl Remote {
-    /// Whether the server takes profiles. Of whom, it says when it is asked for one.
+    /// Whether the server supports profiles. Whether it permits them to this user is known only
+    /// after a request.
     pub fn takes_profiles(&self) -> bool {
         self.session.can.profile
     }
 
-    /// The server begins to measure its host, for `seconds` at most (`None`: as long as it allows), and keeps the tools' own files where
-    /// `raw` is set. Gives for how long.
+    /// Starts the measurement of the server's host, for at most `seconds` (`None`: as long as the
+    /// server permits). With `raw`, the output files of the tools are kept. Returns the duration in
+    /// seconds.
     ///
     /// # Errors
-    /// The server takes no profiles or refuses, its answer is another one, or the session breaks.
+    /// The server takes no profiles or refuses, its answer has another form, or the session breaks.
     pub fn start_profile(&mut self, seconds: Option<u32>, raw: bool) -> Result<u32, Error> {
         self.must_take_profiles()?;
         match self.profile(ProfileCommand::Start { seconds, raw })? {
@@ -49,10 +53,10 @@ impl Remote {
         }
     }
 
-    /// Looks at the server's clock.
+    /// Reads the server's clock.
     ///
     /// # Errors
-    /// The server refuses, tells no time, or the session breaks.
+    /// The server refuses, reports no time, or the session breaks.
     pub fn read_clock(&mut self) -> Result<ClockReading, Error> {
         let asked = now();
         match self.profile(ProfileCommand::Clock)? {
@@ -61,11 +65,11 @@ impl Remote {
         }
     }
 
-    /// The server ends to measure, and has so many bytes to be fetched, and files of tools with these names, which lead
-    /// nowhere.
+    /// Stops the measurement. Returns the number of bytes of the profile to fetch, and the names of
+    /// the tools' output files, which are checked to be plain names.
     ///
     /// # Errors
-    /// The server refuses, does not say what it has, or the session breaks.
+    /// The server refuses, its answer has another form, or the session breaks.
     pub fn stop_profile(&mut self) -> Result<(u64, Vec<String>), Error> {
         match self.profile(ProfileCommand::Stop)? {
             ProfileAnswer::Stopped { bytes, raw } => Ok((bytes, raw)),
@@ -73,31 +77,32 @@ impl Remote {
         }
     }
 
-    /// Has the server measure a part of its host, which takes some seconds.
+    /// Has the server measure a component of its host, which takes some seconds.
     ///
     /// # Errors
-    /// It does not know how, or refuses.
+    /// The server does not support the measurement, or refuses.
     pub fn baseline(&mut self, part: Baseline) -> Result<ProfileAnswer, Error> {
         self.must_take_profiles()?;
         Ok(self.profile(ProfileCommand::Baseline(part))?)
     }
 
-    /// Asks the server `probes` times for nothing, one after the other, for `time` at most, and gives what TCP says of
-    /// the control connection: the path as it is while nothing else of ours is on it. Absent where it says nothing.
+    /// Sends `probes` NOOP commands one after the other, for at most `time`, and returns the TCP
+    /// statistics of the control connection: the path while this client has no other traffic on it.
+    /// `None` if TCP reports none.
     ///
     /// # Errors
-    /// The control connection breaks, or an answer does not come in time.
+    /// The control connection breaks, or an answer does not arrive in time.
     pub fn probe_path(&mut self, probes: u32, time: Duration) -> Result<Option<PathProbe>, Error> {
         let look = |remote: &Self| TcpInfo::of(remote.session.control.as_fd());
         let (before, began) = (look(self), Instant::now());
         let mut answered = 0;
         while answered < probes && began.elapsed() < time {
-            // Whatever it answers: some know no such command.
+            // Any answer will do, because some servers do not know the command.
             self.session.control.call(&Command::Noop)?;
             answered += 1;
         }
         let (Some(before), Some(after)) = (before, look(self)) else { return Ok(None) };
-        // Its largest value stands for "none yet".
+        // The kernel's largest value means that there is none yet.
         let shortest = after.min_rtt.filter(|rtt| *rtt < Duration::from_secs(60));
         let rtt = shortest.unwrap_or(after.rtt);
         let lost = after.retransmitted.saturating_sub(before.retransmitted);
@@ -112,18 +117,18 @@ impl Remote {
         Err(RemoteError::Unsupported { peer: self.session.control.peer().to_owned(), what })
     }
 
-    /// What the server has found, as it sent it: nothing in it is to be believed yet.
+    /// Fetches the profile as the server sent it. Its content is not checked.
     ///
     /// # Errors
-    /// It has more than `most` bytes.
+    /// The profile has more than `most` bytes, or the transfer fails.
     pub fn fetch_profile(&mut self, most: usize) -> Result<Vec<u8>, Error> {
         Ok(self.fetch_bounded(None, most)?)
     }
 
-    /// A file of a tool, which has to be fetched before the profile.
+    /// Fetches the output file of a tool. It has to be fetched before the profile.
     ///
     /// # Errors
-    /// It has more than `most` bytes.
+    /// The file has more than `most` bytes, or the transfer fails.
     pub fn fetch_raw(&mut self, name: &str, most: usize) -> Result<Vec<u8>, Error> {
         Ok(self.fetch_bounded(Some(name), most)?)
     }
@@ -159,7 +164,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Takes so many bytes and no more.
+/// Accepts at most `most` bytes.
 struct Bounded {
     bytes: Vec<u8>,
     most: usize,

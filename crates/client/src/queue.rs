@@ -1,4 +1,8 @@
-//! Jobs on their way from the plan to the workers: bounded, with delayed repeats.
+//! The queue of jobs from the plan to the workers: bounded, with delayed retries.
+//!
+//! The queue belongs to the run; the plan adds jobs, and workers take them, each from its own
+//! thread. It counts the jobs that are being worked on, because they may come back. It ends when
+//! the plan has ended, no job waits and none is being worked on, or when it is stopped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,18 +12,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::ready::{Ready, Taker};
 
-/// What a worker is to do next.
+/// The next step of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<J> {
     Job(J),
-    /// Nothing now; more may come.
+    /// No job waits now; more may come.
     Nothing,
-    /// All is done, or the queue was stopped.
+    /// All jobs are done, or the queue was stopped.
     End,
 }
 
-/// A bounded queue that knows how many jobs are in work: it ends when the plan has ended, nothing waits and nobody
-/// works, for a job in work may come back.
+/// See the head of the module.
 pub(crate) struct Queue<J> {
     state: Mutex<State<J>>,
     changed: Condvar,
@@ -28,18 +31,18 @@ pub(crate) struct Queue<J> {
 }
 
 struct State<J> {
-    /// Parts of what was begun already: before everything else.
+    /// Ranges of files that were started already; they come before all other jobs.
     urgent: VecDeque<J>,
     ready: Ready<J>,
     delayed: Vec<(Instant, J)>,
-    /// The plan still adds.
+    /// The plan still adds jobs.
     open: bool,
     stopped: bool,
     in_work: usize,
     takers: Taker,
-    /// Threads that wait for a change: without any, nobody need be told of one.
+    /// The number of threads that wait for a change. If there are none, notification is skipped.
     waiting: usize,
-    /// Those of them that wait for a job.
+    /// The number of threads that wait for a job.
     idle: usize,
 }
 
@@ -64,17 +67,18 @@ impl<J> Queue<J> {
         }
     }
 
-    /// A number of its own for who takes jobs.
+    /// A unique number for a taker of jobs.
     pub(crate) fn taker(&self) -> Taker {
         let mut state = self.state.lock();
         state.takers += 1;
         state.takers
     }
 
-    /// Adds a job of a group (see [`Ready`]), waiting for room; `idle` is called now and then while there is none, at least every `interval`.
+    /// Adds a job to a group (see [`Ready`]), and waits for room. While there is none, `idle` is
+    /// called at least every `interval`.
     ///
     /// # Errors
-    /// The queue was stopped; the job comes back.
+    /// The queue was stopped; the error has the job.
     pub(crate) fn push(
         &self,
         group: u64,
@@ -91,7 +95,7 @@ impl<J> Queue<J> {
             idle();
             state = self.state.lock();
             if full(&state) {
-                // Jobs that become due make no room.
+                // Delayed jobs that become due make no room.
                 state = self.wait(state, false, Some(Instant::now() + interval));
             }
         }
@@ -117,40 +121,41 @@ impl<J> Queue<J> {
         self.tell(state);
     }
 
-    /// From now on there is always room.
+    /// Removes the limit: from now on there is always room.
     pub(crate) fn lift_limit(&self) {
         self.unlimited.store(true, Ordering::SeqCst);
         self.tell(self.state.lock());
     }
 
-    /// The plan has ended.
+    /// Records that the plan has ended.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
         self.tell(state);
     }
 
-    /// Nothing more is to be begun.
+    /// Stops the queue, so that no further job is started.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         self.tell(state);
     }
 
-    /// A job waits that could be begun now.
+    /// Whether a job waits that could be started now.
     pub(crate) fn has_waiting(&self) -> bool {
         let state = self.state.lock();
         !state.stopped && (!state.urgent.is_empty() || state.ready.len() > 0)
     }
 
-    /// Threads that wait for a job in vain; 0 if a job waits, or none may be started.
+    /// The number of threads that wait for a job while none waits; 0 if a job waits, or if none may
+    /// be started.
     pub(crate) fn idle(&self) -> usize {
         let state = self.state.lock();
         let none = !state.stopped && state.urgent.is_empty() && state.ready.len() == 0;
         if none { state.idle } else { 0 }
     }
 
-    /// The sum of `of` over all jobs that wait besides those of the plan.
+    /// The sum of `of` over all waiting jobs except those of the plan.
     pub(crate) fn sum(&self, of: impl Fn(&J) -> u64) -> u64 {
         let state = self.state.lock();
         let delayed = state.delayed.iter().map(|(_, job)| job);
@@ -161,8 +166,8 @@ impl<J> Queue<J> {
         self.state.lock().stopped
     }
 
-    /// The next job; waits for one, until `deadline` where there is one. Every job taken must be given back by
-    /// [`Queue::done`], after whatever it put into the queue.
+    /// Takes the next job, and waits for one until `deadline` if there is one. Every job that was
+    /// taken must be completed by [`Queue::done`], after the jobs that it added.
     pub(crate) fn next(&self, taker: Taker, deadline: Option<Instant>) -> Next<J> {
         let mut state = self.state.lock();
         loop {
@@ -171,7 +176,7 @@ impl<J> Queue<J> {
                 Next::Nothing if deadline.is_some_and(|deadline| deadline <= now) => return Next::Nothing,
                 Next::Nothing => state = self.wait(state, true, deadline),
                 next => {
-                    // Room for the plan; the end for the others.
+                    // The plan may have room now, and other workers may have reached the end.
                     self.tell(state);
                     return next;
                 }
@@ -179,7 +184,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// As [`Queue::next`], without waiting.
+    /// Like [`Queue::next`], without waiting.
     pub(crate) fn try_next(&self, taker: Taker) -> Next<J> {
         let mut state = self.state.lock();
         let next = state.take(taker, Instant::now());
@@ -189,21 +194,21 @@ impl<J> Queue<J> {
         next
     }
 
-    /// A job taken is finished.
+    /// Completes a job that was taken.
     pub(crate) fn done(&self) {
         let mut state = self.state.lock();
         state.in_work = state.in_work.saturating_sub(1);
         self.tell(state);
     }
 
-    /// What was never begun.
+    /// Takes all jobs that were never started.
     pub(crate) fn drain(&self) -> Vec<J> {
         let mut state = self.state.lock();
         let State { urgent, ready, delayed, .. } = &mut *state;
         urgent.drain(..).chain(ready.drain()).chain(delayed.drain(..).map(|(_, job)| job)).collect()
     }
 
-    /// Has those that wait look again.
+    /// Wakes the waiting threads, so that they check the state again.
     fn tell(&self, state: MutexGuard<'_, State<J>>) {
         let waiting = state.waiting > 0;
         drop(state);
@@ -212,7 +217,8 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Waits for a change, until `deadline`, or, who waits `for_jobs`, until a delayed one is due.
+    /// Waits for a change, until `deadline`, or, if the caller waits `for_jobs`, until a delayed
+    /// job is due.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<J>>,
@@ -270,7 +276,7 @@ mod tests {
         assert!(add(&queue, 1));
         queue.close();
         assert_eq!(queue.next(1, None), Next::Job(1));
-        // It may come back.
+        // The job may come back.
         assert_eq!(queue.try_next(1), Next::Nothing);
         queue.push_delayed(2, Instant::now());
         queue.done();

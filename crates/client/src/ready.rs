@@ -1,16 +1,17 @@
-//! Jobs that can be begun, by group.
+//! Jobs that can be started, by group.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Who takes jobs.
+/// Identifies a worker that takes jobs.
 pub(crate) type Taker = usize;
 
-/// A taker keeps to one group while it has jobs, and prefers groups that nobody else keeps to: files of one directory
-/// are made one after another by one thread, those of different directories at the same time. Two threads that make
-/// files in one directory would wait for each other in the kernel, which locks the directory.
+/// A taker keeps to one group while it has jobs, and prefers groups that no other taker keeps to.
+/// So the files of one directory are created one after another by one thread, and those of
+/// different directories at the same time. Two threads that create files in one directory would
+/// wait for each other in the kernel, which locks the directory.
 pub(crate) struct Ready<J> {
     groups: HashMap<u64, VecDeque<J>>,
-    /// The groups that have jobs, in the order in which they came.
+    /// The groups that have jobs, in the order of their arrival.
     order: VecDeque<u64>,
     kept: HashMap<Taker, u64>,
     len: usize,
@@ -39,7 +40,7 @@ impl<J> Ready<J> {
         let kept = self.kept.get(&taker).copied().filter(|group| self.groups.contains_key(group));
         let group = kept.or_else(|| {
             let free = self.order.iter().find(|group| !self.kept.values().any(|kept| kept == *group));
-            // The last one: whoever keeps to it is farthest from its end.
+            // The most recent group: the taker that keeps to it is farthest from its end.
             free.or_else(|| self.order.back()).copied()
         })?;
         self.kept.insert(taker, group);
@@ -53,7 +54,7 @@ impl<J> Ready<J> {
         job
     }
 
-    /// All of them, in the order in which their groups came.
+    /// Takes all jobs, in the order in which their groups arrived.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = J> + use<J> {
         let mut groups = std::mem::take(&mut self.groups);
         self.len = 0;
@@ -74,9 +75,9 @@ mod tests {
         assert_eq!(ready.take(0), Some(10));
         assert_eq!(ready.take(1), Some(20));
         assert_eq!(ready.take(0), Some(11));
-        // Its group is empty: one that nobody keeps to.
+        // Its group is empty, so it takes a group that no other taker keeps to.
         assert_eq!(ready.take(0), Some(30));
-        // None is left but that of the other.
+        // Only the group of the other taker is left.
         assert_eq!(ready.take(0), Some(21));
         assert_eq!(ready.len(), 1);
         ready.push(1, 12);

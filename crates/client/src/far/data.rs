@@ -1,5 +1,5 @@
-//! Data of a file that goes on to another program: from the server into a sink, and from a source
-//! to the server.
+//! Transfers of file data for another program: from the server into a sink, and from a source to
+//! the server.
 
 use std::io::Read;
 use std::ops::{ControlFlow, Range};
@@ -24,23 +24,23 @@ use crate::{Cancel, Error, RemoteError};
 /// A range of a file to receive.
 pub struct Fetch<'a> {
     pub path: &'a [u8],
-    /// Reaches at most to the end of the file.
+    /// Must not extend beyond the end of the file.
     pub range: Range<u64>,
     /// The size of the file.
     pub size: u64,
-    /// Blocks until its reader has taken enough.
+    /// A write blocks until the reader of the sink has taken enough.
     pub sink: Arc<dyn WriteHandle>,
-    /// Over one stream, so that the bytes come in order.
+    /// Uses one stream, so that the bytes arrive in order.
     pub in_order: bool,
     /// Stops the transfer from another thread.
     pub cancel: &'a Cancel,
 }
 
-/// The bytes of a file that are sent to a server, and when there are more of them.
+/// The bytes of a file that are sent to a server, and the way to learn of more of them.
 pub enum OutgoingSource<'a> {
     /// In any order, as the feed has them.
     Ranges(Arc<dyn ReadHandle>, Arc<Feed>),
-    /// In order, from this offset on.
+    /// In order, starting at this offset.
     InOrder(u64, &'a mut (dyn Read + Send)),
 }
 
@@ -49,7 +49,7 @@ pub struct Outgoing<'a> {
     pub path: BString,
     pub source: OutgoingSource<'a>,
     pub cancel: &'a Cancel,
-    /// Called with the ranges that the server has on its disk, as far as it reports them.
+    /// Called with the ranges that the server has stored, as far as it reports them.
     pub stored: &'a mut dyn FnMut(&RangeSet),
 }
 
@@ -57,7 +57,8 @@ impl Far {
     /// Receives a range of a file.
     ///
     /// # Errors
-    /// The server refuses, fewer bytes came, the sink fails, it is cancelled, or the session breaks.
+    /// The server refuses, fewer bytes arrive, the sink fails, the caller cancels, or the session
+    /// breaks.
     pub fn fetch(&self, fetch: &Fetch<'_>) -> Result<(), Error> {
         let (mut session, _) = self.take()?;
         let result = session.fetch_range(fetch);
@@ -78,7 +79,7 @@ impl Far {
     /// Sends ranges of a file into the file of this name, which is not truncated.
     ///
     /// # Errors
-    /// The server refuses, the source fails, it is cancelled, or the session breaks.
+    /// The server refuses, the source fails, the caller cancels, or the session breaks.
     pub fn send(&self, outgoing: Outgoing<'_>) -> Result<(), Error> {
         let (mut session, _) = self.take()?;
         let result = session.send_into_file(outgoing);
@@ -121,7 +122,7 @@ impl Session {
         self.control.send(&command)?;
         let Some(mut channel) = self.take_channel() else { return Err(RemoteError::Desynchronized) };
         let progress = Progress::new();
-        // A server that cannot end a range sends the rest of the file.
+        // A server without partial retrieval sends the rest of the file.
         let accept = if origin == 0 { range.start..*size } else { range.clone() };
         let job = ReceiveJob {
             sink: fetch.sink.clone(),
@@ -160,7 +161,7 @@ impl Session {
         self.send_data(&commands, outgoing)
     }
 
-    /// Executes commands of which the last one receives data.
+    /// Executes the commands, the last of which receives the data.
     pub(super) fn send_data(
         &mut self,
         commands: &[Command],
@@ -184,7 +185,7 @@ impl Session {
         self.control.send(last)?;
         let Some(mut channel) = self.take_channel() else { return Err(RemoteError::Desynchronized) };
         let progress = Progress::new();
-        // Streams are added when a file proves to be big.
+        // Streams are added when a file turns out to be big.
         let streams = self.streams_for(u64::MAX, false);
         let growing = channel.data.parallelism();
         let mut tell = |answer: &Answer| {
@@ -220,7 +221,8 @@ impl Session {
         if in_order { 1 } else { streams }
     }
 
-    /// Moves data while replies are read. Returns the result, and the final reply if it has come.
+    /// Moves data while replies are read. Returns the result, and the final reply if it has
+    /// arrived.
     fn moves<T>(
         &mut self,
         path: BString,
@@ -270,8 +272,8 @@ impl Session {
         }
     }
 
-    /// Whether the session can be used again: after a failure, if the reply to the command comes
-    /// soon.
+    /// Whether the session can be used again. After a failure, it can if the reply to the command
+    /// arrives soon.
     pub(super) fn settle_transfer(&mut self, failed: bool) -> bool {
         if failed {
             self.drop_channel();
@@ -282,7 +284,7 @@ impl Session {
     }
 }
 
-/// Lets a transfer use more streams after it has read so much that the file is not small.
+/// Allows a transfer more streams once it has read so much that the file is not small.
 struct Widening {
     handle: Arc<dyn ReadHandle>,
     growing: ropewalk_engine::Parallelism,

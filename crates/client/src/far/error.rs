@@ -1,11 +1,11 @@
-//! Errors of a far server as errors of a store.
+//! Converts errors of a far server to errors of a store.
 
 use ropewalk_storage::{Error, ErrorKind};
 use rustix::io::Errno;
 
 use crate::{FailureKind, RemoteError};
 
-/// Words of servers, in lower case, in the order in which they are looked for.
+/// Phrases in replies of servers, in lower case, in the order in which they are searched.
 const WORDS: [(&str, ErrorKind); 14] = [
     ("no such file or directory", ErrorKind::NotFound),
     ("not found", ErrorKind::NotFound),
@@ -24,7 +24,7 @@ const WORDS: [(&str, ErrorKind); 14] = [
 ];
 
 impl crate::Error {
-    /// The error of an operation of a store on `path`, with the text of this one.
+    /// Converts to the error of a store's operation on `path`, with the text of this error.
     pub fn into_storage(self, action: &'static str, path: &[u8]) -> Error {
         let text = self.to_string();
         match self.into_remote() {
@@ -54,7 +54,7 @@ fn convert(error: RemoteError, action: &'static str, path: &[u8]) -> Error {
                 None => of(of_kind(error.kind())),
             }
         }
-        // Codes from which a client sees that another try may succeed.
+        // Error codes by which a client sees that another try may succeed.
         RemoteError::Connect { .. } | RemoteError::Resolve { .. } => {
             Error::from_errno(Errno::CONNREFUSED.raw_os_error(), action, path).with_detail(text)
         }

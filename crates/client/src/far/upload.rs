@@ -1,4 +1,5 @@
-//! Uploads at a far server: by SITE UPLOAD if it has that, else into a part file that is renamed.
+//! Uploads to a far server: by SITE UPLOAD if the server supports it, otherwise into a part file
+//! that is renamed.
 
 use std::sync::Arc;
 
@@ -22,17 +23,17 @@ use crate::{Error, RemoteError};
 /// The file that is uploaded.
 pub struct FarUploadSpec<'a> {
     pub path: &'a VirtualPath,
-    /// Identifies the source and its version: data of another one is not resumed.
+    /// Identifies the source and its version: data of another version is not resumed.
     pub version: &'a str,
     pub size: Option<u64>,
     pub resume: bool,
 }
 
-/// The values with which an upload is completed.
+/// The values that complete an upload.
 #[derive(Clone, Copy, Debug)]
 pub struct ToCommit<'a> {
     pub length: u64,
-    /// The server may have more bytes than the file.
+    /// The number of bytes that the server has, which may exceed the length of the file.
     pub sent: u64,
     /// Seconds since 1970.
     pub modified: Option<i64>,
@@ -48,8 +49,8 @@ enum Staged {
     Part(BString),
 }
 
-/// An upload that has begun. It holds a session until it ends; a dropped one is suspended with its
-/// session.
+/// An upload that has started. It holds a session until it ends; if it is dropped, it is suspended
+/// together with its session.
 pub struct FarUpload {
     far: Arc<Far>,
     path: BString,
@@ -61,7 +62,7 @@ pub struct FarUpload {
 }
 
 impl Far {
-    /// Begins or resumes an upload.
+    /// Starts or resumes an upload.
     ///
     /// # Errors
     /// The server refuses, or the session breaks.
@@ -115,7 +116,7 @@ impl Far {
 }
 
 impl FarUpload {
-    /// The ranges that the server had at the beginning.
+    /// The ranges that the server had at the start.
     pub fn present(&self) -> &RangeSet {
         &self.present
     }
@@ -130,7 +131,7 @@ impl FarUpload {
         self.any_order
     }
 
-    /// The name under which the server has the bytes until the upload is complete.
+    /// The name under which the server stores the bytes until the upload is complete.
     pub fn part(&self) -> BString {
         match &self.staged {
             Staged::Part(part) => part.clone(),
@@ -141,10 +142,10 @@ impl FarUpload {
         }
     }
 
-    /// Sends ranges. One call at a time.
+    /// Sends ranges. Only one call may run at a time.
     ///
     /// # Errors
-    /// The server refuses, the source fails, it is cancelled, or the session breaks.
+    /// The server refuses, the source fails, the caller cancels, or the session breaks.
     pub fn send(&self, outgoing: Outgoing<'_>) -> Result<(), Error> {
         let commands = match (&self.staged, &outgoing.source) {
             (Staged::Upload(id), source) => {
@@ -168,7 +169,7 @@ impl FarUpload {
         Ok(result?)
     }
 
-    /// Gives the file its length, attributes and name.
+    /// Sets the length and attributes of the file, and gives it its name.
     ///
     /// # Errors
     /// The server refuses, for example because the checksum differs; or the session breaks.
@@ -205,7 +206,7 @@ impl FarUpload {
                         session.call(&Command::Site(SiteCommand::Truncate { length, path }))?;
                     }
                     for command in session.attributes(part, file.modified, file.mode) {
-                        // Plain servers may have neither.
+                        // Plain servers may support neither.
                         session.control.call(&command)?;
                     }
                     session.rename(part, &self.path)
@@ -214,7 +215,7 @@ impl FarUpload {
         })
     }
 
-    /// Keeps what the server has for a later upload.
+    /// Keeps the received data at the server for a later upload.
     ///
     /// # Errors
     /// The server refuses, or the session breaks.
@@ -225,7 +226,7 @@ impl FarUpload {
         })
     }
 
-    /// Removes what the server has.
+    /// Removes the received data at the server.
     ///
     /// # Errors
     /// The server refuses, or the session breaks.
@@ -236,7 +237,7 @@ impl FarUpload {
         })
     }
 
-    /// The session returns to the others if the operation succeeds.
+    /// Returns the session to the idle ones if the operation succeeds.
     fn finish(&self, operation: impl FnOnce(&mut Session) -> Result<(), RemoteError>) -> Result<(), Error> {
         let mut held = self.session.lock();
         let session = held.as_mut().ok_or(RemoteError::Desynchronized)?;
@@ -258,7 +259,7 @@ fn upload(command: UploadCommand) -> Command {
     Command::Site(SiteCommand::Upload(command))
 }
 
-/// The same for each upload of one version of a source to one path.
+/// The same identifier for each upload of one version of a source to one path.
 fn upload_id(spec: &FarUploadSpec<'_>) -> UploadId {
     let mut hasher = Hasher::new(Algorithm::Sha256);
     hasher.update(spec.version.as_bytes());
