@@ -351,6 +351,11 @@ impl<'w, P: Peers> Flow<'w, P> {
 
     /// Streams for a data channel over which so many bytes of a file move. `elastic`: their number
     /// can be changed while they do. `divides`: other sessions move ranges of the same file.
+    ///
+    /// In this order: the number that the user set, or one if the file is small; the part of a
+    /// tuned path that the tuner gives this session; the default of the path, divided among the
+    /// sessions that move the file. Copies through this host use one stream (`through`), and
+    /// third-party copies of whole files the streams of all sessions (`third_party`).
     pub(crate) fn streams(&self, file: &P::File, bytes: u64, elastic: bool, divides: bool) -> u32 {
         let (ctx, length) = (self.worker.ctx, file.task().length());
         let path = PathDefaults::new(self.peers.rtt());

@@ -1,4 +1,5 @@
-//! Files from a server to here: pipelined RETRs over one cached data channel, ranges of big files by ERET.
+//! Files from a server to here: pipelined RETRs over one cached data channel, ranges of big files
+//! by ERET.
 
 mod data;
 
@@ -40,7 +41,8 @@ pub(crate) struct Sender {
 
 type Flow<'w> = crate::flow::Flow<'w, Sender>;
 
-/// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
+/// Handles `job` and the jobs of the same kind after it, until there are none or the session
+/// breaks.
 pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     if let (Place::Standard, Job::File(task)) = (&job.task().destination, &job) {
         return to_standard_output(worker, task.clone());
@@ -79,8 +81,8 @@ impl Peers for Sender {
                 .algorithm()
                 .map(|algorithm| checksum_command(algorithm, &download.task, &path));
         }
-        // A sum that the server computed meanwhile, or none, says nothing of programs that wrote to the
-        // source while it came.
+        // Programs may have written to the source during the transfer. A sum that the server
+        // computed meanwhile does not show it.
         if !slot.has_asked_version() && self.session.can.facts && download.is_unwatched() {
             checks.version = Some(Command::Mlst(Some(path)));
         }
@@ -88,13 +90,14 @@ impl Peers for Sender {
     }
 
     fn naming(&self, _: &Context, _: &Download) -> Vec<(Purpose, Command)> {
-        // Its destination is here: [`Download::commit`].
+        // The destination is here: [`Download::commit`].
         Vec::new()
     }
 
     fn is_pipelined(flow: &mut Flow<'_>) -> bool {
         let extended = flow.peers.session.channel().is_none_or(|c| c.mode == Mode::ExtendedBlock);
-        // If the first file were refused, the second one's data would come over its connections.
+        // If the first file were refused, the data of the second one would come over its
+        // connections.
         extended && !flow.must_connect()
     }
 
@@ -102,8 +105,9 @@ impl Peers for Sender {
     fn begin(flow: &mut Flow<'_>, task: &mut Task) -> Result<Begun<Download>, RemoteError> {
         let ctx = flow.worker.ctx;
         let options = ctx.options();
-        // Another try, or a size that nobody knows: ask first. A part that may be there is of this version of the
-        // source, or of none: listings may not tell the time.
+        // On a retry, or if the size is unknown, the server is asked first. So it is if the time is
+        // unknown and there may be a part: listings may have no times, and the part must be of this
+        // version of the source.
         let resumable = options.recovery.resume && task.size.is_some_and(|size| size > SMALL);
         let unknown = task.size.is_none() || task.modified.is_none() && resumable;
         let ask = (unknown || task.tries.total > 0) && !task.source_program;
@@ -117,7 +121,7 @@ impl Peers for Sender {
                     task.modified = entry.modified.or(task.modified);
                     task.mode = entry.mode.or(task.mode);
                 }
-                // Only the time was to be known.
+                // Only the time was missing.
                 Err(e) if !e.breaks_session() && task.size.is_some() && task.tries.total == 0 => {
                     tracing::debug!(%e, "nothing is known of its time");
                 }
@@ -128,7 +132,7 @@ impl Peers for Sender {
             task.size = None;
         }
         if options.data.ascii {
-            // Line ends are translated: nobody knows how long it will be.
+            // Line ends are translated, so the length is unknown.
             task.size = None;
         }
         if task.compares() && flow.same_already(task)? {
@@ -139,23 +143,24 @@ impl Peers for Sender {
         if task.window.is_some() && !flow.peers.session.can.partial {
             return Err(flow.no_parts());
         }
-        // As with uploads to devices: of what nobody keeps there is nothing to prove, unless it was asked for.
+        // Data that is not kept is not verified, unless a checksum was requested.
         let measured = matches!(task.destination, Place::Measure(_))
             && options.integrity.checksum == ChecksumPolicy::Default;
         let check = ctx.check(&flow.peers.session)?;
         let check = if measured || task.source_program { Check::Size } else { check };
         ctx.report.anew(task);
-        // What nobody can prove to be of one version with the rest is not gone on with.
+        // A part is not resumed if nothing can prove that it is of the same version.
         let resume = options.recovery.resume && (task.modified.is_some() || !matches!(check, Check::Size));
         let download = Download::begin(task.clone(), check, &ctx.store, options, resume)?;
         if let Some(reason) = download.started_over() {
             tracing::info!(file = %download.task.destination.display(), reason, "begins anew");
         }
         ctx.report.started(&download.task, download.present().len());
-        // Of a file that grows it is asked when all has come: what is the same then was there.
+        // The sum of a file that grows is requested when all has come: bytes that are equal then
+        // were there.
         let early = matches!(check, Check::Asked(_)) && !download.task.grows;
         if early && Self::shares(flow, &download, &download.whole()) {
-            // It takes as long as the data, and need not wait for it.
+            // The server needs as much time for the sum as for the data, at the same time.
             download.expect(1);
             ctx.queue.push_urgent([Job::Sum(download.clone())]);
         }
@@ -163,7 +168,7 @@ impl Peers for Sender {
     }
 
     fn ask_again(flow: &mut Flow<'_>, download: &Download, _: &Range<u64>) -> Result<(), RemoteError> {
-        // Of ranges of one file that come again one looks for all.
+        // If several ranges of a file come again, one look is enough.
         download.looks();
         flow.peers.session.unchanged(&download.task)
     }
@@ -192,7 +197,7 @@ impl Peers for Sender {
         if download.in_order() || session.cannot_call_back() && !session.can.passive_sender {
             mode = Mode::Stream;
         }
-        // One range after the other is all that MODE S can do.
+        // MODE S moves one range after the other.
         if mode == Mode::Stream || missing.is_empty() {
             return (mode, 1);
         }
@@ -241,7 +246,7 @@ impl Peers for Sender {
         } else {
             (0, Command::Retr(path.clone()))
         };
-        // What is there counts from the beginning of the window.
+        // Present ranges are relative to the beginning of the window.
         let there = missing.complement(range.clone()).shift_down(origin);
         let restart = match mode {
             _ if there.is_empty() => None,
@@ -268,8 +273,9 @@ impl Peers for Sender {
         commands.extend(restart.map(|restart| (Purpose::Restart, Command::Rest(restart))));
         commands.push((Purpose::Transfer, command));
         commands.extend(sum.map(|command| (Purpose::Checksum, command)));
-        // Of a range that is not the last it would say too little. Servers answer it when the transfer is over.
-        // Pure-FTPd answers 500 at once to a command that comes while it sends, in place of the transfer's own reply.
+        // The status is asked for with the last range only, and servers answer when the transfer is
+        // over. Pure-FTPd answers 500 at once to a command that comes while it sends, in place of
+        // the reply of the transfer.
         if mode == Mode::ExtendedBlock
             && flow.peers.session.can.facts
             && download.is_unwatched()
@@ -290,8 +296,9 @@ impl Peers for Sender {
     fn step(flow: &mut Flow<'_>) -> Result<(), RemoteError> {
         flow.peers.session.control.flush()?;
         if let Some(id) = flow.pipeline.next_to_move() {
-            // A passive sender begins when we have connected, and one that authenticates itself when
-            // we have answered. Otherwise its preliminary reply says whose data comes next.
+            // A passive sender begins when this side has connected, and a sender that authenticates
+            // itself when this side has answered. Otherwise the preliminary reply says which data
+            // comes next.
             let begun = flow.pipeline.slot(id).is_some_and(|slot| slot.has_begun(Side::Source));
             if begun || flow.must_connect() { flow.receive(id) } else { flow.await_begin() }?;
         } else if flow.pipeline.pending() > 0 {
@@ -334,7 +341,7 @@ impl Peers for Sender {
 
     fn leave(flow: &mut Flow<'_>) -> bool {
         flow.worker.ctx.report.waited(flow.peers.session.control.waited);
-        // What it still sends goes nowhere.
+        // Data that the server still sends reaches no file.
         true
     }
 }
@@ -380,7 +387,7 @@ impl Flow<'_> {
         Ok(ours.is_ok_and(|ours| crate::verify::same(&ours, &reply.text().to_str_lossy())))
     }
 
-    /// We are the ones to connect, or to do our part of an authentication, and have not done so yet.
+    /// Whether this side has yet to connect, or to do its part of an authentication.
     fn must_connect(&mut self) -> bool {
         let channel = self.peers.session.channel();
         channel.is_some_and(|c| (!c.listening || c.authenticated) && c.data.cached() == 0)

@@ -1,8 +1,10 @@
-//! Files from here to a server: pipelined STORs over one cached data channel, ranges of big files by ESTO.
+//! Files from here to a server: pipelined STORs over one cached data channel, ranges of big files
+//! by ESTO.
 //!
-//! In a pipeline the data of a file is sent before the server has said that it opened it. Should it refuse, it takes
-//! what comes next for the following file. So nothing gets its final name before the server has confirmed it and
-//! everything before it; a refusal ends the pipeline, and the files after it are sent again, for a while one by one.
+//! In a pipeline the data of a file is sent before the server has confirmed that it opened the
+//! file. If the server refuses, it takes the data that comes next for the following file. So no
+//! file gets its final name before the server has confirmed it and everything before it. A refusal
+//! ends the pipeline, and the files after it are sent again, for a while one by one.
 
 mod data;
 
@@ -44,7 +46,8 @@ pub(crate) struct Receiver {
 
 type Flow<'w> = crate::flow::Flow<'w, Receiver>;
 
-/// Handles `job` and those of the same kind that come after it, until there are none or the session breaks.
+/// Handles `job` and the jobs of the same kind after it, until there are none or the session
+/// breaks.
 pub(crate) fn run(worker: &Worker<'_>, endpoint: &Arc<Endpoint>, job: Job) {
     let Some((session, participant, job)) = worker.tuned_session(endpoint, job) else { return };
     let route = Route::Put(endpoint.clone());
@@ -306,8 +309,9 @@ impl Flow<'_> {
             && self.worker.ctx.range_size(RANGE, self.participant.as_ref(), 1).is_some()
     }
 
-    /// Whether one session carries whatever the path does. Between two ranges of a file streams wait for each other and for
-    /// round trips; where these are short, the server's single thread is what binds.
+    /// Whether one session can use the whole path. Between two ranges of a file streams wait for
+    /// each other and for round trips; if these are short, the single thread of the server is the
+    /// limit.
     fn suffices(&self) -> bool {
         let tuned = self.participant.is_some() && self.worker.ctx.options().tuning.files == crate::Auto::Auto;
         tuned && self.peers.session.control.rtt() >= FAR

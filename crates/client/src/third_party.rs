@@ -1,8 +1,9 @@
 //! Files from one server to another; no data passes here.
 //!
-//! The destination is passive and gets its STOR first, the source connects to it. Files are pipelined on both control
-//! connections. Should one side refuse a file, the other takes what comes next for it: so data goes to a part name, and a file
-//! gets its own name only when both sides have confirmed it and everything before it.
+//! The destination is passive and gets its STOR first; the source connects to it. Files are
+//! pipelined on both control connections. If one side refuses a file, the other one takes the next
+//! data for it. So data goes to a part name, and a file gets its own name only when both sides have
+//! confirmed it and everything before it.
 
 mod begin;
 mod meeting;
@@ -63,13 +64,13 @@ pub(crate) struct Pair {
     overdue: Option<Instant>,
     /// Since when a destination of MODE S, whose source is done, has not said that it is.
     late: Option<Instant>,
-    /// MODE S: the file, its size at the destination when it was asked for last, and whether it has grown before.
+    /// MODE S: the file, its last known size at the destination, and whether it has grown before.
     seen: Option<(u64, u64, bool)>,
 }
 
 type Flow<'w> = crate::flow::Flow<'w, Pair>;
 
-/// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
+/// Handles `job` and the jobs of the same kind after it, until there are none or a session breaks.
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let ends = Ends::of(job.task());
     let job = worker.cut_before_log_in(job);
@@ -140,8 +141,8 @@ impl Peers for Pair {
             && !flow.worker.ctx.options().data.delayed_passive
     }
 
-    /// One range of a file that is cut up moves, as markers say: the next one may be asked for. Nothing else, where there are several
-    /// connections: were it refused, what came for it would go to others.
+    /// If markers show that a range of a file moves, the next range may be requested. With several
+    /// connections nothing else may: if it were refused, its data would go to other files.
     fn takes_parts(flow: &Flow<'_>) -> bool {
         let several = matches!(flow.peers.channel, Some((Mode::ExtendedBlock, streams)) if streams > 1);
         let one = flow.pipeline.front().filter(|slot| flow.pipeline.len() == 1 && several && is_part(slot));
@@ -250,7 +251,7 @@ impl Peers for Pair {
     fn lose(_: &Worker<'_>, lost: &mut Lost<Relay, Moving<'_>>) {
         let slot = &mut lost.slot;
         if lost.left == Left::Range {
-            // What no marker confirmed is sent again.
+            // Bytes that no marker confirmed are sent again.
             let kept = slot.file.present().intersection(slot.range.clone()).len();
             slot.own.meter.failed(kept.saturating_sub(slot.own.present.len()));
         }
@@ -348,9 +349,10 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// No markers tell of MODE S: when it is time to know, another session is asked how long the file is. Only of one that has
-    /// grown meanwhile a size says that it stands still: some servers keep what comes elsewhere, and devices have none. One
-    /// whose source is done may have all, and much to do before it says so.
+    /// MODE S has no markers: another session asks for the size of the file from time to time. A
+    /// size that stays the same only means a stall if it has grown before, because some servers
+    /// store data elsewhere first, and devices have no size. A destination whose source is done may
+    /// have all bytes, and much to do before its final reply.
     fn stream_stands(&mut self, sending: bool) -> bool {
         let Some(slot) = self.pipeline.front() else { return false };
         let (path, id) = (slot.file.path.clone(), self.pipeline.first());
@@ -395,7 +397,8 @@ impl Flow<'_> {
         if let Some(slot) = slot.filter(|slot| {
             slot.file.task.size.is_some() && slot.has_ended(Side::Source) && slot.has_ended(Side::Destination)
         }) {
-            // Without markers (MODE S) this is the first report of progress, and the last marker may be older.
+            // Without markers (MODE S) this is the first report of progress; with them, the last
+            // one may be older.
             let bytes = slot.data.len();
             slot.own.meter.update(bytes, 0);
         }

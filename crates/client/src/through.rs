@@ -1,4 +1,5 @@
-//! Files from one server to another by way of this program: for servers that may not send to each other.
+//! Files from one server to another by way of this program, for servers that may not send to each
+//! other.
 //!
 //! The pipeline has one file, whose data one thread takes from the source while the worker's thread
 //! gives it to the destination, over one stream at each side. For the pipeline it is an upload from
@@ -36,7 +37,7 @@ use crate::worker::Worker;
 
 type Flow<'w> = crate::flow::Flow<'w, Servers>;
 
-/// Handles `job` and those of the same kind that come after it, until there are none or a session breaks.
+/// Handles `job` and the jobs of the same kind after it, until there are none or a session breaks.
 pub(crate) fn run(worker: &Worker<'_>, from: &Arc<Endpoint>, to: &Arc<Endpoint>, job: Job) {
     let (source, destination) = match worker.session_pair(from, to) {
         Ok(sessions) => sessions,
@@ -176,9 +177,9 @@ impl Flow<'_> {
                 result
             })?;
             let given = give(ctx, destination, pipeline, (id, &relay), Whole { reader, told });
-            // The reader is gone: should the source still send, it cannot go on.
+            // The reader is gone, so that a source that still sends fails.
             match (join(taking), given) {
-                // It failed because nobody took any more.
+                // It failed because the destination took no more.
                 (Err(RemoteError::Output(_)), Err(e)) => Err(e),
                 (Err(e), _) | (Ok(_), Err(e)) => Err(e),
                 (Ok(taken), Ok(given)) => Ok((taken, given)),
@@ -225,7 +226,7 @@ impl Flow<'_> {
     }
 }
 
-/// What the source sends; it ends only where that was all.
+/// The data of the source. It ends only if the source has sent all.
 struct Whole {
     reader: PipeReader,
     told: Receiver<bool>,

@@ -20,7 +20,8 @@ use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
 /// [`SiteCommand::OnePort`], [`SiteCommand::Profile`], [`SiteCommand::Ranges`],
-/// [`SiteCommand::Space`], [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
+/// [`SiteCommand::SciTag`], [`SiteCommand::Space`], [`SiteCommand::Streams`],
+/// [`SiteCommand::Upload`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),

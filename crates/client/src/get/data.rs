@@ -99,7 +99,7 @@ impl Flow<'_> {
         }
         drop((meter, moving));
         if self.wanted.is_some() {
-            // It was told of other numbers meanwhile (SITE STREAMS): the next channel says what it wants.
+            // SITE STREAMS has changed the number meanwhile: the next channel sets its own.
             self.peers.session.forget_parallelism();
         }
         match result {
@@ -135,7 +135,8 @@ impl Flow<'_> {
                     self.peers.session.driver_failed(&error.to_string());
                     error = RemoteError::Desynchronized;
                 }
-                // In MODE S the next file has a new channel anyway; else what is in the pipeline is lost.
+                // In MODE S the next file has a new channel in any case. Otherwise all that is in
+                // the pipeline is lost.
                 let alone = self.pipeline.len() == 1 && !error.breaks_session();
                 self.pipeline.fail(id, error);
                 if alone { Ok(()) } else { Err(RemoteError::Desynchronized) }
@@ -143,7 +144,7 @@ impl Flow<'_> {
         }
     }
 
-    /// For a range of a file that several sessions move: finds out when this session holds up its end.
+    /// Detects that this session delays the end of a file that several sessions move.
     fn straggler(&self, download: &Download) -> Option<Straggler> {
         // A server that can change the streams of a transfer deals its blocks itself.
         self.participant.as_ref().filter(|_| download.piece.is_cut() && self.wanted.is_none())?;
@@ -152,7 +153,8 @@ impl Flow<'_> {
         Some(Straggler::new(left, self.peers.session.control.rtt(), Instant::now()))
     }
 
-    /// The server could not connect to us, or did not say why it failed before it did: it must not try any more.
+    /// Whether the server could not connect to this host, or failed before it did without a reason.
+    /// It must not try again.
     pub(super) fn no_way_back(&mut self) -> bool {
         let fresh = self.peers.session.channel().is_some_and(|c| c.listening && c.data.cached() == 0);
         let suspicious = |slot: &Slot<Download, Duration>| match &slot.error {

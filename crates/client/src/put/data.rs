@@ -25,7 +25,7 @@ impl Flow<'_> {
         let mut judge = |answer: Answer| {
             hear(pipeline, ctx, None, Side::Destination, answer);
             let failed = pipeline.slot(id).is_none_or(|slot| slot.error.is_some());
-            // Behind a refused file there is more data than the server has files for, and it takes none.
+            // Behind a refused file, the server has no file for the last data, and takes none.
             let of_no_use = upload.has_failed() || failed || pipeline.is_behind_refusal(id);
             if of_no_use { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };

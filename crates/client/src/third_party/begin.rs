@@ -1,4 +1,4 @@
-//! What comes before the data: the channel between the servers, the ranges, the commands.
+//! Before the data moves: the channel between the servers, the ranges, the commands.
 
 use super::*;
 
@@ -8,7 +8,8 @@ impl<'w> Flow<'w> {
         self.peers.channel = None;
         for session in [&self.peers.servers.source, &self.peers.servers.destination] {
             if session.has_private_tls_data() {
-                // Both servers would wait for the other one to be TLS's client (RFC 4217 section 7).
+                // Each server would wait for the other one to be the client of TLS (RFC 4217,
+                // section 7).
                 let what = "protect data on its way to another server with TLS (PROT P): let it come through here \
                             (--through-here), or let it travel in clear (--data-protection clear)";
                 let (peer, what) = (session.control.peer().to_owned(), what.to_owned());
@@ -124,10 +125,10 @@ impl<'w> Flow<'w> {
         if alone && !task.source_program {
             let entry = self.peers.servers.source.stat(&task.source.path())?;
             if self.peers.servers.source.differs(task, &entry) {
-                // What came is of another version.
+                // The bytes that have come are of another version.
                 known = None;
             }
-            // Sums differed because somebody writes to it.
+            // The sums differed because a program writes to the source.
             let summed = self.check()?.algorithm().is_some();
             let grew = entry.size.zip(task.size).is_some_and(|(now, before)| now > before);
             task.grows |= summed && task.tries.total > 0 && grew;
@@ -248,7 +249,8 @@ impl<'w> Flow<'w> {
         })
     }
 
-    /// Sends the commands of a transfer: first the destination's, which stand first in the pipeline.
+    /// Sends the commands of a transfer: first those of the destination, which come first in the
+    /// pipeline.
     pub(super) fn send_transfer(&mut self, id: u64) -> Result<(), RemoteError> {
         let mut pointed = !self.delayed();
         while let Some(outgoing) = self.pipeline.next_command() {

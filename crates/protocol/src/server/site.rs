@@ -1,4 +1,19 @@
 //! SITE commands.
+//!
+//! A new one takes these steps. The compiler asks for some of them:
+//!
+//! 1. `site.rs`: a variant of `SiteCommand`, how it is parsed, printed and named.
+//! 2. Here: what the session does with it. A command of the host is an `Operation` (`action.rs`)
+//!    with a `Pending` (`pending.rs`), the replies to come.
+//! 3. `finish.rs`: the reply to the host's `Outcome`.
+//! 4. `operations/entry.rs` of `server`: the function that carries the operation out.
+//!
+//! Nothing asks for the others:
+//!
+//! 5. `help.rs`: its syntax. A verb that is not listed there is unknown.
+//! 6. `feature.rs`: its line in FEAT, if clients should find out whether the server has it.
+//! 7. `LONG` in `dispatch.rs` and `is_long` in `pending.rs`, if an ABOR should end it;
+//!    `docs/extensions.md`, if it is one of Ropewalk.
 
 use bstr::BString;
 
@@ -168,7 +183,7 @@ impl Session {
         })
     }
 
-    /// SITE SETNETSTACK. The stack holds for the data channels that are created later.
+    /// SITE SPACE. Paths are relative to the session's directory.
     fn space(&self, command: SpaceCommand<Option<BString>>) -> Result<Step, CommandError> {
         let pending = Pending::Space { list: command == SpaceCommand::List };
         let command = match command {
@@ -182,6 +197,7 @@ impl Session {
         Ok(Step::Perform(Operation::Space(command), pending))
     }
 
+    /// SITE SETNETSTACK. The stack holds for the data channels that are created later.
     fn set_net_stack(&mut self, text: &[u8]) -> Step {
         let stack = match StackSpec::parse(text) {
             Ok(Some(stack)) => stack,
