@@ -12,4 +12,6 @@ mod lies;
 mod moves;
 mod peers;
 mod resends;
+mod resources;
 mod streams;
+mod stripes;

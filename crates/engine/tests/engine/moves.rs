@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::thread;
 
-use crate::common::{self, *};
+use crate::common::*;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use ropewalk_engine::{DataChannel, Error, Feed, Nobody, Progress, ReceiveJob, SendJob, Stage};
@@ -15,7 +15,7 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{DiskFile, Lock, Metadata, WriteHandle};
-use ropewalk_transport::{Driver, Tcp};
+use ropewalk_transport::Driver;
 
 over_every_driver! {
     every_way_and_size,
@@ -33,13 +33,9 @@ over_every_driver! {
     the_receiver_may_be_the_one_that_connects,
     small_files_need_one_connection_only_and_large_ones_get_more_later,
     connections_come_and_go_with_the_parallelism,
-    every_stripe_gets_its_own_end,
-    receiver_of_several_senders_waits_for_the_end_of_each,
     readers_and_writers,
     a_writer_gets_the_blocks_of_many_streams_in_order,
     progress_adds_up,
-    memory_keeps_its_bound_with_two_hundred_streams,
-    few_threads_are_enough,
 }
 
 const MODES: [(Mode, u32); 5] = [
@@ -377,74 +373,6 @@ fn connections_come_and_go_with_the_parallelism(net: &Net) {
     }
 }
 
-fn every_stripe_gets_its_own_end(net: &Net) {
-    let listeners: Vec<_> = (0..3).map(|_| listen(net)).collect();
-    let addresses = listeners.iter().map(|(_, address)| *address).collect();
-    let settings = settings(Mode::ExtendedBlock, 2);
-    let (pool, budget) = (pool(), budget());
-    let mut sender = DataChannel::active(
-        Arc::clone(net),
-        addresses,
-        settings.clone(),
-        Arc::clone(&pool),
-        Arc::clone(&budget),
-    );
-    let mut receivers: Vec<DataChannel> = listeners
-        .into_iter()
-        .map(|(listener, _)| {
-            DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget))
-        })
-        .collect();
-    for _ in 0..2 {
-        let contents = data(2_000_000);
-        let source = TestFile::new(&contents, true);
-        let sinks: Vec<_> = (0..3).map(|_| TestFile::new(b"", true)).collect();
-        thread::scope(|scope| {
-            scope.spawn(|| sender.send(&send_job(&source), &mut Nobody, &Progress::new()).unwrap());
-            for (receiver, sink) in receivers.iter_mut().zip(&sinks) {
-                scope.spawn(|| receiver.receive(&receive_job(sink), &mut Nobody, &Progress::new()).unwrap());
-            }
-        });
-        // Each byte is at one of them, and zeros are before it at the others.
-        let mut all = vec![0; contents.len()];
-        for sink in &sinks {
-            for (byte, part) in all.iter_mut().zip(sink.contents()) {
-                *byte |= part;
-            }
-        }
-        assert!(all == contents);
-    }
-}
-
-fn receiver_of_several_senders_waits_for_the_end_of_each(net: &Net) {
-    let (listener, address) = listen(net);
-    let settings = settings(Mode::ExtendedBlock, 2);
-    let (pool, budget) = (pool(), budget());
-    let mut receiver =
-        DataChannel::passive(listener, settings.clone(), Arc::clone(&pool), Arc::clone(&budget));
-    receiver.set_senders(3);
-    let mut senders: Vec<DataChannel> = (0..3)
-        .map(|_| {
-            let (pool, budget) = (Arc::clone(&pool), Arc::clone(&budget));
-            DataChannel::active(Arc::clone(net), vec![address], settings.clone(), pool, budget)
-        })
-        .collect();
-    for _ in 0..2 {
-        let contents = data(2_000_000);
-        let (source, sink) = (TestFile::new(&contents, true), TestFile::new(b"", true));
-        thread::scope(|scope| {
-            for (sender, share) in senders.iter_mut().zip([0..700_000, 700_000..700_000, 700_000..2_000_000])
-            {
-                let ranges = RangeSet::from_range(share);
-                let job = SendJob { ranges, ..send_job(&source) };
-                scope.spawn(move || sender.send(&job, &mut Nobody, &Progress::new()).unwrap());
-            }
-            receiver.receive(&receive_job(&sink), &mut Nobody, &Progress::new()).unwrap();
-        });
-        assert!(sink.contents() == contents);
-    }
-}
-
 #[test]
 fn text_is_converted_both_ways() {
     let text = b"one\ntwo\r\n\nthree".repeat(50_000);
@@ -525,70 +453,6 @@ fn progress_adds_up(net: &Net) {
         assert!(receiving.time(ropewalk_engine::Stage::Destination) > std::time::Duration::ZERO);
         assert!(sending.time(ropewalk_engine::Stage::Network) > std::time::Duration::ZERO);
     }
-}
-
-fn memory_keeps_its_bound_with_two_hundred_streams(net: &Net) {
-    let total = 4 << 20;
-    let budget = ropewalk_engine::BufferBudget::new(total);
-    let (listener, address) = listen(net);
-    let mut settings = settings(Mode::ExtendedBlock, 200);
-    settings.block_size = 1 << 20;
-    let pool = pool();
-    let mut sender = DataChannel::active(
-        Arc::clone(net),
-        vec![address],
-        settings.clone(),
-        Arc::clone(&pool),
-        ropewalk_engine::BufferBudget::new(total),
-    );
-    let mut receiver = DataChannel::passive(listener, settings, pool, Arc::clone(&budget));
-    // Without descriptors every stream needs buffers.
-    let contents = data(220 << 20);
-    let (sent, received) = roundtrip(&mut sender, &mut receiver, &contents, false);
-    assert_eq!((sent.streams, received.streams), (200, 200));
-    assert!(budget.peak() <= total + 2 * 200 * ropewalk_engine::MIN_BUFFER, "{}", budget.peak());
-    assert_eq!(budget.used(), 0);
-}
-
-fn few_threads_are_enough(net: &Net) {
-    let (listener, address) = listen(net);
-    let settings = settings(Mode::ExtendedBlock, 6);
-    let pool = Arc::new(ropewalk_engine::Pool::new("test", 1));
-    let mut sender = DataChannel::active(
-        Arc::clone(net),
-        vec![address],
-        settings.clone(),
-        common::pool(),
-        common::budget(),
-    );
-    let mut receiver = DataChannel::passive(listener, settings, pool, common::budget());
-    for _ in 0..3 {
-        roundtrip(&mut sender, &mut receiver, &data(30_000_000), true);
-        roundtrip(&mut sender, &mut receiver, &data(30), true);
-    }
-    // And the other way round: there is no thread for further streams.
-    let (listener, address) = listen(net);
-    let settings = common::settings(Mode::ExtendedBlock, 6);
-    let pool = Arc::new(ropewalk_engine::Pool::new("test", 1));
-    let mut sender = DataChannel::passive(listener, settings.clone(), pool, common::budget());
-    let mut receiver =
-        DataChannel::active(Arc::clone(net), vec![address], settings, common::pool(), common::budget());
-    for _ in 0..3 {
-        roundtrip(&mut sender, &mut receiver, &data(30_000_000), true);
-        roundtrip(&mut sender, &mut receiver, &data(30), true);
-    }
-}
-
-#[test]
-fn socket_buffers_that_are_asked_for_are_left_alone() {
-    let mut asked = settings(Mode::ExtendedBlock, 2);
-    asked.options.tuning.send_buffer = Some(32_768);
-    asked.options.tuning.receive_buffer = Some(32_768);
-    let listener = Tcp.listen(([127, 0, 0, 1], 0).into(), &asked.options).unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut receiver = DataChannel::passive(listener, asked.clone(), pool(), budget());
-    let mut sender = DataChannel::active(Arc::new(Tcp), vec![address], asked, pool(), budget());
-    roundtrip(&mut sender, &mut receiver, &data(3_000_000), true);
 }
 
 proptest! {

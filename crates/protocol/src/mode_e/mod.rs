@@ -10,6 +10,8 @@ mod receiver;
 mod resend;
 #[cfg(test)]
 mod resend_tests;
+#[cfg(test)]
+mod schedule_tests;
 mod sender;
 #[cfg(test)]
 mod stripe_tests;
