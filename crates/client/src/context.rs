@@ -84,8 +84,8 @@ impl Context {
         })
     }
 
-    /// Returns a session that this run needs no more, so that the next job of the client can use
-    /// it.
+    /// Returns a session that this run no longer needs, so that the next job of the client can
+    /// use it.
     pub(crate) fn give_back(&self, session: Session) {
         self.client.sessions.keep(session);
     }

@@ -1,6 +1,6 @@
 //! Idle sessions of a client, which its next jobs use instead of logging in again.
 //!
-//! The client owns them. A job returns sessions that it needs no more, and takes those with the
+//! The client owns them. A job returns sessions that it no longer needs, and takes those with the
 //! same [`SessionKey`]. A session that is taken is first asked whether it still answers (NOOP), and
 //! is replaced if it does not; this is not counted as a retry. A thread closes sessions that were
 //! idle for too long, and ends with the last of them. An idle session refers to no job: neither to

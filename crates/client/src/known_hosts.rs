@@ -1,6 +1,6 @@
 //! The file of accepted servers, with host, port and fingerprint on each line.
 //!
-//! They are listed and forgotten by [`known_servers`] and [`forget_server`].
+//! [`known_servers`] lists the servers, and [`forget_server`] removes one.
 //!
 //! A line is `host:port SHA256:AB:CD:…`, or `host:port authority` if a trusted authority has signed
 //! the certificate. `#` starts a comment. Writers hold a lock beside the file and replace it as a

@@ -9,7 +9,7 @@ use crate::place::Endpoint;
 use crate::ready::Taker;
 use crate::session::Session;
 
-/// Sessions that their holder needs no more, for workers that cannot open their own, for example
+/// Sessions that their holder no longer needs, for workers that cannot open their own, for example
 /// because the server permits only one session for this user. The plan's sessions go to workers,
 /// and those of workers to the steps that follow the transfers.
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Lent {
         Some(spares.swap_remove(at).session)
     }
 
-    /// Leaves a session that a worker needs no more. Returns it if no other part of the run needs
+    /// Leaves a session that a worker no longer needs. Returns it if no other part of the run needs
     /// it.
     pub(crate) fn leave(&self, session: Session) -> Option<Session> {
         let wanted = self.wanted.load(Ordering::SeqCst);
@@ -91,8 +91,8 @@ impl Lent {
         None
     }
 
-    /// Ends the plan, which needs these sessions no more. Returns them if no worker waits for them.
-    /// `late` means that steps are left to do after the transfers.
+    /// Ends the plan, which no longer needs these sessions. Returns them if no worker waits for
+    /// them. `late` means that steps are left to do after the transfers.
     pub(crate) fn give(&self, sessions: Vec<Session>, late: bool) -> Vec<Session> {
         self.late.store(late, Ordering::SeqCst);
         let wanted = self.wanted.load(Ordering::SeqCst);

@@ -145,7 +145,7 @@ fn copy(
         });
         download = Some(begun);
     }
-    // Existing destinations (a device, a pipe) cannot get holes.
+    // In an existing destination (a device, a pipe), a hole would keep the old data.
     let sparse = download.as_ref().is_some_and(|download| download.sparse);
     let poured = pour(source, task, sparse, &ctx.cancel, &mut |piece| pass(piece, &mut each));
     drop(each);

@@ -1,4 +1,4 @@
-//! Opens sessions, or takes those that the plan needs no more.
+//! Opens sessions, or takes those that the plan no longer needs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

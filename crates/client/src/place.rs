@@ -37,6 +37,7 @@ pub(crate) struct Endpoint {
     meetings: Mutex<HashMap<String, Meeting>>,
     /// Sessions that move data.
     serving: AtomicU32,
+    /// Sessions that are being opened in order to move data.
     opening: AtomicU32,
     /// A connection was established in this run.
     reached: AtomicBool,
@@ -370,7 +371,8 @@ pub(crate) fn remote_path(url: &Url, options: &Options) -> BString {
     }
 }
 
-/// The absolute path of a local file. If it has `..`, symbolic links are resolved first.
+/// The absolute path of a local file. If it has `..`, symbolic links in its parent are resolved
+/// first.
 pub(crate) fn local_path(path: &Path) -> Result<VirtualPath, RemoteError> {
     use std::os::unix::ffi::OsStrExt;
     let given = BString::from(path.as_os_str().as_bytes());

@@ -1,4 +1,5 @@
-//! A file on its way from one server to another, perhaps over several pairs of sessions at once.
+//! The state of a file that moves from one server to another, perhaps over several pairs of
+//! sessions at the same time.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
@@ -17,9 +18,9 @@ use crate::verify::{Check, proof, same};
 pub(crate) struct Relay {
     remote_upload: RemoteUpload,
     pub check: Check,
-    /// The sum of the whole file that both servers have.
+    /// The checksum of the whole file, which both servers have.
     proof: OnceLock<String>,
-    /// The bytes that have passed through this program, if they do.
+    /// The number of bytes that have passed through this program, if the data does pass through it.
     passed: OnceLock<u64>,
 }
 
@@ -32,7 +33,7 @@ impl Deref for Relay {
 }
 
 impl Relay {
-    /// `passes_here`: the data passes through this program, in order. It is not resumed then.
+    /// If `passes_here` is set, the data passes through this program in order, and is not resumed.
     pub(crate) fn begin(
         task: Task,
         check: Check,
@@ -46,7 +47,7 @@ impl Relay {
         Arc::new(Self { remote_upload, check, proof: OnceLock::new(), passed: OnceLock::new() })
     }
 
-    /// All of it has passed through this program: so many bytes.
+    /// Records that all of the data, this many bytes, has passed through this program.
     pub(crate) fn passed(&self, bytes: u64) {
         let _ = self.passed.set(bytes);
     }
@@ -55,18 +56,19 @@ impl Relay {
         self.passed.get().copied()
     }
 
-    /// How many bytes the destination should have, if that is known.
+    /// The number of bytes that the destination should have, if it is known.
     pub(crate) fn length(&self) -> Option<u64> {
         self.passed_here().or_else(|| self.task.length())
     }
 
-    /// The bytes of the source that are wanted; the end is open where the size is not known.
+    /// The wanted range of the source; its end is open if the size is not known.
     pub(crate) fn whole(&self) -> Range<u64> {
         let start = self.task.offset();
         start..self.task.length().map_or(u64::MAX, |length| start + length)
     }
 
-    /// A program that has run is not run again for data that is lost with this session.
+    /// Makes an error final if the transfer starts a program, which must not run again for data
+    /// that was lost with the session.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
         match error {
             RemoteError::Cancelled | RemoteError::Desynchronized | RemoteError::Spent { .. } => error,
@@ -81,8 +83,8 @@ impl Relay {
         self.length().unwrap_or_else(|| self.present().len())
     }
 
-    /// A range has arrived, of which `moved` moved now; the sums of that are the source's and the destination's.
-    /// `true` when it was the last.
+    /// Records that a range has arrived, of which `moved` was moved now. `source` and `destination`
+    /// are the checksums of the moved data at the two servers. Returns `true` for the last range.
     pub(crate) fn range_arrived(
         &self,
         range: Range<u64>,
@@ -96,7 +98,7 @@ impl Relay {
             }
             self.prove(moved);
             let sum = u32::from_str_radix(source.trim(), 16);
-            // Of several ranges in one sum nobody knows the single ones.
+            // If one checksum covers several ranges, those of the single ranges are not known.
             if let (Some(algorithm), Ok(sum), 1) = (self.check.in_passing(), sum, moved.count()) {
                 let mut sums = Pieces::new(algorithm);
                 moved.iter().for_each(|range| sums.insert(range, sum));
@@ -112,15 +114,17 @@ impl Relay {
         match self.check {
             Check::Size => false,
             Check::Asked(_) => true,
-            // What was proved before may have been lost since, with the machine or to somebody else.
+            // Ranges that were verified before may have been lost since, for example when the
+            // server's host crashed, or another session may have overwritten them.
             Check::Inline(_) => self.was_tried() || !self.proved().contains(self.whole()),
         }
     }
 
-    /// No sum would tell that somebody wrote to the source while it was sent.
+    /// Whether no checksum would reveal that another process wrote to the source during the
+    /// transfer.
     pub(crate) fn is_unwatched(&self) -> bool {
         let task = &self.task;
-        // Sums that come with ranges may be of two files that had the name one after the other.
+        // Checksums of single ranges may come from two files that had the name one after the other.
         let told =
             self.check != Check::Size && !(self.piece.is_cut() && matches!(self.check, Check::Inline(_)));
         !told && task.window.is_none() && task.size.is_some() && task.modified.is_some()
@@ -143,7 +147,7 @@ impl Relay {
         }
     }
 
-    /// The values that the server needs in order to complete it.
+    /// The values that the server needs in order to complete the upload.
     pub(crate) fn upload_proof(&self) -> UploadProof {
         let sum = self.check.algorithm().zip(self.proof.get());
         sum.map(|(algorithm, sum)| UploadProof::of(algorithm, sum)).unwrap_or_default()

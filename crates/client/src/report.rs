@@ -1,4 +1,7 @@
-//! What a run has done so far: totals, events, and in the end the summary.
+//! The progress of a run: totals and events, and the summary at its end.
+//!
+//! A run owns one [`Report`]; all of its threads update it. Counters of bytes are atomic, and the
+//! other totals are behind a lock that is never held while an event is sent.
 
 mod meter;
 
@@ -22,28 +25,30 @@ use crate::{
     UsedStack,
 };
 
-/// Failures that the summary keeps.
+/// The maximum number of failures in the summary.
 const FAILURES_KEPT: usize = 100;
-/// Progress events are no closer together.
+/// The minimum time between two progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct Report {
     sink: Arc<dyn EventSink>,
     began: Instant,
     cpu_began: Duration,
-    /// What destinations have of all files, this run's and earlier runs'; may shrink when a file begins anew.
+    /// The number of bytes that destinations have of all files, from this run and earlier ones. It
+    /// decreases when a file is restarted.
     bytes_there: AtomicI64,
     bytes_moved: AtomicU64,
-    /// Files that are done and that the same command would send again.
+    /// Files that are done but that the same command would send again.
     unrecorded: AtomicU64,
     streams: AtomicI64,
     reply_wait: AtomicU64,
     worker_time: AtomicU64,
     next_id: AtomicU64,
-    /// Data goes from one server to another.
+    /// Data goes directly from one server to another.
     elsewhere: AtomicBool,
     totals: Mutex<Totals>,
-    /// Held while totals of the plan are told: nobody hears of older ones later.
+    /// Held while the totals of the plan are reported, so that older totals are not reported after
+    /// newer ones.
     telling: Mutex<()>,
 }
 
@@ -51,12 +56,12 @@ pub(crate) struct Report {
 struct Totals {
     planned_files: u64,
     planned_bytes: u64,
-    /// The sum of the squares of their sizes.
+    /// The sum of the squares of the planned sizes.
     planned_squares: f64,
     plan_complete: bool,
-    /// It was not told since it changed.
+    /// The plan has changed since it was last reported.
     plan_changed: bool,
-    /// Of the files that failed, those that failed before they were planned.
+    /// The number of failed files that failed before they were planned.
     failed_early: u64,
     files_done: u64,
     files_skipped: u64,
@@ -71,12 +76,13 @@ struct Totals {
     bytes_verified: u64,
     retries: u64,
     stages: [Duration; 5],
-    /// How long streams of servers waited for their storage, reading and writing, while ours waited for the network.
+    /// The time that streams of servers waited for their storage, reading and writing, while this
+    /// side's streams waited for the network.
     server_read: Duration,
     server_write: Duration,
     stream_time: Duration,
     failures: Vec<FileFailure>,
-    /// The kind of all failures so far; `Some(None)`: they differ.
+    /// The kind of all failures so far; `Some(None)` if they differ.
     failed_for: Option<Option<FailureKind>>,
     warned: HashSet<String>,
     last_progress: Option<Instant>,
@@ -84,7 +90,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// The event that tells the plan.
+    /// Makes the event that reports the plan.
     fn plan(&mut self) -> Event {
         self.plan_changed = false;
         Event::Planned { files: self.planned_files, bytes: self.planned_bytes, complete: self.plan_complete }
@@ -118,11 +124,11 @@ impl Report {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// One more file, of `bytes`, is to be copied.
+    /// Records one more file to copy, of `bytes`.
     pub(crate) fn planned(&self, bytes: u64) {
         let mut totals = self.totals.lock();
         totals.planned_files += 1;
-        // Sizes are what servers say.
+        // Servers may report any size, so the sum saturates.
         totals.planned_bytes = totals.planned_bytes.saturating_add(bytes);
         totals.planned_squares += (bytes as f64).powi(2);
         let now = Instant::now();
@@ -134,7 +140,7 @@ impl Report {
         }
     }
 
-    /// A planned file turned out to be there already, and leaves the plan.
+    /// Removes a planned file that turned out to be at the destination already.
     pub(crate) fn needless(&self, task: &Task, reason: &str) {
         let bytes = task.account.planned();
         {
@@ -154,7 +160,7 @@ impl Report {
         });
     }
 
-    /// Tells the totals of the plan, where `whether` says so.
+    /// Reports the totals of the plan if `whether` returns `true`.
     fn tell_plan(&self, whether: impl FnOnce(&mut Totals) -> bool) {
         let _telling = self.telling.lock();
         let mut totals = self.totals.lock();
@@ -165,7 +171,8 @@ impl Report {
         }
     }
 
-    /// A file is begun, perhaps once more: what was there of it before does not count any more.
+    /// Records that a file is started, perhaps again; then the bytes of the earlier try no longer
+    /// count.
     pub(crate) fn anew(&self, task: &mut Task) {
         let again = task.began.is_some();
         task.began.get_or_insert_with(Instant::now);
@@ -174,12 +181,12 @@ impl Report {
         self.bytes_there.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// It has begun; `resumed` bytes are there already.
+    /// Records that a file has started, with `resumed` bytes at its destination.
     pub(crate) fn started(&self, task: &Task, resumed: u64) {
         {
             let mut totals = self.totals.lock();
             totals.files_active += 1;
-            // What is there of a try before came in this run.
+            // Bytes of an earlier try of this run were not resumed from an earlier run.
             let earlier = if task.account.is_again() { 0 } else { resumed };
             totals.bytes_resumed = totals.bytes_resumed.saturating_add(earlier);
         }
@@ -193,14 +200,15 @@ impl Report {
         });
     }
 
-    /// So many bytes more (or fewer) of a file are known to be at its destination.
+    /// Adds to the bytes that are known to be at a file's destination; `bytes` may be negative.
     pub(crate) fn there(&self, account: &Account, bytes: i64) {
         if account.add(bytes) {
             self.bytes_there.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Files and bytes that are planned and not done, as far as the plan has got; `None` where there are none.
+    /// Files and bytes that are planned and not done, as far as the plan is known; `None` if there
+    /// are none.
     pub(crate) fn left(&self) -> Option<(u64, u64)> {
         let totals = self.totals.lock();
         let done = (totals.files_done + totals.files_failed).saturating_sub(totals.failed_early);
@@ -209,18 +217,18 @@ impl Report {
         (left.0 > 0).then_some(left)
     }
 
-    /// As [`Report::left`], but as if all files had the size of that in which a byte of the plan is found on average: a few big ones
-    /// among many small ones are few.
+    /// Like [`Report::left`], but counts files of a typical size: that of the file in which the
+    /// average byte of the plan lies. A few big files among many small ones count as few.
     pub(crate) fn left_alike(&self) -> Option<(u64, u64)> {
         let (files, bytes) = self.left()?;
         let totals = self.totals.lock();
         let typical = totals.planned_squares / totals.planned_bytes as f64;
-        // Of the large ones none is left, or, where it is no number, there are no bytes.
+        // No big file is left; or, if this is not a number, no bytes are left.
         let alike = bytes as f64 / typical;
         Some((if alike >= 0.5 { files.min(alike.ceil() as u64) } else { files }, bytes))
     }
 
-    /// A file is done. `verified`: bytes whose checksums were compared.
+    /// Records that a file is done. With a checksum, its bytes count as verified.
     pub(crate) fn done(&self, id: FileId, bytes: u64, time: Duration, checksum: Option<String>) {
         {
             let mut totals = self.totals.lock();
@@ -235,29 +243,29 @@ impl Report {
         self.progress();
     }
 
-    /// A file is done, and the same command would send it again.
+    /// Records that a file is done that the same command would send again.
     pub(crate) fn unrecorded(&self) {
         self.unrecorded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All that is to be done is known.
+    /// Whether the plan is complete.
     pub(crate) fn knows_all(&self) -> bool {
         self.totals.lock().plan_complete
     }
 
-    /// Nothing is to be done for what was not planned, or is not any more.
+    /// Records a file that is skipped, and that is not or no longer planned.
     pub(crate) fn left_out(&self, source: String, reason: &str) {
         self.totals.lock().files_skipped += 1;
         self.event(Event::FileSkipped { source, reason: reason.to_owned() });
     }
 
-    /// As [`Report::failed`], of what was not planned.
+    /// Like [`Report::failed`], for a file that was not planned.
     pub(crate) fn failed_early(&self, id: FileId, failure: FileFailure) {
         self.totals.lock().failed_early += 1;
         self.failed(id, false, failure);
     }
 
-    /// A try failed and another follows.
+    /// Records that a try failed and another one follows.
     pub(crate) fn will_retry(
         &self,
         id: FileId,
@@ -276,13 +284,13 @@ impl Report {
         self.event(Event::FileFailed { id, source, error, retry_in: Some(pause.as_secs_f64()) });
     }
 
-    /// A file that was begun goes back to the queue through no fault of its own.
+    /// Records that a file that was started returns to the queue without a failure of its own.
     pub(crate) fn put_back(&self) {
         let mut totals = self.totals.lock();
         totals.files_active = totals.files_active.saturating_sub(1);
     }
 
-    /// A file failed for good.
+    /// Records that a file failed for good.
     pub(crate) fn failed(&self, id: FileId, active: bool, failure: FileFailure) {
         let known = if failure.source.is_empty() { &failure.destination } else { &failure.source };
         let (source, error) = (known.clone(), failure.error.clone());
@@ -292,7 +300,7 @@ impl Report {
                 totals.files_active = totals.files_active.saturating_sub(1);
             }
             totals.files_failed += 1;
-            // What was not begun is no reason.
+            // Files that were not started say nothing about the reason of the failures.
             if failure.kind != FailureKind::Interrupted {
                 let kind = Some(failure.kind);
                 totals.failed_for =
@@ -305,13 +313,13 @@ impl Report {
         self.event(Event::FileFailed { id, source, error, retry_in: None });
     }
 
-    /// A symbolic link was made.
+    /// Records that a symbolic link was made.
     pub(crate) fn linked(&self, task: &Task) {
         self.started(&Task { size: Some(0), ..task.clone() }, 0);
         self.done(task.id, 0, Duration::ZERO, None);
     }
 
-    /// So many sessions, or pairs of them, work on files.
+    /// Records the number of sessions, or pairs of them, that work on files.
     pub(crate) fn sessions(&self, number: u32) {
         let mut totals = self.totals.lock();
         totals.most_sessions = totals.most_sessions.max(number);
@@ -326,12 +334,13 @@ impl Report {
         self.event(Event::Removed { path });
     }
 
-    /// Tells it once in a run.
+    /// Sends a warning once in a run.
     pub(crate) fn warn_once(&self, message: String) {
         self.warn_once_of(message.clone(), message);
     }
 
-    /// As [`Report::warn_once`], of what differs in numbers: `key` is the same then.
+    /// Like [`Report::warn_once`], for messages that differ in numbers: messages with the same
+    /// `key` are sent once.
     pub(crate) fn warn_once_of(&self, key: String, message: String) {
         let fresh = self.totals.lock().warned.insert(key);
         if fresh {
@@ -339,8 +348,8 @@ impl Report {
         }
     }
 
-    /// Times or modes of what is there could not be set. A server that refuses one file's refuses those of others, too: one of them
-    /// is told.
+    /// Warns that times or modes of an entry could not be set. A server that refuses this for one
+    /// file refuses it for others, too, so there is one warning for a server and reply code.
     pub(crate) fn not_preserved(&self, place: &Place, code: Option<u16>, why: &str) {
         let (key, name) = (server_of(place), place.display());
         self.warn_once_of(
@@ -349,7 +358,7 @@ impl Report {
         );
     }
 
-    /// The server of `place` says nothing of the sizes of what it has.
+    /// Warns that the server of `place` does not report the sizes of its files.
     pub(crate) fn not_compared(&self, place: &Place) {
         let (key, name) = (server_of(place), place.display());
         self.warn_once_of(
@@ -360,7 +369,7 @@ impl Report {
         );
     }
 
-    /// A file is there that had changed while a try before copied it.
+    /// Warns if a file that was copied had changed during an earlier try.
     pub(crate) fn tell_growth(&self, task: &Task) {
         if let (true, Some(size)) = (task.grows, task.size) {
             let name = task.source.display();
@@ -370,7 +379,7 @@ impl Report {
         }
     }
 
-    /// Time spent waiting for control replies while no data moved.
+    /// Adds time that was spent waiting for control replies while no data moved.
     pub(crate) fn waited(&self, time: Duration) {
         self.reply_wait.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
@@ -379,7 +388,8 @@ impl Report {
         self.worker_time.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The streams of one transfer have waited `total` until now for the server's storage; `counted` of it is counted already.
+    /// Adds the time that the streams of one transfer have waited for the server's storage. `total`
+    /// is their time so far, of which `counted` has been added before.
     pub(crate) fn server_storage(&self, stage: Stage, counted: &mut Duration, total: Duration) {
         let more = total.saturating_sub(*counted);
         *counted = total.max(*counted);
@@ -391,7 +401,8 @@ impl Report {
         *sum = sum.saturating_add(more);
     }
 
-    /// Data goes from one server to another: where its time goes is not seen here.
+    /// Records that data goes directly from one server to another, so that the time of its stages
+    /// is not known here.
     pub(crate) fn goes_elsewhere(&self) {
         self.elsewhere.store(true, Ordering::Relaxed);
     }
@@ -404,7 +415,7 @@ impl Report {
         totals.stream_time += progress.stream_time();
     }
 
-    /// Tells the totals, where the last time is long enough ago.
+    /// Reports the totals if the last report was long enough ago.
     fn progress(&self) {
         let now = Instant::now();
         let streams = self.streams.load(Ordering::Relaxed).max(0) as u32;
@@ -416,13 +427,13 @@ impl Report {
         totals.last_progress = Some(now);
         let (files_done, files_active) = (totals.files_done, totals.files_active);
         drop(totals);
-        // Until it is complete, whoever makes it tells it.
+        // Until the plan is complete, the planning thread reports it.
         self.tell_plan(|totals| totals.plan_changed && totals.plan_complete);
         let bytes = self.bytes_there.load(Ordering::Relaxed).max(0) as u64;
         self.event(Event::Progress { bytes, files_done, files_active, streams });
     }
 
-    /// The end of the run. `held`: streams waited so long for the limit on the rate.
+    /// Ends the run. `held` is the time that streams waited for the rate limit.
     pub(crate) fn finish(
         &self,
         interrupted: bool,
@@ -480,7 +491,7 @@ impl Report {
     }
 }
 
-/// As many bytes as can be counted: a server's size may be more.
+/// Converts a number of bytes, which may come from a server, and saturates.
 pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -491,12 +502,12 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-/// Makes the entry of the summary for a file.
+/// Makes the summary's entry for a failed file.
 pub(crate) fn failure(source: String, destination: String, kind: FailureKind, error: String) -> FileFailure {
     FileFailure { source, destination, kind, error }
 }
 
-/// What a warning is told once of.
+/// The server of a place; some warnings are sent once for each server.
 fn server_of(place: &Place) -> &str {
     match place {
         Place::Remote(endpoint, _) => &endpoint.name,

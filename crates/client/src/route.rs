@@ -11,11 +11,11 @@ use crate::path_defaults::PathDefaults;
 use crate::place::Endpoint;
 use crate::tune::{Ends, send_window, stored_result};
 
-/// The window that is assumed if the kernel does not tell its limits.
+/// The window that is assumed if the kernel does not report its limits.
 const USUAL_WINDOW: f64 = (2u64 << 20) as f64;
 
-/// The estimate from the stored result of a transfer from `source` to `destination`, of which
-/// `None` is this host. `None`: nothing is stored.
+/// The estimate from the stored result of a transfer from `source` to `destination`, where `None`
+/// stands for this host. Returns `None` if no result is stored.
 pub fn estimate_by_past_transfer(
     source: Option<&Url>,
     destination: Option<&Url>,

@@ -1,19 +1,20 @@
-//! The lines of a protected control connection: one by one (RFC 2228), or all in TLS (RFC 4217).
+//! Protection of a control connection: line by line (RFC 2228), or everything in TLS (RFC 4217).
 
 use ropewalk_protocol::client;
 use ropewalk_protocol::line::{Ending, LineDecoder};
 use ropewalk_tls::{Established, Ticket};
 
-/// A sealed reply line, at most.
+/// The maximum length of a protected reply line.
 const LONGEST: usize = 2 << 20;
 
-/// What stands between a session and its control connection.
+/// The protection between a session and its control connection.
 pub(crate) trait Security: Send {
-    /// Hands the replies in what came to `machine`. What the security itself has to say is appended to `out`.
+    /// Passes the received replies to `machine`. Output of the protection itself is appended to
+    /// `out`.
     fn open(&mut self, bytes: &[u8], machine: &mut client::Session, out: &mut Vec<u8>) -> Result<(), String>;
-    /// Seals command lines.
+    /// Protects command lines.
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), String>;
-    /// By which data connections resume the session.
+    /// The ticket with which data connections resume the TLS session.
     fn ticket(&self) -> Option<Ticket> {
         None
     }
@@ -71,7 +72,7 @@ impl Security for Sealing {
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         let mut rest = plain;
         while !rest.is_empty() {
-            // A lone LF may stand in a path.
+            // A path may have a single LF in it.
             let end = rest.windows(2).position(|pair| pair == b"\r\n").map_or(rest.len(), |at| at + 2);
             let (line, more) = rest.split_at(end);
             self.session.seal_command(line, out)?;
@@ -94,11 +95,11 @@ impl Security for OverTls {
     fn open(&mut self, bytes: &[u8], machine: &mut client::Session, out: &mut Vec<u8>) -> Result<(), String> {
         let records = &mut self.0.records;
         let mut plain = Vec::new();
-        // After the end of TLS comes that of the connection.
+        // The end of TLS is followed by the end of the connection.
         let opened = records.open(bytes, &mut plain);
         out.append(&mut records.take_output());
         records.shrink();
-        // What came before something that is wrong was right.
+        // Plain text that precedes an invalid record is valid.
         machine.input(&plain).map_err(|e| e.to_string())?;
         opened.map(drop).map_err(|e| e.to_string())
     }

@@ -1,4 +1,4 @@
-//! What sessions share: options, and the machinery of data channels.
+//! The resources and options that sessions share, and the settings of their data channels.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,9 +19,9 @@ use crate::model::gate::Gate;
 use crate::model::warned::WarnedServers;
 use crate::{Cancel, EventSink, Options, RemoteError, UsedStack};
 
-/// Data threads at most; they end when idle.
+/// The maximum number of data threads, which end when they are idle.
 const DATA_THREADS: usize = 1024;
-/// Streams at most that a sending server may open to us for one file.
+/// The maximum number of streams that a sending server may open to this side for one file.
 const MAX_STREAMS: u32 = 256;
 
 /// Shared by the jobs of a client.
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub pool: Arc<Pool>,
     /// Memory for buffers.
     pub budget: Arc<BufferBudget>,
-    /// The limit on the rate, which can change at any time.
+    /// The rate limit, which can change at any time.
     pub bandwidth: Arc<Bandwidth>,
     /// The drivers and layers of data connections.
     pub registry: Registry,
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// For a single job, as its options have it.
+    /// Makes the resources of a single job, with the limits of its options.
     pub(crate) fn of(options: &Options) -> Arc<Self> {
         let registry = match &options.path.manager {
             Some(manager) => Registry::standard().managed(manager),
@@ -62,7 +62,7 @@ impl Shared {
     }
 }
 
-/// Time between fireflies about a connection that is open.
+/// The time between two fireflies about an open connection.
 const FIREFLY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The bounds of sessions that this program opens on behalf of its own clients.
@@ -70,7 +70,7 @@ const FIREFLY_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Behalf {
     /// Decides which addresses may be connected to, for commands and data.
     pub gate: Option<Arc<dyn Gate>>,
-    /// The credential for log-ins with certificates; `None`: that of the process.
+    /// The credential for log-ins with certificates; `None` means that of the process.
     pub delegated: Option<Delegated>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// For sessions that belong to no job.
+    /// Makes the setup of sessions that belong to no job.
     pub(crate) fn new(options: &Options, events: &Arc<dyn EventSink>, cancel: &Cancel) -> Arc<Self> {
         Self::sharing(&Shared::of(options), options, events, cancel)
     }
@@ -106,7 +106,7 @@ impl Setup {
         Self::on_behalf(shared, options, events, cancel, Behalf::default())
     }
 
-    /// For sessions on behalf of a client of this program.
+    /// Makes the setup of sessions on behalf of a client of this program.
     pub(crate) fn on_behalf(
         shared: &Arc<Shared>,
         options: &Options,
@@ -159,7 +159,7 @@ impl Setup {
         DriverOptions {
             tuning: Tuning { send_buffer: buffer, receive_buffer: buffer, ..Tuning::default() },
             ports: self.options.data.ports,
-            // The first connection may be made before its channel.
+            // The first connection may be opened before its channel exists.
             flow_label: self.options.data.scitag.and_then(flow_label),
             bind: self.options.path.address,
             interface: self.options.path.interface.clone(),
@@ -167,7 +167,7 @@ impl Setup {
         }
     }
 
-    /// For a data channel of a session with `peer`.
+    /// The settings of a data channel of a session with `peer`.
     pub(crate) fn channel_settings(
         &self,
         mode: Mode,
@@ -194,7 +194,8 @@ impl Setup {
     }
 }
 
-/// `None` also if there is no thread for it: messages about a transfer are no reason to fail.
+/// Starts the sender of fireflies. It is `None` also if there is no thread for it, because a
+/// transfer does not fail for lack of these messages.
 fn reporter(options: &Options) -> Option<Reporter> {
     let data = &options.data;
     if data.scitag.is_none() || data.fireflies.is_empty() {
@@ -204,8 +205,8 @@ fn reporter(options: &Options) -> Option<Reporter> {
     started.inspect_err(|error| tracing::warn!(%error, "no thread for fireflies")).ok()
 }
 
-/// The address that a server is told to connect to: `GLOBUS_HOSTNAME` (a name or an address) where it is set and can
-/// be resolved, as GCT's clients have it for hosts behind NAT; the listener's own otherwise.
+/// The address to which a server is to connect: `GLOBUS_HOSTNAME` (a name or an address) if it is
+/// set and can be resolved, as in GCT's clients for hosts behind NAT; otherwise the listener's own.
 pub(crate) fn advertised(listening: SocketAddr) -> SocketAddr {
     use std::net::ToSocketAddrs;
     let Ok(name) = std::env::var("GLOBUS_HOSTNAME") else { return listening };
@@ -213,13 +214,15 @@ pub(crate) fn advertised(listening: SocketAddr) -> SocketAddr {
     found.ok().and_then(|mut all| all.find(|a| a.is_ipv4() == listening.is_ipv4())).unwrap_or(listening)
 }
 
-/// The address of a passive server. Some announce an address that only they themselves know (behind NAT, in a container):
-/// a private, loopback or empty one, though we reached the server at a public one. Then that one is used. Where only ssh knows at
-/// which one (`control_peer` is unspecified), what is announced has to do, unless it would lead to whoever listens on this host
-/// and nothing proves that this is the server (`proves`).
+/// The address at which a passive server is reached. Some servers announce an address that only
+/// they themselves can use (behind NAT, in a container): a private, loopback or unspecified one,
+/// although the control connection reached them at a public one. Then the address of the control
+/// connection is used. If only ssh knows that address (`control_peer` is unspecified), the
+/// announced one is used, unless it is unspecified, or it is a loopback address and nothing proves
+/// that the peer is the server (`proves`): any program of this host could listen there.
 ///
 /// # Errors
-/// Nobody knows where the server is.
+/// The address of the server is not known.
 pub(crate) fn reachable(
     announced: SocketAddr,
     control_peer: IpAddr,
@@ -260,10 +263,10 @@ mod tests {
         assert_eq!(at("10.0.0.5:99", "192.0.2.1"), "192.0.2.1:99");
         assert_eq!(at("0.0.0.0:99", "10.0.0.1"), "10.0.0.1:99");
         assert_eq!(at("10.0.0.5:99", "10.0.0.1"), "10.0.0.5:99");
-        // A data node of its own.
+        // The server has a separate data node.
         assert_eq!(at("198.51.100.7:99", "192.0.2.1"), "198.51.100.7:99");
         assert_eq!(at("127.0.0.1:99", "127.0.0.1"), "127.0.0.1:99");
-        // Only ssh knows where it is: nothing goes to whoever listens here.
+        // Only ssh knows the address of the server, so nothing is sent to a program of this host.
         assert_eq!(at("10.0.0.5:99", "0.0.0.0"), "10.0.0.5:99");
         for announced in ["127.0.0.1:99", "0.0.0.0:99", "[::1]:99"] {
             assert!(at(announced, "0.0.0.0").contains("only ssh knows"), "{announced}");

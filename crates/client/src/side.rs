@@ -1,4 +1,4 @@
-//! A directory tree, local or on a server, seen in one way.
+//! A directory tree, local or at a server, with the same operations for both.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,16 +20,19 @@ pub(crate) enum Side {
     Remote(Box<Session>),
 }
 
-/// A new session in the place of one that broke, after so many tries; `None` where there is no use in one.
+/// Opens a session in place of one that broke with this error. The other arguments are the number
+/// of tries so far and the time of the first failure. Returns `None` if there is to be no further
+/// try.
 pub(crate) type Reopen<'r> = dyn Fn(&Arc<Endpoint>, &RemoteError, u32, Instant) -> Option<Session> + 'r;
 
-/// Directories within directories through symbolic links, at most.
+/// The maximum number of symbolic links on the way to a directory.
 const LINKS_DEEP: usize = 32;
 
-/// Why a symbolic link cannot be made anew.
+/// The error of a symbolic link whose target is not known.
 const UNTOLD: &str = "the server does not tell where the symbolic link leads";
 
-/// What a server told of the directory that `link` leads to, without what are the link's own permissions and time.
+/// The attributes of the directory that `link` leads to, without the mode and time if the server
+/// reported those of the link itself.
 fn without_links_own(directory: Entry, link: &Entry) -> Entry {
     if !directory.is_directory() || link.mode != Some(OF_LINKS) || directory.mode != link.mode {
         return directory;
@@ -37,19 +40,19 @@ fn without_links_own(directory: Entry, link: &Entry) -> Entry {
     Entry { mode: None, modified: None, ..directory }
 }
 
-/// What a walk is to do with an entry.
+/// The next step of a walk after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Go on; into it, where it is a directory.
+    /// Continue, and enter the entry if it is a directory.
     Into,
     Over,
     Stop,
 }
 
-/// Permission bits of the owner.
+/// The permission bits of the owner.
 pub(crate) const OWNERS: u32 = 0o700;
 
-/// Whether the owner of a directory of this mode cannot make or remove files in it.
+/// Whether the owner of a directory with this mode cannot create or remove files in it.
 pub(crate) fn is_shut(mode: u32) -> bool {
     mode & 0o300 != 0o300
 }
@@ -63,7 +66,7 @@ fn virtual_path(path: &[u8]) -> Result<VirtualPath, RemoteError> {
 }
 
 impl Side {
-    /// `None` where there is nothing. Links are followed.
+    /// The attributes of an entry; `None` if there is none. Links are followed.
     pub(crate) fn stat(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
         let found = match self {
             Self::Local(store) => {
@@ -77,13 +80,13 @@ impl Side {
         match found {
             Ok(entry) => Ok(Some(entry)),
             Err(e) if is_missing(&e) => Ok(None),
-            // Some servers only say 550.
+            // Some servers give no other reason than the code 550.
             Err(e) if e.kind() == FailureKind::Other && e.reply_code() == Some(550) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// The attributes of those that there are.
+    /// The attributes of the entries that exist.
     pub(crate) fn stat_many(&mut self, paths: &[BString]) -> Result<Vec<Option<Entry>>, RemoteError> {
         match self {
             Self::Local(_) => Ok(paths.iter().map(|path| self.stat(path).ok().flatten()).collect()),
@@ -91,7 +94,8 @@ impl Side {
         }
     }
 
-    /// The attributes of the link itself, locally; servers follow links, but tell of them.
+    /// The attributes of an entry, locally of the link itself. Servers follow links, but their
+    /// reply may name the target.
     pub(crate) fn stat_link(&mut self, path: &[u8]) -> Result<Option<Entry>, RemoteError> {
         let Self::Local(store) = self else { return self.stat(path) };
         let path = virtual_path(path)?;
@@ -103,7 +107,7 @@ impl Side {
         }
     }
 
-    /// Where a server's symbolic link leads, if its listings do not tell.
+    /// The target of a symbolic link at a server, if listings do not contain it.
     fn read_link(&mut self, path: &[u8]) -> Result<Option<BString>, RemoteError> {
         match self {
             Self::Remote(session) => session.read_link(path),
@@ -119,7 +123,7 @@ impl Side {
         }
     }
 
-    /// The entries of one directory, one by one.
+    /// Passes the entries of one directory to `each`, until it returns `false`.
     pub(crate) fn list(
         &mut self,
         path: &[u8],
@@ -153,8 +157,8 @@ impl Side {
         }
     }
 
-    /// What is beneath `root`, parents before children. `links`: symbolic links are told as such, not followed.
-    /// What cannot be read is told as an entry with an error.
+    /// Visits the entries beneath `root`, parents before children. With `links`, symbolic links are
+    /// reported as such and not followed. An entry that cannot be read is reported with an error.
     pub(crate) fn walk(
         &mut self,
         root: &[u8],
@@ -164,9 +168,9 @@ impl Side {
         self.walk_from(root, links, None, visit)
     }
 
-    /// As [`Side::walk`], whatever happens on the way: sessions that break are replaced, and `root` itself is such an entry
-    /// (without a name) where there is a line in its listing that cannot be understood, or more than came, and the walk goes on
-    /// with the rest.
+    /// Like [`Side::walk`], but continues after failures. Sessions that break are replaced. If the
+    /// listing of `root` is incomplete or has a line that cannot be parsed, that is reported as an
+    /// entry without a name and with an error, and the walk continues with the other entries.
     pub(crate) fn walk_on(
         &mut self,
         root: &[u8],
@@ -177,7 +181,7 @@ impl Side {
         self.walk_from(root, links, Some(reopen), visit)
     }
 
-    /// What `ask` gives, by another session where this one has broken.
+    /// Runs `ask`, and repeats it in a new session if this one breaks.
     pub(crate) fn ask<T>(
         &mut self,
         reopen: Option<&Reopen<'_>>,
@@ -213,7 +217,8 @@ impl Side {
         let mut directories = vec![Directory { name: BString::default(), above: None, links: 0 }];
         while let Some(directory) = directories.pop() {
             let path = if directory.name.is_empty() { root.into() } else { join(root, &directory.name) };
-            // The listing is taken as a whole where it is remote, so that the session is free meanwhile.
+            // A remote listing is received completely before its entries are visited, so that the
+            // session is free for other commands.
             let mut names = Vec::new();
             let mut stop = false;
             let mut found = |side: &mut Self, mut entry: Entry| -> Result<bool, RemoteError> {
@@ -291,7 +296,7 @@ impl Side {
             if stop {
                 return Ok(());
             }
-            // In the order in which they were found.
+            // Directories are visited in the order in which they were found.
             directories.extend(names.into_iter().rev());
         }
         Ok(())
@@ -308,13 +313,15 @@ impl Side {
         }
     }
 
-    /// Makes a directory with its parents. `unseen`: one of which the server tells nothing is taken for existing.
+    /// Makes a directory and its parents. With `unseen`, a directory that the server hides from the
+    /// user counts as existing.
     pub(crate) fn make_path(&mut self, path: &[u8], unseen: bool) -> Result<(), RemoteError> {
         match self {
             Self::Remote(session) => match session.make_directory(path, true) {
                 Err(refused) if !refused.breaks_session() => match session.stat(path) {
                     Ok(entry) if entry.is_directory() => Ok(()),
-                    // Who may put files there may be told nothing of it: whether it is there a file will show.
+                    // A user who may put files into the directory may not be permitted to see it.
+                    // The first file shows whether it exists.
                     Err(hidden) if unseen && hidden.kind() == FailureKind::Permission => Ok(()),
                     _ => Err(refused),
                 },
@@ -344,7 +351,7 @@ impl Side {
         }
     }
 
-    /// Removes a tree, also where its owner has no right to write to directories in it.
+    /// Removes a tree, even if its owner has no write permission for some directories in it.
     pub(crate) fn remove_shut_tree(&mut self, path: &[u8]) -> Result<(), RemoteError> {
         let refused = match self.remove(path, true) {
             Err(e) if e.kind() == FailureKind::Permission => e,
@@ -357,7 +364,8 @@ impl Side {
         }
     }
 
-    /// Has the owner of the tree at `top` write to its directories. Gives whether some were shut.
+    /// Gives the owner of the tree at `top` write permission for its directories. Returns whether
+    /// any of them had none.
     fn open_tree(&mut self, top: &[u8]) -> Result<bool, RemoteError> {
         let mut opened = false;
         let mut open = |side: &mut Self, path: &[u8], entry: &Entry| {
@@ -366,7 +374,7 @@ impl Side {
             };
             match side.set_attributes(path, None, Some(mode | OWNERS)) {
                 Err(e) if e.breaks_session() => return Err(e),
-                // The removal will tell.
+                // The removal will report the error.
                 Err(_) => {}
                 Ok(()) => opened = true,
             }
@@ -384,7 +392,7 @@ impl Side {
         Ok(opened)
     }
 
-    /// Removes a directory that has nothing in it.
+    /// Removes an empty directory.
     pub(crate) fn remove_directory(&mut self, path: &[u8]) -> Result<(), RemoteError> {
         match self {
             Self::Local(store) => {
@@ -395,7 +403,7 @@ impl Side {
         }
     }
 
-    /// Permissions of files of this side, in one round trip; the first error of one of them.
+    /// Sets the modes of files of this side in one round trip. Returns the first error.
     pub(crate) fn set_modes(&mut self, files: &[(Place, u32)]) -> Result<(), RemoteError> {
         let Self::Remote(session) = self else {
             return files
@@ -440,16 +448,16 @@ impl Side {
     }
 }
 
-/// A directory to be listed.
+/// A directory that is to be listed.
 struct Directory {
     /// Relative to the root of the walk.
     name: BString,
     above: Option<Arc<Above>>,
-    /// Symbolic links on the way.
+    /// The number of symbolic links on the way to it.
     links: usize,
 }
 
-/// A directory on the way down.
+/// A directory on the way to another one.
 struct Above {
     identity: Option<(u64, u64)>,
     above: Option<Arc<Self>>,
@@ -468,7 +476,7 @@ impl Directory {
     }
 }
 
-/// `false`: it was there.
+/// Makes a directory. Returns `false` if it existed.
 fn make_local(store: &dyn Store, path: &[u8]) -> Result<bool, RemoteError> {
     let path = virtual_path(path)?;
     match store.make_directory(&path, 0o777) {

@@ -24,11 +24,12 @@ use crate::{Cancel, RemoteError, Window};
 /// An open source.
 pub(crate) enum Source {
     Ranged(Arc<dyn ReadHandle>, Version),
-    /// Standard input, a pipe, a device: only in order, of unknown length.
+    /// Standard input, a pipe or a device: it can be read only in order, and its length is not
+    /// known.
     Stream(Stream),
 }
 
-/// What a [`Source::Stream`] is opened from, when its turn comes.
+/// The origin of a [`Source::Stream`], which is opened when its transfer starts.
 #[derive(Clone, Debug)]
 pub(crate) enum Stream {
     Standard,
@@ -36,16 +37,16 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// What is wanted of it. `spent` is set as soon as another try would find less.
+    /// Opens the wanted window. `spent` is set as soon as another try would find less data.
     pub(crate) fn open(&self, window: Option<Window>, spent: Arc<AtomicBool>) -> io::Result<Pouring> {
         let file = match self {
-            // Without the buffer that the whole program shares: what is in there no poll tells of.
+            // Bypasses the buffer of `io::stdin`, because poll does not report data that is in it.
             Self::Standard => File::from(rustix::io::dup(io::stdin())?),
-            // A named pipe that nobody writes to yet would keep us here.
+            // Opening a named pipe without a writer would block.
             Self::Path(path) => {
                 let flags = OFlags::NONBLOCK.bits() as i32;
                 let file = File::options().read(true).custom_flags(flags).open(OsStr::from_bytes(path))?;
-                // Whoever writes to it finds nobody there between two tries.
+                // Between two tries the writer of a pipe would find no reader, and end.
                 spent.store(file.metadata()?.file_type().is_fifo(), Ordering::Relaxed);
                 file
             }
@@ -55,22 +56,23 @@ impl Stream {
     }
 }
 
-/// Reads what is there, and waits for nothing: where nothing is there, reading fails with [`io::ErrorKind::WouldBlock`].
+/// Reads the available data without blocking. If there is none, reading fails with
+/// [`io::ErrorKind::WouldBlock`].
 pub(crate) struct Pouring {
     file: File,
-    /// Bytes before those that are wanted.
+    /// The number of bytes before the window.
     skip: u64,
     left: u64,
     spent: Arc<AtomicBool>,
 }
 
 impl Pouring {
-    /// For who waits for it with other things.
+    /// A descriptor for a caller that polls other descriptors, too.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.as_fd().try_clone_to_owned()
     }
 
-    /// Waits until there is something to read, or an end, or the run is cancelled.
+    /// Waits until there is data, the stream has ended, or the run is cancelled.
     pub(crate) fn wait(&self, cancel: &Cancel) -> std::result::Result<(), RemoteError> {
         while !cancel.is_cancelled() {
             let mut fds = vec![PollFd::new(&self.file, PollFlags::IN)];
@@ -87,7 +89,7 @@ impl Pouring {
 
     fn is_ready(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
-        // A program that has ended is there, too: with the end.
+        // A closed pipe is ready, too: it reports its end.
         Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
     }
 }
@@ -118,11 +120,11 @@ impl Read for Pouring {
     }
 }
 
-/// What a change of a file shows by.
+/// The attributes by which a change of a file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     size: u64,
-    /// Seconds since 1970 and nanoseconds.
+    /// Seconds since 1970, and nanoseconds.
     modified: (i64, u32),
 }
 
@@ -131,14 +133,14 @@ impl Version {
         Self { size: metadata.size, modified: metadata.modified }
     }
 
-    /// What is left of its time beyond whole seconds, in nanoseconds.
+    /// The fraction of the modification time, in nanoseconds.
     pub(crate) fn nanoseconds(self) -> u32 {
         self.modified.1
     }
 }
 
 impl Source {
-    /// Opens it and fills in what the task does not know of it yet.
+    /// Opens the source, and sets the attributes of the task that were not known yet.
     pub(crate) fn open(task: &mut Task, store: &dyn Store) -> std::result::Result<Self, RemoteError> {
         match &task.source {
             Place::Local(path) => {
@@ -149,7 +151,8 @@ impl Source {
                     Kind::Directory => return Err(RemoteError::Usage(format!("{path}: is a directory"))),
                     Kind::Socket => return Err(RemoteError::Usage(format!("{path}: is a socket"))),
                     _ => {
-                        // What a device or a pipe says of these is not about the bytes that come out of it.
+                        // Size and time of a device or a pipe do not describe the data that is read
+                        // from it.
                         (task.size, task.modified) = (None, None);
                         return Ok(Self::Stream(Stream::Path(path.as_bytes().into())));
                     }
@@ -157,7 +160,7 @@ impl Source {
                 let handle = store.open_read(path).map_err(local)?;
                 let metadata = handle.metadata().map_err(local)?;
                 if metadata.size == 0 && handle.read_at(&mut [0], 0).map_err(local)? > 0 {
-                    // Made while it is read, as in /proc.
+                    // The content is generated while it is read, as in /proc.
                     (task.size, task.modified) = (None, None);
                     return Ok(Self::Stream(Stream::Path(path.as_bytes().into())));
                 }
@@ -178,7 +181,7 @@ impl Source {
     }
 }
 
-/// Sums what is read.
+/// Computes the checksum of the data that is read.
 pub(crate) struct Summing<R> {
     pub reader: R,
     pub hasher: Option<Hasher>,
@@ -211,12 +214,12 @@ impl ReadHandle for Zeros {
     }
 
     fn data_ranges(&self, start: u64, end: u64) -> Result<RangeSet> {
-        // They are wanted on the wire: it is what is measured.
+        // The zeros are to be sent, since the transfer of data is measured.
         Ok(RangeSet::from_range(start..end.min(self.0)))
     }
 }
 
-/// A small file, read as a whole.
+/// A small file, which was read as a whole.
 pub(crate) struct Bytes(pub Vec<u8>);
 
 impl Lock for Bytes {}
@@ -258,14 +261,14 @@ fn metadata(size: u64) -> Metadata {
     }
 }
 
-/// Reads all of a file that has `size` bytes; an error where it has not.
+/// Reads a file of `size` bytes. It is an error if it has another size.
 pub(crate) fn read_whole(
     handle: &dyn ReadHandle,
     task: &Task,
     size: u64,
 ) -> std::result::Result<Vec<u8>, RemoteError> {
     let path = task.source.path();
-    // One byte more shows whether the file grew.
+    // One more byte shows whether the file has grown.
     let mut data = vec![0; usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1)];
     let mut at = 0;
     while at < data.len() {
@@ -281,7 +284,7 @@ pub(crate) fn read_whole(
     Ok(data)
 }
 
-/// The source is still what it was when it was opened.
+/// Checks that the source is unchanged since it was opened.
 pub(crate) fn unchanged(
     handle: &dyn ReadHandle,
     version: Version,
@@ -298,7 +301,8 @@ pub(crate) fn unchanged(
     }
 }
 
-/// As [`unchanged`]; or, of a file that grows, what was read of `range` is there still: `sum` is of that.
+/// Like [`unchanged`], except that a growing file only has to keep the data that was read of
+/// `range`, whose checksum is `sum`.
 pub(crate) fn still_there(
     handle: &dyn ReadHandle,
     version: Version,
@@ -317,7 +321,7 @@ pub(crate) fn still_there(
     }
 }
 
-/// What of a file is sent: the window, or all.
+/// The range of the file to send: the window, or everything.
 pub(crate) fn wanted(window: Option<Window>, size: u64) -> std::ops::Range<u64> {
     let start = window.map_or(0, |w| w.offset).min(size);
     let end = window.and_then(|w| w.length).map_or(size, |length| start.saturating_add(length).min(size));

@@ -1,4 +1,4 @@
-//! One spelling for each place: whether two names are of the same one.
+//! The canonical spelling of a place, by which two names of one place are recognized.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,15 +10,16 @@ use crate::model::glob::is_glob;
 use crate::place::{base_name, local_path};
 use crate::{Location, Pair};
 
-/// Spells places. Those of one directory need not find it each time.
+/// Spells places. It remembers the last directory, because consecutive places are often in the same
+/// one.
 #[derive(Default)]
 pub(crate) struct Speller {
-    /// The directory that was asked about last, and the way to it without symbolic links.
+    /// The last directory, and its path without symbolic links.
     last: Option<(PathBuf, PathBuf)>,
 }
 
 impl Speller {
-    /// Without a `/` at its end; `None` for what has no name.
+    /// The spelling without a final `/`; `None` for a place without a name.
     pub(crate) fn spell(&mut self, location: &Location) -> Option<Vec<u8>> {
         match location {
             Location::Local(path) => Some(self.local(local_path(path).ok()?.as_bytes())),
@@ -36,7 +37,7 @@ impl Speller {
         }
     }
 
-    /// An absolute path of this machine without symbolic links.
+    /// An absolute path of this host without symbolic links.
     pub(crate) fn local(&mut self, path: &[u8]) -> Vec<u8> {
         let path = Path::new(OsStr::from_bytes(path));
         let beneath =
@@ -61,7 +62,7 @@ impl Speller {
     }
 }
 
-/// What a copy of it is called within a directory.
+/// The name of a copy of this source within a directory.
 pub(crate) fn name(location: &Location) -> Option<BString> {
     match location {
         Location::Local(path) => Some(base_name(local_path(path).ok()?.as_bytes()).into()),
@@ -70,7 +71,7 @@ pub(crate) fn name(location: &Location) -> Option<BString> {
     }
 }
 
-/// The way to it without symbolic links. What is not there yet is beneath what is.
+/// The path without symbolic links. Missing components follow the longest existing prefix.
 pub(crate) fn real(path: &Path) -> Option<PathBuf> {
     let there = |above: &Path| Some((std::fs::canonicalize(above).ok()?, path.strip_prefix(above).ok()?));
     let (above, rest) = path.ancestors().find_map(there)?;
@@ -78,7 +79,8 @@ pub(crate) fn real(path: &Path) -> Option<PathBuf> {
     Some(if rest.as_os_str().is_empty() { above } else { above.join(rest) })
 }
 
-/// A server's path without `//`, `.` and `..`. (Where `..` leads through a symbolic link only the server knows.)
+/// A server's path without `//`, `.` and `..`. (If `..` leads through a symbolic link, only the
+/// server knows its target.)
 pub(crate) fn plain(path: &[u8]) -> BString {
     let mut names: Vec<&[u8]> = Vec::new();
     for name in path.split_str("/") {
@@ -96,8 +98,9 @@ pub(crate) fn plain(path: &[u8]) -> BString {
     plain
 }
 
-/// The directory that a pair makes if its source is one, with `/` at its end: the destination (all that
-/// is known of a pattern), or the entry in it that is named like the source.
+/// The directory that a pair makes if its source is a directory, with `/` at its end: the
+/// destination (nothing more is known for a pattern), or the entry in it that has the name of the
+/// source.
 pub(crate) fn made_by(pair: &Pair, speller: &mut Speller) -> Option<Vec<u8>> {
     let mut made = speller.spell(&pair.destination)?.trim_end_with(|c| c == '/').to_vec();
     made.push(b'/');

@@ -1,10 +1,11 @@
-//! Where the data of a file waits at a server until the file is complete and right.
+//! The place at a server where the data of a file is stored until the file is complete and
+//! verified.
 //!
 //! A server with SITE UPLOAD has uploads of its own: the client names one by an ID, sends data into
 //! it, and commits it. At any other server the client writes a part file and renames it (RNFR,
 //! RNTO). A [`Staging`] makes the commands of both ways. It belongs to a
-//! [`RemoteUpload`](crate::remote_upload::RemoteUpload), which the sessions share that move ranges of a file. Each
-//! session begins an upload before it sends data into it.
+//! [`RemoteUpload`](crate::remote_upload::RemoteUpload), which the sessions share that move ranges
+//! of a file. Each session starts an upload before it sends data into it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,12 +24,13 @@ use crate::session::Session;
 use crate::task::Task;
 use crate::{Options, Preserve, RemoteError};
 
-/// See the description of the module.
+/// See the head of the module.
 pub(crate) enum Staging {
-    /// The data goes to the final name: the server keeps it apart until it is complete, or it is no
-    /// regular file, or a window.
+    /// The data goes to the final name: the server stores it separately until it is complete, or
+    /// the destination is a window or no regular file.
     Direct,
-    /// A whole file that is written under its final name, and that no server keeps apart.
+    /// A whole file that is written under its final name, and that the server does not store
+    /// separately.
     InPlace,
     /// A part file, which gets the final name.
     Part(BString),
@@ -41,12 +43,12 @@ pub(crate) struct UploadPlan {
     path: BString,
     /// The size of the file, if the bytes on the wire are those of the file.
     size: Option<u64>,
-    /// A session has begun it, and others may send ranges of it: they join or resume it.
+    /// A session has started the upload, and others may send ranges of it: they join or resume it.
     begun: AtomicBool,
 }
 
 impl Staging {
-    /// The staging of a file whose data does not go to its final name. `resumes`: an earlier
+    /// The staging of a file whose data does not go to its final name. With `resumes`, an earlier
     /// transfer of it is resumed.
     pub(crate) fn apart(task: &Task, session: &Session, options: &Options, resumes: bool) -> Self {
         if !session.can.upload {
@@ -63,8 +65,8 @@ impl Staging {
 }
 
 impl UploadPlan {
-    /// The command that begins the upload in a session. The first one removes what an earlier
-    /// upload of the file has left, unless it is resumed.
+    /// The command that starts the upload in a session. The first one removes the data of an
+    /// earlier upload of the file, unless it is resumed.
     fn begin(&self) -> Command {
         let divisible = self.size.is_some_and(|size| size > SMALL);
         let resume = self.begun.swap(divisible, Ordering::Relaxed);
@@ -76,14 +78,15 @@ impl UploadPlan {
         upload(UploadCommand::Begin { id: self.id.clone(), parameters, path: self.path.clone() })
     }
 
-    /// The commands that send data into the upload, from offset `at` of the file on.
+    /// The commands that send data into the upload, starting at offset `at` of the file.
     pub(crate) fn transfer(&self, at: u64) -> [(Purpose, Command); 2] {
         let path = self.id.as_str().into();
         let transfer = Command::Esto { place: Placement::Upload(at), path };
         [(Purpose::Begin, self.begin()), (Purpose::Transfer, transfer)]
     }
 
-    /// The commands that complete the upload. `size`: of the file, if it was not known at first.
+    /// The commands that complete the upload. `size` is the size of the file if it was not known at
+    /// the start.
     fn commit(
         &self,
         task: &Task,
@@ -101,7 +104,7 @@ impl UploadPlan {
             resume: false,
         };
         let commit = upload(UploadCommand::Commit { id: self.id.clone(), parameters });
-        // COMMIT takes the permission bits only.
+        // COMMIT accepts permission bits only.
         let special = mode.filter(|mode| mode & 0o7000 != 0).map(|mode| {
             let mode = mode & 0o7777;
             Command::Site(SiteCommand::Chmod { mode, path: self.path.clone() })
@@ -141,17 +144,17 @@ pub(crate) struct UploadProof {
 }
 
 impl UploadProof {
-    /// The server has to compare this checksum, as another server has printed it.
+    /// A checksum that another server has reported, for this server to compare.
     pub(crate) fn of(algorithm: Algorithm, sum: &str) -> Self {
         let sum = sum.trim().to_ascii_lowercase();
-        // Some servers leave out leading zeros.
+        // Some servers omit leading zeros.
         let sum = if algorithm.is_combinable() { format!("{sum:0>8}") } else { sum };
         Self { checksum: Some((algorithm, sum)), holes: false }
     }
 }
 
 impl Staging {
-    /// Where commands of FTP find the data, and messages say that it is.
+    /// The path at which FTP commands find the data, and that messages name.
     pub(crate) fn path(&self, task: &Task) -> BString {
         match self {
             Self::Part(part) => part.clone(),
@@ -163,8 +166,8 @@ impl Staging {
         if let Self::Upload(upload) = self { Some(upload) } else { None }
     }
 
-    /// The commands that give the file its attributes and its name, after everything has arrived.
-    /// `sent`: the size of a file whose size was not known before.
+    /// The commands that set the attributes and the name of the file after all data has arrived.
+    /// `sent` is the size of a file whose size was not known before.
     pub(crate) fn naming(
         &self,
         session: &Session,
@@ -184,14 +187,14 @@ impl Staging {
             commands.push((Purpose::RenameTo, Command::Rnto(task.destination.path())));
             commands.extend(session.closing(task, preserve).map(attribute));
             if task.apart {
-                // A session whose end is not known may have left this.
+                // A session whose state is not known may have left this part file.
                 commands.push((Purpose::Hint, Command::Dele(part_of(task))));
             }
         }
         commands
     }
 
-    /// The commands that remove what has arrived; none if it has its final name.
+    /// The commands that remove the data that has arrived; none if it has its final name.
     pub(crate) fn removal(&self) -> Vec<Command> {
         match self {
             Self::Direct | Self::InPlace => Vec::new(),
@@ -213,8 +216,8 @@ impl Staging {
         }
     }
 
-    /// Before several sessions write ranges of it: nothing of an earlier file must stay behind the
-    /// end of this one, since ESTO does not truncate.
+    /// Prepares for several sessions that write ranges. ESTO does not truncate, so an earlier file
+    /// is removed, whose end could be beyond that of this one.
     pub(crate) fn clear(&self, session: &mut Session) -> Result<(), RemoteError> {
         match self {
             Self::Upload(upload) => {
@@ -228,8 +231,9 @@ impl Staging {
 }
 
 impl Session {
-    /// The session begins an upload. Returns the commands that release those that it has begun
-    /// before and that are not `in_flight`: other sessions may have completed them.
+    /// Returns the commands that release the uploads that this session has started before and that
+    /// are not `in_flight`, because other sessions may have completed them. Called before the
+    /// session starts an upload.
     pub(crate) fn releases(&mut self, in_flight: impl Fn(&UploadId) -> bool) -> Vec<(Purpose, Command)> {
         let old: Vec<_> = self.uploads.extract_if(.., |id| !in_flight(id)).collect();
         let suspend = |id| (Purpose::Hint, upload(UploadCommand::Suspend(id)));
@@ -242,7 +246,7 @@ impl Session {
         }
     }
 
-    /// The session has completed or removed an upload.
+    /// Records that the session has completed or removed an upload.
     pub(crate) fn ends(&mut self, id: &UploadId) {
         self.uploads.retain(|begun| begun != id);
     }
@@ -252,8 +256,8 @@ fn upload(command: UploadCommand) -> Command {
     Command::Site(SiteCommand::Upload(command))
 }
 
-/// The ID of an upload: of this version of the source alone, and of no other run's upload at the
-/// same time (see [`crate::state::States::claim`]).
+/// The ID of an upload. It is unique for this version of the source, and differs from that of
+/// another run's upload at the same time (see [`crate::state::States::claim`]).
 fn upload_id(task: &Task) -> UploadId {
     let tag = if task.apart { unique() } else { task.part.unwrap_or_else(unique) };
     let version = format!("{tag:016x} {:?} {:?} {}", task.size, task.modified, task.identity());

@@ -1,5 +1,8 @@
-//! Journals of transfers whose bytes land on a server: what it is known to have, kept under `$XDG_STATE_HOME/ropewalk`
-//! so that a later run can go on.
+//! Journals of transfers to servers. A journal records the ranges that the server is known to have,
+//! and is kept under `$XDG_STATE_HOME/ropewalk` so that a later run can resume.
+//!
+//! There is one journal for each destination. A failure to write it does not fail the transfer,
+//! which then cannot be resumed.
 
 mod claim;
 
@@ -19,15 +22,15 @@ use crate::path_defaults::SMALL;
 use crate::place::Place;
 use crate::task::Task;
 
-/// The directory of the journals; without a home directory nothing is kept.
+/// The directory of the journals. Without a home directory no journal is kept.
 pub(crate) struct States {
     directory: Option<PathBuf>,
-    /// Old ones are looked for once in a run.
+    /// Old journals are removed once in a run.
     expired: Once,
     claims: Arc<claim::Claims>,
 }
 
-/// Lets go of a journal when it is dropped.
+/// Releases a journal when it is dropped.
 pub(crate) struct LetGo(Arc<claim::Claims>, PathBuf);
 
 impl Drop for LetGo {
@@ -36,11 +39,12 @@ impl Drop for LetGo {
     }
 }
 
-/// A journal that nobody wrote to for so long is forgotten: who has not gone on with a copy by then never will, and what
-/// the destination has by then is not what the journal says.
+/// A journal that was not written to for this long is removed. By then the copy will hardly be
+/// resumed, and the journal may no longer agree with the destination.
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
-/// One file's journal. It is found by source and destination, and holds for this size and modification time only.
+/// The journal of one file. It is found by its destination, and is valid only for this source, size
+/// and modification time.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     version: u32,
@@ -48,9 +52,9 @@ struct State {
     destination: String,
     size: Option<u64>,
     modified: Option<i64>,
-    /// Ends exclusive.
+    /// Each range ends before its second number.
     present: Vec<(u64, u64)>,
-    /// Of the part's name, where that has one.
+    /// The tag of the part file's name, if it has one.
     part: Option<u64>,
 }
 
@@ -60,15 +64,17 @@ impl States {
         Self { directory, expired: Once::new(), claims: Arc::default() }
     }
 
-    /// What the destination was last known to have of this very source; `None` where nothing is known.
+    /// The ranges that the destination was last known to have of exactly this source; `None` if
+    /// nothing is known.
     fn load(&self, task: &Task) -> Option<RangeSet> {
         let mut state = State::read(&self.path(task)?)?;
         let present = std::mem::take(&mut state.present).into_iter().map(|(start, end)| start..end).collect();
         (state == State::of(task, &RangeSet::new())).then_some(present)
     }
 
-    /// Before an upload begins: settles the name of its part, and gives what is known to be there. `locks`: the server does not let
-    /// two uploads write to one part.
+    /// Chooses the name of the part file before an upload starts, and returns the ranges that are
+    /// known to be at the server. `locks` means that the server does not let two uploads write to
+    /// one part file.
     pub(crate) fn claim(&self, task: &mut Task, resumable: bool, locks: bool) -> Option<RangeSet> {
         let journal = if resumable { self.path(task) } else { None };
         task.part = match &journal {
@@ -77,13 +83,13 @@ impl States {
                 let known = || State::read(journal).and_then(|state| state.part);
                 Some(self.claims.of_journal(journal, || known().or(task.part)))
             }
-            // One that was begun with a journal has its name.
+            // A part file that was started with a journal keeps its name.
             None => task.part.or_else(|| Some(self.claims.of_run(self.directory.as_deref()))),
         };
         if journal.is_some_and(|journal| locks || self.claims.has(&journal)) { self.load(task) } else { None }
     }
 
-    /// Remembers it. Without the journal a transfer still works: a failure is only logged.
+    /// Records the ranges. A transfer works without a journal, so a failure is only logged.
     pub(crate) fn save(&self, task: &Task, present: &RangeSet) {
         if let Err(error) = self.try_save(task, present) {
             tracing::warn!(%error, "cannot keep a journal: an interrupted transfer will begin anew");
@@ -93,7 +99,7 @@ impl States {
     fn try_save(&self, task: &Task, present: &RangeSet) -> io::Result<()> {
         let Some(path) = self.path(task) else { return Ok(()) };
         if task.part.is_some() && !self.claims.has(&path) {
-            // Another run's.
+            // Another run has the journal.
             return Ok(());
         }
         if let Some(directory) = path.parent() {
@@ -101,12 +107,12 @@ impl States {
             self.expired.call_once(|| expire(directory, SystemTime::now()));
         }
         let text = serde_json::to_vec(&State::of(task, present))?;
-        // It tells where somebody's data is.
+        // The journal reveals locations of the user's data, so it is private.
         ropewalk_files::replace(&path, &text, 0o600, OnDisk::Later)
     }
 
     pub(crate) fn remove(&self, task: &Task) {
-        // Small files have none.
+        // Small files have no journal.
         if task.size.is_some_and(|size| size <= SMALL) {
             return;
         }
@@ -122,20 +128,20 @@ impl States {
         self.claims.release(&path);
     }
 
-    /// What is kept of the task stays for a later run; this one has no more use for it, once the result is dropped.
+    /// Keeps the journal for a later run, and releases it in this one when the result is dropped.
     pub(crate) fn let_go(&self, task: &Task) -> Option<LetGo> {
         Some(LetGo(self.claims.clone(), self.path(task)?))
     }
 
     fn path(&self, task: &Task) -> Option<PathBuf> {
-        // One for each destination, whatever it is a copy of: so there is none any more that speaks of a part which another
-        // source has begun since.
+        // There is one journal for each destination, whatever the source. So no journal remains
+        // that describes a part file which another source has overwritten since.
         let mut hasher = Hasher::new(Algorithm::Sha256);
         hasher.update(&task.destination.key());
         if let Place::Remote(endpoint, _) = &task.destination
             && let Some(user) = &endpoint.url.user
         {
-            // What is beneath somebody's home is not what has the same name beneath another's.
+            // The same path beneath the home directory of another user is another destination.
             hasher.update(b"\0");
             hasher.update(user);
         }
@@ -143,32 +149,34 @@ impl States {
     }
 }
 
-/// Removes journals that are too old, and what was left of writing them.
+/// Removes journals that are too old, and files that interrupted writes have left.
 fn expire(directory: &Path, now: SystemTime) {
     let age = |path: &Path| now.duration_since(fs::symlink_metadata(path).ok()?.modified().ok()?).ok();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        // Other files in the directory are not ours: 32 digits, then the ending.
+        // Other files in the directory are left alone. Names of journals have 32 digits and an
+        // extension.
         let ours = name.split_once('.').is_some_and(|(stem, ending)| {
             stem.len() == 32
                 && stem.bytes().all(|b| b.is_ascii_hexdigit())
-                // The last are of earlier versions.
+                // Earlier versions used the last one.
                 && (["json", "lock", crate::finished::ENDING].contains(&ending) || ending.starts_with("new-"))
         });
         let ours = ours || name.starts_with(BESIDE);
         if !ours || age(&path).is_none_or(|age| age <= KEPT) {
             continue;
         }
-        // Whoever has it uses it, or the journal beside it; whoever takes it next sees that it is gone.
+        // A lock that is held shows that the lock file or its journal is in use. A process that
+        // takes the lock next sees that the file is gone.
         let lock = path.with_extension("lock");
         let kept = name.ends_with(".lock") || name.ends_with(".json");
         let held = if kept { claim::take(&lock) } else { None };
         if kept && held.is_none() {
             continue;
         }
-        // Another run may have been the first, or have written to it meanwhile.
+        // Another run may have removed the file, or written to it in the meantime.
         if age(&path).is_some_and(|age| age > KEPT) {
             tracing::debug!(path = %path.display(), "an old journal is forgotten");
             let _ = fs::remove_file(path);
@@ -217,9 +225,9 @@ mod tests {
         states.save(&task(1), &present);
         assert_eq!(states.load(&task(1)), Some(present.clone()));
         assert_eq!(states.load(&task(2)), None);
-        // Nor another file of that name, size and second.
+        // The same holds for another file of that name and size from the same second.
         assert_eq!(states.load(&Task { stamp: 7, ..task(1) }), None);
-        // Another source to the same place, and what was known of the first is of no more use.
+        // With another source for the same destination, the journal of the first one is invalid.
         let place = Place::Local(ropewalk_protocol::path::VirtualPath::parse(b"/other").unwrap());
         let other = Task { source: place, ..task(1) };
         assert_eq!(states.load(&other), None);
@@ -246,7 +254,7 @@ mod tests {
             file.set_modified(SystemTime::now() - KEPT - Duration::from_hours(1)).unwrap();
         }
         let states = States::new(Some(dir.path()));
-        // Reading does not do it: perhaps this is the copy that goes on after all.
+        // Reading removes no journals, because the copy may be resumed after all.
         assert!(states.load(&other).is_some());
         states.save(&task(1), &RangeSet::new());
         assert!(states.load(&other).is_none() && states.load(&task(1)).is_some());

@@ -1,25 +1,28 @@
-//! Finds a session that holds up the end of a file.
+//! Detects a session that delays the end of a file.
 //!
-//! Sessions with servers that cannot change the streams of a running transfer (GCT's) move ranges of a big file side by
-//! side. Near the end one of them may need many seconds for a range, while the others have nothing left to do. No command
-//! takes a part of a range back from a session, so the session is closed, and the others move what is missing.
-//! Pure: the caller tells the time, and whether other sessions are idle.
+//! Sessions with servers that cannot change the streams of a running transfer (GCT's) move ranges
+//! of a big file side by side. Near the end one of them may need many seconds for its range, while
+//! the others have no work left. No command takes a part of a range back from a session, so the
+//! session is closed, and the others move the missing data. The module has no clock: the caller
+//! passes the time, and the number of idle sessions.
 
 use std::time::{Duration, Instant};
 
-/// The rate of a session is measured over this time, and over so many round trips.
+/// The rate of a session is measured over this time, and over at least this many round trips.
 const SPAN: Duration = Duration::from_secs(1);
 const SPAN_ROUND_TRIPS: u32 = 4;
-/// Another session has the range moving after so many round trips: a command, connections that grow again.
+/// The number of round trips until another session moves the range: a command, and connections that
+/// have to grow again.
 const START_ROUND_TRIPS: u32 = 8;
-/// The session must need so many times as long as another one would: what is on the way is sent again.
+/// The session must need this many times as long as other sessions would, because data that is in
+/// flight is sent again.
 const GAIN: f64 = 1.5;
-/// The sessions that take over divide what is missing into parts of so many bytes, or more.
+/// The sessions that take over divide the missing data into chunks of at least this many bytes.
 const LEAST_PART: f64 = 524_288.0;
 /// A session that needs no longer than this, in seconds, is left to finish.
 const SHORT: f64 = 1.5;
 
-/// Sessions that have nothing to do.
+/// Sessions that have no work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
     pub sessions: usize,
@@ -30,7 +33,7 @@ pub(crate) struct Idle {
 /// Follows one transfer of a range.
 #[derive(Debug)]
 pub(crate) struct Straggler {
-    /// Bytes that the session has still to move when the transfer starts.
+    /// The number of bytes that the session has to move when the transfer starts.
     left: u64,
     rtt: Duration,
     since: Instant,
@@ -38,13 +41,14 @@ pub(crate) struct Straggler {
 }
 
 impl Straggler {
-    /// `left`: bytes that the session has to move from now on.
+    /// Observes a transfer in which the session has to move `left` bytes from `now` on.
     pub(crate) fn new(left: u64, rtt: Duration, now: Instant) -> Self {
         Self { left, rtt, since: now, bytes: 0 }
     }
 
-    /// Whether other sessions should take over what is missing. `bytes` have arrived in this transfer; `idle` is asked
-    /// only if the session may be slow; `None` if nothing is known of other sessions.
+    /// Whether other sessions should take over the missing data. `bytes` have arrived in this
+    /// transfer. `idle` is called only if the session may be slow; it returns `None` if nothing is
+    /// known of other sessions.
     pub(crate) fn should_yield(
         &mut self,
         now: Instant,
@@ -60,7 +64,7 @@ impl Straggler {
         let left = self.left.saturating_sub(bytes) as f64;
         let here = left / rate;
         let start = (START_ROUND_TRIPS * self.rtt).as_secs_f64();
-        // Nothing may be left, and nothing may have arrived.
+        // There may be no missing data, or no data may have arrived.
         if left <= 0.0 || here <= SHORT.max(GAIN * start) {
             return false;
         }
@@ -76,7 +80,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(50);
 
-    /// A session with 10 MB to move, of which so many have arrived after two seconds, beside others of 1 MB/s.
+    /// A session with 10 MB to move, of which `arrived` bytes have arrived after two seconds,
+    /// beside others with 1 MB/s.
     fn yields(arrived: u64, sessions: usize) -> bool {
         let start = Instant::now();
         let mut straggler = Straggler::new(10_000_000, RTT, start);
@@ -88,7 +93,7 @@ mod tests {
     #[test]
     fn slow_session_beside_idle_ones_yields() {
         assert!(yields(200_000, 1) && !yields(200_000, 0));
-        // Nothing at all has arrived.
+        // No data has arrived.
         assert!(yields(0, 1));
     }
 

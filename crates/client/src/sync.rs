@@ -1,4 +1,4 @@
-//! Whether a file that the destination has is copied again.
+//! Decides whether a file that the destination has is copied again.
 
 use bstr::BString;
 use ropewalk_protocol::path::VirtualPath;
@@ -11,21 +11,21 @@ use crate::{Entry, SyncLevel};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Copy,
-    /// Same size: the checksums decide.
+    /// The sizes are equal, and the checksums decide.
     CompareSums,
-    /// Nothing to do, and why.
+    /// The file need not be copied, for this reason.
     Same(&'static str),
 }
 
-/// Compares by what both sides told. Where one did not tell, the file is copied.
+/// Compares what both sides have reported. If one of them has not, the file is copied.
 pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> Verdict {
     let Some(level) = level else { return Verdict::Copy };
-    // A link to a directory is told as a directory by some.
+    // Some servers report a link to a directory as a directory.
     if let Some(target) = &task.link {
         let leads_there = |there: &BString| {
             *there == **target
                 || led(&task.destination, target).is_some_and(|path| led(&task.destination, there) == Some(path))
-                // What was absolute here, and became relative there.
+                // An absolute target here may have become a relative one at the server.
                 || there.starts_with(b"/")
                     && led(&task.source, target).is_some_and(|path| VirtualPath::parse(there).ok() == Some(path))
         };
@@ -34,7 +34,7 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
             false => Verdict::Copy,
         };
     }
-    // A link that leads nowhere has a size and a time of its own.
+    // A dangling link has a size and a time of its own.
     if there.is_directory() || there.kind == Kind::Symlink {
         return Verdict::Copy;
     }
@@ -53,7 +53,8 @@ pub(crate) fn compare(level: Option<SyncLevel>, task: &Task, there: &Entry) -> V
     }
 }
 
-/// Where a link at a server leads: GCT's make relative ones absolute, and ours absolute ones relative.
+/// The path that a link at a server leads to. GCT's server makes relative targets absolute, and a
+/// Ropewalk server makes absolute ones relative.
 fn led(link: &Place, target: &BString) -> Option<VirtualPath> {
     let Place::Remote(_, link) = link else { return None };
     let target = if target.starts_with(b"/") { target.clone() } else { join(parent(link)?, target) };
@@ -120,7 +121,7 @@ mod tests {
         for (target, there) in [("f", "/d/s/f"), ("../g", "/d/g"), ("/d/g", "../g"), ("/a", "../../a")] {
             assert!(link(&at_a_server, target, there) && !link(&here, target, there), "{target} {there}");
         }
-        // And back again.
+        // The same in the other direction.
         let back = |target: &str, there: &str| {
             let task = Task {
                 link: Some(Box::new(target.into())),

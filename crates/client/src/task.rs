@@ -1,4 +1,4 @@
-//! What the plan hands to the workers.
+//! The description of one file to copy, which the plan passes to the workers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,60 +13,62 @@ use crate::model::tries::Tried;
 use crate::place::{Place, is_device};
 use crate::{Amount, Entry, FailureKind, FileId, RemoteError};
 
-/// The copy would take the place of what it is of, or destroy it.
+/// The error of a copy that would replace or destroy its own source.
 pub(crate) fn one_file(task: &Task) -> RemoteError {
     let (source, destination) = (task.source.display(), task.destination.display());
     RemoteError::Usage(format!("{source} and {destination} are the same file"))
 }
 
-/// What was known of a destination when the copy was planned.
+/// The state of the destination when the copy was planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum There {
     Unknown,
     Nothing,
-    /// Its name is as those of devices are, and its server has none of these there.
+    /// Its name looks like that of a device, but the server has no devices there.
     Ordinary,
-    /// It has the size of the source: it is copied only where checksums differ.
+    /// It has the size of the source, and is copied only if the checksums differ.
     SameSize,
 }
 
-/// One file to be copied.
+/// One file to copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub id: FileId,
     pub source: Place,
     pub destination: Place,
     pub window: Amount,
-    /// Bytes of the whole source, where known.
+    /// The size of the whole source in bytes, if it is known.
     pub size: Option<u64>,
-    /// The source's modification time, seconds since 1970, where known.
+    /// The source's modification time in seconds since 1970, if it is known.
     pub modified: Option<i64>,
-    /// The source's permission bits, where known.
+    /// The source's permission bits, if they are known.
     pub mode: Option<u32>,
-    /// A symbolic link that is copied as one.
+    /// The target of a symbolic link that is copied as a link.
     pub link: Option<Box<BString>>,
     pub there: There,
-    /// Tries that failed.
+    /// The failed tries.
     pub tries: Box<Tried>,
-    /// When the first try began.
+    /// When the first try started.
     pub began: Option<Instant>,
-    /// It may be at the destination already, whole: look before it is sent again.
+    /// The file may be at the destination already and complete, so this is checked before it is
+    /// sent again.
     pub confirm: bool,
-    /// A session that nobody knows the end of may still write the usual part file, or give it its name: another one is
-    /// to be used.
+    /// A session whose state is not known may still write the default part file, or rename it, so
+    /// another part file is used.
     pub apart: bool,
-    /// Of the name of its part, at servers that do not keep two uploads to one name apart.
+    /// The tag of the part file's name, at servers that do not keep two uploads to one name apart.
     pub part: Option<u64>,
-    /// It changed while it was copied: what it has now is enough where that is proved to be there still, whatever follows it.
+    /// The file changed while it was copied. The copy is good if its data is proved to be still in
+    /// the source, even if more data follows there.
     pub grows: bool,
-    /// A program of its server stands for the source, or for the destination (SITE SETDISKSTACK).
+    /// A program of the server stands for the source or the destination (SITE SETDISKSTACK).
     pub source_program: bool,
     pub destination_program: bool,
-    /// Its name was found in a tree: its user has not named it.
+    /// The plan found the file in a tree; the user did not name it.
     pub found: bool,
-    /// What tells the source from another of its size and second, see [`Entry::stamp`].
+    /// Distinguishes the source from another one with the same size and time, see [`Entry::stamp`].
     pub stamp: u64,
-    /// What counts as being at the destination.
+    /// The bytes that count as being at the destination.
     pub account: Arc<Account>,
 }
 
@@ -96,26 +98,27 @@ impl Task {
         }
     }
 
-    /// The destination must not be replaced, and keeps nothing.
+    /// Whether the destination must not be replaced, and keeps no data.
     pub(crate) fn is_to_device(&self) -> bool {
         let known = match self.there {
             There::Unknown => false,
             There::Nothing | There::Ordinary => true,
-            // Devices are empty.
+            // Devices have size 0.
             There::SameSize => self.size.is_some_and(|size| size > 0),
         };
         self.destination_program || !known && is_device(&self.destination.path())
     }
 
-    /// A transfer of it starts a program, which must not be started again without its user.
+    /// Whether a transfer of the file starts a program, which must not be started again without its
+    /// user.
     pub(crate) fn starts_program(&self) -> bool {
         self.source_program || self.destination_program
     }
 
-    /// The server's status of the source after all of it has come.
+    /// Checks the server's status of the source after all of its data has arrived.
     ///
     /// # Errors
-    /// The source has another size or time than it had.
+    /// The source has another size or time than before.
     pub(crate) fn is_source(&self, status: &Reply) -> Result<(), RemoteError> {
         match from_status(status).is_some_and(|entry| differs(self, &entry, true)) {
             true => Err(RemoteError::SourceChanged { path: self.source.path() }),
@@ -127,12 +130,12 @@ impl Task {
         self.there == There::SameSize
     }
 
-    /// Where the wanted bytes begin in the source.
+    /// The offset of the wanted range in the source.
     pub(crate) fn offset(&self) -> u64 {
         self.window.map_or(0, |w| w.offset)
     }
 
-    /// How many bytes are wanted, where known.
+    /// The number of wanted bytes, if it is known.
     pub(crate) fn length(&self) -> Option<u64> {
         let rest = self.size.map(|size| size.saturating_sub(self.offset()));
         match (self.window.and_then(|w| w.length), rest) {
@@ -142,8 +145,9 @@ impl Task {
         }
     }
 
-    /// Of something that was asked about its destination: where there is none, or nobody may look, it is copied. Where it is only
-    /// looked after no refusal is a failure.
+    /// Turns an error about the destination into `None` if the file is missing there or may not be
+    /// read; then it is copied. If the destination is only checked (`confirm`), any refusal has
+    /// this effect.
     pub(crate) fn unless_missing<T>(&self, asked: Result<T, RemoteError>) -> Result<Option<T>, RemoteError> {
         match asked {
             Err(e) if e.breaks_session() => Err(e),
@@ -154,8 +158,9 @@ impl Task {
         }
     }
 
-    /// What a journal remembers the source by, together with its size and modification time: it must not be joined with
-    /// another file's bytes. Without the port: a server may come back on another one.
+    /// Identifies the source in journals, together with its size and modification time, so that the
+    /// data of two files is never mixed. It lacks the port, because a server may return on another
+    /// one.
     pub(crate) fn identity(&self) -> String {
         let key = match &self.source {
             Place::Remote(endpoint, path) => {
@@ -170,9 +175,9 @@ impl Task {
     }
 }
 
-/// Whether a file has another size or, where they are known `exactly`, another time than it had.
+/// Whether a file has another size than before, or another time if times are known `exactly`.
 pub(crate) fn differs(task: &Task, entry: &Entry, exactly: bool) -> bool {
-    // Some servers report these of the link itself, not of its target.
+    // Some servers report the size and time of the link itself instead of its target's.
     if entry.kind == Kind::Symlink || entry.mode == Some(OF_LINKS) && task.mode.is_none() {
         return false;
     }

@@ -1,4 +1,4 @@
-//! TLS (RFC 4217): how it is wanted, and which servers a run believes.
+//! TLS of control connections (RFC 4217): when it is used, and which servers a run trusts.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,25 +11,26 @@ use crate::Options;
 use crate::known_hosts::{Known, KnownHosts};
 use crate::place::End;
 
-/// What the sessions of a run share.
+/// The state that the sessions of a run share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// By the credential that is shown.
+    /// By the client's credential.
     clients: Mutex<HashMap<Option<PathBuf>, Result<Client, String>>>,
-    /// Servers that were accepted in this run. Held while somebody is asked: several sessions begin at once.
+    /// Servers that were accepted in this run. The lock is held while the user is asked, because
+    /// several sessions start at the same time.
     accepted: Mutex<HashMap<String, Fingerprint>>,
 }
 
-/// How a URL and the options want TLS.
+/// How TLS is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// The connection begins with it.
+    /// The connection starts with TLS.
     AtOnce,
-    /// AUTH TLS.
+    /// AUTH TLS is sent.
     Asked,
 }
 
-/// `None`: not at all.
+/// How the URL and the options ask for TLS; `None` means that it is not used.
 pub(crate) fn begin(scheme: Scheme, options: &Options) -> Option<Begin> {
     match scheme {
         Scheme::Ftps => Some(Begin::AtOnce),
@@ -55,7 +56,8 @@ impl Shared {
         clients.entry(credential.clone()).or_insert_with(make).clone()
     }
 
-    /// Whether the server that was connected to as `host` is believed. `name`: host and port, for what is remembered.
+    /// Whether the server that was reached as `host` is trusted. `name` is host and port, as in the
+    /// file of accepted servers.
     pub(crate) fn believe(
         &self,
         established: &Established,
@@ -84,7 +86,8 @@ impl Shared {
     }
 }
 
-/// Trust on first use, unless an authority vouches for who is not known otherwise.
+/// Trusts a server on first use, unless a trusted authority has signed the certificate of a server
+/// that is not known.
 fn judge(
     distrust: Option<&Distrust>,
     shown: Fingerprint,
@@ -103,7 +106,8 @@ fn judge(
         let Some(file) = &file else { return Ok(()) };
         match file.remember(name, known.map(|(_, known)| known), learned) {
             Ok(true) => return Ok(()),
-            // Another program has met the server at the same time: what it has accepted counts.
+            // Another program has accepted the server at the same time, so its decision is checked
+            // first.
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, "a server is not remembered");
@@ -113,7 +117,7 @@ fn judge(
     }
 }
 
-/// What is to be remembered of a server that is believed, where that is new.
+/// The new entry for a server that is trusted; `None` if its entry stays.
 fn verdict(
     distrust: Option<&Distrust>,
     shown: Fingerprint,
@@ -128,7 +132,8 @@ fn verdict(
     let Some(distrust) = distrust else {
         return match known {
             Some((_, Known::Authority)) => Ok(None),
-            // An authority vouches for anybody who convinces it: whoever was accepted stays who they are.
+            // An authority may sign a certificate for an impostor, so a changed certificate is
+            // refused even if it is signed.
             Some((line, Known::Fingerprint(known))) if known != shown => Err(format!(
                 "ITS CERTIFICATE HAS CHANGED. It has {shown} now, for which a trusted authority vouches, and had {known} \
                      when it was accepted. Either the server has a new certificate, or somebody stands between who has one, \
@@ -140,7 +145,7 @@ fn verdict(
         };
     };
     if let Distrust::Revoked(_) = distrust {
-        // Also where it is remembered: whoever has its key now may be anybody.
+        // A known server is refused, too, because its key may be in any hands.
         return Err(format!(
             "{distrust}. Its fingerprint is {shown}; go on only if its operator says that it is good all the same, with \
              --fingerprint {shown}"
@@ -205,7 +210,7 @@ mod tests {
         Options::default().with(|o| o.state_directory = Some(state.path().to_owned()))
     }
 
-    /// Somebody else writes between our look and our word.
+    /// Another program writes the file between this one's read and write.
     #[test]
     fn who_accepts_at_the_same_time_does_not_overwrite_what_was_accepted() {
         for (theirs, believed) in [(1, false), (2, true)] {
@@ -240,7 +245,7 @@ mod tests {
             assert_eq!(known(), Known::Fingerprint(fingerprint(1)));
             judge(Some(&Distrust::SelfSigned), fingerprint(1), NAME, &options).unwrap();
         }
-        // From then on the authority's word is what counts.
+        // From then on the authority decides.
         judge(None, fingerprint(1), NAME, &options(&state)).unwrap();
         assert_eq!(known(), Known::Authority);
         judge(None, fingerprint(2), NAME, &options(&state)).unwrap();

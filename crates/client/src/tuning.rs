@@ -9,7 +9,8 @@ use crate::Event;
 use crate::context::Context;
 use crate::tune::{Load, Processors};
 
-/// Until the run is over. `hire` begins a further worker.
+/// Samples the paths until the run is over. `hire` starts another worker and returns whether it
+/// could.
 pub(crate) fn drive(ctx: &Context, hire: &dyn Fn() -> bool) {
     let mut processors = Processors::default();
     while ctx.tune.wait() {

@@ -1,4 +1,9 @@
-//! A file on its way to a server, perhaps by several sessions at once.
+//! The state of a file that is uploaded, perhaps by several sessions at the same time.
+//!
+//! The sessions share an [`Upload`] in an `Arc`. It adds the local source to the [`RemoteUpload`],
+//! which has the state at the server. A source that is a stream is read once, so an upload whose
+//! stream was read cannot be repeated. A source that changes during the transfer is an error,
+//! unless it only grows.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -19,20 +24,20 @@ use crate::staging::{Staging, UploadProof};
 use crate::task::Task;
 use crate::verify::{Check, add_holes, proof, same};
 
-/// Files up to this size are read once, and kept until they are sent.
+/// Files up to this size are read once, and kept in memory until they are sent.
 const TINY: u64 = 64 << 10;
 
 pub(crate) struct Upload {
     remote_upload: RemoteUpload,
     pub check: Check,
     pub source: UploadSource,
-    /// Of a source here, when it was opened.
+    /// The version of a local source when it was opened.
     opened: Version,
-    /// The bytes of the source that are sent.
+    /// The range of the source that is sent.
     pub wanted: Range<u64>,
-    /// The sum of a small file, which the server is to expect.
+    /// The checksum of a small file, which the server compares.
     pub expected: Option<(Algorithm, String)>,
-    /// Something was read of what cannot be read again.
+    /// Data was read from a source that cannot be read again.
     pub spent: Arc<AtomicBool>,
     state: Mutex<State>,
 }
@@ -51,7 +56,7 @@ pub(crate) enum UploadSource {
 }
 
 struct State {
-    /// Bytes of a stream that went through, and their sum.
+    /// The number of bytes of a stream that were sent, and their checksum.
     streamed: u64,
     stream_sum: Option<String>,
     proof: Option<String>,
@@ -59,14 +64,15 @@ struct State {
     holes: bool,
 }
 
-/// How an upload is to be done, from what the server can do.
+/// The way to upload a file, as far as it depends on the server.
 pub(crate) struct Manner {
     pub check: Check,
-    /// The server is ours: a small file whose sum it is told may go to its final name, and takes the place of what has it.
+    /// The server is a Ropewalk server: a small file whose checksum is announced may go to its
+    /// final name, and replaces an existing file atomically.
     pub atomic: bool,
-    /// Where other files wait until they are complete.
+    /// The place of other files until they are complete.
     pub staging: Staging,
-    /// The server can be told what sum to expect.
+    /// The checksum can be announced to the server.
     pub expect: bool,
     pub present: RangeSet,
 }
@@ -95,8 +101,9 @@ impl Upload {
                         UploadSource::Ranged(Arc::new(crate::source::Bytes(data)))
                     }
                     Some(algorithm) => {
-                        // To read it a second time, when it is sent, takes less than to keep it. What changes in between
-                        // does not have the sum that the server expects.
+                        // Reading the file a second time when it is sent costs less than keeping it
+                        // in memory. If it changes in between, it does not have the announced
+                        // checksum.
                         let sum = checksum_file(&*handle, algorithm, 0, Some(size), &mut |_| Ok(()))
                             .map_err(|e| RemoteError::local(task.source.path(), e))?;
                         still_there(&*handle, version, &task, 0..size, Some((algorithm, &sum)))?;
@@ -124,7 +131,7 @@ impl Upload {
         }))
     }
 
-    /// The bytes of the source that are sent; the end is open if its size is not known.
+    /// The range of the source that is sent; its end is open if the size is not known.
     pub(crate) fn whole(&self) -> Range<u64> {
         self.wanted.clone()
     }
@@ -133,7 +140,7 @@ impl Upload {
         self.spent.load(Ordering::Relaxed)
     }
 
-    /// A stream cannot be read a second time: what failed with it has failed.
+    /// Makes an error final if data of a stream was read, because it cannot be read again.
     pub(crate) fn once_only(&self, error: RemoteError) -> RemoteError {
         match error {
             RemoteError::Cancelled | RemoteError::Desynchronized | RemoteError::Spent { .. } => error,
@@ -142,7 +149,8 @@ impl Upload {
         }
     }
 
-    /// What is sent of `range`: holes of the file are left out, but for its last byte, which gives it its length.
+    /// The ranges of `range` that are sent: holes of the file are left out, except for its last
+    /// byte, which sets its length.
     pub(crate) fn data(&self, range: Range<u64>, sparse: bool) -> Result<RangeSet, RemoteError> {
         let UploadSource::Ranged(handle) = &self.source else { return Ok(RangeSet::from_range(range)) };
         let mut data = RangeSet::from_range(range.clone());
@@ -160,8 +168,8 @@ impl Upload {
         Ok(data)
     }
 
-    /// A range has been taken by the server. `sums` are of what was sent, `theirs` is the server's sum of it. Gives `true`
-    /// when it was the last one.
+    /// Records that the server has received a range. `sums` are the checksums of the sent data, and
+    /// `theirs` is the server's checksum of it. Returns `true` for the last range.
     pub(crate) fn range_arrived(
         &self,
         sent: &RangeSet,
@@ -185,7 +193,7 @@ impl Upload {
         Ok(self.range_done(sent))
     }
 
-    /// A stream went through to its end.
+    /// Records that a stream was sent to its end.
     pub(crate) fn streamed(&self, bytes: u64, sum: Option<String>) {
         let mut state = self.state.lock();
         state.streamed = bytes;
@@ -199,19 +207,20 @@ impl Upload {
         }
     }
 
-    /// Whether the server still has to be asked for the sum of the whole.
+    /// Whether the server still has to be asked for the checksum of the whole.
     pub(crate) fn needs_sum(&self) -> bool {
         match self.check {
-            // The server compared.
+            // The server has compared the checksum.
             _ if self.expected.is_some() => false,
             Check::Size => false,
             Check::Asked(_) => true,
-            // What was proved before may have been lost since, with the machine or to somebody else.
+            // Ranges that were verified before may have been lost since, for example when the
+            // server's host crashed, or another session may have overwritten them.
             Check::Inline(_) if self.was_tried() => true,
             Check::Inline(_) => {
                 let proved = self.proved();
                 let holes_only = match self.source {
-                    // What was not sent and was not there before is zero at both ends.
+                    // Ranges that were neither sent nor present before are zeros at both ends.
                     UploadSource::Ranged(_) => self.present() == proved && proved.end() == self.wanted.end,
                     UploadSource::Stream(_) => proved.end() == self.state.lock().streamed,
                 };
@@ -220,7 +229,7 @@ impl Upload {
         }
     }
 
-    /// The values that the server needs in order to complete it.
+    /// The values that the server needs in order to complete the upload.
     pub(crate) fn upload_proof(&self) -> UploadProof {
         let state = self.state.lock();
         let asked = self.check.algorithm().zip(state.proof.clone());
@@ -235,7 +244,7 @@ impl Upload {
         }
     }
 
-    /// Compares the server's sum of the whole (or of the window) with ours.
+    /// Compares the server's checksum of the whole (or of the window) with that of the source.
     pub(crate) fn compare_sum(&self, theirs: &str) -> Result<(), RemoteError> {
         let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
         let ours = self.sum(algorithm)?;
@@ -249,12 +258,13 @@ impl Upload {
     fn sum(&self, algorithm: Algorithm) -> Result<String, RemoteError> {
         let state = self.state.lock();
         let UploadSource::Ranged(handle) = &self.source else {
-            // It was summed while it passed.
+            // The checksum was computed while the stream passed.
             return Ok(state.stream_sum.clone().unwrap_or_default());
         };
         let whole = self.wanted.clone();
         if let Some(mut pieces) = self.sums() {
-            // Holes were not sent. What was there before is in no piece, and then a second read decides.
+            // Holes were not sent. Data that was present before has no checksum here; then the file
+            // is read again.
             let known = pieces.covered();
             if self.present() == known {
                 add_holes(&mut pieces, &known, whole.clone());
@@ -269,7 +279,8 @@ impl Upload {
             .map_err(|e| RemoteError::local(self.task.source.path(), e))
     }
 
-    /// The source did not change while it was read. `last`: all of it has been read.
+    /// Checks that the source did not change while it was read. With `last`, all of it has been
+    /// read.
     pub(crate) fn check_source(&self, last: bool) -> Result<(), RemoteError> {
         match &self.source {
             UploadSource::Ranged(handle) if self.task.grows && !self.in_memory() => {
@@ -291,12 +302,12 @@ impl Upload {
         }
     }
 
-    /// It was read as a whole when it was opened.
+    /// Whether the file was read as a whole when it was opened.
     fn in_memory(&self) -> bool {
         self.expected.is_some() && self.task.size.is_some_and(|size| size <= TINY)
     }
 
-    /// How it was proved, for the event.
+    /// The proof of the checksum, for the event.
     pub(crate) fn proof(&self) -> Option<String> {
         let algorithm = self.check.algorithm()?;
         let state = self.state.lock();
@@ -350,7 +361,7 @@ impl File for Upload {
     }
 
     fn is_source(&self, _: &Reply) -> Result<(), RemoteError> {
-        // The source is here: [`Self::check_source`].
+        // The source is local, see [`Self::check_source`].
         Ok(())
     }
 
@@ -404,7 +415,7 @@ mod tests {
             assert_eq!(upload.range_arrived(range, Some(&pieces), Some(&theirs)).unwrap(), last);
         }
         assert!(!upload.needs_sum());
-        // The server's machine may have gone down, and a range with it.
+        // The server's host may have crashed and lost a range.
         upload.count_try(std::time::Duration::ZERO, false);
         assert!(upload.needs_sum());
     }
@@ -421,7 +432,7 @@ mod tests {
             hasher.update(&data);
             assert_eq!(upload.expected, Some((Algorithm::Crc32c, hasher.finish())), "{size} bytes");
             assert!(!upload.needs_sum() && upload.check_source(false).is_ok());
-            // What changes after that is either not sent, or noticed.
+            // A later change is either not sent or detected.
             std::fs::write(&path, b"other").unwrap();
             let UploadSource::Ranged(handle) = &upload.source else { panic!("a stream") };
             let mut buffer = vec![0; size];

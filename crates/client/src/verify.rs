@@ -1,4 +1,4 @@
-//! Which checksum proves a copy, and sums of what was not moved.
+//! Chooses the checksum that verifies a copy, and computes checksums of holes.
 
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum, combine};
@@ -6,14 +6,14 @@ use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum, combine};
 use crate::place::Place;
 use crate::{ChecksumPolicy, RemoteError};
 
-/// How one file is proved to be right.
+/// The way in which one file is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Sizes are compared.
     Size,
-    /// The peer sums what passes and tells the sum with its last reply.
+    /// The peer computes the checksum of the data that passes, and reports it in its last reply.
     Inline(Algorithm),
-    /// The peer is asked for the sum of the file (CKSM).
+    /// The peer is asked for the checksum of the file (CKSM).
     Asked(Algorithm),
 }
 
@@ -36,7 +36,7 @@ impl Check {
     }
 }
 
-/// Cheapest first: those that need no second read, then by speed.
+/// The cheapest first: algorithms that need no second read, then by speed.
 const PREFERENCE: [Algorithm; 9] = [
     Algorithm::Crc32c,
     Algorithm::Adler32,
@@ -49,7 +49,8 @@ const PREFERENCE: [Algorithm; 9] = [
     Algorithm::Sha512,
 ];
 
-/// Chooses for a copy between us and a peer, or between two peers, from what the peers' CKSM knows.
+/// Chooses the check of a copy between this host and a peer, or between two peers, by the
+/// algorithms that CKSM supports there.
 pub(crate) fn choose(
     policy: ChecksumPolicy,
     known: &dyn Fn(Algorithm) -> bool,
@@ -73,22 +74,22 @@ pub(crate) fn choose(
     }
 }
 
-/// How a copy was proved to be right, for people: `md5:...`.
+/// The proof of a copy for users, such as `md5:...`.
 pub(crate) fn proof(algorithm: Algorithm, sum: &str) -> String {
     format!("{}:{}", algorithm.name().to_ascii_lowercase(), sum.trim().to_ascii_lowercase())
 }
 
-/// [`proof`] that both have the same bytes, where their sums say so.
+/// The [`proof`] that both sides have the same bytes, if their checksums are equal.
 pub(crate) fn proved(algorithm: Algorithm, ours: &str, theirs: &str) -> Option<String> {
     same(ours, theirs).then(|| proof(algorithm, ours))
 }
 
-/// The size that the server of `destination` said it has; `None` where it was let off.
+/// The size that the server of `destination` reported; `None` if it did not have to report one.
 pub(crate) fn said_size(destination: &Place, said: &str) -> Result<Option<u64>, RemoteError> {
     if said.is_empty() {
         return Ok(None);
     }
-    // Some say "bytes" behind it.
+    // Some servers append "bytes".
     let said = said.trim();
     let digits = said.find(|c: char| !c.is_ascii_digit()).unwrap_or(said.len());
     said[..digits].parse().map(Some).map_err(|_| {
@@ -100,13 +101,14 @@ pub(crate) fn said_size(destination: &Place, said: &str) -> Result<Option<u64>, 
     })
 }
 
-/// The same sum, whatever the case and leading zeros (GCT prints ADLER32 with `%08x`, others without zeros).
+/// Whether two checksums are equal, regardless of case and leading zeros (GCT prints ADLER32 with
+/// `%08x`, other servers without zeros).
 pub(crate) fn same(a: &str, b: &str) -> bool {
     let bare = |s: &str| s.trim().trim_start_matches('0').to_ascii_lowercase();
     bare(a) == bare(b)
 }
 
-/// Adds the sums of the holes of `whole`: bytes that were not sent because they are zero.
+/// Adds the checksums of the holes of `whole`, which were not sent because they are zeros.
 pub(crate) fn add_holes(pieces: &mut Pieces, sent: &RangeSet, whole: std::ops::Range<u64>) {
     for hole in sent.complement(whole).iter() {
         let sum = zeros(pieces.algorithm(), hole.end - hole.start);
@@ -114,7 +116,7 @@ pub(crate) fn add_holes(pieces: &mut Pieces, sent: &RangeSet, whole: std::ops::R
     }
 }
 
-/// The sum of `length` zero bytes, by doubling.
+/// The checksum of `length` zero bytes, by doubling.
 fn zeros(algorithm: Algorithm, length: u64) -> u32 {
     let mut total = block_sum(algorithm, b"");
     let (mut power, mut power_sum) = (1u64, block_sum(algorithm, b"\0"));

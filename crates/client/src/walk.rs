@@ -1,4 +1,6 @@
-//! Trees, local or remote, entry by entry.
+//! Public functions that read directory trees, local or remote.
+//!
+//! Each call opens its own session with the server and closes it at its end.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,7 +17,7 @@ use crate::setup::Setup;
 use crate::side::{Side, Step};
 use crate::{Cancel, Entry, Error, EventSink, FailureKind, Location, Options, RemoteError};
 
-/// Opens what `location` is on, and gives the path there.
+/// Opens the side that has `location`, and returns the path there.
 fn open(
     location: &Location,
     options: &Options,
@@ -34,13 +36,14 @@ fn open(
     }
 }
 
-/// Walks everything beneath `location` (or gives the one file that it is, or what a glob in it matches), parents before
-/// children; names are relative to `location`, or to what comes before the glob. Links are followed unless
-/// `options.preserve.links`. What cannot be read comes as an entry with [`Entry::trouble`].
+/// Walks all entries beneath `location`, parents before children. If `location` is a file, that is
+/// the only entry; if it has a glob, the entries that match are visited. Names are relative to
+/// `location`, or to the directory before the glob. Links are followed unless
+/// `options.preserve.links` is set. An entry that cannot be read has [`Entry::trouble`].
 ///
 /// # Errors
-/// There is nothing at `location` or nothing that its glob matches, the glob is wrong, the directory cannot be listed,
-/// there is no session with its server or it breaks, or the walk is cancelled.
+/// Nothing exists at `location` or matches its glob, the glob is malformed, the directory cannot be
+/// listed, no session with its server can be opened, the session breaks, or the walk is cancelled.
 pub fn walk(
     location: &Location,
     options: &Options,
@@ -68,7 +71,7 @@ pub fn walk(
             let mut whole: HashSet<BString> = HashSet::new();
             let mut any = false;
             side.walk(&base, options.preserve.links, &mut |_, entry| {
-                // All names of a directory come before what is beneath them.
+                // All names of a directory precede the entries beneath them.
                 let mut above = entry.name.find_iter("/").map(|at| entry.name[..at].as_bstr());
                 let beneath = !whole.is_empty() && above.any(|above| whole.contains(above));
                 let verdict = glob.judge(entry.name.as_bstr());
@@ -93,10 +96,11 @@ pub fn walk(
     Ok(())
 }
 
-/// The entries of one directory (or the file itself, or what a glob matches), sorted by name; local or remote.
+/// Lists the entries of one directory (or the file itself, or the matches of a glob), sorted by
+/// name; local or remote.
 ///
 /// # Errors
-/// As [`walk`]; also where a line of the listing cannot be understood.
+/// Those of [`walk`], or a line of the listing cannot be parsed.
 pub fn list(
     location: &Location,
     options: &Options,
@@ -133,12 +137,14 @@ pub fn list(
     Ok(entries)
 }
 
-/// The entries of one directory, local or remote, whose names match `pattern` (`*`, `?`, `[abc]`; all names where there is none),
-/// sorted by name. Nothing in `directory` itself is a pattern. Links are followed unless `options.preserve.links`. Where a line of
-/// the listing cannot be understood, the first entry has no name, and the reason for its error.
+/// Lists the entries of one directory, local or remote, whose names match `pattern` (`*`, `?`,
+/// `[abc]`; `None` matches all), sorted by name. `directory` itself has no pattern. Links are
+/// followed unless `options.preserve.links` is set. If a line of the listing cannot be parsed, the
+/// first entry has no name, and its error is the reason.
 ///
 /// # Errors
-/// `pattern` is wrong, `directory` is none or cannot be listed, or there is no session with its server, or it breaks.
+/// `pattern` is malformed, `directory` is no directory or cannot be listed, no session with its
+/// server can be opened, or the session breaks.
 pub fn matching(
     directory: &Location,
     pattern: Option<&BStr>,
@@ -167,24 +173,24 @@ pub(crate) fn missing(path: &BString) -> RemoteError {
     RemoteError::Lost { kind: FailureKind::NotFound, reason: format!("{path}: no such file or directory") }
 }
 
-/// What a tree holds.
+/// The content of a tree in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Bytes of the files.
+    /// The size of all files in bytes.
     pub bytes: u64,
-    /// What could not be read.
+    /// The number of entries that could not be read.
     pub errors: u64,
-    /// Why, where it is the same for all of it.
+    /// The kind of these errors, if it is the same for all.
     pub failed_for: Option<FailureKind>,
 }
 
-/// Counts what is beneath `location`; symbolic links are not followed.
+/// Counts the entries beneath `location`. Symbolic links are not followed.
 ///
 /// # Errors
-/// As [`walk`]; what cannot be read beneath is only counted.
+/// Those of [`walk`]. Entries beneath that cannot be read are only counted.
 pub fn du(
     location: &Location,
     options: &Options,

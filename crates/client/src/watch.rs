@@ -1,4 +1,9 @@
-//! Looking after a transfer while its data moves: replies on the control connection, progress, stalls, Ctrl-C.
+//! Observes a transfer while its data moves: replies on the control connection, progress, stalls,
+//! and cancellation.
+//!
+//! The thread of the transfer owns the [`Watch`], and the engine calls it about ten times a second
+//! and when the control connection is readable. If the client ends the transfer, [`Watch::failure`]
+//! has the reason.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,13 +19,14 @@ use crate::straggler::{Idle, Straggler};
 use crate::tune::Wanted;
 use crate::{Cancel, RemoteError, StallLimit};
 
-/// What an answer that came during a transfer means for it.
+/// Decides whether a transfer continues after an answer that arrived during it.
 pub(crate) type Judge<'w> = dyn FnMut(Answer) -> ControlFlow<()> + 'w;
 
-/// So many answers are taken at a time.
+/// The maximum number of answers that are handled at a time.
 pub(crate) const AT_ONCE: usize = 4096;
 
-/// Between two checkpoints, as between two restart markers that we ask a server for.
+/// The time between two checkpoints, equal to that between the restart markers that servers are
+/// asked for.
 const CHECKPOINTS: Duration = Duration::from_secs(1);
 
 struct Checkpoints<'w> {
@@ -34,13 +40,13 @@ impl Checkpoints<'_> {
             return Ok(());
         }
         let done = (self.secure)();
-        // A slow disk is not to be kept busy with nothing else.
+        // Counted from the end of the checkpoint, so that a slow disk has time for other work.
         self.last = Instant::now();
         done
     }
 }
 
-/// The engine's [`Attendant`] of a client's transfer.
+/// The engine's [`Attendant`] for transfers of this client.
 pub(crate) struct Watch<'w, 'r> {
     control: &'w mut Control,
     judge: &'w mut Judge<'w>,
@@ -52,7 +58,7 @@ pub(crate) struct Watch<'w, 'r> {
     streams: Option<(&'w Wanted, Parallelism)>,
     straggler: Option<(Straggler, &'w dyn Fn() -> Option<Idle>)>,
     moves: Option<&'w dyn Fn(u64) -> bool>,
-    /// Why the transfer was broken off by us; `None` where a reply broke it off.
+    /// The reason for which this side ended the transfer; `None` if a reply ended it.
     pub failure: Option<RemoteError>,
 }
 
@@ -81,19 +87,20 @@ impl<'w, 'r> Watch<'w, 'r> {
         }
     }
 
-    /// Has what arrived put on stable storage by `secure`, every so often; the transfer fails where that fails.
+    /// Calls `secure` at intervals, which puts the data that has arrived on stable storage. If it
+    /// fails, the transfer fails.
     pub(crate) fn secured(mut self, secure: &'w dyn Fn() -> Result<(), RemoteError>) -> Self {
         self.checkpoints = Some(Checkpoints { secure, last: Instant::now() });
         self
     }
 
-    /// Tells the server, which sends, how many streams it should use, whenever that changes.
+    /// Reports to the sending server how many streams it should use, whenever that number changes.
     pub(crate) fn streams(mut self, wanted: &'w Wanted, ours: Parallelism) -> Self {
         self.streams = Some((wanted, ours));
         self
     }
 
-    /// Breaks the transfer off when it is slow while `idle` sessions could take over what is missing.
+    /// Ends the transfer if it is slow while `idle` sessions could take over the missing data.
     pub(crate) fn yielding(
         mut self,
         straggler: Option<Straggler>,
@@ -103,8 +110,8 @@ impl<'w, 'r> Watch<'w, 'r> {
         self
     }
 
-    /// Breaks the transfer off when `moves` is true of the bytes that have arrived: what is missing
-    /// comes over another driver.
+    /// Ends the transfer when `moves` returns `true` for the number of bytes that have arrived. The
+    /// missing data is then moved over another driver.
     pub(crate) fn moving(mut self, moves: &'w dyn Fn(u64) -> bool) -> Self {
         self.moves = Some(moves);
         self
@@ -117,8 +124,9 @@ impl<'w, 'r> Watch<'w, 'r> {
 
     fn tell_streams(&mut self) -> Result<(), RemoteError> {
         let Some((wanted, ours)) = &self.streams else { return Ok(()) };
-        // Where we are the ones to connect: fewer before the server, so that no stream that leaves is taken for one that is
-        // missing; more when the server has said how many it takes.
+        // If this side connects the streams, it closes surplus ones before the server is asked for
+        // fewer, so that the server does not miss them; it opens more only when the server has
+        // replied how many it accepts.
         if let Some(granted) = self.control.take_granted() {
             ours.set(granted.min(wanted.get()));
         }
@@ -128,7 +136,8 @@ impl<'w, 'r> Watch<'w, 'r> {
     }
 
     fn replies(&mut self) -> ControlFlow<()> {
-        // A peer that goes on without end must not keep this from the rest: what is left comes with the next tick.
+        // Bounded, so that a peer that keeps sending replies does not block the transfer. The rest
+        // is read at the next tick.
         for _ in 0..AT_ONCE {
             match self.control.try_answer() {
                 Ok(Some(answer)) => (self.judge)(answer)?,
@@ -182,7 +191,8 @@ impl Attendant for Watch<'_, '_> {
             self.failure = Some(RemoteError::Desynchronized);
             return ControlFlow::Break(());
         }
-        // What is left of a pipelined command may have to be written, and replies may be in the parser already.
+        // Part of a pipelined command may still have to be written, and the parser may have replies
+        // already.
         self.replies()
     }
 
@@ -209,7 +219,7 @@ impl Attendant for Watch<'_, '_> {
     }
 }
 
-/// Finds a transfer that is slower than the limit for the limit's time.
+/// Detects a transfer that is slower than the limit for the limit's time.
 pub(crate) struct Stall {
     limit: Option<StallLimit>,
     since: Instant,
@@ -221,21 +231,21 @@ impl Stall {
         Self { limit, since: Instant::now(), bytes: 0 }
     }
 
-    /// The time begins anew, with so many bytes.
+    /// Restarts the measurement with this number of bytes.
     fn begin(&mut self, now: Instant, bytes: u64) {
         (self.since, self.bytes) = (now, bytes);
     }
 
-    /// Whether the time is over at the end of which it has to be known how much has moved.
+    /// Whether the measured interval is over, so that the number of moved bytes is needed.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.limit.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit.time)
     }
 
-    /// The limit, where `bytes` moved until `now` fall short of it.
+    /// The limit, if the `bytes` that were moved until `now` are fewer than it demands.
     pub(crate) fn check(&mut self, now: Instant, bytes: u64) -> Option<StallLimit> {
         let limit = self.limit.filter(|_| self.is_due(now))?;
         let least = u128::from(limit.bytes_per_second) * limit.time.as_millis() / 1000;
-        // At least something.
+        // At least one byte has to move.
         let stalled = u128::from(bytes.saturating_sub(self.bytes)) < least.max(1);
         self.begin(now, bytes);
         stalled.then_some(limit)
@@ -256,12 +266,12 @@ mod tests {
         assert_eq!(stall.check(at(5), 50), None);
         assert_eq!(stall.check(at(9), 60), None);
         assert_eq!(stall.check(at(10), 99), Some(limit));
-        // The store kept it waiting until then.
+        // The store delayed the transfer until then.
         stall.begin(at(12), 99);
         assert_eq!(stall.check(at(16), 99), None);
         assert_eq!(stall.check(at(17), 99), Some(limit));
         assert_eq!(Stall::new(None).check(at(1000), 0), None);
-        // Parts of seconds count as such.
+        // Fractions of a second count.
         let limit = StallLimit { bytes_per_second: 10, time: Duration::from_millis(1500) };
         let mut stall = Stall { limit: Some(limit), since: start, bytes: 0 };
         assert_eq!(stall.check(start + Duration::from_millis(1500), 15), None);

@@ -10,10 +10,10 @@ use crate::relay::Relay;
 use crate::task::Task;
 use crate::upload::Upload;
 
-/// Why a file is not copied.
+/// The reason why a file is not copied.
 pub(crate) const SAME_SUM: &str = "same checksum";
 
-/// Something to do.
+/// A unit of work.
 pub(crate) enum Job {
     File(Task),
     Get(Arc<Download>, Range<u64>),
@@ -23,7 +23,7 @@ pub(crate) enum Job {
     Third(Arc<Relay>, Range<u64>),
 }
 
-/// Which sessions a job needs. Jobs of one route are pipelined.
+/// The sessions that a job needs. Jobs of one route are pipelined.
 #[derive(Clone)]
 pub(crate) enum Route {
     Get(Arc<Endpoint>),
@@ -53,7 +53,7 @@ impl Job {
         }
     }
 
-    /// The same for all files of one destination directory.
+    /// A number that is the same for all files of one destination directory.
     pub(crate) fn group(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.task().destination {

@@ -1,4 +1,8 @@
-//! One thread, one session (or a pair of them): takes jobs until there are none.
+//! A worker: one thread with one session (or a pair of them), which takes jobs until the queue
+//! ends.
+//!
+//! A worker owns its sessions and returns them at its end. Jobs that fail are handled in
+//! [`failing`]. If a worker panics, the queue stops, so that the others end, too.
 
 mod failing;
 
@@ -29,7 +33,7 @@ use crate::tune::{Ends, Participant};
 use crate::work::{Job, Route, SAME_SUM};
 use crate::{FailureKind, RemoteError};
 
-/// So many files go one by one after one was refused.
+/// After a refusal, this many files are sent without pipelining.
 pub(crate) const CAREFUL: u32 = 16;
 
 pub(crate) struct Worker<'c> {
@@ -37,15 +41,16 @@ pub(crate) struct Worker<'c> {
     taker: Taker,
     /// Idle sessions of this worker.
     sessions: RefCell<Vec<Session>>,
-    /// A job that was taken and is of another kind than those under way.
+    /// A job that was taken, but needs another route than the jobs in flight.
     carry: RefCell<Option<Job>>,
-    /// Uploads that are to go one by one, because one before them was refused.
+    /// The number of uploads to send one by one, because an earlier one was refused.
     pub careful: Cell<u32>,
-    /// Files at servers that are of no use and could not be removed by the session that made them.
+    /// Commands that remove invalid files from servers, if the session that made the files could
+    /// not do so.
     leftovers: RefCell<Vec<(Arc<Endpoint>, Vec<Command>)>>,
-    /// The path has enough without it.
+    /// The path has enough workers without this one.
     leaving: Cell<bool>,
-    /// It counts as a worker no more.
+    /// The worker is no longer counted.
     left: Cell<bool>,
 }
 
@@ -64,7 +69,8 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// Whoever has sessions takes a job before all others: they would log in anew for it.
+    /// Takes a job ahead of the other workers if this one has sessions, because the others would
+    /// have to log in for it.
     pub(crate) fn begin_at_once(&self) {
         if !self.sessions.borrow().is_empty()
             && let Next::Job(job) = self.ctx.queue.try_next(self.taker)
@@ -73,7 +79,8 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// Until the queue ends. `carry_out` does a job, and those like it that follow.
+    /// Carries out jobs until the queue ends. `carry_out` carries out a job and those of its route
+    /// that follow.
     pub(crate) fn run(&self, carry_out: impl Fn(&Self, Job)) {
         let began = Instant::now();
         let _end = End(self.ctx);
@@ -98,7 +105,7 @@ impl<'c> Worker<'c> {
         self.next()
     }
 
-    /// It takes no more jobs, unless it is the last one: somebody has to do the rest.
+    /// Stops taking jobs, unless this is the last worker, which has to do the rest.
     fn leave(&self) -> bool {
         let others = |sessions: u32| sessions.checked_sub(1).filter(|others| *others > 0);
         let left = self.left.get()
@@ -107,12 +114,13 @@ impl<'c> Worker<'c> {
         left
     }
 
-    /// A place among those that move data between these ends, over a path of this round trip.
+    /// The worker's share in the tuner of the path between these ends, which has this round-trip
+    /// time.
     pub(crate) fn participant(&self, ends: Ends, rtt: Duration) -> Option<Participant> {
         self.ctx.tune.participant(ends, rtt, self.ctx.report.left_alike())
     }
 
-    /// The next job; idle sessions are kept alive while there is none.
+    /// The next job. Idle sessions are kept alive while none is ready.
     fn next(&self) -> Option<Job> {
         if let Some(job) = self.carry.take() {
             return Some(job);
@@ -127,13 +135,13 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// Another job of this route, where one waits, unless the path has enough workers without this one.
+    /// Another job of this route if one waits, unless the path has enough workers without this one.
     pub(crate) fn more(&self, route: &Route, participant: Option<&Participant>) -> Option<Job> {
         if self.carry.borrow().is_some() || self.leaving.get() || self.left.get() {
             return None;
         }
         if participant.is_some_and(Participant::is_surplus) {
-            // If nothing waits, it stays to take over what a slow session leaves.
+            // If no job waits, the worker stays in order to take over from a slow session.
             self.leaving.set(self.ctx.queue.has_waiting());
             return None;
         }
@@ -152,8 +160,8 @@ impl<'c> Worker<'c> {
         self.session_for(self.wanted(endpoint))
     }
 
-    /// A session for `job`, the tuner of its path if several streams can move it, and what is left
-    /// of the job for this worker. `None`: the log-in failed, and so has the job.
+    /// A session for `job`, the tuner of its path if several streams can move it, and the part of
+    /// the job for this worker. Returns `None` if the log-in failed, and the job with it.
     pub(crate) fn tuned_session(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -185,7 +193,7 @@ impl<'c> Worker<'c> {
         if let Some(at) = idle.iter().position(|s| Arc::ptr_eq(&s.endpoint, endpoint)) {
             return Ok(idle.swap_remove(at));
         }
-        // Another server's sessions are of no use now.
+        // Sessions with other servers are not needed now.
         let keep = idle.len().min(1);
         for session in idle.drain(keep..) {
             self.ctx.give_back(session);
@@ -194,8 +202,8 @@ impl<'c> Worker<'c> {
         open_another(self.ctx, wanted)
     }
 
-    /// Sessions with both servers of a third-party transfer. Where both are new they are begun at the same time: over a
-    /// long path a log-in takes half a dozen round trips.
+    /// Sessions with both servers of a third-party transfer. If both are new they are opened at the
+    /// same time, because a log-in over a long path takes half a dozen round trips.
     pub(crate) fn session_pair(
         &self,
         from: &Arc<Endpoint>,
@@ -227,7 +235,7 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// A session that can be used again.
+    /// Keeps a session that can be used again.
     pub(crate) fn keep(&self, mut session: Session) {
         if session.control.hear_out().is_err() {
             return;
@@ -237,12 +245,12 @@ impl<'c> Worker<'c> {
         self.sessions.borrow_mut().push(session);
     }
 
-    /// These commands remove something when there is nothing else to do.
+    /// Keeps commands that remove files, for a time without other work.
     pub(crate) fn leave_over(&self, endpoint: &Arc<Endpoint>, removal: Vec<Command>) {
         self.leftovers.borrow_mut().push((endpoint.clone(), removal));
     }
 
-    /// As far as that can be done: it does no harm where it stays.
+    /// Removes what is left over, as far as possible: a file that stays does no harm.
     fn remove_leftovers(&self) {
         for (endpoint, removal) in self.leftovers.take() {
             if self.ctx.cancel.is_cancelled() {
@@ -255,18 +263,18 @@ impl<'c> Worker<'c> {
         }
     }
 
-    /// A job is finished, one way or another.
+    /// Completes a job, whatever its result.
     pub(crate) fn done(&self) {
         self.ctx.queue.done();
     }
 
-    /// A job was not begun, or broke off through no fault of its own.
+    /// Requeues a job that was not started, or that was interrupted without a failure of its own.
     pub(crate) fn put_back(&self, job: Job) {
         self.ctx.queue.push_urgent([job]);
         self.ctx.queue.done();
     }
 
-    /// Gives `path` the times and modes that are to be kept. What cannot be set is told.
+    /// Gives `path` the times and modes to preserve. A refusal is reported as a warning.
     pub(crate) fn preserve(
         &self,
         session: &mut Session,
@@ -277,7 +285,8 @@ impl<'c> Worker<'c> {
         self.set_attributes(session, task, &commands)
     }
 
-    /// By these commands; a refusal is told, and the file is there all the same.
+    /// Sends these commands. A refusal is reported as a warning, and the file still counts as
+    /// copied.
     pub(crate) fn set_attributes(
         &self,
         session: &mut Session,
@@ -292,11 +301,11 @@ impl<'c> Worker<'c> {
         Ok(())
     }
 
-    /// Nothing is to be done for a file: the destination has the same bytes.
+    /// Skips a file, because the destination has the same bytes.
     pub(crate) fn have_already(&self, mut task: Task, proof: String) {
         let report = &self.ctx.report;
         if task.confirm {
-            // They came from us.
+            // An earlier try of this run sent the bytes.
             report.anew(&mut task);
             report.started(&task, 0);
             let bytes = task.length().unwrap_or_default();
@@ -311,7 +320,7 @@ impl<'c> Worker<'c> {
     }
 }
 
-/// The others do not wait for what a worker had in work when it panicked.
+/// Stops the queue if a worker panics, so that the others do not wait for its job.
 struct End<'c>(&'c Context);
 
 impl Drop for End<'_> {
@@ -322,7 +331,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Tells that a job was never done, because the run ended first.
+/// Reports that a job was not done because the run ended first.
 pub(crate) fn left_over(ctx: &Context, job: &Job, interrupted: bool) {
     let task = job.task();
     let active = !matches!(job, Job::File(_));

@@ -1,13 +1,13 @@
-//! What one transfer tells the report.
+//! Reports the progress of one transfer.
 
 use super::*;
 use crate::tune::Participant;
 
-/// Follows one transfer's progress into the report.
+/// Adds the progress of one transfer to the report.
 pub(crate) struct Meter<'r> {
     report: &'r Report,
     account: Arc<Account>,
-    /// The path that is tuned, and whose place there it is.
+    /// The tuned path, and the number of the transfer's participant there.
     path_tuner: Option<(Arc<PathTuner>, u64)>,
     bytes: u64,
     streams: u32,
@@ -18,7 +18,7 @@ impl<'r> Meter<'r> {
         Self { report, account: task.account.clone(), path_tuner: None, bytes: 0, streams: 0 }
     }
 
-    /// What moves goes over this path.
+    /// Sets the path over which the data moves.
     pub(crate) fn on(mut self, participant: Option<&Participant>) -> Self {
         self.path_tuner = participant.map(|participant| (participant.path_tuner().clone(), participant.id()));
         self
@@ -45,7 +45,8 @@ impl<'r> Meter<'r> {
         self.report.stages(progress);
     }
 
-    /// Of what this transfer moved, the destination has only `kept` for certain; the rest comes again.
+    /// Records that the transfer failed. The destination certainly has only `kept` of the moved
+    /// bytes; the rest is moved again.
     pub(crate) fn failed(&mut self, kept: u64) {
         self.report.there(&self.account, -signed(self.bytes.saturating_sub(kept)));
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! Tests of what a run tells.
+//! Tests of the report of a run.
 
 #![allow(clippy::unwrap_used)]
 use ropewalk_protocol::path::VirtualPath;
@@ -32,7 +32,7 @@ fn what_was_left_out_of_the_plan_is_not_done() {
     let entry = failure("c".into(), "d".into(), FailureKind::Other, "unreadable".into());
     report.failed_early(7, entry);
     assert_eq!(report.left(), Some((3, 300)));
-    // What need not be copied leaves the plan.
+    // Files that need not be copied leave the plan.
     report.needless(&task(), "same checksum");
     assert_eq!(report.left(), Some((2, 200)));
     assert!(!report.knows_all());
@@ -49,9 +49,9 @@ fn a_file_that_is_there_already_leaves_the_plan() {
         report.planned(100);
     }
     report.plan_complete();
-    // Its size means nothing any more where line ends are translated.
+    // With translated line ends, the size has no meaning.
     report.needless(&Task { size: None, ..task() }, "same checksum");
-    // Told together with the progress of what is left.
+    // The plan is reported together with the progress of the rest.
     report.progress();
     let events = std::mem::take(&mut *events.lock());
     let plans = events.iter().filter_map(|event| match event {
@@ -75,7 +75,7 @@ fn a_big_file_among_small_ones_is_one() {
     assert_eq!(alike(&[(20, 100 << 20), (1000, 1 << 10)]).map(|alike| alike.0), Some(21));
     assert_eq!((alike(&[(3, 0)]), alike(&[])), (Some((3, 0)), None));
     assert_eq!(alike(&[(2, 1 << 63)]).map(|alike| alike.0), Some(2));
-    // The big one is there.
+    // The big file is done.
     let report = Report::new(Arc::new(|_: Event| ()));
     [10 << 30].into_iter().chain([1 << 10; 100]).for_each(|size| report.planned(size));
     report.there(&Account::default(), 10 << 30);
@@ -97,7 +97,7 @@ fn progress_is_rare_and_bytes_are_what_the_destination_has() {
     meter.update(7, 2);
     let mut late = Meter::new(&report, &task);
     report.anew(&mut task);
-    // What belongs to the first beginning does not count any more.
+    // Bytes of the first try no longer count.
     late.update(3, 0);
     late.failed(0);
     drop((meter, late));

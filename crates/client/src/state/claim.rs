@@ -1,9 +1,10 @@
-//! Names of parts at servers that do not keep two uploads to one name apart: each upload has one of its own there, and a later
-//! run finds it again.
+//! Names of part files at servers that do not keep two uploads to one name apart. Each upload gets
+//! a name of its own there, which a later run finds again.
 //!
-//! An upload that has a journal writes its tag there, and holds a lock beside it for as long as it lives: who meets the lock takes another
-//! tag and no journal. All other uploads of a run have the run's tag, which is the first in the state directory that no living run holds, so that
-//! what a killed run has left is written over by the next one.
+//! An upload with a journal records its tag there, and holds a lock file beside it for its whole
+//! life. A process that finds the lock held uses another tag and no journal. All other uploads of a
+//! run use the run's tag. It is the first one in the state directory that no living run holds, so
+//! the next run overwrites the files that a killed run has left.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -17,14 +18,14 @@ use ropewalk_storage::checksum::{Algorithm, Hasher};
 
 use crate::model::random::unique;
 
-/// Runs at the same time that find a tag again.
+/// The maximum number of simultaneous runs whose tags are found again.
 const RUNS: u32 = 256;
 
-/// What a run holds.
+/// The tags and locks that a run holds.
 #[derive(Default)]
 pub(super) struct Claims {
     run: OnceLock<(u64, Option<File>)>,
-    /// By journal: its lock, where this run has it, and the tag.
+    /// By journal, the tag, and the lock if this run holds it.
     held: Mutex<HashMap<PathBuf, (Option<File>, u64)>>,
 }
 
@@ -35,7 +36,8 @@ impl Claims {
         self.run.get_or_init(|| find().unwrap_or_else(|| (unique(), None))).0
     }
 
-    /// The tag of the upload that this journal is of. `known`: reads the tag that it had, once nobody else has it.
+    /// The tag of the upload with this journal. `known` reads its earlier tag; it is called while
+    /// this run holds the lock.
     pub(super) fn of_journal(&self, journal: &Path, known: impl FnOnce() -> Option<u64>) -> u64 {
         let mut held = self.held.lock();
         if let Some((_, tag)) = held.get(journal) {
@@ -50,26 +52,29 @@ impl Claims {
         tag
     }
 
-    /// This run has that journal to itself.
+    /// Whether this run holds the lock of the journal.
     pub(super) fn has(&self, journal: &Path) -> bool {
         matches!(self.held.lock().get(journal), Some((Some(_), _)))
     }
 
-    /// The upload failed for good. What a later run needs to go on with it stays.
+    /// Releases the lock of an upload that failed. The files that a later run needs to resume it
+    /// stay.
     pub(super) fn let_go(&self, journal: &Path) {
         self.held.lock().remove(journal);
     }
 
-    /// The journal is gone, and its upload over.
+    /// Releases the lock of an upload that is complete, whose journal was removed.
     pub(super) fn release(&self, journal: &Path) {
         if let Some((Some(_lock), _)) = self.held.lock().remove(journal) {
-            // Before it is unlocked: who has opened it meanwhile sees that it is none any more.
+            // Removed before it is unlocked: a process that has opened it in the meantime sees that
+            // it is gone.
             let _ = fs::remove_file(journal.with_extension("lock"));
         }
     }
 }
 
-/// Locks a file, and makes it where there is none; `None` where somebody else has it.
+/// Locks a file, which is created if it is missing. `None` means that another process holds the
+/// lock.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -82,7 +87,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Whoever had it may have removed it before.
+        // The process that held the lock may have removed the file.
         let same = |there: fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == there.ino());
         if fs::metadata(path).is_ok_and(same) {
             return Ok(Some(file));
@@ -90,7 +95,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// A lock that nobody else has.
+/// A lock that no other process holds; `None` if that fails.
 pub(super) fn take(path: &Path) -> Option<File> {
     lock(path).ok().flatten()
 }
@@ -105,7 +110,7 @@ fn find_run(directory: &Path) -> io::Result<Option<(u64, Option<File>)>> {
             file.set_len(0)?;
             file.write_all(&secret)?;
         }
-        // Homes are copied from machine to machine.
+        // A home directory may be copied to another host, so the tag depends on the host name.
         let mut hasher = Hasher::new(Algorithm::Sha256);
         hasher.update(&secret);
         hasher.update(rustix::system::uname().nodename().to_bytes());
@@ -129,9 +134,9 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(tag(&one), first);
         drop(one);
-        // The next one finds what that one has left.
+        // The next run finds the tag again.
         assert_eq!(tag(&Claims::default()), first);
-        // Without a directory nothing is found again.
+        // Without a directory the tag is not found again.
         assert_ne!(Claims::default().of_run(None), Claims::default().of_run(None));
     }
 
@@ -145,7 +150,7 @@ mod tests {
         let other = Claims::default();
         assert_ne!(other.of_journal(&journal, || Some(7)), 7);
         assert!(one.has(&journal) && !other.has(&journal));
-        // It stays with who had it, however the other one ends.
+        // The lock stays with its holder, however the other run ends.
         other.release(&journal);
         assert!(one.has(&journal) && dir.path().join("a.lock").exists());
         one.let_go(&journal);
@@ -164,7 +169,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let take = || {
                     let Some(file) = lock(&path).unwrap() else { return 0 };
-                    // Nobody else has it now, whether it is there or not.
+                    // No other thread holds the lock, whether the file exists or not.
                     let alone = lock(&path).unwrap().is_none();
                     fs::remove_file(&path).unwrap();
                     drop(file);

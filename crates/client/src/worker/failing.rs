@@ -1,4 +1,4 @@
-//! A job that failed is retried, as a whole or in part, or its file has failed.
+//! Handles a failed job: it is retried, as a whole or in part, or its file fails for good.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::model::tries::Tried;
 use crate::place::Place;
 
 impl Worker<'_> {
-    /// A try of a job failed: it comes again, or its file has failed.
+    /// Handles a failed try of a job: the job is retried, or its file fails for good.
     pub(crate) fn fail(&self, job: Job, error: RemoteError) {
         if matches!(error, RemoteError::Cancelled) && self.ctx.cancel.is_cancelled() {
-            // Otherwise the job would be taken from the queue and put back again and again.
+            // Otherwise workers would take the job and requeue it again and again.
             self.ctx.queue.stop();
         }
         if error.recovery().blame == Blame::None {
@@ -54,7 +54,8 @@ impl Worker<'_> {
                         false => error,
                     };
                     let no_use = error.invalidates_data();
-                    // Its part may have been removed, or another transfer have begun one.
+                    // The part file may have been removed, or another transfer may have started
+                    // one.
                     let lost = matches!(error, RemoteError::Local { .. }) && error.is_busy();
                     let restart = no_use || lost || download.is_over();
                     let tried = download.count_try(pause, no_use);
@@ -67,7 +68,7 @@ impl Worker<'_> {
             Job::Put(ref upload, _) if !upload.has_failed() => {
                 let upload = upload.clone();
                 self.fail_upload(&upload, job, error);
-                // Nobody can go on with it.
+                // No later run can resume it.
                 if upload.is_spent()
                     && !upload.is_direct()
                     && let Place::Remote(endpoint, _) = &upload.task.destination
@@ -84,14 +85,14 @@ impl Worker<'_> {
         self.done();
     }
 
-    /// As [`Worker::fail`]; an error where the session is of no more use with it.
+    /// Like [`Worker::fail`]; returns an error if the session cannot be used any more.
     pub(crate) fn failed(&self, job: Job, error: RemoteError) -> Result<(), RemoteError> {
         let broken = error.breaks_session();
         self.fail(job, error);
         if broken { Err(RemoteError::Desynchronized) } else { Ok(()) }
     }
 
-    /// A range of a file that a server receives has failed.
+    /// Handles the failure of a range that a server receives.
     fn fail_upload(&self, remote_upload: &RemoteUpload, again: Job, error: RemoteError) {
         let error = self.as_unresumable(remote_upload, error);
         let restart = error.invalidates_data() || remote_upload.restarts;
@@ -101,7 +102,7 @@ impl Worker<'_> {
         });
     }
 
-    /// A transfer that was to go on was refused: perhaps it may begin anew.
+    /// Turns the refusal of a resumed transfer into an error after which it is restarted.
     fn as_unresumable(&self, remote_upload: &RemoteUpload, error: RemoteError) -> RemoteError {
         if !error.refuses_resumption() || self.forget(remote_upload) == 0 {
             return error;
@@ -110,7 +111,8 @@ impl Worker<'_> {
         RemoteError::Unresumable { reason: error.to_string() }
     }
 
-    /// Before a range is sent after a failure: the server may have more than its markers told, or less.
+    /// Asks which ranges the server has, before a range is sent after a failure: it may have more
+    /// than its markers reported, or less.
     pub(crate) fn ask_again(
         &self,
         session: &mut Session,
@@ -126,14 +128,16 @@ impl Worker<'_> {
                 self.ctx.report.there(&remote_upload.task.account, more);
                 Ok(())
             }
-            // Other sessions of ours write to it, so that it lives, and has what markers told.
+            // Another session of this client writes to the file, so the upload is alive, and has
+            // the ranges that markers reported.
             Err(e) if e.is_busy() => Ok(()),
             Err(e) => Err(e),
         }
     }
 
-    /// Ends a transfer as it stands. What a later run needs to go on with it stays (the server may have more than it could
-    /// tell), unless what arrived is of no use. `last`: it failed for good.
+    /// Ends a transfer in its present state. The data that a later run needs to resume it stays
+    /// (the server may have more than it has reported), unless the data is invalid. `last` means
+    /// that the transfer failed for good.
     fn end_remote_upload(&self, remote_upload: &RemoteUpload, of_no_use: bool, last: bool) {
         remote_upload.give_up();
         if of_no_use {
@@ -144,15 +148,17 @@ impl Worker<'_> {
         }
     }
 
-    /// What is there of it is sent again. Gives how many bytes that are.
+    /// Forgets the ranges that have arrived, so that they are sent again. Returns their number of
+    /// bytes.
     pub(crate) fn forget(&self, remote_upload: &RemoteUpload) -> u64 {
         let bytes = remote_upload.forget_present();
         self.ctx.report.there(&remote_upload.task.account, -signed(bytes));
         bytes
     }
 
-    /// The job for a range whose session was lost before it was done. `session_ended`: the server is known to be
-    /// through with the session. `None`: another range has already queued the whole file again.
+    /// The job for a range whose session was lost before the range was done. `session_ended` means
+    /// that the server has certainly finished the session. Returns `None` if another range has
+    /// already requeued the whole file.
     pub(crate) fn send_again(
         &self,
         remote_upload: &RemoteUpload,
@@ -161,11 +167,11 @@ impl Worker<'_> {
         again: Job,
     ) -> Option<Job> {
         let refused = behind == Behind::Refused;
-        // Small files are not worth a restart; servers keep no journal of them.
+        // Resuming does not pay for small files; servers keep no journal of them.
         if refused || remote_upload.task.size.is_none_or(|size| size <= SMALL) {
             self.forget(remote_upload);
         }
-        // Ranges that another file's data has left in an upload count as present there.
+        // An upload may count ranges as present that have another file's data.
         let wrong = refused && remote_upload.is_resumable() && remote_upload.staging.upload().is_some();
         if wrong {
             self.ctx.states.remove(&remote_upload.task);
@@ -175,7 +181,7 @@ impl Worker<'_> {
         if !wrong && (session_ended || behind == Behind::Confirmed || remote_upload.is_direct()) {
             return Some(again);
         }
-        // The session may still write to the part.
+        // The session may still write to the part file.
         if !remote_upload.give_up() {
             return None;
         }
@@ -183,8 +189,8 @@ impl Worker<'_> {
         Some(Job::File(Task { apart: true, ..remote_upload.task.clone() }))
     }
 
-    /// The beginning of a file, if it has to be sent again because a session with one of GCT's servers
-    /// was lost while it had `range` (see [`LATE_BLOCK`]).
+    /// The beginning of a file, if it has to be sent again because a session with a GCT server was
+    /// lost while it had `range` (see [`LATE_BLOCK`]).
     pub(crate) fn beginning(&self, remote_upload: &RemoteUpload, range: &Range<u64>) -> Option<Range<u64>> {
         if range.start == 0 || !remote_upload.is_resumable() || remote_upload.has_failed() {
             return None;
@@ -199,8 +205,8 @@ impl Worker<'_> {
         Some(beginning)
     }
 
-    /// A range of a file failed: it comes again, or `restart` the whole file does. `end` ends the transfer as it stands, and hears
-    /// whether that is for good.
+    /// Handles the failure of a range: the range is retried, or, with `restart`, the whole file.
+    /// `end` ends the transfer in its present state; its argument means that this is for good.
     fn fail_part(
         &self,
         task: &Task,
@@ -230,7 +236,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The pause before a file is tried again; `None` if it is not.
+    /// The pause before a file is tried again; `None` if it is not tried again.
     fn again(&self, error: &RemoteError, tries: Tried) -> Option<Duration> {
         let pause = self.ctx.retry(error, tries.failed, tries.first())?;
         Some(if tries.at_once { Duration::ZERO } else { pause })
