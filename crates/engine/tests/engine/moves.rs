@@ -15,7 +15,6 @@ use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{DiskFile, Lock, Metadata, WriteHandle};
-use ropewalk_transport::Driver;
 
 over_every_driver! {
     every_way_and_size,
