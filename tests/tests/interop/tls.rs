@@ -52,6 +52,9 @@ struct Row {
     vsftpd: bool,
 }
 
+/// How often lftp tries each command with vsftpd.
+const LFTP_TRIES: u32 = 5;
+
 const ROW: Row = Row {
     name: "AUTH TLS, get and put",
     implicit: false,
@@ -176,19 +179,15 @@ impl Yard {
         let copy = |from: &Place, to: &Place| match client {
             Client::Ropewalk => self.ropewalk(row, from, to),
             Client::Curl => self.curl(row, from, to),
-            Client::Lftp => self.lftp(row, &url, from, to),
+            // lftp and vsftpd sometimes drop a connection between them, for reasons outside of this
+            // project; lftp then tries the file again.
+            Client::Lftp => self.lftp(row, &url, from, to, if at_vsftpd { LFTP_TRIES } else { 1 }),
         };
-        let round = || match row.what {
+        match row.what {
             What::File => rounds::file(&directory, &url, None, &copy),
             What::Tree => rounds::tree(&directory, &url, &copy),
             What::Over => rounds::file(&directory, &url, Some(&over), &copy),
-        };
-        // lftp and vsftpd sometimes drop a connection between them, for reasons outside of this
-        // project.
-        if at_vsftpd && client == Client::Lftp {
-            return round().or_else(|_| round()).or_else(|_| round());
         }
-        round()
     }
 
     fn ropewalk(&self, row: &Row, from: &Place, to: &Place) -> Result<Outcome> {
@@ -215,7 +214,7 @@ impl Yard {
         run(&mut command, LIMIT)
     }
 
-    fn lftp(&self, row: &Row, server: &str, from: &Place, to: &Place) -> Result<Outcome> {
+    fn lftp(&self, row: &Row, server: &str, from: &Place, to: &Place, tries: u32) -> Result<Outcome> {
         let inside = |url: &str| url.trim_start_matches(server).trim_matches('/').to_owned();
         let shown = |path: &Path| path.display().to_string();
         let order = match (from, to, row.what) {
@@ -231,7 +230,7 @@ impl Yard {
         };
         let script = format!(
             "set ssl:ca-file {}; set ftp:ssl-force true; set ftp:ssl-allow-anonymous true; set ftp:ssl-protect-data true; \
-             set net:max-retries 1; set net:timeout 20; set cmd:fail-exit true; {}; open {server}/; {order}",
+             set net:max-retries {tries}; set net:reconnect-interval-base 1; set net:timeout 20; set cmd:fail-exit true; {}; open {server}/; {order}",
             self.authority.display(),
             row.lftp.unwrap_or_default(),
         );
