@@ -1,9 +1,9 @@
 //! A whole copy: it runs the plan and the workers, and returns the summary.
 //!
-//! The calling thread runs the plan, and each worker has a thread of its own. One
-//! more thread waits for cancellation, and another one starts further workers on tuned paths. All
-//! of them end before [`run`] returns; a panic stops the queue, so that the others end too. Failures
-//! of single files are reported in the summary.
+//! The calling thread runs the plan, and each worker has a thread of its own. One more thread waits
+//! for cancellation, and another one starts further workers on tuned paths. All of them end before
+//! [`run`] returns; a panic stops the queue, so that the others end too. Failures of single files
+//! are reported in the summary.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The default number of streams, of sessions and of commands in flight for a path, and the sizes of
-//! the ranges into which sessions divide a file.
+//! The default number of streams, of sessions and of commands in flight for a path, and the sizes
+//! of the ranges into which sessions divide a file.
 //!
 //! These apply to settings that the user did not make, before anything is measured. Known at that
 //! time are the round-trip time of the control connection, the number of CPUs of this host, and the
@@ -46,8 +46,8 @@ const LAST_SECONDS: f64 = 1.0;
 const LAST_ROUND_TRIPS: f64 = 10.0;
 const MOST_RANGE: u64 = 512 << 20;
 /// Duration of a range. Between two ranges a session waits for its slowest stream and for round
-/// trips, which should not matter. Only then can its number of streams change, so ranges are shorter
-/// while the best number is searched.
+/// trips, which should not matter. Only then can its number of streams change, so ranges are
+/// shorter while the best number is searched.
 const RANGE_SECONDS: f64 = 15.0;
 const SEARCH_SECONDS: f64 = 4.0;
 const RANGE_ROUND_TRIPS: f64 = 40.0;
@@ -136,8 +136,9 @@ impl PathDefaults {
         self.useful_sessions(options, files.into(), bytes).min(files).max(1)
     }
 
-    /// Data connections of a run that is not tuned and has so many files and bytes left: those of one
-    /// file, or, if files are not divided between sessions, those of each file in flight.
+    /// The number of data connections of a run that is not tuned and has this many files and bytes
+    /// left: those of one file, or, if files are not divided among sessions, those of all files in
+    /// flight.
     pub(crate) fn total_streams(self, options: &Options, files: u64, bytes: u64) -> u32 {
         let (one, size) = (self.streams(options, None, false), bytes / files.max(1));
         if size >= 2 * RANGE {
@@ -175,14 +176,14 @@ pub(crate) fn range_size(left: u64, sessions: u32, pace: Option<Pace>) -> u64 {
         None => (LEAST_RANGE, RANGE.max(left / (4 * u64::from(sessions.max(1)))), 2),
     };
     // Ranges become shorter towards the end, so that all sessions end at about the same time. On a
-    // tuned path a session has asked for two ranges.
+    // tuned path a session requests two ranges at a time.
     let fair = left / (rounds * u64::from(sessions.max(1)));
     // Whole blocks, so that adjacent ranges share no page and no checksum block.
     let size = usual.min(fair).max(least);
     size.next_multiple_of(granule(size))
 }
 
-/// Ranges consist of whole MiB, and short ones near the end of a file of blocks of servers.
+/// Ranges consist of whole MiB; short ones near the end of a file consist of blocks of servers.
 fn granule(size: u64) -> u64 {
     if size < SMALL { BLOCK } else { 1 << 20 }
 }
@@ -309,7 +310,7 @@ mod tests {
         const M: u64 = 1 << 20;
         let none = RangeSet::new();
         assert_eq!(cut_range(0..100 * M, &none, 8 * M), (0..8 * M, Some(8 * M..100 * M)));
-        // A remainder that is hardly worth it stays with the rest.
+        // A remainder that is not worth a range of its own is moved with the range before it.
         assert_eq!(cut_range(0..11 * M, &none, 8 * M), (0..11 * M, None));
         assert_eq!(cut_range(5..u64::MAX, &none, 8 * M).0, 5..9 * M);
         let present: RangeSet = [0..3 * M + 5, 20 * M..30 * M].into_iter().collect();

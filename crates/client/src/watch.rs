@@ -1,7 +1,7 @@
 //! Observes a transfer while its data moves: replies on the control connection, progress, stalls,
 //! and cancellation.
 //!
-//! The thread of the transfer owns the [`Watch`], and the engine calls it about ten times a second
+//! The thread of the transfer owns the [`Watch`], and the engine calls it five times a second
 //! and when the control connection is readable. If the client ends the transfer, [`Watch::failure`]
 //! has the reason.
 

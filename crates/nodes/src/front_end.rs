@@ -1,9 +1,9 @@
-//! The side of the front end: accepts nodes, holds their leases, and lends their connections to
+//! The front end's side: it accepts nodes, holds their leases, and lends their connections to
 //! sessions.
 //!
 //! One thread accepts connections; each node has a thread that receives its renewals. Sessions take
 //! connections on their own threads ([`FrontEnd::choose`]). A node whose lease ends or whose
-//! connection closes is no member any more, and its transfers fail.
+//! connection closes is no longer a member, and its transfers fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,13 +21,14 @@ use crate::message::{Greeting, Lease, Welcome};
 use crate::registry::{Membership, NodeId, Registry};
 use crate::token::JoinToken;
 
-/// How often threads look whether the front end has ended or a lease has run out.
+/// How often threads check whether the front end has ended or a lease has expired.
 const LOOK: Duration = Duration::from_millis(500);
-/// A new connection has to greet within this time.
+/// A new connection has to send its greeting within this time.
 const GREETING: Duration = Duration::from_secs(10);
-/// A node keeps connections ready, and makes another one when one is taken.
+/// The time within which a node has to offer another connection. It keeps some ready, and opens a
+/// new one when one is taken.
 const CONNECTION: Duration = Duration::from_secs(3);
-/// Connections that have not proved yet that they come from a node.
+/// The maximum number of connections that have not yet proved that they come from a node.
 const MOST_UNPROVEN: usize = 64;
 
 /// The nodes of a server.
@@ -44,10 +45,10 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Listens for nodes. They are accepted from [`Self::start`] on.
+    /// Listens for nodes, which are accepted from [`Self::start`] on.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// The system cannot listen at the address.
     pub fn bind(address: SocketAddr, token: JoinToken, version: &str) -> io::Result<Arc<Self>> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -70,14 +71,14 @@ impl FrontEnd {
     /// Accepts nodes from now on, until [`Self::end`].
     ///
     /// # Errors
-    /// No thread can be made.
+    /// The system cannot start a thread.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let front_end = Arc::clone(self);
         thread::Builder::new().name("nodes".into()).spawn(move || front_end.accept())?;
         Ok(())
     }
 
-    /// Accepts no more nodes, and lets those go that are members.
+    /// Accepts no more nodes, and releases the members.
     pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.ready.lock().clear();
@@ -97,7 +98,8 @@ impl FrontEnd {
         registry.members()
     }
 
-    /// Gives the node of this name no new channels. False if there is none.
+    /// Drains the node of this name, so that it gets no new channels. Returns `false` if there is
+    /// none.
     pub fn drain(&self, name: &str) -> bool {
         let mut registry = self.registry.lock();
         registry.expire(Instant::now());
@@ -107,8 +109,8 @@ impl FrontEnd {
     }
 
     /// Lends the session a connection of each of up to `count` nodes with an address that `suits`,
-    /// those with most free capacity. `current` is what the session has now; it keeps the nodes that
-    /// are as good as any. Empty if no node can be had.
+    /// those with the most free capacity. `current` has the connections that the session holds now;
+    /// their nodes are kept if no others are better. The result is empty if no node is available.
     pub fn choose(
         self: &Arc<Self>,
         suits: impl Fn(IpAddr) -> bool,
@@ -116,7 +118,7 @@ impl FrontEnd {
         mut current: Vec<Chosen>,
     ) -> Vec<Chosen> {
         current.retain(|chosen| !chosen.broken);
-        // A node that is chosen may go before it has given a connection.
+        // A chosen node may leave before it has given a connection.
         for _ in 0..4 {
             let own: Vec<NodeId> = current.iter().map(|chosen| chosen.id).collect();
             let best = self.registry.lock().choose(&suits, &own, count, Instant::now());
@@ -164,7 +166,8 @@ impl FrontEnd {
         let mut ready = self.ready.lock();
         loop {
             while let Some(mut link) = ready.get_mut(&id)?.pop_front() {
-                // A node says nothing before it has an order, so anything else is the end.
+                // A node sends nothing before it receives an order, so anything else means that the
+                // link has ended.
                 if matches!(link.ready(), Ok(None)) {
                     return Some(link);
                 }
@@ -247,7 +250,7 @@ impl FrontEnd {
         tracing::info!(node = name, %peer, reason = why, "a node has left");
     }
 
-    /// Receives the renewals of a member, until it is none any more.
+    /// Receives the renewals of a member until its membership ends.
     fn hold(&self, link: &mut Link, id: NodeId) -> Result<(), LinkError> {
         link.send(&Welcome::Joined(id.number()))?;
         loop {
@@ -268,7 +271,8 @@ impl FrontEnd {
     }
 }
 
-/// A connection of a node, lent to a session. The node counts it until it is dropped.
+/// A connection of a node that is lent to a session. It counts as a channel of the node until it is
+/// dropped.
 pub struct Chosen {
     pub link: Link,
     /// The address at which peers reach the node.

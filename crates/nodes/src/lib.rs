@@ -1,12 +1,13 @@
 //! A front end and its data nodes.
 //!
-//! A node dials the front end, proves that it has the join token, and holds a lease in the
+//! A node connects to the front end, proves that it has the join token, and holds a lease in the
 //! [`Registry`] as long as it renews it. It keeps a few connections ready ([`Link`]); the front end
-//! takes one for each session whose data a node is to move, and sends [`Order`]s over it. Nothing
-//! here knows FTP, files or data connections: the server crate carries the orders out.
+//! takes one for each session whose data a node is to move, and sends [`Order`]s over it. This
+//! crate has no knowledge of FTP, files or data connections: the server crate carries out the
+//! orders.
 
 #![forbid(unsafe_code)]
-// Input of a peer must never end the program.
+// Input from a peer must never end the program.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 mod front_end;

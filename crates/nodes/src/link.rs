@@ -1,6 +1,8 @@
-//! A connection between front end and node, on which both have proved that they have the join
-//! token. It carries frames: messages in JSON, and bytes. One thread uses a link at a time. After
-//! an error it can only be closed.
+//! A connection between a front end and a node, on which both have proved that they have the join
+//! token.
+//!
+//! It carries frames: messages in JSON, and bytes. One thread uses a link at a time. After an error
+//! the link can only be closed.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,14 +16,13 @@ use serde::de::DeserializeOwned;
 
 use crate::token::JoinToken;
 
-/// A peer that does not take or send the next bytes of a handshake or a frame for this time is
-/// gone.
+/// The timeout of a peer that does not accept or send the next bytes of a handshake or a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest frame: some hundred thousand ranges.
+/// The maximum length of a frame: some hundred thousand ranges.
 const LONGEST: usize = 32 << 20;
 const HEAD: usize = 5;
 
-/// Why a link cannot be used.
+/// The reason why a link cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
@@ -36,7 +37,7 @@ pub enum LinkError {
     Message(String),
 }
 
-/// The purpose of a link.
+/// One unit of transfer on a link.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     Message(Vec<u8>),
@@ -47,7 +48,7 @@ impl Frame {
     /// The content of a message.
     ///
     /// # Errors
-    /// It is no such message.
+    /// The frame is no message, or is another one.
     pub fn message<T: DeserializeOwned>(&self) -> Result<T, LinkError> {
         match self {
             Self::Message(text) => {
@@ -58,12 +59,12 @@ impl Frame {
     }
 }
 
-/// A proven connection.
+/// A connection on which both sides have proved the token.
 pub struct Link {
     stream: TcpStream,
     peer: SocketAddr,
     records: Records,
-    /// Received, and not returned as a frame yet.
+    /// Data that was received and not yet returned as a frame.
     plain: Vec<u8>,
 }
 
@@ -90,7 +91,7 @@ impl Link {
         let mut count = 0;
         let established = loop {
             let step = handshake.step(&input[..count], &mut out);
-            // After an error this is the alert for the other side.
+            // After an error, `out` has the alert for the other side.
             let written = stream.write_all(&out);
             out.clear();
             match step {
@@ -110,7 +111,8 @@ impl Link {
                 return Err(LinkError::Token("it has closed".into()));
             }
         };
-        // Without this, a peer with a certificate of its own might be taken for one with the token.
+        // Without this check, a peer with a certificate of its own might be accepted without the
+        // token.
         if !established.resumed {
             return Err(LinkError::Token("it has not used the token".into()));
         }
@@ -123,10 +125,10 @@ impl Link {
         self.peer
     }
 
-    /// The own address of the connection.
+    /// The local address of the connection.
     ///
     /// # Errors
-    /// The system does not know the socket any more.
+    /// The system no longer knows the socket.
     pub fn local(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
@@ -143,7 +145,7 @@ impl Link {
     /// Sends a frame of bytes.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// Those of [`Self::send`].
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.write(b'B', bytes)
     }
@@ -160,7 +162,7 @@ impl Link {
         Ok(self.stream.write_all(&sealed)?)
     }
 
-    /// Returns a frame that is there already, without waiting.
+    /// Returns a frame that has already arrived, without waiting.
     ///
     /// # Errors
     /// The connection is closed or broken.
@@ -168,7 +170,7 @@ impl Link {
         self.receive(Duration::ZERO)
     }
 
-    /// Waits for a frame. `None` if none has come within this time.
+    /// Waits for a frame. Returns `None` if none arrives within this time.
     ///
     /// # Errors
     /// The connection is closed or broken.
@@ -194,10 +196,10 @@ impl Link {
         }
     }
 
-    /// Waits for a frame that has to come.
+    /// Waits for a frame that has to arrive.
     ///
     /// # Errors
-    /// It has not come in time, or the connection is closed or broken.
+    /// It does not arrive in time, or the connection is closed or broken.
     pub fn expect(&mut self, timeout: Duration) -> Result<Frame, LinkError> {
         self.receive(timeout)?.ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut).into())
     }
@@ -210,7 +212,8 @@ impl Link {
         }
         match open {
             Ok(true) => Ok(()),
-            // Frames before the end are still returned; then the closed socket says so.
+            // Frames before the end are still returned; after them, the closed socket reports the
+            // end.
             Ok(false) if self.plain.len() >= HEAD => Ok(()),
             Ok(false) => Err(LinkError::Closed),
             Err(error) => Err(LinkError::Tls(error.to_string())),

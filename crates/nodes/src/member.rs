@@ -1,9 +1,9 @@
-//! The side of a node: joins a front end, renews the lease, and keeps connections ready for
+//! The node's side: it joins a front end, renews the lease, and keeps connections ready for
 //! sessions.
 //!
-//! The thread of [`Member::run`] renews. Each connection that waits has a thread; when its first
-//! order comes, another thread makes the next one. If the front end is lost, the node joins again
-//! as soon as it can. A node that drains finishes its transfers and then returns.
+//! The thread of [`Member::run`] renews the lease. Each waiting connection has a thread; when its
+//! first order arrives, another thread opens the next connection. If the front end is lost, the
+//! node joins again as soon as it can. A node that drains finishes its transfers and then returns.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -17,15 +17,15 @@ use crate::message::{Greeting, Lease, Welcome};
 use crate::registry::{Announcement, JoinError, LEASE, RENEWAL};
 use crate::token::JoinToken;
 
-/// Connections that wait for orders.
+/// The number of connections that wait for orders.
 const READY: usize = 2;
-/// How often threads look whether the node drains.
+/// How often threads check whether the node drains.
 const LOOK: Duration = Duration::from_millis(200);
-/// The pause before the front end is dialled again.
+/// The pause before the next attempt to connect to the front end.
 const PAUSE: Duration = Duration::from_secs(1);
 const WELCOME: Duration = Duration::from_secs(10);
 
-/// Why a node is no member.
+/// The reason why a node is not a member.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinFailure {
     #[error("{address} is no address of a front end: {source}")]
@@ -38,8 +38,8 @@ pub enum JoinFailure {
     Thread(io::Error),
 }
 
-/// Carries out the orders of one session, of which the frame is the first. It returns when the link
-/// ends, or between orders once [`Member::is_draining`] is true.
+/// Carries out the orders of one session; the frame is the first of them. It returns when the link
+/// ends, or between two orders once [`Member::is_draining`] is true.
 pub type Serve = dyn Fn(Link, Frame, &Member) + Send + Sync;
 
 /// A node that has joined.
@@ -51,13 +51,13 @@ pub struct Member {
     id: AtomicU64,
     draining: AtomicBool,
     stopping: AtomicBool,
-    /// Sessions that are served.
+    /// The number of sessions that are being served.
     active: AtomicUsize,
 }
 
 impl Member {
-    /// Joins. If `announcement` has no address, the node announces the one from which it reaches
-    /// the front end.
+    /// Joins the front end. If `announcement` has no address, the node announces the one from which
+    /// it reaches the front end.
     ///
     /// # Errors
     /// The front end cannot be reached, does not have the token, or refuses the node.
@@ -84,7 +84,8 @@ impl Member {
         &self.announcement.addresses
     }
 
-    /// Takes no new sessions, and lets [`Self::run`] return when running transfers have ended.
+    /// Accepts no new sessions, and lets [`Self::run`] return when the running transfers have
+    /// ended.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
     }
@@ -102,7 +103,7 @@ impl Member {
     /// Renews the lease until the node has drained.
     ///
     /// # Errors
-    /// After the front end was lost, it refuses the node.
+    /// The front end was lost, and refuses the node when it joins again.
     pub fn run(self: &Arc<Self>, joined: Joined, serve: &Arc<Serve>) -> Result<(), JoinFailure> {
         for _ in 0..READY {
             self.keep_ready(serve).map_err(JoinFailure::Thread)?;
@@ -123,7 +124,7 @@ impl Member {
         }
     }
 
-    /// Renews until everything has drained, or the connection fails.
+    /// Renews the lease until all sessions have ended after a drain, or the connection fails.
     fn renew(&self, link: &mut Link) -> Result<(), LinkError> {
         let (mut next, mut told) = (Instant::now(), false);
         loop {
@@ -139,7 +140,7 @@ impl Member {
                 link.send(&Lease::Renew)?;
                 next = now + RENEWAL;
             }
-            // The front end says nothing; this finds out if it closes.
+            // The front end sends nothing; this detects that it closes the connection.
             link.receive(LOOK)?;
         }
     }
@@ -148,9 +149,11 @@ impl Member {
         self.stopping.load(Ordering::SeqCst) || self.is_draining() && self.active.load(Ordering::SeqCst) == 0
     }
 
-    /// `None` if the node has drained meanwhile.
+    /// Joins again after the front end was lost. Returns `None` if the node has drained in the
+    /// meantime.
     fn join_again(&self) -> Result<Option<Link>, JoinFailure> {
-        // The front end may not have noticed yet that the old connection is gone.
+        // The front end may not have noticed yet that the old connection is closed, so the name may
+        // still be taken.
         let taken_until = Instant::now() + 2 * LEASE;
         loop {
             if self.has_ended() {
@@ -170,7 +173,7 @@ impl Member {
         }
     }
 
-    /// Makes a connection that waits for a session, on a thread of its own.
+    /// Opens a connection that waits for a session, on its own thread.
     fn keep_ready(self: &Arc<Self>, serve: &Arc<Serve>) -> io::Result<()> {
         let (member, serve) = (Arc::clone(self), Arc::clone(serve));
         let wait = move || {
@@ -185,7 +188,7 @@ impl Member {
         thread::Builder::new().name("session".into()).spawn(wait).map(drop)
     }
 
-    /// Waits for the first order of a session. `None` if the node drains.
+    /// Waits for the first order of a session. Returns `None` if the node drains.
     fn wait(&self) -> Option<(Link, Frame)> {
         while !self.is_draining() {
             match self.ready() {

@@ -1,8 +1,8 @@
 //! The messages on a link. Each is one frame of JSON.
 //!
-//! A node begins with a [`Greeting`]. On the connection of its membership it then sends
-//! [`Lease`]s, and the front end nothing after its [`Welcome`]. On a connection for a session the
-//! front end sends [`Order`]s, and the node [`Report`]s.
+//! A node starts with a [`Greeting`]. On the connection of its membership it then sends [`Lease`]s,
+//! and the front end sends nothing after its [`Welcome`]. On a connection for a session, the front
+//! end sends [`Order`]s, and the node [`Report`]s.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,45 +25,46 @@ pub(crate) enum Welcome {
     Refused(JoinError),
 }
 
-/// The message of a member about its membership.
+/// A message of a member about its membership.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Lease {
     Renew,
-    /// The node takes no new channels, and leaves when those that it has are closed.
+    /// The node accepts no new channels, and leaves when its present ones are closed.
     Drain,
 }
 
 /// An order of the front end.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Order {
-    /// Listen at this address. [`Report::Listening`] answers.
+    /// Listen at this address. The answer is [`Report::Listening`].
     Listen {
         address: IpAddr,
         channel: Box<ChannelOrder>,
     },
-    /// The addresses to connect to when the first transfer begins. [`Report::Done`] answers.
+    /// The addresses to connect to when the first transfer starts. The answer is [`Report::Done`].
     Connect {
         addresses: Vec<SocketAddr>,
         channel: Box<ChannelOrder>,
     },
-    /// Close cached connections. [`Report::Done`] answers.
+    /// Close cached connections. The answer is [`Report::Done`].
     Discard,
     Send(SendOrder),
-    /// Send bytes that come in frames of data; the node asks for each with [`Report::More`].
+    /// Send bytes that arrive in frames of data; the node requests each with [`Report::More`].
     SendBytes(MoveOrder),
     Receive(ReceiveOrder),
-    /// The last frame of data has come. `complete`: these were all bytes that there are.
+    /// The last frame of data has been sent. If `complete` is set, these were all bytes of the
+    /// file.
     BytesEnd {
         complete: bool,
     },
     /// The running transfer uses this number of streams from now on.
     Streams(u32),
-    /// Break the running transfer off. [`Report::Ended`] still answers the transfer.
+    /// Abort the running transfer. The transfer is still answered by [`Report::Ended`].
     Abort,
 }
 
-/// The properties of a data channel. A node refuses an order with a property that it does not know:
-/// it could be one that protects the data.
+/// The properties of a data channel. A node refuses an order with a property that it does not know,
+/// because the property could be one that protects the data.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelOrder {
@@ -75,11 +76,11 @@ pub struct ChannelOrder {
     pub receive_buffer: Option<usize>,
     pub congestion: Option<String>,
     pub connect_timeout_ms: u64,
-    /// 0 is none.
+    /// 0 means no timeout.
     pub stall_timeout_ms: u64,
     /// The only address from which data connections are accepted.
     pub only_from: Option<IpAddr>,
-    /// The peer that is expected.
+    /// The expected peer.
     pub peer: IpAddr,
     /// The stack string that the client has chosen, and the drivers that it may choose.
     pub stack: Option<String>,
@@ -98,13 +99,13 @@ pub struct GsiOrder {
     pub credential: String,
     /// The subject that the peer must have.
     pub expected: String,
-    /// Data is protected, not only the handshake.
+    /// The data is protected, not only the handshake.
     pub protected: bool,
     /// The authorities in the credential itself are trusted as well (DCSC).
     pub own_authorities: bool,
 }
 
-/// Without the data key, which must not get into a log.
+/// Omits the data key, which must not get into a log.
 impl std::fmt::Debug for ChannelOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChannelOrder").field("stack", &self.stack).finish_non_exhaustive()
@@ -122,9 +123,9 @@ impl std::fmt::Debug for GsiOrder {
 pub struct FileOrder {
     /// The path within the shared file system, without symbolic links.
     pub path: Vec<u8>,
-    /// The number of the file in its file system, so that both ends surely mean the same file.
+    /// The inode number of the file, so that both ends certainly mean the same file.
     pub inode: u64,
-    /// The user as whom to open it; `None` is the node's own user.
+    /// The user as which to open the file; `None` means the node's own user.
     pub owner: Option<Owner>,
 }
 
@@ -136,7 +137,7 @@ pub struct Owner {
     pub groups: Vec<u32>,
 }
 
-/// The settings that a transfer changes in its channel.
+/// The settings of the channel that a transfer changes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct MoveOrder {
     pub parallelism: u32,
@@ -169,7 +170,7 @@ pub struct ReceiveOrder {
     pub sync_end: bool,
 }
 
-/// A range of a file, and its checksum if that was computed.
+/// A range of a file, and its checksum if one was computed.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Sum {
     pub start: u64,
@@ -184,18 +185,18 @@ pub enum Report {
     Done,
     /// The order cannot be carried out.
     Failed(MoveFailure),
-    /// Data connections are there.
+    /// The data connections are open.
     Begun {
         reused: bool,
     },
-    /// The bytes that were moved until now. A running transfer reports at least every second.
+    /// The bytes that have been moved so far. A running transfer reports at least once a second.
     Moved {
         bytes: u64,
         streams: u32,
         waiting_ns: [u64; 5],
         stored: Vec<Sum>,
     },
-    /// The next bytes of [`Order::SendBytes`] are wanted.
+    /// The node requests the next bytes of [`Order::SendBytes`].
     More,
     /// The transfer has ended. Everything that was stored has been reported.
     Ended(Result<Transferred, MoveFailure>),
@@ -205,20 +206,20 @@ pub enum Report {
 pub struct Transferred {
     pub bytes: u64,
     pub streams: u32,
-    /// Connections that are kept for the next transfer.
+    /// The number of connections that are kept for the next transfer.
     pub cached: usize,
-    /// Sending: the ranges with their checksums.
+    /// For a sender, the ranges with their checksums.
     pub sums: Vec<Sum>,
 }
 
-/// Why a node could not carry out an order.
+/// The reason why a node could not carry out an order.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum MoveFailure {
     System {
         errno: i32,
         action: String,
     },
-    /// No data connection could be made.
+    /// No data connection could be established.
     Connection(String),
     /// A data connection broke.
     Broken(String),

@@ -1,9 +1,9 @@
-//! The data nodes of a front end, and their leases: no I/O, and no clock of its own.
+//! The data nodes of a front end, and their leases. The module has no I/O and no clock.
 //!
-//! A node is a member from [`Registry::join`] until it leaves or has missed its renewals. A name
+//! A node is a member from [`Registry::join`] until it leaves or misses its renewals. A name
 //! belongs to one member at a time. [`Registry::choose`] gives a data channel to the nodes whose
-//! capacity, divided by the channels that they have and the new one, is the largest. A node that
-//! drains keeps its channels and gets no new ones.
+//! capacity, divided by the number of their channels including the new one, is the largest. A node
+//! that drains keeps its channels and gets no new ones.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// A node renews its lease in this interval.
+/// The interval in which a node renews its lease.
 pub const RENEWAL: Duration = Duration::from_secs(2);
-/// A node that has not renewed its lease for this time, three times in a row, is no member any
-/// more.
+/// A node that has not renewed its lease for this time, which is three intervals, is no longer a
+/// member.
 pub const LEASE: Duration = Duration::from_secs(6);
 
-/// The number of a membership. A node that joins again gets another one.
+/// The number of a membership. A node that joins again gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u64);
 
@@ -50,11 +50,11 @@ pub struct Membership {
     pub announcement: Announcement,
     /// It gets no new channels.
     pub draining: bool,
-    /// The channels that it has.
+    /// The number of its channels.
     pub channels: u32,
 }
 
-/// Why a node cannot join.
+/// The reason why a node cannot join.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, thiserror::Error)]
 pub enum JoinError {
     #[error(
@@ -93,7 +93,7 @@ impl Registry {
         Self { version: version.to_owned(), last: 0, entries: BTreeMap::new() }
     }
 
-    /// Makes a node a member. `peer` is the address from which it has dialled.
+    /// Makes a node a member. `peer` is the address from which it has connected.
     ///
     /// # Errors
     /// Another node has the name, or the announcement is not acceptable.
@@ -120,7 +120,7 @@ impl Registry {
         Ok(id)
     }
 
-    /// Renews a lease. False if it had run out: the node has to join again.
+    /// Renews a lease. Returns `false` if it had expired; then the node has to join again.
     pub fn renew(&mut self, id: NodeId, now: Instant) -> bool {
         self.expire(now);
         let Some(entry) = self.entries.get_mut(&id) else { return false };
@@ -128,7 +128,7 @@ impl Registry {
         true
     }
 
-    /// The node takes no more channels, and leaves when those that it has are closed.
+    /// Drains a node: it accepts no more channels, and leaves when its present ones are closed.
     pub fn drain(&mut self, id: NodeId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.draining = true;
@@ -140,7 +140,7 @@ impl Registry {
         self.entries.remove(&id).map(|entry| entry.announcement.name)
     }
 
-    /// Ends the memberships whose leases have run out, and returns them with their names.
+    /// Ends the memberships whose leases have expired, and returns them with their names.
     pub fn expire(&mut self, now: Instant) -> Vec<(NodeId, String)> {
         let over = |entry: &Entry| now.saturating_duration_since(entry.renewed) >= LEASE;
         let gone: Vec<NodeId> =
@@ -148,7 +148,7 @@ impl Registry {
         gone.into_iter().filter_map(|id| self.leave(id).map(|name| (id, name))).collect()
     }
 
-    /// Whether the node is a member that takes new channels.
+    /// Whether the node is a member that accepts new channels.
     pub fn takes_channels(&self, id: NodeId) -> bool {
         self.entries.get(&id).is_some_and(|entry| !entry.draining)
     }
@@ -161,9 +161,9 @@ impl Registry {
         self.entries.get(&id).map(|entry| entry.announcement.name.as_str())
     }
 
-    /// Up to `count` nodes among those with an address that `suits`, and that address: those with
-    /// most free capacity first. Of equal ones, the nodes of `current` are preferred, and then those
-    /// that joined first.
+    /// Up to `count` nodes that have an address that `suits`, each with that address: those with
+    /// the most free capacity first. Among equal ones, the nodes of `current` are preferred, and
+    /// then those that joined first.
     pub fn choose(
         &mut self,
         suits: impl Fn(IpAddr) -> bool,
@@ -188,7 +188,7 @@ impl Registry {
         free.into_iter().take(count).map(|(_, id, address)| (id, address)).collect()
     }
 
-    /// A session has taken a connection of the node.
+    /// Records that a session has taken a connection of the node.
     pub fn channel_opened(&mut self, id: NodeId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.channels += 1;

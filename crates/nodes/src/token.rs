@@ -1,4 +1,4 @@
-//! The join token: the secret that front end and nodes have in common, in a file of its own.
+//! The join token: the secret that a front end and its nodes share, in a separate file.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use ropewalk_tls::SharedKey;
 use zeroize::Zeroizing;
 
-/// A false front end can try guesses without asking anyone, so the token has to be long.
+/// A false front end can test guesses offline, so the token has to be long.
 const SHORTEST: usize = 32;
 const LONGEST: u64 = 4096;
 
-/// Why a join token cannot be used.
+/// The reason why a join token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("cannot read the join token {path}: {source}")]
@@ -26,17 +26,18 @@ pub enum TokenError {
     Key(String),
 }
 
-/// A join token, ready for connections.
+/// A join token, prepared for connections.
 #[derive(Clone, Debug)]
 pub struct JoinToken {
     key: SharedKey,
 }
 
 impl JoinToken {
-    /// Reads the token from a file of its owner alone. White space around it does not count.
+    /// Reads the token from a file that only its owner can read. Surrounding white space is
+    /// ignored.
     ///
     /// # Errors
-    /// The file cannot be read, may be read by other users, or is too short to be a secret.
+    /// The file cannot be read, can be read by other users, or is too short for a secret.
     pub fn load(path: &Path) -> Result<Self, TokenError> {
         let read = |source| TokenError::Read { path: path.to_owned(), source };
         let file = ropewalk_files::open(path).map_err(read)?;
@@ -53,7 +54,7 @@ impl JoinToken {
     }
 
     /// # Errors
-    /// OpenSSL has no TLS 1.3.
+    /// OpenSSL does not support TLS 1.3.
     pub fn new(secret: &[u8]) -> Result<Self, TokenError> {
         let key = SharedKey::new(secret, b"ropewalk join token");
         Ok(Self { key: key.map_err(|error| TokenError::Key(error.to_string()))? })

@@ -1,10 +1,10 @@
 //! A [`Store`] whose bytes are behind another (Grid)FTP server.
 //!
 //! A [`RemoteStore`] is one log-in at one far server. It uses the sessions and data channels of the
-//! client library. Data streams through bounded windows in memory: reads are fetched ahead, and
-//! uploads are sent on while they arrive; a slow side holds up the other. An upload is one of the far
-//! server, and what it reports as stored is what the far server has on its disk. Operations of any
-//! thread block; errors are those of the far server.
+//! client library. Data passes through bounded windows in memory: reads are fetched ahead, and
+//! uploads are forwarded while they arrive; a slow side delays the other. An upload to the store is
+//! an upload at the far server, and data counts as stored when the far server has it on its disk.
+//! All operations block, and any thread may call them; errors are those of the far server.
 
 #![forbid(unsafe_code)]
 
@@ -27,23 +27,25 @@ pub use targets::{InvalidTarget, Targets};
 
 use crate::memory::Memory;
 
-/// Shared by the stores of a program: idle sessions, threads, and the memory for windows.
+/// The resources that the stores of a program share: idle sessions, threads, and the memory for
+/// windows.
 pub struct RemoteClient {
     client: Client,
     memory: Arc<Memory>,
 }
 
 impl RemoteClient {
-    /// `memory`: bytes for the windows of all open files together; each gets at least 1 MiB.
+    /// `memory` is the number of bytes for the windows of all open files together; each window gets
+    /// at least 1 MiB.
     pub fn new(limits: &ClientLimits, memory: usize) -> Arc<Self> {
         Arc::new(Self { client: Client::new(limits), memory: Memory::new(memory) })
     }
 }
 
-/// How a store uses its server.
+/// The settings with which a store uses its server.
 #[derive(Clone, Default)]
 pub struct RemoteSettings {
-    /// Credentials, trust, time limits, streams.
+    /// Credentials, trust, timeouts and streams.
     pub options: Options,
     /// All stores of a [`RemoteClient`] need the same gate.
     pub behalf: Behalf,

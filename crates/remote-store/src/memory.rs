@@ -1,9 +1,9 @@
-//! The memory for the windows of all open files, divided equally between them.
+//! The memory for the windows of all open files, divided equally among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A window has at least this many bytes, so that every file moves.
+/// The minimum size of a window in bytes, so that every file makes progress.
 const LEAST: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Memory {
     windows: AtomicUsize,
 }
 
-/// The part of one window.
+/// The share of one window.
 pub(crate) struct Share(Arc<Memory>);
 
 impl Memory {
@@ -27,7 +27,7 @@ impl Memory {
 }
 
 impl Share {
-    /// The bytes that the window may hold at present.
+    /// The number of bytes that the window may hold at present.
     pub(crate) fn limit(&self) -> usize {
         (self.0.bytes / self.0.windows.load(Ordering::Relaxed).max(1)).max(LEAST)
     }

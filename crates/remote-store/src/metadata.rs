@@ -3,10 +3,10 @@
 use ropewalk_client::Entry;
 use ropewalk_storage::{Kind, Metadata};
 
-/// The number of an owner or group that the server does not report as a number (`nobody`).
+/// The ID of an owner or group that the server does not report as a number (the user `nobody`).
 const UNKNOWN: u32 = 65_534;
 
-/// The attributes of an entry that exists in this process, or of which nothing else is known.
+/// The attributes of an entry that exists only in this process, or of which nothing else is known.
 pub(crate) fn synthetic(kind: Kind, size: u64, mode: u32) -> Metadata {
     Metadata {
         kind,
@@ -21,7 +21,7 @@ pub(crate) fn synthetic(kind: Kind, size: u64, mode: u32) -> Metadata {
         links: 1,
         blocks: size.div_ceil(512),
         target: None,
-        // The far server decides.
+        // The far server checks permissions.
         readable: true,
         writable: true,
         searchable: true,

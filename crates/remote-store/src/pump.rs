@@ -1,7 +1,7 @@
-//! Sends what is written to a file at a far server.
+//! Sends the data that is written to a file at a far server.
 //!
-//! Writers put bytes into a window, in any order. A thread sends them, in one transfer that lasts
-//! until [`Pump::flush`]; the next write begins another one. After a failure all writes fail until
+//! Writers put bytes into a window, in any order. A thread sends them in one transfer that lasts
+//! until [`Pump::flush`]; the next write starts another one. After a failure, all writes fail until
 //! [`Pump::recover`].
 
 use std::io::{self, Read};
@@ -54,7 +54,7 @@ struct State {
     target: Arc<Target>,
     running: Option<Running>,
     failure: Option<Error>,
-    /// A server that takes bytes in order gets those from here on next.
+    /// The offset of the next byte, if the server accepts bytes only in order.
     next: Option<u64>,
 }
 
@@ -66,7 +66,8 @@ struct Running {
 }
 
 impl Pump {
-    /// `next`: where a server that takes bytes in order goes on; `None`: at the first write.
+    /// `next` is the offset at which a server that accepts bytes only in order continues; `None`
+    /// means the offset of the first write.
     pub(crate) fn new(
         path: &VirtualPath,
         target: Target,
@@ -92,7 +93,7 @@ impl Pump {
         self.state.lock().failure.is_some()
     }
 
-    /// Takes bytes to send; waits while there are too many.
+    /// Accepts bytes to send, and waits while the window is full.
     ///
     /// # Errors
     /// The transfer has failed.
@@ -114,7 +115,7 @@ impl Pump {
         };
         let put = self.window.put(generation, data, offset);
         if put.is_err() {
-            // The reason is that of the transfer.
+            // The reason for the failure is that of the transfer, which `flush` returns.
             self.flush()?;
         }
         put?;
@@ -148,7 +149,7 @@ impl Pump {
         Ok(Running { feed, generation, cancel, thread })
     }
 
-    /// Waits until the far server has all that was written.
+    /// Waits until the far server has all bytes that were written.
     ///
     /// # Errors
     /// The transfer fails or has failed.
@@ -183,7 +184,7 @@ impl Pump {
         Error::new(ErrorKind::Unsupported, "write", self.path.as_bytes()).with_detail(text)
     }
 
-    /// Ends the transfer at once.
+    /// Ends the transfer immediately.
     pub(crate) fn abandon(&self) {
         let running = self.state.lock().running.take();
         if let Some(running) = running {
@@ -194,12 +195,12 @@ impl Pump {
         }
     }
 
-    /// The far server has these ranges from an earlier upload.
+    /// Records that the far server has these ranges from an earlier upload.
     pub(crate) fn recover_stored(&self, present: &RangeSet) {
         self.stored.lock().union(present);
     }
 
-    /// Goes on with a new target after a failure.
+    /// Resumes with a new target after a failure.
     pub(crate) fn recover(&self, target: Target, present: &RangeSet) {
         let mut state = self.state.lock();
         state.target = Arc::new(target);
@@ -215,7 +216,7 @@ impl Drop for Pump {
     }
 }
 
-/// The window as the file that is sent.
+/// Reads the window as the file that is sent.
 struct Source(Arc<Window>);
 
 impl Lock for Source {}
@@ -234,7 +235,7 @@ impl ReadHandle for Source {
     }
 }
 
-/// The window as a stream of bytes.
+/// Reads the window as a stream of bytes.
 struct InOrder {
     window: Arc<Window>,
     at: u64,

@@ -1,8 +1,9 @@
 //! A file at a far server that is open for reading.
 //!
-//! A thread fetches the file from where it is read first, ahead of its readers, into a window. A
-//! read elsewhere begins another fetch there, and ends this one once no reader waits for it. A
-//! fetch that breaks off is begun again where it is needed, a few times in a row without progress.
+//! A thread fetches the file, starting at the offset of the first read, ahead of its readers into a
+//! window. A read elsewhere starts another fetch there, and ends the present one once no reader
+//! waits for it. A fetch that fails is restarted where it is needed, unless it has failed a few
+//! times in a row without progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,10 @@ use ropewalk_storage::{Error, ErrorKind, Lock, Metadata, ReadHandle, Result, Wri
 
 use crate::window::{SCATTERED, Window, over};
 
-/// Fetches in a row that bring nothing.
+/// The maximum number of fetches in a row without progress.
 const TRIES: u32 = 3;
 
-/// See the description of the module.
+/// See the head of the module.
 pub(crate) struct RemoteFile(Arc<Inner>);
 
 struct Inner {
@@ -29,7 +30,7 @@ struct Inner {
     metadata: Metadata,
     window: Arc<Window>,
     fetch: Mutex<State>,
-    /// The streams of the server were too far apart.
+    /// The streams of the server were too far apart, so one stream is used.
     in_order: AtomicBool,
 }
 
@@ -114,7 +115,8 @@ impl ReadHandle for RemoteFile {
                 fetch.running = Some(running);
                 drop(fetch);
                 drop(state);
-                // Threads that put for the earlier fetch find out that it is over.
+                // Wakes the threads that put data for the earlier fetch, so that they notice its
+                // end.
                 window.wake();
                 let inner = self.0.clone();
                 let run = move || inner.run(generation, offset..end, &cancel);
@@ -176,7 +178,7 @@ impl Inner {
     }
 }
 
-/// Puts what a fetch brings into the window.
+/// Puts the data that a fetch receives into the window.
 struct Sink {
     window: Arc<Window>,
     generation: u64,

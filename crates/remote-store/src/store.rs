@@ -1,4 +1,4 @@
-//! The store itself: names and attributes, and how files are opened.
+//! The store itself: names, attributes, and opening files.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -29,17 +29,17 @@ pub struct RemoteStore {
     client: Arc<RemoteClient>,
     far: Arc<Far>,
     uploads: Writers,
-    /// Files that are open for writing: what was written to them is sent before other operations.
+    /// Files that are open for writing. Their data is sent before other operations.
     open: Mutex<Vec<Weak<Pump>>>,
-    /// Only one thread at a time makes a file that must not exist.
+    /// Held by a thread that creates a file that must not exist, so that there is only one at a
+    /// time.
     making: Mutex<()>,
-    /// Paths of interrupted uploads in order.
+    /// Paths of interrupted uploads that are sent in order.
     in_order: Mutex<HashSet<VirtualPath>>,
 }
 
 impl RemoteStore {
-    /// The store of the server of `url`; the path of the URL is not used. The first operation
-    /// connects.
+    /// A store of the server of `url`, whose path is not used. The first operation connects.
     pub fn new(client: &Arc<RemoteClient>, url: &Url, settings: RemoteSettings) -> Arc<Self> {
         let far = Arc::new(client.client.far(url, &settings.options, settings.behalf));
         Arc::new(Self {
@@ -57,7 +57,7 @@ impl RemoteStore {
         self.far.name()
     }
 
-    /// Connects and logs in, unless there is a session.
+    /// Connects and logs in, unless there is an idle session.
     ///
     /// # Errors
     /// The server cannot be reached, is not permitted, or refuses the log-in.
@@ -75,7 +75,7 @@ impl RemoteStore {
         operation(&self.far, path.as_bytes()).map_err(|error| error.into_storage(action, path.as_bytes()))
     }
 
-    /// Sends what was written to open files.
+    /// Sends the data that was written to open files.
     fn settle(&self) {
         let open: Vec<Arc<Pump>> = {
             let mut open = self.open.lock();
@@ -83,7 +83,7 @@ impl RemoteStore {
             open.iter().filter_map(Weak::upgrade).collect()
         };
         for pump in open {
-            // The writer gets the error.
+            // The writer gets the error at its next operation.
             let _ = pump.flush();
         }
     }
@@ -110,7 +110,7 @@ impl Store for RemoteStore {
         "remote"
     }
 
-    /// Names and symbolic links are those of the far server.
+    /// The far server decides about names and symbolic links.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             keeps: true,
@@ -129,7 +129,7 @@ impl Store for RemoteStore {
     fn list(&self, path: &VirtualPath, sink: &mut ListSink<'_>) -> Result<()> {
         let mut entries: Vec<Entry> = Vec::new();
         self.at("list", path, |far, bytes| far.list(bytes, &mut |entry| entries.push(entry)))?;
-        // A server may list a file.
+        // A server may list a file by itself.
         if let [only] = &*entries
             && path.file_name() == Some(only.name.as_ref())
             && self.stat(path, true)?.kind != Kind::Directory
@@ -235,7 +235,7 @@ impl Store for RemoteStore {
     }
 
     fn rename_file(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
-        // The far server keeps its own rules.
+        // The far server applies its own rules.
         self.rename(from, to)
     }
 

@@ -1,4 +1,4 @@
-//! Rules for the servers that may be connected to on behalf of others.
+//! Rules for the servers to which connections on behalf of clients are permitted.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,18 +7,18 @@ use std::str::FromStr;
 use ropewalk_client::far::Gate;
 use ropewalk_security::{AddressPattern, InvalidAddressPattern, canonical};
 
-/// A host by its name, or addresses.
+/// A host name, or addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Trusts what the name resolves to, except for addresses within this host or this link.
+    /// Permits all addresses of the name, except addresses of this host or this link.
     Name(String),
     Addresses(AddressPattern),
 }
 
-/// Servers that are permitted: `data.example.org,192.0.2.0/24`. An empty list permits none.
+/// The permitted servers: `data.example.org,192.0.2.0/24`. An empty list permits none.
 ///
-/// Addresses are compared after the resolution of a name, and the connection goes to the address
-/// that was compared. A server that announces another address for data is held to the same rules.
+/// Addresses are compared after a name is resolved, and the connection goes to the address that was
+/// compared. The same rules apply to another address that a server announces for data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets(Vec<Rule>);
 
@@ -100,7 +100,7 @@ impl Gate for Targets {
     }
 }
 
-/// Addresses that a name of another host must not lead to.
+/// Addresses that the name of another host must not resolve to.
 fn is_inside(rule: &str, ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => {

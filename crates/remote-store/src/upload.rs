@@ -22,7 +22,7 @@ use crate::window::Window;
 /// The paths to which a store uploads at present.
 pub(crate) type Writers = Arc<Mutex<HashSet<VirtualPath>>>;
 
-/// Keeps other uploads of the store away from a path.
+/// Excludes other uploads of the store from a path.
 struct Claim {
     writers: Writers,
     path: VirtualPath,
@@ -34,7 +34,7 @@ impl Drop for Claim {
     }
 }
 
-/// The part of a store that its uploads need.
+/// The parts of a store that its uploads need.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) far: Arc<Far>,
@@ -76,7 +76,7 @@ impl RemoteUpload {
         Ok(Self { place, path, spec, started_over, pump, recorded, ended: Mutex::new(false), _claim: claim })
     }
 
-    /// After a failure: what the server has is what there is.
+    /// Recovers after a failure: the ranges that the server has are the new state.
     fn recover(&self) {
         if !self.pump.has_failed() {
             return;

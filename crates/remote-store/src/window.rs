@@ -1,9 +1,9 @@
-//! The bytes of a file that have come from one side and have not gone to the other yet.
+//! The bytes of a file that have been received from one side and not yet been sent to the other.
 //!
-//! Threads put ranges in any order and take them in any order; each byte is freed once it was
-//! taken. A thread that puts waits while the window is full. If a thread waits for bytes that are
-//! missing, they may come on any stream, so the window then takes more than its share: up to twice
-//! as much, after it has dropped bytes before those.
+//! Threads put ranges and take them, both in any order; each byte is freed when it has been taken.
+//! A thread that puts bytes waits while the window is full. If a thread waits for missing bytes,
+//! they may arrive on any stream, so the window then exceeds its share: it holds up to twice as
+//! much, after it has dropped the bytes that precede the missing ones.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ pub(crate) struct State {
     ranges: RangeSet,
     /// The offsets for which threads wait.
     waiting: Vec<u64>,
-    /// The error of threads that put or wait.
+    /// The error for threads that put or wait.
     closed: Option<Error>,
-    /// No more bytes come.
+    /// No more bytes will be put.
     ended: bool,
-    /// Which use of the window puts bytes: others fail.
+    /// The present use of the window; puts for other uses fail.
     pub(crate) generation: u64,
     /// The ranges that this use has put.
     pub(crate) arrived: RangeSet,
@@ -42,16 +42,16 @@ struct Chunk {
     unread: usize,
 }
 
-/// The error of a thread that puts for a use of the window that is over.
+/// The error of a thread that puts bytes for a use of the window that has ended.
 pub(crate) fn over() -> Error {
     Error::new(ErrorKind::Interrupted, "read", b"")
 }
 
-/// The detail of the error that says that streams are too far apart.
+/// The detail of the error if the streams are too far apart.
 pub(crate) const SCATTERED: &str = "the streams of the sender are farther apart than the memory allows";
 
 impl State {
-    /// Copies bytes at `at`, if they are there.
+    /// Copies the bytes at `at`, if they are present.
     pub(crate) fn take(&mut self, buffer: &mut [u8], at: u64) -> Option<usize> {
         let (&start, chunk) = self.chunks.range_mut(..=at).next_back()?;
         let from = usize::try_from(at - start).ok().filter(|from| *from < chunk.data.len())?;
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// Adds what is not there yet.
+    /// Adds the bytes that are not present yet.
     fn insert(&mut self, data: &[u8], at: u64) {
         let end = at + data.len() as u64;
         for gap in self.ranges.complement(at..end).iter() {
@@ -83,7 +83,7 @@ impl State {
         self.arrived.insert(at..end);
     }
 
-    /// Drops bytes before those for which threads wait: nobody has taken them.
+    /// Drops bytes that precede those for which threads wait, even if no thread has taken them.
     fn make_room(&mut self, wanted: usize, limit: usize) {
         let Some(&first) = self.waiting.iter().min() else { return };
         while self.held + wanted > limit
@@ -98,7 +98,7 @@ impl State {
         !self.waiting.is_empty()
     }
 
-    /// A new use of the window begins.
+    /// Starts a new use of the window.
     pub(crate) fn begin(&mut self) -> u64 {
         self.generation += 1;
         self.arrived = RangeSet::new();
@@ -115,16 +115,16 @@ impl Window {
         self.state.lock()
     }
 
-    /// Bytes that the window may hold.
+    /// The number of bytes that the window may hold.
     pub(crate) fn limit(&self) -> usize {
         self.memory.limit()
     }
 
-    /// Puts bytes; waits while the window is full.
+    /// Puts bytes, and waits while the window is full.
     ///
     /// # Errors
-    /// The window is closed, serves another use by now, or has no room for bytes that are before
-    /// the missing ones.
+    /// The window is closed, serves another use by now, or has no room for bytes that precede the
+    /// missing ones.
     pub(crate) fn put(&self, generation: u64, data: &[u8], at: u64) -> Result<()> {
         let mut state = self.state.lock();
         loop {
@@ -150,7 +150,7 @@ impl Window {
         Ok(())
     }
 
-    /// Takes bytes that are known to be there.
+    /// Takes bytes that are known to be present.
     ///
     /// # Errors
     /// The window is closed.
@@ -164,7 +164,7 @@ impl Window {
         Ok(taken)
     }
 
-    /// Takes bytes at `at`, and waits for them. Returns 0 if none come any more.
+    /// Takes the bytes at `at`, and waits for them. Returns 0 if no more bytes will be put.
     ///
     /// # Errors
     /// The window is closed.
@@ -188,7 +188,7 @@ impl Window {
     /// Waits for a change, for a thread that needs the bytes at `at`.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, State>, at: u64) {
         state.waiting.push(at);
-        // Threads that put may go on now.
+        // Threads that put may continue now.
         self.changed.notify_all();
         self.changed.wait(state);
         if let Some(own) = state.waiting.iter().position(|waiting| *waiting == at) {
@@ -196,18 +196,18 @@ impl Window {
         }
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     pub(crate) fn wake(&self) {
         self.changed.notify_all();
     }
 
-    /// No more bytes are put.
+    /// Records that no more bytes will be put.
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Fails all threads that put or take.
+    /// Makes all threads that put or take fail.
     pub(crate) fn close(&self, error: Error) {
         let mut state = self.state.lock();
         state.closed.get_or_insert(error);
@@ -218,7 +218,7 @@ impl Window {
         self.changed.notify_all();
     }
 
-    /// Makes an empty window of one that was closed or has ended.
+    /// Empties a window that was closed or has ended, for a new use.
     pub(crate) fn reopen(&self) -> u64 {
         let mut state = self.state.lock();
         let (generation, waiting) = (state.generation, std::mem::take(&mut state.waiting));
@@ -242,7 +242,7 @@ mod tests {
         let window = window(8 << 20);
         window.put(0, b"world", 5).unwrap();
         window.put(0, b"hello", 0).unwrap();
-        // Bytes that came before are not taken twice.
+        // Bytes that are present already are not added twice.
         window.put(0, b"lowo", 3).unwrap();
         let mut buffer = [0; 10];
         assert_eq!((window.take(&mut buffer, 6).unwrap(), &buffer[..4]), (4, &b"orld"[..]));
@@ -260,7 +260,7 @@ mod tests {
             let putting = scope.spawn(|| window.put(0, block, 2 << 20));
             let mut buffer = vec![0; 1 << 20];
             let reading = scope.spawn(move || window.take_next(&mut buffer, 0));
-            // The reader waits for bytes before those, so the window takes more than its share.
+            // The reader waits for bytes before these, so the window exceeds its share.
             putting.join().unwrap().unwrap();
             assert_eq!(window.put(0, block, 3 << 20).unwrap_err().detail(), Some(SCATTERED));
             window.close(over());

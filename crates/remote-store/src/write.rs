@@ -9,7 +9,7 @@ use ropewalk_storage::{Lock, Metadata, Result, WriteHandle};
 use crate::metadata::metadata;
 use crate::pump::Pump;
 
-/// Each operation but a write waits until the server has what was written.
+/// Every operation except a write first waits until the server has all written bytes.
 pub(crate) struct RemoteWriter {
     pub(crate) far: Arc<Far>,
     pub(crate) path: VirtualPath,
