@@ -1,4 +1,4 @@
-//! Connections that break, stand still or are slow; runs that are stopped.
+//! Connections that break, stall or are slow, and runs that are stopped.
 
 mod common;
 
@@ -47,8 +47,8 @@ fn a_cut_connection_is_made_again_and_goes_on() -> Result<()> {
             let told = run(from, to, &options)?.succeeded()?;
             ensure!(told.summary.retries >= 1, "{:?}", told.summary);
             ensure_same(&bench.local.join("f"), &copied)?;
-            // What arrived does not move again, but for what was in the receiver's buffers; of an upload only what a marker told
-            // of is known to have arrived.
+            // Data that has arrived is not sent again, except for what was in the receiver's
+            // buffers. Of an upload, only the data that a marker reported is known to have arrived.
             let most = if get { size + 8 * MIB } else { 2 * size };
             ensure!(proxy.moved() <= most, "{} bytes moved for {size}", proxy.moved());
         }
@@ -58,13 +58,14 @@ fn a_cut_connection_is_made_again_and_goes_on() -> Result<()> {
     })
 }
 
-/// GCT's server writes what it has of a block that broke off to the beginning of the file. No sum tells here.
+/// GCT's server writes the received part of an interrupted block to the beginning of the file. Here
+/// no checksum reveals it.
 #[test]
 fn what_a_cut_leaves_at_the_beginning_is_sent_again() -> Result<()> {
     each(&gridftp(), |bench| {
         write_random(&bench.local.join("f"), 24 * MIB, 1)?;
         write_random(&bench.remote.join("f"), 24 * MIB, 1)?;
-        // One session, and several that share a file out.
+        // One session, and several that divide a file.
         for (round, files) in [1, 1, 4, 4].into_iter().enumerate() {
             for from in [bench.here("f"), bench.url("f")] {
                 let proxy = Proxy::start(bench.server.address())?;
@@ -109,7 +110,8 @@ fn a_cut_between_servers_is_survived() -> Result<()> {
     })
 }
 
-/// What came before belongs to another version, though it is as long. No checksum would tell.
+/// The data of the first try belongs to another version of the same length. No checksum would
+/// reveal that.
 #[test]
 fn a_source_that_changes_between_two_tries_is_sent_anew() -> Result<()> {
     for here in [false, true] {
@@ -177,7 +179,8 @@ fn a_stopped_run_is_taken_up() -> Result<()> {
             let began = Instant::now();
             let here = matches!(&pairs[0].destination, Location::Local(_));
             let told = run_until(pairs.clone(), &options, &cancel, &|event| {
-                // Late enough for a marker, where only those tell what has arrived; the beginning is not believed then.
+                // The copy is stopped after a marker, if only markers report the data that has
+                // arrived, because the beginning of the file is not trusted then.
                 if matches!(event, Event::Progress { bytes, .. } if *bytes > 8 * MIB)
                     && (here || journaled(&state) >= 8 * MIB)
                 {
@@ -209,7 +212,7 @@ fn a_stopped_run_is_taken_up() -> Result<()> {
     })
 }
 
-/// The session of a client that was killed may still hold the part when the next one asks what is there.
+/// The session of a killed client may still hold the part file when the next session asks for it.
 #[test]
 fn what_is_still_held_is_not_begun_anew() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -242,7 +245,7 @@ fn what_is_still_held_is_not_begun_anew() -> Result<()> {
             part.lock()?;
             let refused = AtomicBool::new(false);
             let told = run_until(pairs, &options, &Cancel::new(), &|event| {
-                // Free as soon as the server has said that it is not.
+                // Unlocked as soon as the server has reported the lock.
                 if matches!(event, Event::Dialogue { direction: '<', line, .. } if line.contains("TOO_BUSY"))
                 {
                     refused.store(true, Ordering::Relaxed);
@@ -333,7 +336,7 @@ fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
     let server = FakeServer::start(
         3,
         Arc::new(|_verb: &str, data: &Data, control: &mut TcpStream| {
-            // A firewall drops what comes from the server.
+            // A firewall drops the connection from the server.
             if let Data::Listen(_) = data {
                 let mut data = data.open()?;
                 control.write_all(b"150 here it comes\r\n")?;
@@ -353,7 +356,7 @@ fn a_server_that_cannot_call_back_is_asked_the_other_way() -> Result<()> {
     Ok(())
 }
 
-/// Servers end sessions when they like, those that a copy looks about with among them.
+/// Servers may end any session, including those that list and make directories.
 #[test]
 fn the_sessions_that_find_and_make_things_may_break() -> Result<()> {
     let archive = || {

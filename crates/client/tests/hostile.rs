@@ -1,4 +1,4 @@
-//! Servers that mean harm, or end sessions when they like.
+//! Malicious servers, and servers that end sessions at any time.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::*;
 use ropewalk_client::{Auto, Location, Preserve, Summary};
 use ropewalk_tests::scratch::Scratch;
 
-/// What a directory of the server has, as MLSD tells it.
+/// The content of the server's directories, as MLSD lists it.
 type Listings = &'static [(&'static str, &'static [&'static str])];
 
 /// A server with these directories; every file has one byte.
@@ -22,7 +22,7 @@ fn server(listings: Listings) -> Result<Location> {
     impatient(listings, "")
 }
 
-/// As [`server`]; the session that first asks for this directory is ended.
+/// Like [`server`], but the session that first lists this directory is ended.
 fn impatient(listings: Listings, ends: &'static str) -> Result<Location> {
     let ended = Arc::new(AtomicBool::new(ends.is_empty()));
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -91,7 +91,8 @@ fn archive(source: Location, destination: Location) -> Result<Summary> {
     Ok(run(source, destination, &options)?.summary)
 }
 
-/// A name that is a link as well as a directory: what is in the directory would go to where the link leads.
+/// A name is both a link and a directory: the directory's files would be written to the target of
+/// the link.
 #[test]
 fn nothing_is_written_through_a_link_that_the_server_made_up() -> Result<()> {
     let url = server(&[
@@ -109,14 +110,14 @@ fn nothing_is_written_through_a_link_that_the_server_made_up() -> Result<()> {
     let told = archive(url.clone(), Location::Local(here.join("t")))?;
     ensure!((told.files_done, told.files_failed) == (2, 1), "{told:?}");
     ensure!(here.join("t/x/pwned").exists() && fs::symlink_metadata(here.join("t/x"))?.is_dir());
-    // Nor through what an earlier copy made.
+    // The same holds for a link that an earlier copy made.
     fs::create_dir(here.join("u"))?;
     symlink("../victim", here.join("u/x"))?;
     let told = archive(url, Location::Local(here.join("u")))?;
-    // The link itself.
+    // Only the link itself is copied.
     ensure!(told.files_done == 1, "{told:?}");
     ensure!(told.failures.iter().any(|f| f.error.contains("its directory is a symbolic link")), "{told:?}");
-    // Nor where the directory is the one that was named.
+    // The same holds if the directory itself was named.
     let named = here.join("s/x");
     fs::create_dir_all(&named)?;
     fs::write(named.join("f"), b"x")?;
@@ -144,13 +145,13 @@ fn names_that_lead_away_are_not_copied() -> Result<()> {
     let here = Scratch::new()?;
     let told = archive(url, Location::Local(here.join("a/b/t")))?;
     ensure!(told.failures.is_empty(), "{told:?}");
-    // As a name of that directory, like of servers that tell full paths.
+    // It is taken as a name in that directory, as from servers that list full paths.
     ensure!(here.join("a/b/t/evil").exists() && here.join("a/b/t/ok").exists());
     ensure!(!here.join("a/evil").exists() && !here.join("evil").exists());
     Ok(())
 }
 
-/// While a plan waits for files to be copied it says nothing.
+/// The plan's session is silent while it waits for files to be copied.
 #[test]
 fn a_session_that_is_ended_loses_no_part_of_a_tree() -> Result<()> {
     const TREE: Listings = &[

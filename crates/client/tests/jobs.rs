@@ -15,7 +15,7 @@ use ropewalk_tests::scratch::Scratch;
 
 const FILES: usize = 40;
 
-/// A tree to copy, and the job that does it, file by file.
+/// A tree to copy, and the job that copies it file by file.
 fn tree(here: &Scratch) -> Result<JobSpec> {
     for n in 0..FILES {
         write(&here.join(format!("s/{n:02}")), format!("file {n}").as_bytes())?;
@@ -37,7 +37,7 @@ fn ensure_copied(here: &Scratch) -> Result<()> {
     ensure_clean(&here.join("t"))
 }
 
-/// Stops the thread that reports the third finished file until it may go on.
+/// Blocks the thread that reports the third finished file until the test lets it continue.
 struct Halting {
     done: Mutex<usize>,
     reached: Sender<()>,
@@ -116,7 +116,7 @@ fn job_cancelled_while_it_is_paused_ends_as_interrupted() -> Result<()> {
     control.pause();
     go.send(())?;
     control.cancel();
-    // It does not run again.
+    // The job does not run again.
     control.resume();
     let summary = job.join()?;
     ensure!(summary.interrupted && summary.files_done < FILES as u64, "{summary:?}");
@@ -145,7 +145,8 @@ fn limit_on_the_rate_is_that_of_the_client() -> Result<()> {
     let JobSpec { pairs, options, .. } = tree(&here)?;
     let own = options.clone().with(|o| o.tuning.bandwidth = Some(1.into()));
     ensure!(client.submit(JobSpec::new(pairs).with_options(own)).is_err());
-    // Nothing of such a copy passes this host, so that it cannot keep the client's limit.
+    // The data of such a copy does not pass through this host, so it cannot obey the client's
+    // limit.
     let server = |name: &str| parse_location(format!("ftp://{name}.invalid/f"));
     let pair = Pair { source: server("a")?, destination: server("b")?, window: None };
     let refused = client.submit(JobSpec::new(vec![pair]).with_options(options))?.join();

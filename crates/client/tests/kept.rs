@@ -1,4 +1,4 @@
-//! What copies keep of their sources, besides the bytes: times, modes, links and holes.
+//! Attributes of the sources that copies preserve: times, modes, links and holes.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn attributes_are_kept_when_asked() -> Result<()> {
         fs::File::open(bench.local.join("s/d"))?.set_times(old)?;
         let options = options().with(|o| o.preserve = Preserve { times: true, modes: true, links: true });
         run(bench.here("s/"), bench.url("up/"), &options)?.succeeded()?;
-        // GCT's server makes links absolute, and tells them so.
+        // GCT's server makes links absolute, and reports them so.
         let target = if bench.server.kind() == Kind::Gct { bench.remote.join("up/d/f") } else { "f".into() };
         ensure!(fs::read_link(bench.remote.join("up/d/link"))? == target);
         fs::remove_file(bench.remote.join("up/d/link"))?;
@@ -45,7 +45,7 @@ fn attributes_are_kept_when_asked() -> Result<()> {
     })
 }
 
-/// globus-gridftp-server makes no link to what is not there.
+/// globus-gridftp-server makes no dangling links.
 #[test]
 fn links_that_lead_nowhere_are_kept() -> Result<()> {
     let ours: Vec<Kind> = gridftp().into_iter().filter(|kind| *kind == Kind::Ropewalk).collect();

@@ -29,7 +29,7 @@ fn files_and_trees_are_copied_here() -> Result<()> {
     run(at("s/"), at("t/"), &options())?.succeeded()?;
     tree::ensure_same(&here.join("s"), &here.join("t"))?;
     ensure_same(&here.join("s/big"), &here.join("t/big"))?;
-    // In the place of something longer.
+    // The copy replaces a longer file.
     run(at("s/d/small"), at("t/big"), &options())?.succeeded()?;
     ensure!(fs::read(here.join("t/big"))? == b"small");
     run(Location::Measure { size: 3_000_000 }, at("t/zeros"), &options())?.succeeded()?;
@@ -45,7 +45,7 @@ fn what_is_made_while_it_is_read_is_copied() -> Result<()> {
     let at = |name: &str| Location::Local(here.join(name));
     run(from("/proc/version"), at("v"), &options())?.succeeded()?;
     ensure!(fs::read(here.join("v"))? == version);
-    // It has no size either, and cannot be read from its beginning.
+    // This file has no size either, and cannot be read at its beginning.
     let told = run(from("/proc/self/mem"), at("m"), &options().with(|o| o.recovery.retries = 0))?.summary;
     ensure!(told.files_failed == 1 && !here.join("m").exists(), "{told:?}");
     let _socket = std::os::unix::net::UnixListener::bind(here.join("s"))?;
@@ -55,7 +55,7 @@ fn what_is_made_while_it_is_read_is_copied() -> Result<()> {
     Ok(())
 }
 
-/// Who may not read what is replaced may not read what replaces it.
+/// A user who may not read the replaced file may not read the new one either.
 #[test]
 fn a_file_is_replaced_with_its_permissions() -> Result<()> {
     let here = Scratch::new()?;
@@ -68,7 +68,8 @@ fn a_file_is_replaced_with_its_permissions() -> Result<()> {
     Ok(())
 }
 
-/// A link that is itself the destination stays, and what it leads to is replaced; one in a directory of destinations is replaced.
+/// A link that is itself the destination stays, and its target is replaced; a link in a destination
+/// directory is replaced.
 #[test]
 fn a_link_that_is_named_is_written_through() -> Result<()> {
     let here = Scratch::new()?;
@@ -91,7 +92,7 @@ fn a_link_that_is_named_is_written_through() -> Result<()> {
     ensure_clean(here.path())
 }
 
-/// Directories that nobody may write to are again what they were.
+/// Directories that are not writable have their modes again.
 #[test]
 fn a_stopped_copy_leaves_directories_as_they_were() -> Result<()> {
     let here = Scratch::new()?;
@@ -129,7 +130,7 @@ fn a_stopped_copy_leaves_directories_as_they_were() -> Result<()> {
     Ok(())
 }
 
-/// As /dev/stdout is one.
+/// An example of such a name is /dev/stdout.
 #[test]
 fn a_name_of_an_open_file_is_not_replaced() -> Result<()> {
     let here = Scratch::new()?;
@@ -160,7 +161,7 @@ fn holes_stay_holes() -> Result<()> {
     Ok(())
 }
 
-/// The name of one of two would stand for both.
+/// The name of one directory would stand for both.
 #[test]
 fn with_delete_links_to_directories_are_no_directories() -> Result<()> {
     let here = Scratch::new()?;
@@ -176,7 +177,7 @@ fn with_delete_links_to_directories_are_no_directories() -> Result<()> {
     tree::ensure_same(&here.join("s"), &here.join("d"))
 }
 
-/// Who requires a checksum gets what was written read back.
+/// If a checksum is required, the written data is read back.
 #[test]
 fn a_checksum_that_is_required_is_compared_here_too() -> Result<()> {
     let here = Scratch::new()?;
@@ -189,7 +190,7 @@ fn a_checksum_that_is_required_is_compared_here_too() -> Result<()> {
         .iter()
         .any(|event| matches!(event, Event::FileDone { checksum: Some(sum), .. } if sum.starts_with("md5:")));
     ensure!(proved && told.summary.bytes_verified == 3_000_001, "{:?}", told.summary);
-    // Neither keeps what could be read.
+    // Neither destination keeps data that could be read back.
     for nothing in [Location::Measure { size: 0 }, Location::Local("/dev/null".into())] {
         let told = run(at("s/f"), nothing, &options)?.summary;
         ensure!((told.files_failed, told.bytes) == (1, 0), "{told:?}");
@@ -197,7 +198,7 @@ fn a_checksum_that_is_required_is_compared_here_too() -> Result<()> {
     Ok(())
 }
 
-/// What comes before a file that fails in a list is copied, and nothing after it.
+/// The files before one that fails in a list are copied, and none of those after it.
 #[test]
 fn a_list_is_worked_off_up_to_what_fails() -> Result<()> {
     let here = Scratch::new()?;
@@ -244,7 +245,7 @@ fn a_walk_can_be_stopped() -> Result<()> {
     Ok(())
 }
 
-/// Its other names would keep what it was, apart from it.
+/// The other names of the file would keep the old content.
 #[test]
 fn nothing_is_copied_onto_itself() -> Result<()> {
     let here = Scratch::new()?;
@@ -277,7 +278,8 @@ fn a_copy_that_is_given_up_leaves_nothing() -> Result<()> {
     ensure_clean(here.path())
 }
 
-/// What panics in a worker's thread reaches the caller; the other workers do not wait for what it had begun.
+/// A panic in a worker's thread reaches the caller, and the other workers do not wait for that
+/// worker's job.
 #[test]
 fn a_sink_that_panics_ends_the_run() -> Result<()> {
     let here = Scratch::new()?;
@@ -286,7 +288,7 @@ fn a_sink_that_panics_ends_the_run() -> Result<()> {
     }
     let at = |name: &str| Location::Local(here.join(name));
     let options = options().with(|o| o.tuning.files = Auto::Set(2));
-    // Whichever worker has the last file: the other one has nothing to do then.
+    // Repeated, because either worker may have the last file, while the other has no work.
     for _ in 0..10 {
         let done = AtomicU32::new(0);
         let sink = |event: Event| {
@@ -300,7 +302,7 @@ fn a_sink_that_panics_ends_the_run() -> Result<()> {
     Ok(())
 }
 
-/// More than the summary lists.
+/// There are more failures than the summary lists.
 #[test]
 fn failures_that_are_not_listed_count_for_the_reason() -> Result<()> {
     let here = Scratch::new()?;
@@ -310,7 +312,7 @@ fn failures_that_are_not_listed_count_for_the_reason() -> Result<()> {
     let told = run_pairs(pairs.clone(), &options())?;
     ensure!((told.summary.files_failed, told.summary.failures.len()) == (150, 100), "{:?}", told.summary);
     ensure!(told.summary.failed_for == Some(FailureKind::NotFound), "{:?}", told.summary.failed_for);
-    // The last one fails for another reason.
+    // The last file fails for another reason.
     fs::create_dir(here.join("directory"))?;
     write(&here.join("f"), b"x")?;
     pairs.push(Pair { source: at("f"), destination: at("f/g"), window: None });
@@ -324,7 +326,7 @@ fn failures_that_are_not_listed_count_for_the_reason() -> Result<()> {
     Ok(())
 }
 
-/// What is there already has no holes to leave.
+/// An existing pipe cannot have holes.
 #[test]
 fn holes_are_written_to_what_is_no_file() -> Result<()> {
     let here = Scratch::new()?;
@@ -347,7 +349,7 @@ fn holes_are_written_to_what_is_no_file() -> Result<()> {
     Ok(())
 }
 
-/// A directory that could not be made is not there for the next file.
+/// A directory that could not be made must not count as existing for the next file.
 #[test]
 fn what_could_not_be_made_is_made_for_the_next() -> Result<()> {
     let here = Scratch::new()?;
@@ -372,7 +374,7 @@ fn what_could_not_be_made_is_made_for_the_next() -> Result<()> {
     Ok(())
 }
 
-/// With a slash behind it, a link is what it leads to.
+/// With a slash at its end, a link stands for its target.
 #[test]
 fn the_contents_of_a_link_are_those_of_its_directory() -> Result<()> {
     let here = Scratch::new()?;
@@ -386,7 +388,7 @@ fn the_contents_of_a_link_are_those_of_its_directory() -> Result<()> {
     )?
     .succeeded()?;
     tree::ensure_same(&here.join("real"), &here.join("to"))?;
-    // Without it, it is itself copied.
+    // Without the slash, the link itself is copied.
     run(Location::Local(here.join("link")), Location::Local(here.join("copy")), &links)?.succeeded()?;
     ensure!(fs::read_link(here.join("copy"))?.as_os_str() == "real");
     Ok(())

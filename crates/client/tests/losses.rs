@@ -1,5 +1,5 @@
-//! What could get lost without a word: files that did not get their name, what could not be read at the source, bytes that come
-//! out of turn, and bytes that went bad.
+//! Losses that must not go unnoticed: files that were not renamed, data that could not be read at
+//! the source, data that arrives out of order, and corrupted data.
 
 mod common;
 
@@ -22,7 +22,8 @@ use ropewalk_tests::server::Kind;
 
 const MIB: u64 = 1 << 20;
 
-/// Its part is removed while it comes: the first try cannot end well, and must not seem to.
+/// The part file is removed during the transfer. The first try must not succeed, and must not
+/// report success.
 #[test]
 fn a_download_that_got_no_name_is_not_done() -> Result<()> {
     each(&servers(), |bench| {
@@ -80,7 +81,7 @@ fn a_directory_takes_the_place_of_a_file_that_is_removed() -> Result<()> {
         for name in ["x", "empty"] {
             write(&bench.remote.join("d").join(name), b"a file")?;
         }
-        // Another transfer is under way.
+        // Another transfer of the file is in progress.
         write(&bench.remote.join("d/.big.ropewalk-part"), b"part")?;
         let sync = options().with(|o| {
             o.selection.sync = Some(SyncLevel::Size);
@@ -101,7 +102,7 @@ fn a_pipe_gets_bytes_in_order() -> Result<()> {
         write_random(&data, 40 * MIB, 2)?;
         let pipe = bench.local.join("pipe");
         make_pipe(&pipe)?;
-        // Both ends at once: whoever opens one alone waits for the other.
+        // The test opens both ends of the pipe, because an open of one end waits for the other.
         let mut reader = fs::File::options().read(true).write(true).open(&pipe)?;
         let expected = fs::read(&data)?;
         let length = expected.len();
@@ -120,7 +121,7 @@ fn a_pipe_gets_bytes_in_order() -> Result<()> {
     })
 }
 
-/// Nobody writes anything into it, and nobody closes it.
+/// No process writes to the pipe or closes it.
 #[test]
 fn an_upload_from_a_silent_pipe_can_be_given_up() -> Result<()> {
     each(&servers(), |bench| {
@@ -153,7 +154,8 @@ fn nothing_is_read_back_from_a_pipe() -> Result<()> {
     })
 }
 
-/// The bytes that a server has of an interrupted upload went bad: the sum says so, and then they are of no more use.
+/// The data that a server has of an interrupted upload is corrupted. The checksum reveals that, and
+/// the data is sent again.
 #[test]
 fn what_arrived_wrong_is_sent_again() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -177,7 +179,7 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
             })?;
             ensure!(told.summary.interrupted, "{:?}", told.summary);
             proxy.set_rate(None);
-            // Behind what is sent again in any case.
+            // The damage is behind the beginning, which is sent again in any case.
             let part = part_in(bench.remote.path(), name)?;
             fs::File::options().write(true).open(part)?.write_all_at(b"not what was sent", 9 * MIB / 2)?;
             let told = run_pairs(pairs, &options)?.succeeded()?;
@@ -188,7 +190,8 @@ fn what_arrived_wrong_is_sent_again() -> Result<()> {
     })
 }
 
-/// GCT's server puts what it has of a block there when the connection breaks, and no sum tells.
+/// GCT's server writes the received part of a block there if the connection breaks, and no checksum
+/// reveals it.
 #[test]
 fn the_beginning_at_gcts_server_is_not_believed() -> Result<()> {
     let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };
@@ -218,7 +221,7 @@ fn the_beginning_at_gcts_server_is_not_believed() -> Result<()> {
     ensure_same(&bench.local.join("f"), &bench.remote.join("up"))
 }
 
-/// What an earlier run has left is read once more before the file gets its name.
+/// The data of an earlier run is read again before the file is renamed.
 #[test]
 fn what_was_written_to_meanwhile_comes_again() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -260,13 +263,13 @@ fn a_pipe_is_copied_as_far_as_it_gives() -> Result<()> {
         write(&here.join("out"), b"old")?;
         let (path, bytes) = (pipe.clone(), data.clone());
         let writer = std::thread::spawn(move || {
-            // Whoever has enough closes it before the end.
+            // A reader that has enough closes the pipe before its end.
             let _ = fs::File::options().write(true).open(path).and_then(|mut pipe| pipe.write_all(&bytes));
         });
         let pair = Pair { source: at("pipe"), destination: at("out"), window };
         run_pairs(vec![pair], &options())?.succeeded()?;
         writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?;
-        // A window is put at its place in what is there.
+        // A window is written at its offset in the existing file.
         ensure!(fs::read(here.join("out"))?[wanted.clone()] == data[wanted.clone()], "{window:?}");
         ensure!(fs::metadata(here.join("out"))?.len() == wanted.end as u64, "{window:?}");
         fs::remove_file(here.join("out"))?;
@@ -290,7 +293,8 @@ fn endless_sources_end_with_the_window() -> Result<()> {
     })
 }
 
-/// What is around a window stays, and what is in it becomes what the source has there: also its holes.
+/// The data around a window stays, and the window gets the content of the source, including its
+/// holes.
 #[test]
 fn windows_are_put_in_the_place_of_what_is_there() -> Result<()> {
     each(&servers(), |bench| {
@@ -308,7 +312,7 @@ fn windows_are_put_in_the_place_of_what_is_there() -> Result<()> {
             let told = run_pairs(vec![pair], &options().with(|o| o.data.mode = mode))?;
             let there = fs::read(bench.remote.join("d"))?;
             if bench.server.kind() == Kind::Vsftpd {
-                // It can only replace the whole.
+                // This server can only replace whole files.
                 ensure!(told.summary.files_failed == 1 && there == vec![b'o'; 4 * MIB as usize]);
             } else {
                 told.succeeded()?;
@@ -367,7 +371,7 @@ fn removing_a_link_leaves_what_it_leads_to() -> Result<()> {
 fn a_link_to_a_directory_is_the_same_the_second_time() -> Result<()> {
     each(&gridftp(), |bench| {
         write(&bench.local.join("s/d/f"), b"x")?;
-        // GCT's server makes links absolute, and tells them so.
+        // GCT's server makes links absolute, and reports them so.
         let target = if bench.server.kind() == Kind::Gct { bench.remote.join("d/d") } else { "d".into() };
         symlink(&target, bench.local.join("s/link"))?;
         let preserve = Preserve { links: true, ..Preserve::default() };
@@ -382,7 +386,8 @@ fn a_link_to_a_directory_is_the_same_the_second_time() -> Result<()> {
     })
 }
 
-/// Two sources, one destination, both interrupted: neither goes on with what is the other's.
+/// Two sources have one destination, and both copies are interrupted. Neither resumes with the
+/// other's data.
 #[test]
 fn sources_are_not_mixed() -> Result<()> {
     each(&servers(), |bench| {
@@ -418,7 +423,7 @@ fn sources_are_not_mixed() -> Result<()> {
     })
 }
 
-/// vsftpd calls it done where it could not open a directory.
+/// vsftpd reports success if it could not open a directory.
 #[test]
 fn a_listing_that_was_none_is_no_empty_directory() -> Result<()> {
     let here = Scratch::new()?;
@@ -431,7 +436,7 @@ fn a_listing_that_was_none_is_no_empty_directory() -> Result<()> {
     Ok(())
 }
 
-/// A file read in order, by a server that closes its data connection early and says that all is well.
+/// A file is read in order from a server that closes its data connection early and reports success.
 #[test]
 fn a_file_that_comes_in_part_is_no_whole_one() -> Result<()> {
     let Location::Remote(url) = place(&format!("{}/f", falls_short("213 17000")?)) else { unreachable!() };
@@ -448,7 +453,8 @@ fn a_file_that_comes_in_part_is_no_whole_one() -> Result<()> {
 
 const SHORT: [u8; 100] = [b'x'; 100];
 
-/// A plain server that opens no directory and sends only the beginning of files; what it says of their size.
+/// A plain server that opens no directory and sends only the beginning of files. `size` is its
+/// reply to SIZE.
 fn falls_short(size: &'static str) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("ftp://{}", listener.local_addr()?);
@@ -511,7 +517,7 @@ fn make_pipe(path: &std::path::Path) -> Result<()> {
     Ok(mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?)
 }
 
-/// GCT's servers leave them out, and take one file for another.
+/// GCT's servers remove control characters, and so take one file for another.
 #[test]
 fn control_characters_do_not_make_one_file_of_two() -> Result<()> {
     let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };

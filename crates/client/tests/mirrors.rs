@@ -1,4 +1,4 @@
-//! Trees of which the destination is to be the mirror: what goes, and what stays.
+//! Trees that the destination is to mirror: which files are removed and which stay.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn a_mirror_does_not_remove_its_own_source() -> Result<()> {
             ensure!((told.files_failed, told.removed) == (1, 0), "{told:?}");
         }
         ensure!(base.join("d/sub/x").exists() && base.join("d/f").exists());
-        // Where it is not touched it may be there.
+        // A source that the mirror does not touch may be there.
         let without = mirror().with(|o| o.selection.filters = vec![(false, "/sub".to_owned())]);
         run(at("d/sub/"), at("d/"), &without)?.succeeded()?;
         ensure!(base.join("d/sub/x").exists() && base.join("d/x").exists() && !base.join("d/f").exists());
@@ -42,7 +42,7 @@ fn a_mirror_does_not_remove_its_own_source() -> Result<()> {
     each(&gridftp(), |bench| inside(bench.remote.path(), &|name| bench.url(name)))
 }
 
-/// GCT's listing of a directory does not show it.
+/// GCT's listing of a directory does not show the link.
 #[test]
 fn a_link_that_leads_nowhere_is_not_missing() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -58,7 +58,7 @@ fn a_link_that_leads_nowhere_is_not_missing() -> Result<()> {
     })
 }
 
-/// By a list of pairs.
+/// The two files are given by a list of pairs.
 #[test]
 fn two_files_that_are_to_be_one_are_told() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -67,14 +67,14 @@ fn two_files_that_are_to_be_one_are_told() -> Result<()> {
         let pair =
             |source: &str| Pair { source: bench.here(source), destination: bench.url("t"), window: None };
         let told = run_pairs(vec![pair("a"), pair("b"), pair("a")], &options())?.summary;
-        // What is named twice is copied once: two sessions at once would be in each other's way.
+        // A file that is named twice is copied once, because two sessions would disturb each other.
         ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
         ensure!(fs::read(bench.remote.join("t"))? == b"a");
         Ok(())
     })
 }
 
-/// Beneath directories that go, too.
+/// This also holds beneath directories that are removed.
 #[test]
 fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {
     each_way(&gridftp(), |from, source, to, destination| {
@@ -90,13 +90,13 @@ fn what_a_filter_leaves_out_is_not_removed() -> Result<()> {
         for name in ["old/b.root", "old/sub", "gone"] {
             ensure!(!to.join(name).exists(), "{name}");
         }
-        // One as a whole.
+        // One of them is a whole directory.
         ensure!(told.removed == 4, "{told:?}");
         Ok(())
     })
 }
 
-/// What a filter leaves nothing of goes as it would without one.
+/// A directory is removed as without a filter if the filter matches nothing in it.
 #[test]
 fn filters_keep_nothing_that_they_do_not_name() -> Result<()> {
     each_way(&gridftp(), |from, source, to, destination| {
@@ -115,7 +115,8 @@ fn filters_keep_nothing_that_they_do_not_name() -> Result<()> {
     })
 }
 
-/// What each of several sources brings is only then in danger from another where that one is all that is to be there.
+/// The files of one source are in danger from another one only if that one is to be the whole
+/// content of the directory.
 #[test]
 fn sources_that_share_a_destination_may_be_mirrored() -> Result<()> {
     let here = Scratch::new()?;
@@ -141,7 +142,7 @@ fn sources_that_share_a_destination_may_be_mirrored() -> Result<()> {
     Ok(())
 }
 
-/// Two directories of one name go to one: neither is the whole of what is to be there.
+/// Two directories of one name have one destination: neither of them is its whole content.
 #[test]
 fn directories_of_one_name_do_not_remove_each_other() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -152,7 +153,7 @@ fn directories_of_one_name_do_not_remove_each_other() -> Result<()> {
             names.map(|name| Pair { source: bench.here(name), destination: bench.url("t/"), window: None })
         };
         let told = run_pairs(pairs(["x/a", "y/a"]).to_vec(), &options())?.summary;
-        // Of the two files of one name the first is kept, and the other is told.
+        // Of the two files with one name the first is copied, and the other one is reported.
         ensure!((told.files_done, told.files_failed) == (3, 1), "{told:?}");
         ensure!(fs::read(bench.remote.join("t/a/f"))? == b"x/a/f");
         let mirror = options().with(|o| {
@@ -167,7 +168,7 @@ fn directories_of_one_name_do_not_remove_each_other() -> Result<()> {
     })
 }
 
-/// However their destination is spelled.
+/// This holds however their destination is spelled.
 #[test]
 fn one_place_has_one_name() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -202,7 +203,7 @@ fn one_place_has_one_name() -> Result<()> {
     })
 }
 
-/// At the destination, where it stands for another one in the same tree, or leads out of it.
+/// A link at the destination stands for another directory of the same tree, or leads out of it.
 #[test]
 fn a_mirror_goes_through_no_link() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -237,7 +238,7 @@ fn a_mirror_goes_through_no_link() -> Result<()> {
     })
 }
 
-/// GCT's server shows those that lead nowhere in the listing of a whole tree only.
+/// GCT's server lists dangling links only in the listing of a whole tree.
 #[test]
 fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -260,7 +261,7 @@ fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
             ensure!(fs::read_link(bench.local.join("t/d/lost"))?.as_os_str() == "nowhere");
             ensure!(bench.local.join("t/d/link").is_symlink() && !bench.local.join("t/d/extra").exists());
         }
-        // What is left out is not looked for.
+        // Links that a filter excludes are not looked for.
         let filters = vec![(false, "lo*".to_owned())];
         let told = run(
             bench.url("s/"),
@@ -272,7 +273,7 @@ fn a_mirror_keeps_links_that_lead_nowhere() -> Result<()> {
     })
 }
 
-/// Listings of our servers show that something is there whose name would be two lines.
+/// Listings of a Ropewalk server report an entry whose name would take two lines.
 #[test]
 fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
     let ours: Vec<Kind> = gridftp().into_iter().filter(|kind| *kind == Kind::Ropewalk).collect();
@@ -291,17 +292,17 @@ fn what_a_listing_cannot_name_is_neither_copied_nor_removed() -> Result<()> {
         let told = run(bench.url("s/"), bench.here("t/"), &mirror)?.summary;
         ensure!((told.files_done, told.files_failed) == (2, 2), "{told:?}");
         ensure!(fs::read(bench.local.join("t/a?b"))? == b"a?b");
-        // Whether they are of those names nobody knows.
+        // It is not known whether these files have such names.
         for name in ["a\rb", "gone", "d/c\nd", "d/gone", "e/gone"] {
             ensure!(fs::read(bench.local.join("t").join(name))? == b"here", "{name:?}");
         }
-        // Neither plainly nor by a pattern.
+        // A plain copy or a pattern does not copy them either.
         let told = run(bench.url("s"), bench.here("u"), &options().with(|o| o.recovery.retries = 0))?.summary;
         ensure!((told.files_done, told.files_failed) == (2, 2), "{told:?}");
         let told =
             run(bench.url("s/a*"), bench.here("v/"), &options().with(|o| o.recovery.retries = 0))?.summary;
         ensure!((told.files_done, told.files_failed) == (1, 1), "{told:?}");
-        // At the other end nothing is removed for the name that is shown.
+        // At the destination no file is removed for the name that is shown.
         write(&bench.local.join("w/x"), b"x")?;
         fs::remove_file(bench.remote.join("s/a?b"))?;
         run(bench.here("w/"), bench.url("s/"), &mirror)?.succeeded()?;

@@ -1,4 +1,5 @@
-//! Copies with names, directories and files that are not like others, from, to and between real servers.
+//! Copies of files and directories with unusual names and attributes, from, to and between real
+//! servers.
 
 mod common;
 
@@ -56,7 +57,7 @@ fn an_unreadable_directory_does_not_harm_others() -> Result<()> {
     each(&gridftp(), |bench| {
         write(&bench.remote.join("s/a/f"), b"a")?;
         write(&bench.remote.join("s/z"), b"z")?;
-        // Nobody can list what links to itself.
+        // A link to itself cannot be listed.
         symlink("loop", bench.remote.join("s/loop"))?;
         let told = run(bench.url("s/"), bench.here("s/"), &options())?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (2, 1), "{:?}", told.summary);
@@ -64,7 +65,7 @@ fn an_unreadable_directory_does_not_harm_others() -> Result<()> {
     })
 }
 
-/// Whoever may put files there may neither look at them nor rename them.
+/// Users who may put files there may neither see nor rename them.
 #[test]
 fn drop_boxes() -> Result<()> {
     if !peers::available(&["vsftpd"]) {
@@ -87,7 +88,7 @@ fn drop_boxes() -> Result<()> {
     for (name, bytes) in [("f", 3 << 20), ("g", 100)] {
         write(&here.join("s").join(name), &vec![b'x'; bytes])?;
     }
-    // What has to be done is told.
+    // The error names the required option.
     let told = run(Location::Local(here.join("s/f")), to("f"), &options())?.summary;
     ensure!(told.files_failed == 1 && told.failures[0].error.contains("--in-place"), "{told:?}");
     ensure!(!there.join("f").exists());
@@ -98,7 +99,7 @@ fn drop_boxes() -> Result<()> {
     let told = run(Location::Local(here.join("s/f")), to("f"), &in_place)?;
     ensure!(told.summary.files_failed == 0, "{:?}", told.events);
     ensure!(told.count(|event| matches!(event, Event::Warning { .. })) > 0, "{:?}", told.events);
-    // Between servers, too.
+    // The same holds between two servers.
     let ours = Setup::new(Kind::Ropewalk, here.path()).start()?;
     let through = in_place.clone().with(|o| o.data.through_here = true);
     let told = run(place(&ours.url("s/f")), to("h"), &through)?.succeeded()?;
@@ -108,7 +109,7 @@ fn drop_boxes() -> Result<()> {
         ensure!(told.summary.files_failed == 1, "{:?}", told.summary);
         Ok(())
     })??;
-    // Of those that are there nothing is told.
+    // No warning is sent for directories that exist.
     fs::create_dir_all(there.join("in/s"))?;
     run(from(), to("in/"), &in_place)?.succeeded()?;
     for (name, source) in [("f", "f"), ("h", "f"), ("in/s/f", "f"), ("in/s/g", "g")] {
@@ -117,7 +118,7 @@ fn drop_boxes() -> Result<()> {
     Ok(())
 }
 
-/// A server's root may be anywhere.
+/// The root of a server may be any directory.
 #[test]
 fn files_with_names_of_devices_are_files() -> Result<()> {
     let Some(bench) = Bench::new(Kind::Ropewalk)? else { return Ok(()) };
@@ -134,7 +135,7 @@ fn files_with_names_of_devices_are_files() -> Result<()> {
         ensure!(told.count(proved) == 1, "{:?}", told.events);
     }
     ensure!(fs::read(bench.remote.join("dev/new"))? == b"some");
-    // But for our own.
+    // Ropewalk's own devices are an exception.
     let told = run(bench.here("dev/some"), bench.url("dev/ropewalk-null"), &options())?;
     let tried = told.summary.failures.first().map(|failure| failure.error.clone()).unwrap_or_default();
     ensure!(

@@ -1,4 +1,4 @@
-//! Sources that can be read once only: named pipes, standard input.
+//! Sources that can be read only once: named pipes and standard input.
 
 mod common;
 
@@ -16,23 +16,23 @@ use ropewalk_client::{Auto, Cancel, Event, Location, Options, Pair};
 use ropewalk_tests::scratch::Scratch;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-/// What a server got by each STOR.
+/// The data that a server received by each STOR.
 type Stored = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// How a server spoils the first upload.
+/// The way in which a server makes the first upload fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// 451 after the data.
+    /// It replies with 451 after the data.
     Refusal,
-    /// It has no use for the name.
+    /// It refuses the rename.
     Name,
-    /// It tells another size.
+    /// It reports another size.
     Size,
-    /// Nobody listens where data is to go.
+    /// It does not listen at the announced data port.
     NoData,
 }
 
-/// A plain FTP server to which something happens once.
+/// A plain FTP server with one such failure.
 fn server(trouble: Trouble) -> Result<(Location, Stored)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = place(&format!("ftp://u:secret@{}/f", listener.local_addr()?));
@@ -103,7 +103,7 @@ fn pipe(here: &Scratch) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes to a pipe as soon as somebody reads, once.
+/// Writes once to a pipe as soon as it has a reader.
 fn pour(path: &Path, content: &'static [u8]) {
     let path = path.to_owned();
     std::thread::spawn(move || File::options().write(true).open(path).and_then(|mut f| f.write_all(content)));
@@ -152,7 +152,7 @@ fn standard_input_of_which_nothing_was_read_is_tried_again() -> Result<()> {
     Ok(())
 }
 
-/// Neither while nobody writes to a pipe, nor while who writes says nothing.
+/// The copy can be stopped while the pipe has no writer, and while its writer is silent.
 #[test]
 fn a_silent_pipe_does_not_keep_a_copy_from_being_stopped() -> Result<()> {
     for destination_is_here in [true, false] {

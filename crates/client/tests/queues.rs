@@ -1,4 +1,5 @@
-//! Sessions that are given up while their servers have commands left to do, and who is to blame for it.
+//! Sessions that are closed while their servers have commands left to execute, and the files that
+//! fail because of that.
 
 mod common;
 
@@ -22,7 +23,7 @@ use ropewalk_tests::server::{Kind, Setup};
 
 const FILES: [&str; 6] = ["/f0", "/f1", "/f2", "/f3", "/f4", "/f5"];
 
-/// No tries after the first: who is blamed for another file's failure, fails.
+/// There is only one try, so a file that is blamed for the failure of another one fails.
 fn once() -> Options {
     options().with(|o| {
         o.integrity.checksum = ChecksumPolicy::None;
@@ -35,12 +36,12 @@ fn content(name: &str) -> Vec<u8> {
     format!("contents of {name}").repeat(name.len() * 3).into_bytes()
 }
 
-/// The part of that file; each upload has a name of its own for it at such servers.
+/// Whether the path is a part file of that file. At such servers each upload has a unique one.
 fn is_part(path: &str, name: &str) -> bool {
     path.starts_with(&format!("/.{name}~")) && path.ends_with(".ropewalk-part")
 }
 
-/// Six files here, and a server for them. The script is given a way to look at the server that it is of.
+/// Six local files, and a server for them. The script gets an observer of its own server.
 fn uploads(script: fn(&Watch, &str, &str) -> What) -> Result<(Scratch, QueueServer, Vec<Pair>)> {
     let here = Scratch::new()?;
     let watch = Arc::new(OnceLock::new());
@@ -58,7 +59,7 @@ fn uploads(script: fn(&Watch, &str, &str) -> What) -> Result<(Scratch, QueueServ
     Ok((here, server, pairs))
 }
 
-/// Six files at one server, and the destination that they go to.
+/// Six files at one server, and the server that they are copied to.
 fn between(
     retrieve: fn(&Watch, &str, &str) -> What,
     store: fn(&str, &str) -> What,
@@ -75,7 +76,7 @@ fn between(
     Ok((source, destination, pairs))
 }
 
-/// All went well but for `but`, and nobody else was blamed.
+/// Checks that all files except `but` were copied, and that no other file failed.
 fn ensure_all_but(
     but: &str,
     told: &Told,
@@ -98,7 +99,7 @@ fn ensure_all_but(
         _ => None,
     });
     let there: usize = FILES.iter().filter(|name| **name != but).map(|name| content(name).len()).sum();
-    // It may have arrived and got no name.
+    // The file may have arrived without its name.
     let most = there + content(but).len();
     ensure!(
         last.is_some_and(|(bytes, active)| active == 0 && [there as u64, most as u64].contains(&bytes)),
@@ -115,7 +116,7 @@ fn ensure_all_but(
 fn what_an_abandoned_upload_session_would_still_do_is_waited_for() -> Result<()> {
     let (_here, server, pairs) = uploads(|watch, verb, path| match verb {
         "STOR" if is_part(path, "f3") => {
-            // Names wait behind transfers that are not refused yet.
+            // Waits until commands for names are queued behind transfers that are not refused yet.
             watch.heard("RNTO", 3);
             What::Refuse("553 not this one")
         }
@@ -135,7 +136,7 @@ fn refuse_late(watch: &Watch, verb: &str, path: &str) -> What {
 #[test]
 fn what_an_abandoned_session_between_servers_would_still_do_is_waited_for() -> Result<()> {
     let (_source, destination, pairs) = between(refuse_late, |verb, path| match verb {
-        // Its data will not come.
+        // The data of this file does not arrive.
         "STOR" if is_part(path, "f3") => What::Hang,
         _ => What::Do,
     })?;
@@ -196,7 +197,7 @@ fn a_part_that_got_its_name_from_somebody_else_is_recognised() -> Result<()> {
     let sent = server.read().iter().filter(|line| line.starts_with("STOR /.f1~")).count();
     ensure!(sent == 1, "it was sent {sent} times");
 
-    // What has the name is another file: it is sent again.
+    // The name belongs to another file, so the file is sent again.
     static REPLACED: AtomicBool = AtomicBool::new(false);
     let (_here, server, pairs) = uploads(|watch, verb, path| {
         if (verb, path) == ("RNTO", "/f1") && !REPLACED.swap(true, Ordering::SeqCst) {
@@ -229,7 +230,7 @@ fn a_name_that_cannot_travel_leaves_nothing_behind_for_the_next_file() -> Result
 #[test]
 fn a_session_that_breaks_before_the_data_costs_its_file() -> Result<()> {
     let (here, server, _) = uploads(|_, verb, _| if verb == "DELE" { What::Close } else { What::Do })?;
-    // Large enough to be cut up.
+    // The file is large enough to be divided.
     std::fs::File::create(here.join("big"))?.set_len(140 << 20)?;
     let options = once().with(|o| o.tuning.files = Auto::Set(2));
     let told = run(Location::Local(here.join("big")), place(&server.url("/big")), &options)?;
@@ -238,7 +239,8 @@ fn a_session_that_breaks_before_the_data_costs_its_file() -> Result<()> {
     Ok(())
 }
 
-/// Tries without a limit of their number end by the time, which costs their file and no other.
+/// Without a limit on their number, tries end when their time is over. That costs their file and no
+/// other.
 #[test]
 fn time_for_tries_that_is_over_costs_its_file() -> Result<()> {
     static REFUSED: AtomicUsize = AtomicUsize::new(0);
@@ -281,7 +283,8 @@ fn who_cannot_be_reached_is_asked_once() -> Result<()> {
     Ok(())
 }
 
-/// What a server has confirmed before it refuses the next one is there, and is not sent again.
+/// A file that a server has confirmed before it refuses the next one is complete, and is not sent
+/// again.
 #[test]
 fn what_came_before_a_refused_file_is_done() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -302,7 +305,8 @@ fn what_came_before_a_refused_file_is_done() -> Result<()> {
             o.tuning.files = Auto::Set(1);
         });
         for (from, to) in [(&here as &dyn Fn(&str) -> Location, "up/"), (&there, "third/")] {
-            // There are directories of these names: one is refused before its data, or in the midst of it, the other after.
+            // There are directories with these names: one file is refused before or during its
+            // data, the other one after it.
             fs::create_dir_all(bench.remote.join(to).join("small/x"))?;
             fs::create_dir_all(bench.remote.join(to).join("other/x"))?;
             let told = run_pairs(pairs(from, to), &options)?;
@@ -321,7 +325,8 @@ fn what_came_before_a_refused_file_is_done() -> Result<()> {
     })
 }
 
-/// What has its name and may not be written any more is not sent again because a file behind it was refused.
+/// A renamed file that may no longer be written is not sent again because a file behind it was
+/// refused.
 #[test]
 fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
     for kind in gridftp() {
@@ -343,7 +348,7 @@ fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
             (bench.url("from/"), "third", false),
             (bench.url("from/"), "third-in-place", true),
         ] {
-            // There are directories of these names.
+            // There are directories with these names.
             for n in [20, 41] {
                 fs::create_dir_all(bench.remote.join(format!("{to}/f{n}/x")))?;
             }
@@ -361,7 +366,7 @@ fn read_only_files_before_a_refused_one_are_done() -> Result<()> {
     Ok(())
 }
 
-/// What those in front of it still wait for is no business of the transfers that are broken off.
+/// Aborted transfers must not lose the replies that earlier transfers still wait for.
 #[test]
 fn sums_before_a_refused_file_are_heard() -> Result<()> {
     for kind in gridftp() {
@@ -376,7 +381,7 @@ fn sums_before_a_refused_file_are_heard() -> Result<()> {
         fs::set_permissions(bench.remote.join("t/ro"), Permissions::from_mode(0o555))?;
         let md5 = ChecksumPolicy::Require(Algorithm::Md5);
         for _ in 0..3 {
-            // Each run sends all files, also those that the failed run before it had finished.
+            // Each run sends all files, including those that the failed run before it had finished.
             let options = options().with(|o| {
                 o.integrity.checksum = md5;
                 o.recovery.retries = 0;
@@ -390,7 +395,7 @@ fn sums_before_a_refused_file_are_heard() -> Result<()> {
     Ok(())
 }
 
-/// The destination has begun a part for it, and has perhaps put another file's data there.
+/// The destination has started a part file for it, and may have put another file's data there.
 #[test]
 fn nothing_stays_of_what_a_source_refuses() -> Result<()> {
     for kind in gridftp() {
@@ -412,7 +417,7 @@ fn nothing_stays_of_what_a_source_refuses() -> Result<()> {
     Ok(())
 }
 
-/// The server has a file less than there is data, and takes no more of it.
+/// The server has one file less than there is data, and accepts no more data.
 #[test]
 fn data_behind_a_refused_file_is_not_waited_for() -> Result<()> {
     let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! Transfers that are taken up after the machine went down: what a journal says is believed only where it can be proved.
+//! Transfers that are resumed after a crash of the host: a journal is trusted only as far as its
+//! content can be verified.
 
 mod common;
 
@@ -17,7 +18,8 @@ use ropewalk_tests::server::Kind;
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 24 * MIB;
 
-/// The journal at `path` is of an earlier boot of the machine: its header names the boot at byte 16, and ends with a sum.
+/// Makes the journal at `path` look like one from an earlier boot. Its header has the boot at byte
+/// 16, and ends with a checksum.
 fn reboot(path: &Path) -> Result<()> {
     let file = fs::File::options().read(true).write(true).open(path).with_context(|| format!("{path:?}"))?;
     let mut fixed = [0; 32];
@@ -33,7 +35,7 @@ fn reboot(path: &Path) -> Result<()> {
     Ok(file.write_all_at(&header, 0)?)
 }
 
-/// Stops a copy when more than 8 MiB of it are there and `enough` says so.
+/// Stops a copy when more than 8 MiB of it have arrived and `enough` returns `true`.
 fn stopped(pair: &Pair, options: &Options, enough: &(dyn Fn() -> bool + Sync)) -> Result<()> {
     let cancel = Cancel::new();
     let told = run_until(vec![pair.clone()], options, &cancel, &|event| {
@@ -45,7 +47,8 @@ fn stopped(pair: &Pair, options: &Options, enough: &(dyn Fn() -> bool + Sync)) -
     Ok(())
 }
 
-/// What was damaged in the part is sent again, and not much more; the copy is right.
+/// Checks that the damaged range of the part file is sent again, and little more, and that the copy
+/// is right.
 fn taken_up(bench: &Bench, pair: &Pair, options: &Options, directory: &Path, name: &str) -> Result<()> {
     let part = directory.join(format!(".{name}.ropewalk-part"));
     reboot(&directory.join(format!(".{name}.ropewalk-journal")))?;
@@ -65,7 +68,7 @@ fn blocks_of_a_download_are_proved_after_a_reboot() -> Result<()> {
         fs::copy(bench.local.join("f"), bench.remote.join("f"))?;
         let proxy = Proxy::start(bench.server.address())?;
         proxy.set_rate(Some(10 * MIB));
-        // The sums of blocks are CRC-32C; with another algorithm a block has none.
+        // The checksums of blocks are CRC-32C; with another algorithm a block has none.
         let checksum = match bench.server.kind() {
             Kind::Ropewalk => ChecksumPolicy::Default,
             _ => return Ok(()),
@@ -95,7 +98,7 @@ fn blocks_of_an_upload_are_proved_after_a_reboot_of_the_server() -> Result<()> {
         };
         let destination = place(&bench.server.url_at(proxy.address(), "up"));
         let pair = Pair { source: bench.here("f"), destination, window: None };
-        // What the client has sent may not be there yet.
+        // Data that the client has sent may not have arrived yet.
         stopped(&pair, &options, &|| proxy.moved() > 10 * MIB)?;
         proxy.set_rate(None);
         taken_up(&bench, &pair, &options, bench.remote.path(), "up")
@@ -120,7 +123,7 @@ fn without_sums_only_what_was_forced_to_the_disk_is_believed() -> Result<()> {
                 o.integrity.fsync = fsync;
             });
             let begun = std::time::Instant::now();
-            // Longer than from one checkpoint to the next.
+            // This is longer than the time between two checkpoints.
             stopped(&pair, &options, &|| begun.elapsed().as_millis() > 1300)?;
             reboot(&journal)?;
             proxy.set_rate(None);

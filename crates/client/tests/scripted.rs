@@ -1,4 +1,4 @@
-//! What a session says and how it takes what servers answer: control connections that follow a script.
+//! Commands of a session, and its reactions to replies: control connections that follow a script.
 
 mod common;
 
@@ -19,8 +19,8 @@ use ropewalk_client::{
 use ropewalk_protocol::url::Url;
 use ropewalk_storage::checksum::Algorithm;
 
-/// Greets, then gives each answer to the command that has to begin as told; gives all that it heard. An answer `None`
-/// leaves the command without one.
+/// Greets, then sends each answer to a command, which has to start as the script says. Returns all
+/// commands that it received. `None` as an answer leaves the command without a reply.
 struct Script {
     url: Url,
     heard: JoinHandle<Vec<String>>,
@@ -46,7 +46,7 @@ impl Script {
                 heard.push(line);
                 let _ = answer.map(|answer| out.write_all(answer.as_bytes()));
             }
-            // Until the client is gone, if something is still owed to it.
+            // If an answer is left out, the connection stays open until the client closes it.
             if steps.iter().any(|(_, answer)| answer.is_none()) {
                 heard.extend(lines.map_while(Result::ok));
             }
@@ -96,7 +96,8 @@ fn logs_in_and_keeps_the_password_secret() -> Result<()> {
     Ok(())
 }
 
-/// Says what a plain FTP server does until data is to move, and then `transfer`. The last one of `sizes` stays.
+/// A plain FTP server until data is to move; then it sends `transfer`. The last one of `sizes` is
+/// repeated.
 fn stuck(sizes: &'static [&'static str], transfer: &'static str) -> Result<Location> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = place(&format!("ftp://u:secret@{}/f", listener.local_addr()?));
@@ -133,10 +134,11 @@ fn stuck(sizes: &'static [&'static str], transfer: &'static str) -> Result<Locat
     Ok(url)
 }
 
-/// What [`stuck`] goes on saying.
+/// The reply that [`stuck`] repeats.
 const ENDLESS: &str = "150 here it comes\r\n";
 
-/// Who talks without end is stopped by the same limits as who says nothing, and by whoever stops the run.
+/// A server that sends replies without end is subject to the same limits as a silent one, and to
+/// cancellation.
 #[test]
 fn servers_that_talk_without_end_are_broken_off() -> Result<()> {
     let second = Duration::from_secs(1);
@@ -167,7 +169,7 @@ fn servers_that_talk_without_end_are_broken_off() -> Result<()> {
     Ok(())
 }
 
-/// Between two servers in MODE S nothing tells of progress.
+/// Between two servers in MODE S there are no reports of progress.
 #[test]
 fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
     let moving = "150 here it comes\r\n";
@@ -187,7 +189,7 @@ fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
             FailureKind::Stalled,
         ),
         (stuck(&["213 1000\r\n"], moving)?, stuck(&["550 none\r\n"], all)?, FailureKind::Unreachable),
-        // The source is done, the destination has not got all of it.
+        // The source is done, but the destination has not received everything.
         (
             stuck(&["213 1000\r\n"], all)?,
             stuck(&["550 none\r\n", "213 10\r\n", "213 20\r\n"], moving)?,
@@ -201,7 +203,7 @@ fn transfers_between_servers_that_stand_still_are_broken_off() -> Result<()> {
     Ok(())
 }
 
-/// A marker of a stripe that has moved more than any file has.
+/// A marker of a stripe that claims to have moved more bytes than any file has.
 macro_rules! lie {
     ($stripe:literal) => {
         concat!(
@@ -259,7 +261,7 @@ fn what_is_no_checksum_is_not_told_as_one() -> Result<()> {
         ("213 \x1b[31mabc\r\n", None),
         ("213 not yet\r\n", None),
         ("213 \r\n", None),
-        // Without the zeros in front.
+        // The checksum lacks its leading zeros.
         ("213 3E3\r\n", Some("3e3")),
     ] {
         let steps = vec![
@@ -292,7 +294,7 @@ fn refusals_are_told_apart() -> Result<()> {
     );
     ensure!(!error.is_transient() && error.to_string().contains("530 No."), "{error}");
 
-    // Of a password that nobody gave, nobody is to think that it was wrong.
+    // No password was given, so the error must not say that it was wrong.
     let script = Script::start("220 \r\n", &[("USER", Some("331 \r\n")), ("PASS", Some("530 No.\r\n"))])?;
     let url = Url { user: Some("ada".into()), password: None, ..script.url.clone() };
     let Err(error) = Remote::connect(&url, &options()) else { bail!("it was let in") };
@@ -315,7 +317,7 @@ fn servers_that_break_off_or_talk_nonsense() -> Result<()> {
     ensure!(error.is_transient() && error.failure_kind() == FailureKind::Unreachable);
 
     let script = Script::start("220 ready\r\n", &[("USER", None)])?;
-    // Long enough for the greeting on a machine that has other things to do.
+    // The timeout is long enough for the greeting on a busy host.
     let error = failure(&script, &options().with(|o| o.timeouts.reply = Duration::from_secs(2)));
     let command = error.context().command.as_deref();
     ensure!(error.kind() == ErrorKind::TimedOut && command == Some("USER"), "{error}");
@@ -383,7 +385,7 @@ fn stopping_ends_a_wait() -> Result<()> {
     Ok(())
 }
 
-/// A server that takes files and tells nothing of them.
+/// A server that accepts files and reports nothing about them.
 #[test]
 fn what_a_server_does_not_tell_is_not_sent_again() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;

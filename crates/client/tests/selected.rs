@@ -69,8 +69,8 @@ fn list_copies_its_files_and_tells_what_is_not_there() -> Result<()> {
             ensure!(failed.iter().any(|source| source.ends_with(name)), "{name}: {failed:?}");
         }
         ensure!(!to.join("no").exists());
-        // A file that a filter leaves out is not missing. The run before has failed in part: without `resume: false` this one
-        // would skip what that one had finished.
+        // A file that a filter excludes is not missing. The run before has failed in part: without
+        // `resume: false`, this run would skip the files that it had finished.
         let filters = vec![(false, "/a".to_owned())];
         let told = run(
             source,
@@ -92,7 +92,7 @@ fn limits_leave_out_at_the_source_and_keep_at_the_destination() -> Result<()> {
             write(&from.join(name), &vec![b'x'; size])?;
             aged(&from.join(name), age * DAY)?;
         }
-        // Of which the source has another version, or none.
+        // Of these files the source has another version, or none.
         for (name, size, age) in
             [("large", 7, 2), ("gone", 50, 2), ("gone-large", 5000, 2), ("e/gone-old", 50, 30)]
         {
@@ -109,7 +109,7 @@ fn limits_leave_out_at_the_source_and_keep_at_the_destination() -> Result<()> {
             ensure!(fs::metadata(to.join(name)).is_ok_and(|found| found.len() == size), "{name}");
         }
         ensure!(!to.join("gone").exists() && !to.join("d/old").exists());
-        // The other ends of the ranges.
+        // The limits at the other end.
         let limits = Limits { min_size: Some(5000), min_age: Some(DAY), ..Limits::default() };
         let told =
             run(source, destination, &options().with(|o| o.selection.limits = limits))?.succeeded()?.summary;

@@ -89,13 +89,14 @@ fn a_limit_on_the_rate_holds_both_ways() -> Result<()> {
         let options = options().with(|o| o.tuning.bandwidth = Some(RATE.into()));
         for (from, to) in [(bench.here("f"), bench.url("up")), (bench.url("up"), bench.here("back"))] {
             let told = run(from, to, &options)?.succeeded()?;
-            // No machine is fast enough for more. A tenth of a second may be saved up.
+            // No host is fast enough to exceed the limit by itself. A tenth of a second of data may
+            // be saved up.
             let least = told.summary.bytes as f64 / RATE as f64 - 0.11;
             ensure!(told.summary.seconds >= least, "{:?}", told.summary);
         }
         ensure_same(&bench.local.join("f"), &bench.local.join("back"))?;
         run(bench.here("small"), bench.url("small"), &options)?.succeeded()?;
-        // Between two servers it could not hold.
+        // Between two servers the limit could not be enforced.
         let refused = run(bench.url("up"), bench.url("third"), &options);
         ensure!(refused.is_err_and(|error| error.to_string().contains("--through-here")));
         let through = options.with(|o| o.data.through_here = true);
@@ -125,7 +126,8 @@ fn big_files_in_ranges_over_several_sessions() -> Result<()> {
     })
 }
 
-/// Servers that serve a session with one thread are asked by several; ours use all their processors for one.
+/// Servers that serve a session with one thread get several sessions; a Ropewalk server uses all
+/// processors for one session.
 #[test]
 fn big_files_are_cut_only_where_that_helps() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -185,7 +187,7 @@ fn refused_files_do_not_harm_others() -> Result<()> {
         for n in 0..60 {
             write(&bench.local.join(format!("s/f{n}")), format!("contents of {n}").as_bytes())?;
         }
-        // A directory stands where files should go.
+        // The part files cannot be created, because directories have their names.
         for n in [20, 21, 40] {
             let part = bench.part(&format!("f{n}"));
             fs::create_dir_all(bench.remote.join(format!("up/{part}/x")))?;
@@ -220,7 +222,7 @@ fn directories_are_made_only_when_asked() -> Result<()> {
             ensure!(told.summary.failures[0].kind == FailureKind::NotFound, "{:?}", told.summary.failures);
         }
         ensure!(!bench.remote.join("none").exists() && !bench.local.join("none").exists());
-        // What the tree has itself is made.
+        // Directories of the tree itself are made.
         fs::create_dir(bench.remote.join("there"))?;
         run(bench.here("s/"), bench.url("there/"), &options)?.succeeded()?;
         run(bench.here("s"), bench.url("there/"), &options)?.succeeded()?;
@@ -277,7 +279,7 @@ fn sync_levels_and_delete() -> Result<()> {
         run(bench.url("d/"), bench.here("b/"), &again)?.succeeded()?;
         let told = run(bench.url("d/"), bench.here("b/"), &again)?.succeeded()?;
         ensure!(told.summary.files_done == 0, "{:?}", told.summary);
-        // The other way, by checksum where there is one.
+        // In the other direction, by checksum if the server supports it.
         write(&bench.remote.join("d/sub/changed"), b"sub/CHANGED")?;
         let level = if kind == Kind::Vsftpd { SyncLevel::Exists } else { SyncLevel::Checksum };
         let told =
@@ -309,7 +311,7 @@ fn filters_and_globs() -> Result<()> {
             .succeeded()?;
         let usage = du(&bench.here("three"), &options(), &no_events(), &Cancel::new())?;
         ensure!((usage.files, usage.directories) == (3, 1), "{usage:?}");
-        // What is reached through a link has its name in the whole tree.
+        // An entry that is reached through a link has its name in the whole tree.
         symlink("sub", bench.remote.join("s/way"))?;
         let filters = vec![(false, "/way/d.dat".to_owned()), (false, "/d.dat".to_owned())];
         run(bench.url("s/"), bench.here("four/"), &options().with(|o| o.selection.filters = filters))?
@@ -419,14 +421,14 @@ fn between_servers_by_way_of_here() -> Result<()> {
             let (from, to) = (bench.remote.join("s/big"), bench.remote.join("part"));
             ensure_same_range(&from, 1_000_001, &to, 1_000_001, 500_000)?;
         }
-        // Half of a file is none.
+        // An incomplete file does not count.
         let proxy = Proxy::start(bench.server.address())?;
         proxy.set_rate(Some(20 << 20));
         proxy.cut_after(4 << 20);
         let told = run(place(&bench.server.url_at(proxy.address(), "s/big")), bench.url("cut"), &options)?;
         ensure!(told.summary.files_failed == 1 && !bench.remote.join("cut").exists(), "{:?}", told.summary);
         ensure!(told.summary.failures[0].kind == FailureKind::Unreachable, "{:?}", told.summary.failures);
-        // One that is refused, and one that is not there.
+        // One file is refused, and one is missing.
         let options = {
             let mut o = options;
             o.state_directory = bench.known()?.state_directory;
@@ -455,7 +457,7 @@ fn delayed_passive_between_servers() -> Result<()> {
 fn text_is_translated() -> Result<()> {
     each(&servers(), |bench| {
         if bench.server.kind() == Kind::Vsftpd {
-            // It translates nothing unless its administrator wants it.
+            // This server translates text only if its administrator has enabled it.
             return Ok(());
         }
         let text = "one\ntwo\n\nlast".repeat(1000);

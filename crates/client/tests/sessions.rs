@@ -24,7 +24,7 @@ fn one_session() -> Options {
     options().with(|o| o.tuning.files = Auto::Set(1))
 }
 
-/// For [`five_bytes`], which knows no blocks.
+/// Options for [`five_bytes`], which does not support blocks.
 fn in_stream_mode() -> Options {
     one_session().with(|o| o.data.mode = DataMode::Stream)
 }
@@ -47,7 +47,7 @@ fn through(proxy: &Proxy, bench: &Bench, path: &str) -> Location {
     place(&bench.server.url_at(proxy.address(), path))
 }
 
-/// A server whose files have five bytes.
+/// A server whose files all have five bytes.
 fn five_bytes() -> Result<FakeServer> {
     let script = |verb: &str, data: &Data, control: &mut std::net::TcpStream| -> Result<()> {
         ensure!(verb == "RETR", "{verb}");
@@ -120,7 +120,7 @@ fn jobs_of_different_passwords_or_users_never_share_a_session() -> Result<()> {
         get(user, &n.to_string())?;
     }
     ensure!(log_ins(&server) == ["PASS one", "PASS two", "PASS one"], "{:?}", server.commands());
-    // Nor if the options have the password.
+    // The same holds if the options have the password.
     let source = || place(&format!("ftp://{}/f", server.address()));
     for (n, password) in ["three", "four", "three"].iter().enumerate() {
         let options = in_stream_mode().with(|o| {
@@ -140,7 +140,7 @@ fn session_that_broke_between_two_jobs_is_replaced_without_a_retry() -> Result<(
         let proxy = Proxy::start(bench.server.address())?;
         write(&bench.remote.join("f"), b"a file")?;
         let client = Client::new(&ClientLimits::default());
-        // No retry is possible.
+        // Retries are not permitted.
         let options = one_session().with(|o| o.recovery.retries = 0);
         for n in 1..=3 {
             let to = format!("t{n}");
@@ -222,7 +222,7 @@ fn client_that_keeps_no_sessions_logs_in_for_each_job() -> Result<()> {
     Ok(())
 }
 
-/// A sink that an idle session kept would keep the events from ending.
+/// A sink that an idle session kept would prevent the end of the events.
 #[test]
 fn events_of_a_job_end_although_its_session_stays_and_later_ones_are_reported_to_the_next() -> Result<()> {
     let server = five_bytes()?;
@@ -241,7 +241,7 @@ fn events_of_a_job_end_although_its_session_stays_and_later_ones_are_reported_to
     Ok(())
 }
 
-/// The part and its journal are used, as by the next run of an interrupted command.
+/// The part file and its journal are used, as by the next run of an interrupted command.
 #[test]
 fn resumed_job_completes_the_part_of_a_file() -> Result<()> {
     const SIZE: u64 = 8_000_001;
@@ -255,7 +255,7 @@ fn resumed_job_completes_the_part_of_a_file() -> Result<()> {
         proxy.wait_for(SIZE / 2, LIMIT)?;
         let control = handle.control();
         control.pause();
-        // Its sessions close.
+        // The sessions of the job close.
         std::thread::sleep(Duration::from_millis(200));
         proxy.set_rate(None);
         control.resume();
@@ -267,7 +267,7 @@ fn resumed_job_completes_the_part_of_a_file() -> Result<()> {
     })
 }
 
-/// Log-ins that a job reports.
+/// The number of log-ins that a job reports.
 fn connections(client: &Client, spec: JobSpec) -> Result<usize> {
     let mut handle = client.submit(spec)?;
     let events: Vec<Event> = handle.events().context("no events")?.collect();

@@ -1,4 +1,4 @@
-//! Several sources, patterns and comparisons: what one of them does to another.
+//! Several sources, patterns and comparisons, and their effects on each other.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn pairs(sources: impl IntoIterator<Item = Location>, destination: &Location) ->
     sources.into_iter().map(pair).collect()
 }
 
-/// Files that are compared come between files that are on their way.
+/// Files that are compared are between files that are being transferred.
 #[test]
 fn downloads_that_are_compared_do_not_take_the_answers_of_others() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -40,7 +40,7 @@ fn downloads_that_are_compared_do_not_take_the_answers_of_others() -> Result<()>
             let name = format!("f{n:02}");
             write(&bench.remote.join("t").join(&name), format!("file {n:02}").as_bytes())?;
             match n % 4 {
-                // New, of another size, changed, the same.
+                // The file is new, of another size, changed, or the same.
                 0 => continue,
                 1 => write(&bench.local.join("t").join(&name), b"old")?,
                 2 => write(&bench.local.join("t").join(&name), format!("FILE {n:02}").as_bytes())?,
@@ -66,7 +66,8 @@ fn downloads_that_are_compared_do_not_take_the_answers_of_others() -> Result<()>
     })
 }
 
-/// Says 421 to all clients but those that come late enough; these find one file, and a session that ends over its sum.
+/// A server that replies with 421 to the first `refused` clients. Later ones find one file. Without
+/// `answer_sum`, the first two sessions end when they ask for its checksum.
 fn scripted(refused: u32, answer_sum: bool) -> Result<(String, Arc<AtomicU32>)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("ftp://{}", listener.local_addr()?);
@@ -96,7 +97,7 @@ fn serve(client: TcpStream, refused: bool, answer_sum: bool) -> Result<()> {
             }
             "MLST" => "250-Listing\r\n Type=file;Size=1;Modify=20200101000000; /f\r\n250 End",
             "CKSM" if !answer_sum => return Ok(()),
-            // Of "x".
+            // The checksum of "x".
             "CKSM" => "213 9dd4e461268c8034f5c8564e155c67a6",
             _ => "200 ok",
         };
@@ -128,7 +129,7 @@ fn a_server_that_is_full_for_a_moment_is_asked_again() -> Result<()> {
     Ok(())
 }
 
-/// The sessions that it takes do the work of the others.
+/// The permitted sessions do the work of the others.
 #[test]
 fn a_server_that_takes_two_sessions_gives_all_files() -> Result<()> {
     if !peers::available(&["globus-gridftp-server"]) {
@@ -150,7 +151,7 @@ fn a_server_that_takes_two_sessions_gives_all_files() -> Result<()> {
     Ok(())
 }
 
-/// The plan has it, and more files than wait at a time.
+/// The plan has the only session, and there are more files than may wait in the queue.
 #[test]
 fn a_server_that_takes_one_session_gives_and_takes_all_files() -> Result<()> {
     if !peers::available(&["globus-gridftp-server"]) {
@@ -173,7 +174,7 @@ fn a_server_that_takes_one_session_gives_and_takes_all_files() -> Result<()> {
     Ok(())
 }
 
-/// One worker has both sessions, and what is done in the end has one of them; without a second try of anything.
+/// One worker has both sessions, and the last steps use one of them. No step needs a second try.
 #[test]
 fn servers_that_take_one_session_each_have_a_tree_copied_between_them() -> Result<()> {
     if !peers::available(&["globus-gridftp-server"]) {
@@ -208,7 +209,7 @@ fn servers_that_take_one_session_each_have_a_tree_copied_between_them() -> Resul
     Ok(())
 }
 
-/// Two are needed for a copy within one server.
+/// A copy within one server needs two sessions.
 #[test]
 fn a_server_that_takes_too_few_sessions_is_given_up() -> Result<()> {
     if !peers::available(&["globus-gridftp-server"]) {
@@ -233,7 +234,7 @@ fn a_server_that_takes_too_few_sessions_is_given_up() -> Result<()> {
     Ok(())
 }
 
-/// Its password is somebody's.
+/// The password belongs to the user.
 #[test]
 fn a_password_goes_to_nobody_without_a_name() -> Result<()> {
     for (user, expected) in
@@ -275,7 +276,7 @@ fn two_files_of_one_name_do_not_become_one() -> Result<()> {
             run_pairs(pairs(["a/out", "b/out"].map(|name| bench.url(name)), &bench.here("u/")), &options())?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
         ensure!(fs::read(bench.local.join("u/out"))? == b"a/out");
-        // One that is named twice is there all the same.
+        // A file that is named twice is copied.
         let told =
             run_pairs(pairs(["a/out", "*/out"].map(|name| bench.url(name)), &bench.here("v/")), &options())?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
@@ -298,7 +299,7 @@ fn sources_of_one_mirror_do_not_remove_each_other() -> Result<()> {
         ensure!(run_pairs(vec![pair("a/", one), pair("b/", other)], &mirror).is_err());
     }
     ensure!(!here.join("t").exists());
-    // Each by its own name.
+    // The directories have different names.
     for _ in 0..2 {
         run_pairs(pairs([at("a"), at("b")], &at("t/")), &mirror)?.succeeded()?;
     }
@@ -345,14 +346,14 @@ fn what_a_pattern_matches_is_told_or_copied() -> Result<()> {
         let filtered = options().with(|o| o.selection.filters = vec![(false, "*.tmp".into())]);
         run(bench.url("e/*"), bench.here("t/"), &filtered)?.succeeded()?;
         ensure!(bench.local.join("t/keep").is_file() && !bench.local.join("t/x.tmp").exists());
-        // They would come in any order.
+        // The files would arrive in any order.
         let told = run(bench.url("e/*"), Location::Standard, &options())?;
         ensure!((told.summary.files_done, told.summary.files_failed) == (1, 1), "{:?}", told.summary);
         Ok(())
     })
 }
 
-/// Listings without times do not tell that it is another version by now.
+/// Listings without times do not show that the source has another version.
 #[test]
 fn versions_of_a_source_are_not_mixed() -> Result<()> {
     each(&servers(), |bench| {
@@ -402,7 +403,7 @@ fn long_pauses_between_signs_of_life_are_possible() -> Result<()> {
     })
 }
 
-/// Runs while somebody appends to `file`.
+/// Runs while another thread appends to `file`.
 fn appending<T>(file: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
     let over = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -410,7 +411,7 @@ fn appending<T>(file: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
             let mut file = fs::File::options().append(true).open(file)?;
             while over.load(Ordering::Relaxed) == 0 {
                 file.write_all(&[b'y'; 100])?;
-                // Slower than it is read.
+                // This is slower than the file is read.
                 std::thread::sleep(Duration::from_micros(100));
             }
             Ok(())
@@ -422,7 +423,8 @@ fn appending<T>(file: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// A log, say: there is a time at which it was what comes, which its sum proves. Without one it is told that it changed.
+/// For example a log: the copy has the content that the file had at some time, which its checksum
+/// proves. Without a checksum the change is reported.
 #[test]
 fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -449,7 +451,7 @@ fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
                 let told = appending(&source.0, || run(source.1.clone(), url, &options))?;
                 let failed = &told.summary.failures;
                 if !proves {
-                    // It may have been read in one moment.
+                    // The file may have been read before it changed.
                     ensure!(failed.iter().all(|f| f.kind == FailureKind::Other), "{failed:?}");
                     continue;
                 }
@@ -463,7 +465,7 @@ fn a_file_that_grows_is_copied_as_it_was() -> Result<()> {
     })
 }
 
-/// Between servers sizes do not tell it where no sums are compared.
+/// Between servers, sizes do not reveal the change if no checksums are compared.
 #[test]
 fn a_file_that_changes_between_servers_is_sent_again() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -494,7 +496,8 @@ fn a_file_that_changes_between_servers_is_sent_again() -> Result<()> {
     })
 }
 
-/// Somebody writes to it while it comes: what would be kept was never one file, whatever sums say.
+/// The file is written to during its download. The result would be a mixture of two versions,
+/// whatever the checksums.
 #[test]
 fn a_file_that_changes_on_its_way_is_fetched_again() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -535,7 +538,8 @@ fn a_file_that_changes_on_its_way_is_fetched_again() -> Result<()> {
     })
 }
 
-/// That is asked together with the rest, and waited for by nobody else.
+/// The question is sent together with the other commands, and no other transfer waits for its
+/// answer.
 #[test]
 fn sources_are_looked_at_in_the_pipeline() -> Result<()> {
     let Some(bench) = Bench::new(Kind::Gct)? else { return Ok(()) };
@@ -561,7 +565,7 @@ fn sources_are_looked_at_in_the_pipeline() -> Result<()> {
     Ok(())
 }
 
-/// Listings may tell another time of a link than of what it leads to.
+/// Listings may report another time for a link than for its target.
 #[test]
 fn what_links_lead_to_has_not_changed() -> Result<()> {
     each(&gridftp(), |bench| {

@@ -1,4 +1,5 @@
-//! Trees, and the few files of one: what a copy of a directory has besides the bytes, and what counts as a copy.
+//! Trees and single files: attributes of a copied directory besides its data, and the files that
+//! are copied.
 
 mod common;
 
@@ -15,7 +16,7 @@ use ropewalk_client::{
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Setup};
 
-/// Seconds since 1970 that no file has by itself.
+/// Seconds since 1970, a time that no file gets by itself.
 const LONG_AGO: u64 = 1_000_000_000;
 
 fn age(path: &Path, mode: u32) -> Result<()> {
@@ -47,7 +48,7 @@ fn a_directory_gets_the_times_and_modes_of_its_source() -> Result<()> {
         run(source.clone(), destination.clone(), &archive())?.succeeded()?;
         ensure_aged(&to.join("d"), 0o700)?;
         ensure_aged(to, 0o750)?;
-        // Into one that is there, by its name.
+        // The tree is copied into an existing directory, under its own name.
         run(source, destination, &archive())?.succeeded()?;
         ensure_aged(&to.join("s"), 0o750)
     })
@@ -75,7 +76,7 @@ fn a_dry_run_leaves_times_and_modes_alone() -> Result<()> {
     })
 }
 
-/// Also where nothing is to come into it, which would fail.
+/// This also holds if no file would be put into the directory, which would fail.
 #[test]
 fn no_directory_is_made_in_the_place_of_a_file() -> Result<()> {
     each_way(&servers(), |from, source, to, destination| {
@@ -100,7 +101,7 @@ fn a_part_of_a_directory_is_refused() -> Result<()> {
     })
 }
 
-/// What has other times and the same bytes stays, whatever the data would go through.
+/// A file with another time but the same bytes stays, whichever way the data would take.
 #[test]
 fn the_same_sums_are_not_copied() -> Result<()> {
     let options = options().with(|o| o.selection.sync = Some(SyncLevel::Checksum));
@@ -136,7 +137,7 @@ fn the_same_sums_are_not_copied() -> Result<()> {
     })
 }
 
-/// A server that knows STOR only would have nothing of the old file behind it.
+/// A server that supports only STOR would keep no data of the old file behind the window.
 #[test]
 fn the_beginning_of_a_longer_file_is_not_all_that_stays() -> Result<()> {
     each(&servers(), |bench| {
@@ -157,7 +158,7 @@ fn the_beginning_of_a_longer_file_is_not_all_that_stays() -> Result<()> {
     })
 }
 
-/// An interrupted copy of a file of that name is gone on with later.
+/// An interrupted copy of a file of that name will be resumed later.
 #[test]
 fn a_link_that_replaces_something_touches_no_part() -> Result<()> {
     each_way(&gridftp(), |from, source, to, destination| {
@@ -173,7 +174,7 @@ fn a_link_that_replaces_something_touches_no_part() -> Result<()> {
     })
 }
 
-/// There may be matches in it that nobody hears of.
+/// The directory may have matches that cannot be found.
 #[test]
 fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
     if std::env::var_os("ROPEWALK_BIN").is_none() {
@@ -194,7 +195,7 @@ fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
         std::ops::ControlFlow::Continue(())
     })?;
     ensure!(unread == ["closed"], "{unread:?}");
-    // A circle of links is not entered, and hides nothing.
+    // A circle of links is not entered, and hides no entries.
     write(&here.join("s/f"), b"x")?;
     fs::create_dir(here.join("s/sub"))?;
     symlink(".", here.join("s/sub/back"))?;
@@ -203,7 +204,7 @@ fn a_directory_that_a_pattern_leads_through_has_to_be_readable() -> Result<()> {
     Ok(())
 }
 
-/// Names of unfinished copies at the source would be those of ours while the file arrives.
+/// Names of unfinished copies at the source would collide with those of this client's part files.
 #[test]
 fn unfinished_copies_are_no_part_of_a_tree() -> Result<()> {
     let names = [".x.ropewalk-part", ".x.ropewalk-journal", "x", "d/.y.ropewalk-part"];
@@ -220,7 +221,7 @@ fn unfinished_copies_are_no_part_of_a_tree() -> Result<()> {
         ensure!((told.files_done, told.files_skipped) == (1, 3), "{told:?}");
         ensure_whole(to)
     })?;
-    // This one lists them.
+    // This server lists them.
     each(&[Kind::Gct], |bench| {
         names.iter().try_for_each(|name| write(&bench.remote.join("s").join(name), name.as_bytes()))?;
         run(bench.url("s"), bench.here("t"), &options())?.succeeded()?;
@@ -249,7 +250,7 @@ fn names_that_a_server_would_cut_are_not_sent() -> Result<()> {
     })
 }
 
-/// globus-gridftp-server lists such a name as two lines, of which the second is none.
+/// globus-gridftp-server lists such a name as two lines, of which the second cannot be parsed.
 #[test]
 fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
     each(&[Kind::Gct], |bench| {
@@ -276,7 +277,7 @@ fn a_line_that_cannot_be_understood_harms_its_directory_alone() -> Result<()> {
     })
 }
 
-/// globus-gridftp-server says of what it lists beside a link that leads nowhere that it is an invalid link.
+/// globus-gridftp-server reports the entries beside a dangling link as invalid links.
 #[test]
 fn links_beside_one_that_leads_nowhere_are_copied() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -313,7 +314,7 @@ fn a_part_that_is_not_there_is_no_empty_file() -> Result<()> {
     })
 }
 
-/// Nothing of it is on its way: the sessions of the others go on.
+/// The file has no data in flight, so the sessions of the others continue.
 #[test]
 fn a_name_that_one_of_two_servers_would_cut_fails_alone() -> Result<()> {
     if !gridftp().contains(&Kind::Ropewalk) {
@@ -336,7 +337,7 @@ fn a_name_that_one_of_two_servers_would_cut_fails_alone() -> Result<()> {
     });
     let told = run(ours.url("s/"), gct.url("t/"), &options)?;
     ensure!((told.summary.files_done, told.summary.files_failed) == (40, 40), "{:?}", told.summary);
-    // Each once.
+    // Each file was sent once.
     ensure!(told.summary.bytes == whole, "{} of {whole}", told.summary.bytes);
     ensure!(fs::read_dir(gct.remote.join("t"))?.count() == 40);
     Ok(())
@@ -398,7 +399,7 @@ fn a_part_that_cannot_be_had_leaves_nothing() -> Result<()> {
     })
 }
 
-/// What is made or removed at the destination has no source.
+/// An operation at the destination has no source, so the failure names the destination.
 #[test]
 fn a_directory_that_cannot_be_made_is_named() -> Result<()> {
     each(&[Kind::Gct], |bench| {
@@ -414,7 +415,8 @@ fn a_directory_that_cannot_be_made_is_named() -> Result<()> {
     })
 }
 
-/// Where a name in it sorts before `.`, GCT's listing of a whole tree says nothing of the directory itself.
+/// If a name in a directory sorts before `.`, GCT's listing of a whole tree does not show the
+/// directory itself.
 #[test]
 fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -431,7 +433,7 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
         ensure!((told.files_done, told.directories) == (5, 3), "{told:?}");
         ensure!(fs::read(bench.local.join("t/d/-x/#a#"))? == b"d/-x/#a#");
         ensure!(fs::metadata(bench.local.join("t/d"))?.permissions().mode() & 0o777 == 0o750);
-        // A directory that is the first of its names is taken for the one that it is in, and nothing is told of it.
+        // A directory that is the first of its names is taken for its parent, and is not listed.
         let hidden = ["v/#d/f", "v/#d/#e/#g/h", "v/z", "#f/(/i", "!x/!y/!z/q"];
         for name in hidden {
             write(&bench.remote.join("w").join(name), name.as_bytes())?;
@@ -451,7 +453,7 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
             let told = fs::metadata(bench.local.join(name))?.permissions().mode() & 0o777;
             ensure!(told == mode, "{name}: {told:o}");
         }
-        // What a filter leaves out stays out, with what is in it.
+        // A directory that a filter excludes is left out, with its content.
         let without = vec![(false, "#d/".to_owned())];
         let told =
             run(bench.url("w/"), bench.here("x/"), &options.clone().with(|o| o.selection.filters = without))?;
@@ -466,7 +468,7 @@ fn directories_that_no_listing_tells_of_are_made() -> Result<()> {
     })
 }
 
-/// GCT's listing of a whole tree tells of a link to a directory what it is itself.
+/// If a whole tree is listed by the name of a link, GCT's listing has an entry for the link itself.
 #[test]
 fn the_link_that_a_tree_is_asked_by_is_not_in_it() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -478,7 +480,7 @@ fn the_link_that_a_tree_is_asked_by_is_not_in_it() -> Result<()> {
             ropewalk_tests::tree::ensure_same(&bench.remote.join("real"), &there)?;
             fs::remove_dir_all(there)?;
         }
-        // And nothing is to be removed at the destination for it.
+        // Also, no entry is to be removed at the destination for it.
         let options = options().with(|o| {
             o.selection.sync = Some(SyncLevel::Size);
             o.selection.delete = true;
@@ -490,7 +492,7 @@ fn the_link_that_a_tree_is_asked_by_is_not_in_it() -> Result<()> {
     })
 }
 
-/// Here they are left out as well.
+/// Local sockets are left out, too.
 #[test]
 fn sockets_at_servers_are_left_out() -> Result<()> {
     each(&gridftp(), |bench| {
@@ -503,7 +505,7 @@ fn sockets_at_servers_are_left_out() -> Result<()> {
     })
 }
 
-/// Those that GCT's listings of directories do not show, too.
+/// This includes the links that GCT's listings of directories do not show.
 #[test]
 fn links_that_lead_nowhere_are_the_same_the_second_time() -> Result<()> {
     each(&gridftp(), |bench| {

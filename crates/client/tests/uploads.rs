@@ -13,7 +13,8 @@ use ropewalk_tests::files::{ensure_same, write_random};
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::Kind;
 
-/// The commands by which a file gets its name and what it keeps: of an upload, and of a part file.
+/// The commands by which a file gets its name and attributes: those of an upload, and those of a
+/// part file.
 const OF_UPLOAD: [&str; 2] = ["SITE UPLOAD BEGIN ", "SITE UPLOAD COMMIT "];
 const OF_PART: [&str; 2] = ["RNFR ", "RNTO "];
 
@@ -49,7 +50,7 @@ fn are_named_by(bench: &Bench, used: [&str; 2], unused: &[&str]) -> Result<()> {
             ensure_same(&bench.local.join(name), &copied)?;
             let (old, new) = (fs::metadata(bench.local.join(name))?, fs::metadata(&copied)?);
             ensure!((old.mtime(), old.mode()) == (new.mtime(), new.mode()), "{to}");
-            // Small files whose sum the server is to expect go to their names at once.
+            // Small files whose checksum is announced go directly to their names.
             if !to.starts_with("small") {
                 ensure!(used.iter().all(|command| sent(command) == 1), "{to}: {:?}", told.events);
             }
@@ -65,7 +66,7 @@ fn files_are_committed_if_the_server_announces_uploads() -> Result<()> {
     are_named_by(&bench, OF_UPLOAD, &OF_PART)
 }
 
-/// As at a server of an earlier version.
+/// The server behaves like one of an earlier version.
 #[test]
 fn part_files_are_renamed_if_the_server_has_no_uploads() -> Result<()> {
     let directory = Scratch::new()?;

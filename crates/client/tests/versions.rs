@@ -1,4 +1,4 @@
-//! Sources that others replace while they are copied: what arrives is one version, whole.
+//! Sources that are replaced while they are copied: the copy is one whole version.
 
 mod common;
 
@@ -14,7 +14,7 @@ use ropewalk_tests::server::Kind;
 
 const SIZE: u64 = 144 << 20;
 
-/// Each session has its own file open, and finds nothing wrong with it.
+/// Each session has its own file open, and detects no change.
 #[test]
 fn ranges_of_two_files_do_not_become_one() -> Result<()> {
     let Some(bench) = Bench::new(Kind::Ropewalk)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What the tests against real servers share.
+//! Helpers that the tests against real servers share.
 #![allow(dead_code)]
 
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use ropewalk_tests::peers;
 use ropewalk_tests::scratch::Scratch;
 use ropewalk_tests::server::{Kind, Server, Setup};
 
-/// A server whose root is a directory of its own, and a directory for local files.
+/// A server with its own root directory, and a directory for local files.
 pub(crate) struct Bench {
     pub(crate) server: Server,
     pub(crate) local: Scratch,
@@ -22,7 +22,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// `None` where the server is not installed.
+    /// `None` if the server is not installed.
     pub(crate) fn new(kind: Kind) -> Result<Option<Self>> {
         Self::with(kind, |setup| setup)
     }
@@ -59,18 +59,19 @@ impl Bench {
     }
 }
 
-/// The tag of parts without a journal, of a run that has this state directory to itself.
+/// The tag of part files without a journal, for a run that is alone in its state directory.
 const SECRET: [u8; 8] = *b"a secret";
 
 impl Bench {
-    /// Options of runs whose small files have parts of known names.
+    /// Options of runs whose small files have part files with known names.
     pub(crate) fn known(&self) -> Result<Options> {
         let state = self.local.directory("known")?;
         std::fs::write(state.join("run-0.lock"), SECRET)?;
         Ok(options().with(|o| o.state_directory = Some(state)))
     }
 
-    /// The name of such a part: servers that are not ours do not keep two uploads to one name apart.
+    /// The name of such a part file. Other servers than Ropewalk's do not keep two uploads to one
+    /// name apart.
     pub(crate) fn part(&self, name: &str) -> String {
         if self.server.kind() == Kind::Ropewalk {
             return format!(".{name}.ropewalk-part");
@@ -82,7 +83,7 @@ impl Bench {
     }
 }
 
-/// The part of a file, whatever its tag.
+/// The part file of a file, with any tag.
 pub(crate) fn part_in(directory: &Path, name: &str) -> Result<PathBuf> {
     let mut names = std::fs::read_dir(directory)?.flatten().map(|entry| entry.path());
     let is_part = |path: &PathBuf| {
@@ -93,13 +94,13 @@ pub(crate) fn part_in(directory: &Path, name: &str) -> Result<PathBuf> {
     names.find(is_part).with_context(|| format!("{name} has no part"))
 }
 
-/// GridFTP servers: GCT's, and ours where `ROPEWALK_BIN` names the program.
+/// GridFTP servers: GCT's, and Ropewalk's if `ROPEWALK_BIN` names the program.
 pub(crate) fn gridftp() -> Vec<Kind> {
     let ours = std::env::var_os("ROPEWALK_BIN").map(|_| Kind::Ropewalk);
     [Kind::Gct].into_iter().chain(ours).collect()
 }
 
-/// Plain FTP servers too.
+/// The same, and plain FTP servers.
 pub(crate) fn servers() -> Vec<Kind> {
     [Kind::Vsftpd].into_iter().chain(gridftp()).collect()
 }
@@ -130,7 +131,7 @@ pub(crate) fn options() -> Options {
     })
 }
 
-/// What a copy told and how it ended.
+/// The events of a copy, and its summary.
 pub(crate) struct Told {
     pub(crate) events: Vec<Event>,
     pub(crate) summary: Summary,
@@ -177,7 +178,7 @@ pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
     Ok(std::fs::write(path, data)?)
 }
 
-/// Nothing of an unfinished transfer is left.
+/// Checks that no file of an unfinished transfer is left.
 pub(crate) fn ensure_clean(directory: &Path) -> Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let name = entry?.file_name();
@@ -186,7 +187,7 @@ pub(crate) fn ensure_clean(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that the journals of a run speak of.
+/// The number of bytes that the journals of a run record.
 pub(crate) fn journaled(state: &Path) -> u64 {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     let journals = std::fs::read_dir(state).into_iter().flatten().flatten();
@@ -199,7 +200,7 @@ pub(crate) fn journaled(state: &Path) -> u64 {
     ranges.sum()
 }
 
-/// Copies `s` to `t` at a server and here; `check` looks at what is there.
+/// Copies `s` to `t` at a server and locally; `test` checks the result.
 pub(crate) fn each_way(
     kinds: &[Kind],
     test: impl Fn(&Path, Location, &Path, Location) -> Result<()>,
