@@ -1,5 +1,9 @@
-//! A file that a server receives: the ranges that it has, and those that are still missing. Uploads
-//! and third-party transfers have one each, which all sessions that work on the file share.
+//! The state at a server of a file that the server receives: the ranges that it has, and those that
+//! are still missing.
+//!
+//! Uploads and third-party transfers have one [`RemoteUpload`] each, in an `Arc` that all sessions
+//! that work on the file share; its fields are atomic or locked. When it has failed, the sessions
+//! skip its remaining ranges.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -28,40 +32,40 @@ use ropewalk_protocol::feature::Features;
 use ropewalk_storage::checksum::{Algorithm, Pieces};
 use ropewalk_transfer::{Ledger, Purpose, Side};
 
-/// The reply about an upload that has ended.
+/// The code of a reply about an upload that has ended.
 const UPLOAD_ENDED: u16 = 503;
 
 pub(crate) struct RemoteUpload {
     pub task: Task,
-    /// Where the data waits at the server until the file is complete.
+    /// The place of the data at the server until the file is complete.
     pub staging: Staging,
-    /// Where the data goes on the server, or the name that it gets there.
+    /// The path at the server to which the data is sent, or the name that it gets there.
     pub path: BString,
-    /// Bytes that were there when it began.
+    /// The number of bytes that were present when the transfer started.
     pub resumed: u64,
     pub piece: Piece,
-    /// The server knows the checksum of the data before it comes.
+    /// The server knows the checksum of the data before the data arrives.
     pub is_expected: bool,
-    /// An interrupted transfer of it starts again from the beginning.
+    /// An interrupted transfer is restarted from the beginning.
     pub restarts: bool,
     tries: Tries,
-    /// Failed tries after which the server was asked last what it has.
+    /// The number of failed tries at the time when the server last reported its ranges.
     asked: AtomicU32,
-    /// Permissions of the file that it will replace.
+    /// The permission bits of the file that will be replaced.
     replaced: OnceLock<u32>,
-    /// Its journal is left to other runs once no session can write to the part any more.
+    /// Releases the journal to other runs when no session can write to the part file any more.
     let_go: OnceLock<LetGo>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Its beginning waits to be sent once more (see [`LATE_BLOCK`]).
+    /// The beginning is queued to be sent again (see [`LATE_BLOCK`]).
     beginning: bool,
     ledger: Ledger,
 }
 
 impl RemoteUpload {
-    /// The data of devices and windows goes to the final name, whatever `staging` says.
+    /// The data of devices and windows goes to the final name, whatever `staging` is.
     pub(crate) fn new(task: Task, staging: Staging, present: RangeSet, check: Check) -> Self {
         let direct = task.is_to_device() || task.window.is_some();
         let staging = if direct { Staging::Direct } else { staging };
@@ -85,23 +89,25 @@ impl RemoteUpload {
         }
     }
 
-    /// The data goes to the final name.
+    /// Whether the data goes to the final name.
     pub(crate) fn is_direct(&self) -> bool {
         matches!(self.staging, Staging::Direct | Staging::InPlace)
     }
 
-    /// Data that goes to a final name without its checksum must not share the pipeline: if another
-    /// file were refused, it would get that one's data.
+    /// Whether the data must not share the pipeline: it goes to the final name without an announced
+    /// checksum, and if another file were refused, it could get that file's data.
     pub(crate) fn must_be_alone(&self) -> bool {
         self.is_direct() && !self.is_expected
     }
 
-    /// The data of a whole file goes to the final name, and no server keeps it apart.
+    /// Whether the data of a whole file goes to the final name, and the server does not store it
+    /// separately.
     pub(crate) fn is_in_place(&self) -> bool {
         matches!(self.staging, Staging::InPlace)
     }
 
-    /// The client asks for the entry at its place before it replaces it, unless the server looks.
+    /// The command that asks for the entry to be replaced, whose mode the new file gets; `None` if
+    /// that is not needed.
     pub(crate) fn asks_for_place(&self, can: &Features, preserve: Preserve) -> Option<Command> {
         let asks = can.facts
             && matches!(self.staging, Staging::Part(_))
@@ -111,7 +117,7 @@ impl RemoteUpload {
         asks.then(|| Command::Mlst(Some(self.task.destination.path())))
     }
 
-    /// What the server says is at its place.
+    /// Records the entry to be replaced, as the server reported it.
     pub(crate) fn replaces(&self, reply: &Reply) {
         if let Some(mode) =
             from_status(reply).filter(|there| there.kind == Kind::File).and_then(|there| there.mode)
@@ -120,7 +126,8 @@ impl RemoteUpload {
         }
     }
 
-    /// What it is to keep of its source, or else of the file that it replaces.
+    /// The attributes to preserve: those of the source, or else the mode of the file that is
+    /// replaced.
     pub(crate) fn keeping(&self, preserve: Preserve) -> (Cow<'_, Task>, Preserve) {
         match self.replaced.get() {
             Some(&mode) if !preserve.modes => {
@@ -131,8 +138,8 @@ impl RemoteUpload {
         }
     }
 
-    /// The commands that give it its attributes and its name. `sent`: its size, if that was not known
-    /// before.
+    /// The commands that set the attributes and the name of the file. `sent` is its size if that
+    /// was not known before.
     pub(crate) fn naming(
         &self,
         session: &Session,
@@ -144,8 +151,8 @@ impl RemoteUpload {
         self.staging.naming(session, &task, preserve, sent, proof)
     }
 
-    /// CKSM of what has arrived: of the whole file, or of the window, which has so many bytes from
-    /// this offset on.
+    /// The CKSM command for the data that has arrived: for the whole file, or for the window, which
+    /// has `bytes` bytes starting at `offset`.
     pub(crate) fn checksum_command(&self, algorithm: Algorithm, offset: u64, bytes: Option<u64>) -> Command {
         Command::Cksm {
             algorithm,
@@ -161,7 +168,7 @@ impl RemoteUpload {
         let (peer, verb) = (place.display(), purpose.verb(side));
         let ended = reply.code() == UPLOAD_ENDED && self.staging.upload().is_some();
         let of_part = match purpose {
-            // Another upload of the file has taken the place of this one.
+            // Another upload of the file has replaced this one.
             Purpose::Transfer | Purpose::Commit if side == Side::Destination && ended => {
                 return RemoteError::PartVanished { peer, path: self.path.clone(), reply };
             }
@@ -175,7 +182,7 @@ impl RemoteUpload {
         RemoteError::Refused { peer, command: verb.to_owned(), reply }
     }
 
-    /// Compares the size that the destination has `said` with the one that it should have.
+    /// Compares the size that the destination has reported with the expected one.
     pub(crate) fn compare_size(&self, said: &str, expected: u64) -> Result<(), RemoteError> {
         let Some(there) = said_size(&self.task.destination, said)? else { return Ok(()) };
         let fits = if self.task.window.is_some() { there >= expected } else { there == expected };
@@ -183,7 +190,7 @@ impl RemoteUpload {
         if fits { Ok(()) } else { Err(RemoteError::SizeMismatch { path: path(), expected, there }) }
     }
 
-    /// An interrupted transfer of it can be gone on with.
+    /// Whether an interrupted transfer can be resumed.
     pub(crate) fn is_resumable(&self) -> bool {
         !self.is_direct()
             && !self.restarts
@@ -191,33 +198,34 @@ impl RemoteUpload {
             && self.task.size.is_some_and(|size| size > SMALL)
     }
 
-    /// A try of it failed since it was begun: what is present has to be asked for.
+    /// Whether a try has failed since the start, so that the server has to be asked for its ranges.
     pub(crate) fn was_tried(&self) -> bool {
         self.is_resumable() && self.tries.total() > self.task.tries.total
     }
 
-    /// The server has told all that it has, since the last try failed: no range has to ask once more.
+    /// Whether the server has reported all of its ranges since the last failed try, so that no
+    /// session has to ask again.
     pub(crate) fn was_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) == self.tries.total()
     }
 
-    /// What the server has of all of it, and of `range` of that where other sessions may write meanwhile. Gives by how much
-    /// that is more, or less, than was known.
+    /// Records the ranges that the server has reported: for the whole file, or only for `range` if
+    /// other sessions may write in the meantime. Returns the change of the number of known bytes.
     pub(crate) fn was_told(&self, session: &Session, range: Range<u64>, found: &RangeSet) -> i64 {
         if !session.can.ranges || self.staging.upload().is_some() {
             return self.set_present(range, found);
         }
-        // Nobody writes to it, or it would not have told.
+        // No session writes to the file, or the server would not have reported its ranges.
         self.asked.store(self.tries.total(), Ordering::Relaxed);
         self.set_present(0..u64::MAX, found)
     }
 
-    /// The server keeps the data.
+    /// Whether the server keeps the data.
     pub(crate) fn is_kept(&self) -> bool {
         !self.device()
     }
 
-    /// The destination is a device of the server.
+    /// Whether the destination is a device of the server.
     pub(crate) fn device(&self) -> bool {
         self.task.is_to_device()
     }
@@ -226,48 +234,53 @@ impl RemoteUpload {
         self.state.lock().ledger.present().clone()
     }
 
-    /// The receiver says that it has this; all that it has now comes back.
+    /// Adds ranges that the receiver has reported. Returns all ranges that it is known to have.
     pub(crate) fn add_present(&self, more: &RangeSet) -> RangeSet {
         let ledger = &mut self.state.lock().ledger;
         ledger.add_present(more);
         ledger.present().clone()
     }
 
-    /// What the server has of `range`, asked again after a failure. Gives by how much that is more, or less, than was known.
+    /// Records which parts of `range` the server has, as it reported after a failure. Returns the
+    /// change of the number of known bytes.
     pub(crate) fn set_present(&self, range: Range<u64>, found: &RangeSet) -> i64 {
         self.state.lock().ledger.set_present(range, found)
     }
 
-    /// What is there is not to be counted on: it is sent again. Gives how many bytes that were.
+    /// Forgets the ranges that are present, because they cannot be trusted and are sent again.
+    /// Returns their number of bytes.
     pub(crate) fn forget_present(&self) -> u64 {
         self.state.lock().ledger.forget_present()
     }
 
-    /// Its beginning waits to be sent once more from now on; `true` where it did already.
+    /// Records that the beginning is queued to be sent again. Returns `true` if it was queued
+    /// before.
     pub(crate) fn beginning_waits(&self) -> bool {
         std::mem::replace(&mut self.state.lock().beginning, true)
     }
 
-    /// A range of it is about to be sent.
+    /// Records that a range is about to be sent.
     pub(crate) fn is_begun(&self, range: &Range<u64>) {
         if range.start == 0 {
             self.state.lock().beginning = false;
         }
     }
 
-    /// There will be `more` ranges besides the ones that are known of.
+    /// Announces `more` ranges in addition to the known ones.
     pub(crate) fn expect(&self, more: u32) {
         self.state.lock().ledger.expect(more);
     }
 
-    /// Whoever still has a range of it when it has failed for good keeps its journal, too.
+    /// Keeps the journal locked after the final failure, until the last session that has a range of
+    /// the file drops it.
     pub(crate) fn let_go_at_last(&self, let_go: Option<LetGo>) {
         if let Some(let_go) = let_go {
             let _ = self.let_go.set(let_go);
         }
     }
 
-    /// The file failed for good, or begins anew: whoever has a range of it need not begin. `true` for the first to say so.
+    /// Marks the file as failed for good or restarted, so that the holders of its ranges do not
+    /// start them. Returns `true` at the first call.
     pub(crate) fn give_up(&self) -> bool {
         self.state.lock().ledger.fail()
     }
@@ -276,24 +289,25 @@ impl RemoteUpload {
         self.state.lock().ledger.has_failed()
     }
 
-    /// `pause`: after the first try that fails.
-    /// `no_use`: what arrived has to come again, so that it brought nothing on.
+    /// Counts a failed try. `pause` is the pause after the first failed try. `no_use` means that
+    /// the data that arrived has to be sent again, so the try made no progress.
     pub(crate) fn count_try(&self, pause: Duration, no_use: bool) -> Tried {
         let present = if no_use { 0 } else { self.state.lock().ledger.present().len() };
         self.tries.count(pause, present)
     }
 
-    /// The sums of what has arrived are known besides.
+    /// Adds checksums of ranges that have arrived.
     pub(crate) fn add_sums(&self, sums: &Pieces) {
         self.state.lock().ledger.add_sums(sums);
     }
 
-    /// The sums of what has arrived in this run, if they can be computed in passing.
+    /// The checksums of the ranges that have arrived in this run, if they can be computed in
+    /// passing.
     pub(crate) fn sums(&self) -> Option<Pieces> {
         self.state.lock().ledger.sums().cloned()
     }
 
-    /// Both sides have the same sum of this.
+    /// Records that both sides have the same checksum of these ranges.
     pub(crate) fn prove(&self, ranges: &RangeSet) {
         self.state.lock().ledger.prove(ranges);
     }
@@ -302,7 +316,8 @@ impl RemoteUpload {
         self.state.lock().ledger.proved().clone()
     }
 
-    /// A range is done, and `arrived` is at the server. `true` when it was the last one.
+    /// Records that a range is done, and that the server has `arrived`. Returns `true` for the last
+    /// range.
     pub(crate) fn range_done(&self, arrived: &RangeSet) -> bool {
         self.state.lock().ledger.range_done(arrived)
     }
