@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ropewalk_engine::{BufferBudget, Pool};
-use ropewalk_gsi::Places;
+use ropewalk_gsi::{GsiConf, GsiConfError, Places, TlsSettings};
 use ropewalk_layers::Registry;
 use ropewalk_nodes::{Announcement, JoinFailure, JoinToken, Joined, Member, Serve, TokenError};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -58,6 +58,8 @@ pub enum NodeError {
     Join(#[from] JoinFailure),
     #[error("the root {path}: {source}")]
     Root { path: PathBuf, source: ropewalk_storage::Error },
+    #[error(transparent)]
+    GsiConf(#[from] GsiConfError),
     #[error("cannot handle signals: {0}")]
     Signals(std::io::Error),
     #[error(transparent)]
@@ -67,7 +69,8 @@ pub enum NodeError {
 impl NodeError {
     /// Whether the settings are wrong, and not the network.
     pub fn is_of_settings(&self) -> bool {
-        matches!(self, Self::Token(_) | Self::Root { .. } | Self::Join(JoinFailure::Address { .. }))
+        let join = matches!(self, Self::Join(JoinFailure::Address { .. }));
+        join || matches!(self, Self::Token(_) | Self::Root { .. } | Self::GsiConf(_))
     }
 }
 
@@ -87,6 +90,8 @@ struct Shared {
     budget: Arc<BufferBudget>,
     data_ports: Option<(u16, u16)>,
     authorities: PathBuf,
+    /// As `gsi.conf` has it.
+    gsi: TlsSettings,
 }
 
 impl Node {
@@ -104,6 +109,8 @@ impl Node {
             .check(&settings.root)
             .map_err(|source| NodeError::Root { path: settings.root.clone(), source })?;
         let memory = usize::try_from(settings.buffer_memory).unwrap_or(usize::MAX);
+        let places = Places::of_process();
+        let gsi_conf = GsiConf::load(&places.gsi_conf(), |name| std::env::var(name).ok())?;
         let shared = Arc::new(Shared {
             root: settings.root,
             stores,
@@ -111,7 +118,8 @@ impl Node {
             streams: Arc::new(Pool::new("stream", 4096)),
             budget: BufferBudget::new(memory),
             data_ports: settings.data_ports,
-            authorities: settings.authorities.unwrap_or_else(|| Places::of_process().authorities()),
+            authorities: settings.authorities.unwrap_or_else(|| places.authorities()),
+            gsi: TlsSettings::from(&gsi_conf),
         });
         let announcement = Announcement {
             name: settings.name,

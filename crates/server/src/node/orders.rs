@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_engine::{ChannelSettings, DataChannel};
-use ropewalk_gsi::{Expected, GsiConf, Identity, Places, TlsSettings, Trust, dcsc};
+use ropewalk_gsi::{Expected, Identity, Trust, dcsc};
 use ropewalk_layers::{GsiLayer, KeyLayer, Layer, Level, Policy, SessionSecurity, Stack, StackBuilder};
 use ropewalk_nodes::{ChannelOrder, Frame, GsiOrder, Link, LinkError, Member, MoveFailure, Order, Report};
 use ropewalk_protocol::server::{Mode, RepresentationType};
@@ -156,13 +156,12 @@ impl Session<'_> {
                 authorities.display()
             ));
         }
-        let conf = GsiConf::load(&Places::of_process().gsi_conf(), |name| std::env::var(name).ok());
-        let settings = TlsSettings::from(&conf.map_err(|error| error.to_string())?);
+        let settings = &self.shared.gsi;
         let credential = dcsc::parse(&order.credential).map_err(|error| error.to_string())?;
         let trust = Trust::directory(authorities);
         let identity = match order.own_authorities {
-            true => dcsc::identity(credential, Some(&trust), &settings).map_err(|error| error.to_string()),
-            false => Identity::new(Arc::new(credential), Arc::new(trust), &settings)
+            true => dcsc::identity(credential, Some(&trust), settings).map_err(|error| error.to_string()),
+            false => Identity::new(Arc::new(credential), Arc::new(trust), settings)
                 .map_err(|error| error.to_string()),
         };
         let level = if order.protected { Level::Protected } else { Level::Clear };

@@ -12,7 +12,6 @@ use ropewalk_nodes::{ChannelOrder, Chosen};
 use ropewalk_protocol::server::{ChannelOptions, Failure, Family, Listen, Mode};
 
 use super::buffers::Buffers;
-use crate::security::client::ForNode;
 use crate::session::data_channel::congestion;
 use crate::session::job::Job;
 use crate::session::striped_channel::Session;
@@ -72,11 +71,7 @@ fn choose(
     if job.context.login()?.program.is_some() {
         return Ok(Vec::new());
     }
-    let has_gsi = match job.context.client.for_node(channel)? {
-        ForNode::Can(gsi) => gsi.is_some(),
-        ForNode::Cannot => return Ok(Vec::new()),
-    };
-    if !has_gsi && channel.stack.as_ref().is_some_and(|stack| stack.has("gsi")) {
+    if !job.context.client.suits_node(channel)? {
         return Ok(Vec::new());
     }
     let chosen = nodes.front_end.choose(suits, stripes, current);
@@ -108,13 +103,6 @@ pub(super) fn order(
     peer: IpAddr,
     only_from: Option<IpAddr>,
 ) -> Result<ChannelOrder, Failure> {
-    let gsi = match job.context.client.for_node(channel)? {
-        ForNode::Can(gsi) => gsi,
-        ForNode::Cannot => {
-            let text = "The data connections are bound to this server: no node can have them.";
-            return Err(Failure::Refused { code: 500, text: text.into() });
-        }
-    };
     let config = &job.context.settings.config.data;
     let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(ChannelOrder {
@@ -133,6 +121,6 @@ pub(super) fn order(
         stack: channel.stack.clone().and_then(|stack| stack.without("gsi")).map(|stack| stack.to_string()),
         drivers: config.drivers.clone(),
         key: channel.key.as_ref().map(|key| (key.number(), *key.secret())),
-        gsi,
+        gsi: job.context.client.for_node(channel)?,
     })
 }

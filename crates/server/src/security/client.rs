@@ -27,14 +27,6 @@ pub(crate) enum SecurityContext {
     Tls(Box<tls::Client>),
 }
 
-/// Whether a node can have the security of data connections.
-pub(crate) enum ForNode {
-    /// `None`: there is none.
-    Can(Option<GsiOrder>),
-    /// It is bound to the control connection, which is here.
-    Cannot,
-}
-
 impl SecurityContext {
     /// A client whose connection uses implicit TLS.
     pub(crate) fn within_tls(settings: &Settings, address: IpAddr) -> Result<Self, Failure> {
@@ -120,13 +112,22 @@ impl SecurityContext {
         }
     }
 
-    /// The security of data connections of a channel, for a node.
-    pub(crate) fn for_node(&self, options: &ChannelOptions) -> Result<ForNode, Failure> {
-        Ok(match self {
-            Self::Gsi(client) => ForNode::Can(client.order(options)?),
-            _ if self.layer(options)?.is_some() => ForNode::Cannot,
-            _ => ForNode::Can(None),
-        })
+    /// Whether a node can have the security of the data connections of a channel: TLS and Kerberos
+    /// are bound to the control connection, which is here.
+    pub(crate) fn suits_node(&self, options: &ChannelOptions) -> Result<bool, Failure> {
+        Ok(matches!(self, Self::Gsi(_)) || self.layer(options)?.is_none())
+    }
+
+    /// The security of the data connections of a channel, for a node; `None`: they have none.
+    pub(crate) fn for_node(&self, options: &ChannelOptions) -> Result<Option<GsiOrder>, Failure> {
+        match self {
+            Self::Gsi(client) => client.order(options),
+            _ if self.suits_node(options)? => Ok(None),
+            _ => {
+                let text = "The data connections are bound to this server: no node can have them.";
+                Err(Failure::Refused { code: 500, text: text.into() })
+            }
+        }
     }
 
     /// The layer that protects data connections of a channel; `None`: they are not protected.
