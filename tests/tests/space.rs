@@ -304,7 +304,7 @@ fn space_is_reserved_listed_used_and_released_from_the_command_line() {
         (&["reserve", &url, "0"], "at least 1 byte"),
         (&["reserve", &url, "1MiB", "--for", "0s"], "at least 1s"),
         (&["usage", "/tmp"], "the URL of a directory"),
-        (&["release", &url, "no-such-token"], "no reservation"),
+        (&["release", &url, "no-such-token"], "there is no reservation"),
     ] {
         let refused = space(arguments).failed().unwrap().errors();
         assert!(refused.contains(reason) && !refused.contains("sesame"), "{refused}");

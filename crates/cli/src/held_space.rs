@@ -7,13 +7,14 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use anyhow::bail;
-use ropewalk_client::{Cancel, Location, Remote};
+use anyhow::Context;
+use ropewalk_client::{Cancel, Error, Location, Remote};
 use ropewalk_paths::HeldSpace;
 use ropewalk_protocol::url::Url;
 
 use crate::client::{Client, Target};
 use crate::exit::usage;
+use crate::output::say;
 use crate::settings::Flags;
 
 /// A session with the server, and what it holds.
@@ -42,11 +43,9 @@ impl SpaceHolder {
         Ok(HeldSpace { url: self.url.to_string(), token: reserved.token, bytes: reserved.bytes })
     }
 
-    pub(crate) fn release(&mut self) -> anyhow::Result<()> {
-        if let Some(token) = self.token.take() {
-            self.remote.release_space(&token)?;
-        }
-        Ok(())
+    /// Releases what is held. It may have ended by itself.
+    pub(crate) fn release(&mut self) -> Result<(), Error> {
+        self.token.take().map_or(Ok(()), |token| self.remote.release_space(&token).map(drop))
     }
 }
 
@@ -55,12 +54,16 @@ impl SpaceHolder {
 /// # Errors
 /// The log-in fails, or the server does not release it. It ends by itself.
 pub(crate) fn release(held: &HeldSpace, flags: &Flags, cancel: &Cancel) -> anyhow::Result<()> {
-    let mut holder = SpaceHolder::connect(OsStr::new(&held.url), flags, cancel)?;
-    holder.token = Some(held.token.clone());
-    match holder.release() {
-        // It has ended by itself, or its files have drawn it all.
-        Err(error) if error.to_string().contains("no reservation") => Ok(()),
-        Err(error) => bail!("the space in {} stays reserved until its end: {error:#}", held.url),
-        Ok(()) => Ok(()),
-    }
+    let released = || {
+        let mut holder = SpaceHolder::connect(OsStr::new(&held.url), flags, cancel)?;
+        holder.token = Some(held.token.clone());
+        Ok::<_, anyhow::Error>(holder.release()?)
+    };
+    released().with_context(|| format!("the space in {} stays reserved until its end", held.url))
+}
+
+/// Names the command that releases space, which this program cannot do without the user's log-in.
+pub(crate) fn tell_release(held: &HeldSpace) {
+    let HeldSpace { url, token, .. } = held;
+    say(format_args!("ropewalk: the space is not released: ropewalk space release {url} {token}"));
 }

@@ -22,6 +22,7 @@ use ropewalk_paths::{
 
 use ropewalk_protocol::url::Url;
 
+use crate::held_space::tell_release;
 use crate::output::say;
 use crate::settings::PathSettings;
 
@@ -183,6 +184,7 @@ fn recover(journal: &Journal, entry: &Entry, over: bool) -> anyhow::Result<()> {
         true => Err(anyhow!("the provider has not confirmed its end; a later run tries again")),
         false => {
             say(format_args!("ropewalk: the path {} of an earlier run was removed", entry.id));
+            entry.space.iter().for_each(tell_release);
             Ok(())
         }
     }

@@ -205,11 +205,11 @@ impl Remote {
         Ok(self.session.reserve_space(path, bytes, time)?)
     }
 
-    /// Ends a reservation of space.
+    /// Ends a reservation of space. Returns `false` if the user has none with this token.
     ///
     /// # Errors
-    /// The user has no reservation with this token, or the session breaks.
-    pub fn release_space(&mut self, token: &str) -> Result<(), Error> {
+    /// The server does not know SITE SPACE, or the session breaks.
+    pub fn release_space(&mut self, token: &str) -> Result<bool, Error> {
         Ok(self.session.release_space(token)?)
     }
 

@@ -48,10 +48,7 @@ fn cancel(journal: &Journal, id: &Id, forget: bool, flags: &Flags) -> anyhow::Re
     };
     if forget {
         if let Some(held) = &entry.space {
-            say(format_args!(
-                "ropewalk: the space is not released: ropewalk space release {} {}",
-                held.url, held.token
-            ));
+            held_space::tell_release(held);
         }
         locked.write(&Entry { phase: Phase::Ended, ..entry })?;
         return Ok(Exit::Done);

@@ -115,7 +115,11 @@ impl Cp {
                     say(format_args!("ropewalk: {}", harmless(path)));
                 }
             };
-            pairs = relays.best(&Client::with(options.clone(), &cancel), pairs, &tell)?;
+            let best = relays.best(&Client::with(options.clone(), &cancel), pairs, &tell);
+            if cancel.is_cancelled() {
+                return Ok(Exit::Interrupted);
+            }
+            pairs = best?;
         }
         let human = if self.json { Human::mute(&cancel) } else { Human::new(loudness, &cancel) };
         let human = human.with_status(status_interval, log_file.as_deref()).map_err(|error| {

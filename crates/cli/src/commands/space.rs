@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::client::{Client, Place, Sessions, Target, parse_targets};
 use crate::exit::{Exit, usage};
-use crate::output::{harmless, json_line};
+use crate::output::{harmless, json_line, say};
 use crate::settings::ConnectionFlags;
 use crate::units::{self, parse_duration, parse_size};
 use crate::utc;
@@ -107,7 +107,19 @@ impl Space {
                 },
             ),
             Action::Release { at, reservation } => {
-                at.with(|remote, _| remote.release_space(&reservation), |()| Ok(()))
+                let mut released = true;
+                let exit = at.with(
+                    |remote, _| remote.release_space(&reservation),
+                    |there| {
+                        released = there;
+                        Ok(())
+                    },
+                )?;
+                if !released {
+                    say(format_args!("ropewalk: there is no reservation {}", harmless(&reservation)));
+                    return Ok(Exit::NotFound);
+                }
+                Ok(exit)
             }
             Action::List { at } => at.with(
                 |remote, _| remote.reserved_space(),

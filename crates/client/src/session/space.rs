@@ -28,8 +28,12 @@ impl Session {
         ReservedSpace::parse(reply.text()).ok_or_else(|| self.nonsense("SITE SPACE RESERVE", &reply))
     }
 
-    pub(crate) fn release_space(&mut self, token: &str) -> Result<(), RemoteError> {
-        self.call(&Command::Site(SiteCommand::Space(SpaceCommand::Release(token.to_owned())))).map(drop)
+    pub(crate) fn release_space(&mut self, token: &str) -> Result<bool, RemoteError> {
+        let release = SpaceCommand::Release(token.to_owned());
+        match self.call(&Command::Site(SiteCommand::Space(release))) {
+            Err(error) if error.reply_code() == Some(550) => Ok(false),
+            released => released.map(|_| true),
+        }
     }
 
     pub(crate) fn reserved_space(&mut self) -> Result<Vec<ReservedSpace>, RemoteError> {
