@@ -16,6 +16,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("ropewalk", include_str!("../../programs/ropewalk.toml")),
     ("globus-url-copy", include_str!("../../programs/globus-url-copy.toml")),
     ("ropewalk-choice", include_str!("../../programs/ropewalk-choice.toml")),
+    ("ropewalk-stacks", include_str!("../../programs/ropewalk-stacks.toml")),
     ("ropewalk-gct", include_str!("../../programs/ropewalk-gct.toml")),
     ("ropewalk-third", include_str!("../../programs/ropewalk-third.toml")),
     ("ropewalk-third-gct", include_str!("../../programs/ropewalk-third-gct.toml")),
