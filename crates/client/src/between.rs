@@ -1,5 +1,5 @@
-//! A copy between two servers, whichever way its data goes: the sessions with both, how the copy is
-//! verified, and what a lost session leaves.
+//! The common parts of copies between two servers, whichever way their data takes: the sessions
+//! with both servers, the verification, and the cleanup after a lost session.
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ impl Servers {
     }
 }
 
-/// How a copy is to be verified. `inline`: the servers may report sums with their last replies.
+/// The check of a copy. `inline` means that the servers may report checksums with their last
+/// replies.
 pub(crate) fn check(servers: &Servers, ctx: &Context, inline: bool) -> Result<Check, RemoteError> {
     if ctx.options().data.ascii {
         return Ok(Check::Size);
@@ -52,7 +53,7 @@ pub(crate) fn check(servers: &Servers, ctx: &Context, inline: bool) -> Result<Ch
     choose(ctx.options().integrity.checksum, &knows, inline, &servers.names())
 }
 
-/// The commands that verify a file of which all has arrived.
+/// The commands that verify a file after all of its data has arrived.
 pub(crate) fn checks<O>(servers: &Servers, ctx: &Context, slot: &Slot<Relay, O>) -> Checks {
     let (relay, mut checks) = (&slot.file, Checks::default());
     let task = &relay.task;
@@ -63,7 +64,7 @@ pub(crate) fn checks<O>(servers: &Servers, ctx: &Context, slot: &Slot<Relay, O>)
         if let Some(algorithm) = relay.check.algorithm() {
             checks.checksums.source = Some(checksum_command(algorithm, task, &task.source.path()));
             let sum = relay.checksum_command(algorithm, task.offset(), relay.length());
-            // The server compares that of an upload when it is committed.
+            // For an upload, the server compares the checksum at the commit.
             checks.checksums.destination = Some(sum).filter(|_| relay.staging.upload().is_none());
         }
         return checks;
@@ -78,13 +79,13 @@ pub(crate) fn checks<O>(servers: &Servers, ctx: &Context, slot: &Slot<Relay, O>)
     checks
 }
 
-/// The commands that give a file its attributes and its name.
+/// The commands that set the attributes and the name of a file.
 pub(crate) fn naming(servers: &Servers, ctx: &Context, relay: &Relay) -> Vec<(Purpose, Command)> {
     let sent = relay.passed_here().filter(|_| !ctx.options().data.ascii);
     relay.naming(&servers.destination, ctx.options().preserve, sent, relay.upload_proof())
 }
 
-/// How it was proved that the destination has the same bytes; `None` if it does not have them.
+/// The proof that the destination has the same bytes; `None` if it does not have them.
 pub(crate) fn same_already(
     servers: &mut Servers,
     ctx: &Context,
@@ -92,7 +93,7 @@ pub(crate) fn same_already(
 ) -> Result<Option<String>, RemoteError> {
     let Servers { source, destination } = servers;
     let Some(algorithm) = ctx.comparison(&[&source.can, &destination.can]) else { return Ok(None) };
-    // Both at the same time.
+    // Both servers compute their checksums at the same time.
     source.control.send(&checksum_command(algorithm, task, &task.source.path()))?;
     source.control.last_reads(task.size);
     let theirs = destination.checksum(&task.destination.path(), algorithm, None, task.size);
@@ -103,8 +104,8 @@ pub(crate) fn same_already(
 }
 
 /// Ends both sessions: first the source's, so that the destination waits for no more data; then the
-/// destination's, whose server would still give names to files that are about to be sent once more.
-/// Returns whether that server is known to be through with it.
+/// destination's, because its server would still rename files that are about to be sent again.
+/// Returns whether the destination server is known to have finished the session.
 pub(crate) fn leave<'s, O: 's>(
     servers: &mut Servers,
     worker: &Worker<'_>,
@@ -112,7 +113,7 @@ pub(crate) fn leave<'s, O: 's>(
 ) -> bool {
     let Servers { source, destination } = servers;
     worker.ctx.report.waited(source.control.waited + destination.control.waited);
-    // Behind the file that failed are files that are tried again.
+    // The files behind the failed one are tried again.
     let failed = slots.find(|slot| slot.error.is_some());
     if let Some(removal) = failed.and_then(leftover) {
         worker.leave_over(&destination.endpoint, removal);
@@ -121,13 +122,13 @@ pub(crate) fn leave<'s, O: 's>(
     destination.leave(LAST_WORDS)
 }
 
-/// The commands that remove what has arrived of a file that failed for good, if that has nothing
-/// that a later run could resume: the source refused to send it, or it is too small.
+/// The commands that remove the data of a file that failed for good, if a later run could not
+/// resume it: the source refused to send it, or it is too small.
 fn leftover<O>(slot: &Slot<Relay, O>) -> Option<Vec<Command>> {
     let relay = &slot.file;
     let error = slot.error.as_ref().filter(|error| !error.is_transient())?;
     let unsent = error.refused_command() == Some("RETR");
-    // If something has come it is tried once more.
+    // If any data has arrived, the file is tried again.
     let nothing = relay.resumed == 0 && (unsent && relay.present().is_empty() || !relay.is_resumable());
     let removal = relay.staging.removal();
     (nothing && !removal.is_empty() && slot.range == relay.whole()).then_some(removal)

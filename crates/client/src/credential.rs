@@ -1,4 +1,9 @@
 //! The credentials with which sessions log in.
+//!
+//! The setup of a run owns one [`Ours`], which its sessions share from any thread. A credential is
+//! loaded when it is first needed, once for each path; a failure is kept, too, as the text of the
+//! log-in's error. For data connections between two servers, further credentials are derived from
+//! it for DCSC. The client's own private key is never sent.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! Connects to a host name that may have several addresses of both families (RFC 8305, "happy
 //! eyeballs").
+//!
+//! Names are resolved and addresses are tried in separate threads, because neither can be
+//! interrupted; a thread whose result is no longer needed ends by itself. The calling thread waits
+//! for them and checks for cancellation in short intervals. If all addresses fail, the error is
+//! that of the last attempt that ended.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};

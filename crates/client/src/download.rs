@@ -351,7 +351,7 @@ impl Download {
         self.state.lock().theirs.clone()
     }
 
-    /// Compares the sum of the whole (or of the window) with the sender's.
+    /// Compares the checksum of the whole (or of the window) with the sender's.
     pub(crate) fn compare_sum(&self, theirs: &str) -> Result<(), RemoteError> {
         let Some(algorithm) = self.check.algorithm() else { return Ok(()) };
         let whole = self.task.offset()..self.end();

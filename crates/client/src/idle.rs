@@ -18,8 +18,8 @@ use crate::session::{Session, SessionKey};
 use crate::setup::{Setup, Shared};
 use crate::{Cancel, Options, RemoteError};
 
-/// The reply of a server that has too many sessions. Others may say 530, but a wrong password must
-/// not be sent twice.
+/// The reply of a server that has too many sessions. Other servers may reply with 530, but a wrong
+/// password must not be sent twice.
 const FULL: u16 = 421;
 
 /// Keeps idle sessions until it is dropped.

@@ -20,7 +20,7 @@ pub(crate) trait InFlight: File<Error = RemoteError> + Sized {
     fn task(&self) -> &Task;
     /// The bytes that need not be moved.
     fn present(&self) -> RangeSet;
-    /// There will be `more` ranges besides the ones that are known of.
+    /// Announces `more` ranges in addition to the known ones.
     fn expect(&self, more: u32);
     fn piece(&self) -> &Piece;
     fn job(self: Arc<Self>, range: Range<u64>) -> Job;
@@ -28,15 +28,17 @@ pub(crate) trait InFlight: File<Error = RemoteError> + Sized {
     fn of_job(job: &Job) -> Option<(&Arc<Self>, &Range<u64>)>;
     /// The upload at the server that receives it; `None` if its destination is here.
     fn remote(&self) -> Option<&RemoteUpload>;
-    /// The bytes of the source that are wanted; the end is open if the size is not known.
+    /// The wanted range of the source; its end is open if the size is not known.
     fn whole(&self) -> Range<u64>;
-    /// The bytes that the destination has, once it is complete.
+    /// The number of bytes that the destination has when the file is complete.
     fn bytes(&self) -> u64;
-    /// The destination keeps the data: it is no device.
+    /// Whether the destination keeps the data, which devices do not.
     fn is_kept(&self) -> bool;
-    /// A try of it has failed since it was begun: what is present may have to be asked for.
+    /// Whether a try has failed since the start, so that the server may have to be asked for its
+    /// ranges.
     fn was_tried(&self) -> bool;
-    /// If another file were refused, this one would get its data, and nothing would tell.
+    /// Whether the file must not share the pipeline: if another file were refused, this one could
+    /// get its data without an error.
     fn must_be_alone(&self) -> bool {
         self.remote().is_some_and(RemoteUpload::must_be_alone)
     }
@@ -44,8 +46,8 @@ pub(crate) trait InFlight: File<Error = RemoteError> + Sized {
     fn once_only(&self, error: RemoteError) -> RemoteError;
 }
 
-/// `$keeper` knows of the ranges of `$file`, of which `$job` is one. `$remote` is what a server
-/// receives of it.
+/// `$keeper` keeps the ranges of `$file`, and `$job` is the job for one of them. `$remote` is the
+/// state at a server that receives the file.
 macro_rules! in_flight {
     ($file:ty, $job:path, $this:ident => $keeper:expr, $remote:expr) => {
         impl InFlight for $file {
@@ -106,6 +108,6 @@ macro_rules! in_flight {
 }
 
 in_flight!(Download, Job::Get, file => file, |_| None);
-// Those of the other two are kept by what they have in common.
+// The ranges of the other two are kept by their common `RemoteUpload`.
 in_flight!(Upload, Job::Put, file => file.deref(), |file| Some(file));
 in_flight!(Relay, Job::Third, file => file.deref(), |file| Some(file));

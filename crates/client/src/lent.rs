@@ -1,4 +1,7 @@
 //! Sessions that pass from the plan to workers, and from workers to the last steps of a run.
+//!
+//! The run owns one [`Lent`], which all of its threads use. A session is in it only while no worker
+//! uses it; sessions that are left at the end of the run return to the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

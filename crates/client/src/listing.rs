@@ -1,4 +1,9 @@
 //! Entries of a directory, as a server sent them.
+//!
+//! A [`Listing`] iterates over a reply that has arrived completely; its owner passes the parser for
+//! the format (MLSD, LIST). Names that lead out of the directory count as unparsable. A line that
+//! cannot be parsed does not end the iteration: the error for the first such line follows the
+//! entries.
 
 use std::io::{self, BufRead, BufReader, Read, Seek};
 

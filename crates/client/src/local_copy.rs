@@ -1,5 +1,10 @@
 //! Copies on this host: files, standard input and output, and measurements; also the download of a
 //! file to standard output.
+//!
+//! The worker's thread copies the data through one buffer. Files are written by way of a
+//! [`Download`] and are not resumed. A source that changes during the copy is an error, unless it
+//! only grows. Data that was written to standard output cannot be taken back, so an error after
+//! that is final.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! Opens sessions, or takes those that the plan no longer needs.
+//!
+//! The functions run on the thread of the plan or of a worker, and block it. A failed attempt is
+//! repeated after a pause, which cancellation ends. After the last failure the server counts as
+//! lost for the whole run, unless other sessions with it move data.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

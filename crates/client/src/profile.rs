@@ -1,5 +1,9 @@
 //! Measurements of a server's host (SITE PROFILE) and of the path to it, by way of a Ropewalk
 //! server.
+//!
+//! They are methods of [`Remote`] and use its control session. The server decides whether the user
+//! may start them. The amount of data that is accepted from the server is limited, but its content
+//! is not checked here.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;

@@ -1,5 +1,9 @@
 //! The state of a file that moves from one server to another, perhaps over several pairs of
 //! sessions at the same time.
+//!
+//! The sessions share a [`Relay`] in an `Arc`. It adds the comparison of both servers' checksums to
+//! the [`RemoteUpload`], which has the state at the destination. If the data passes through this
+//! program, an interrupted transfer is restarted from the beginning.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,8 @@
 //! The resources and options that sessions share, and the settings of their data channels.
+//!
+//! A client owns one [`Shared`]. Each run makes a [`Setup`] with its own options, events and
+//! cancellation, which refers to the client's [`Shared`]; all sessions of the run use it, from any
+//! thread. Idle sessions have a setup that belongs to no run.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,8 @@
 //! A directory tree, local or at a server, with the same operations for both.
+//!
+//! A [`Side`] belongs to one thread: that of the plan, or of the last steps of a copy. A local one
+//! uses a store, and a remote one its own session. Errors that break the session are returned to
+//! the caller; [`Side::ask`] repeats an operation in a new session.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,9 @@
-//! Local sources of uploads.
+//! Local sources of copies.
+//!
+//! A file can be read at any offset, by several threads and repeatedly. A stream (standard input, a
+//! pipe, a device) is read once and in order, by one thread. A change of a file between its opening
+//! and the end of its transfer is detected by its size and modification time ([`Version`]), and is
+//! an error unless the file only grows.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,4 +1,7 @@
 //! The canonical spelling of a place, by which two names of one place are recognized.
+//!
+//! Local paths are resolved on this host, including symbolic links. Paths at servers are compared
+//! by their text, because only the server knows its links.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

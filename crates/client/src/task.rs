@@ -1,4 +1,7 @@
 //! The description of one file to copy, which the plan passes to the workers.
+//!
+//! The plan makes a [`Task`] for each file. A worker owns it while it works on the file, and
+//! requeues it with the count of its failed tries if the file is tried again.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,10 @@
 //! TLS of control connections (RFC 4217): when it is used, and which servers a run trusts.
+//!
+//! The setup of a run owns one [`Shared`] for all of its sessions. A server is trusted if a trusted
+//! authority has signed its certificate, if the user has accepted the certificate before, or if the
+//! user accepts it now; the decision is recorded in the file of accepted servers. A revoked
+//! certificate, and a changed one of a server that the user has accepted, are refused with an error
+//! that explains what to do.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,4 +1,8 @@
 //! Chooses the checksum that verifies a copy, and computes checksums of holes.
+//!
+//! A checksum that the peer computes while the data passes is preferred, because it needs no second
+//! read of the file. Otherwise the peer is asked for one (CKSM). If it supports none, only sizes
+//! are compared.
 
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_storage::checksum::{Algorithm, Pieces, block_sum, combine};
@@ -25,7 +29,7 @@ impl Check {
         }
     }
 
-    /// The algorithm whose sum the peer reports with its last reply.
+    /// The algorithm whose checksum the peer reports with its last reply.
     pub(crate) fn inline(self) -> Option<Algorithm> {
         if let Self::Inline(algorithm) = self { Some(algorithm) } else { None }
     }

@@ -1,4 +1,8 @@
 //! The store itself: names, attributes, and opening files.
+//!
+//! Any thread may use a [`RemoteStore`]; each operation takes a session for itself and blocks.
+//! Before an operation, the data that was written to open files is sent, so that the far server
+//! shows it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,9 @@
 //! Uploads to a far server.
+//!
+//! A [`RemoteUpload`] holds its path until it ends, so that the store has only one upload for each
+//! path. Data that is recorded but that the far server did not receive is lost when the transfer
+//! fails; [`Upload::present`] then has the ranges that the far server reports. A dropped upload is
+//! suspended.
 
 use std::collections::HashSet;
 use std::ops::Range;
