@@ -1,6 +1,7 @@
 //! Messages of an NSI provider, which reach the listener of a requester from anywhere.
 
 use ropewalk_fuzz::{ITERATIONS, soup};
+use ropewalk_nsi::rest::message as json;
 use ropewalk_nsi::{message, parse_time, show_time};
 
 const WORDS: &[&[u8]] = &[
@@ -55,6 +56,43 @@ fn times_are_parsed_or_refused() {
         let text = soup(input, words);
         if let Some(time) = str::from_utf8(&text).ok().and_then(parse_time) {
             assert_eq!(parse_time(&show_time(time)), Some(time));
+        }
+    });
+}
+
+#[test]
+fn json_of_a_proxy_is_parsed_or_refused() {
+    let words: &[&[u8]] = &[
+        b"{\"reservations\":[",
+        b"{\"connectionId\":\"9adf-1\",",
+        b"\"globalReservationId\":\"urn:uuid:1\",",
+        b"\"criteria\":{\"p2ps\":{\"capacity\":1000,\"sourceSTP\":\"urn:x?vlan=1\"}},",
+        b"\"status\":\"ACTIVATED\"",
+        b"\"status\":\"FAILED\",\"lastError\":\"no\"",
+        b"{\"instance\":\"/reservations/",
+        b"{\"detail\":",
+        b"\"errors\":[{\"field\":\"x\",\"reason\":\"y\"}]",
+        b"null",
+        b"\"",
+        b"[",
+        b"]",
+        b"}",
+        b",",
+        b"\\u0000",
+        b"-1e999",
+        b"\xff",
+    ];
+    bolero::check!().with_iterations(ITERATIONS).for_each(|input: &[u8]| {
+        for text in [input.to_vec(), soup(input, words)] {
+            for name in [
+                json::accepted(&text).ok(),
+                json::Detail::parse(&text).ok().map(|detail| detail.connection_id),
+            ] {
+                // A name becomes a part of URLs.
+                assert!(name.is_none_or(|name| json::is_name(&name) && !name.contains(['/', '?', '%'])));
+            }
+            let _ = json::parse_list(&text);
+            assert!(json::problem(&text).chars().all(|c| !c.is_control()));
         }
     });
 }

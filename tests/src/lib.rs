@@ -10,6 +10,7 @@
 // A test that gets one of these errors fails with it.
 #![allow(clippy::missing_errors_doc)]
 
+pub mod aggregator_proxy;
 pub mod client;
 pub mod control;
 pub mod fake_server;

@@ -295,13 +295,18 @@ fn states(state: &State, faults: &Faults) -> String {
     )
 }
 
-fn call_back(url: &str, text: &str) -> Result<()> {
+pub(crate) fn call_back(url: &str, text: &str) -> Result<()> {
     let rest = url.strip_prefix("http://").ok_or_else(|| anyhow!("{url}"))?;
     let (address, path) = rest.split_once('/').context("no path")?;
     post(address, &format!("/{path}"), text).map(drop)
 }
 
 fn read(stream: &mut TcpStream) -> Result<String> {
+    read_request(stream).map(|(_, body)| body)
+}
+
+/// Reads an HTTP request. Returns its head and its body.
+pub(crate) fn read_request(stream: &mut TcpStream) -> Result<(String, String)> {
     let mut bytes = Vec::new();
     let mut some = [0; 4096];
     loop {
@@ -312,7 +317,7 @@ fn read(stream: &mut TcpStream) -> Result<String> {
                 name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
             });
             if body.len() >= length.unwrap_or(0) {
-                return Ok(body.to_owned());
+                return Ok((head.to_owned(), body.to_owned()));
             }
         }
         let read = stream.read(&mut some)?;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use ropewalk_tests::aggregator_proxy::{self, AggregatorProxy};
 use ropewalk_tests::nsi_provider::{Faults, NsiProvider};
 use ropewalk_tests::process::{self, Outcome, Program, run};
 use ropewalk_tests::scratch::Scratch;
@@ -388,4 +389,40 @@ fn tc_path_is_a_class_that_carries_the_copy_and_is_removed() {
     assert_eq!(own(&text("cancelled")), Vec::<String>::new());
     assert_eq!(text("filters"), "");
     assert_eq!(fs::read(scratch.join("back")).unwrap(), fs::read(root.join("f")).unwrap());
+}
+
+/// A site whose path comes from an NSI Aggregator Proxy.
+fn nsi_rest(faults: aggregator_proxy::Faults) -> (Site, AggregatorProxy, String) {
+    let (site, proxy) = (Site::new(""), AggregatorProxy::start(faults).unwrap());
+    let file = site.scratch.join("proxy.toml");
+    fs::write(&file, proxy.file(nsi_provider::free_port().unwrap())).unwrap();
+    (site, proxy, format!("nsi-rest:{}", file.display()))
+}
+
+#[test]
+fn copy_over_path_of_an_aggregator_proxy_provisions_and_removes_it() {
+    let (site, proxy, path) = nsi_rest(aggregator_proxy::Faults::default());
+    let (url, back) = (site.server.url("f"), site.scratch.join("back").display().to_string());
+    let outcome = ropewalk(&site, &["cp", "--path", &path, &url, &back]).succeeded().unwrap();
+    assert!(outcome.errors().contains("is up, from 127.0.0.1, 200Mbit/s"), "{}", outcome.errors());
+    assert!(site.is_copied() && !proxy.has_path());
+    assert_eq!(site.journal(), Vec::<PathBuf>::new());
+    assert_eq!(proxy.changes().len(), 4, "{:?}", proxy.changes());
+}
+
+#[test]
+fn path_of_an_aggregator_proxy_is_reserved_for_now_only_and_cancelled() {
+    let (site, proxy, path) = nsi_rest(aggregator_proxy::Faults::default());
+    let outcome =
+        ropewalk(&site, &["reserve", &path, "--from", "2100-01-01", "--for", "2h"]).failed().unwrap();
+    assert!(outcome.errors().contains("has no schedule"), "{}", outcome.errors());
+    assert_eq!((outcome.status.code(), proxy.changes()), (Some(2), Vec::new()));
+    let id = ropewalk(&site, &["reserve", &path, "--for", "2h"]).succeeded().unwrap().text();
+    assert!(proxy.has_path());
+    let (id, url, back) = (id.trim(), site.server.url("f"), site.scratch.join("back").display().to_string());
+    ropewalk(&site, &["cp", "--path", &format!("reserved:{id}"), &url, &back]).succeeded().unwrap();
+    assert!(site.is_copied());
+    assert_eq!(proxy.reservations()[0].status, "RESERVED");
+    ropewalk(&site, &["cancel", id]).succeeded().unwrap();
+    assert!(!proxy.has_path());
 }

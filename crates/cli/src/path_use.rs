@@ -37,6 +37,9 @@ pub(crate) enum PathSource {
     /// The file with the settings of the provider.
     #[cfg(feature = "nsi")]
     Nsi(PathBuf),
+    /// The file with the settings of the proxy.
+    #[cfg(feature = "nsi")]
+    NsiRest(PathBuf),
     /// The file with the settings of the interface.
     Tc(PathBuf),
     Reserved(Id),
@@ -44,13 +47,16 @@ pub(crate) enum PathSource {
 
 impl PathSource {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected hook:PROGRAM, hook:URL, nsi:FILE, tc:FILE, reserved:ID or none";
+        const EXPECTED: &str =
+            "expected hook:PROGRAM, hook:URL, nsi:FILE, nsi-rest:FILE, tc:FILE, reserved:ID or none";
         match text.split_once(':') {
             Some(("hook", target)) => Ok(Self::Hook(absolute_words(target)?)),
             #[cfg(feature = "nsi")]
             Some(("nsi", file)) if !file.is_empty() => Ok(Self::Nsi(absolute(Path::new(file)))),
+            #[cfg(feature = "nsi")]
+            Some(("nsi-rest", file)) if !file.is_empty() => Ok(Self::NsiRest(absolute(Path::new(file)))),
             #[cfg(not(feature = "nsi"))]
-            Some(("nsi", _)) => Err(format!(
+            Some(("nsi" | "nsi-rest", _)) => Err(format!(
                 "{text:?}: this program was built without NSI: the feature `nsi` of the package ropewalk \
                  includes it, and is on by default"
             )),
@@ -74,10 +80,24 @@ impl PathSource {
                 let nsi = ropewalk_nsi::Nsi::open(file);
                 Ok(Some(Box::new(nsi.map_err(|error| crate::exit::usage(error.to_string()))?)))
             }
+            #[cfg(feature = "nsi")]
+            Self::NsiRest(file) => {
+                let nsi = ropewalk_nsi::NsiRest::open(file);
+                Ok(Some(Box::new(nsi.map_err(|error| crate::exit::usage(error.to_string()))?)))
+            }
             Self::Tc(file) => {
                 Ok(Some(Box::new(Tc::open(file).map_err(|error| crate::exit::usage(error.to_string()))?)))
             }
             Self::Reserved(_) => Ok(None),
+        }
+    }
+
+    /// The reason for which the provider reserves no path in advance.
+    pub(crate) fn without_schedule(&self) -> Option<&'static str> {
+        match self {
+            #[cfg(feature = "nsi")]
+            Self::NsiRest(_) => Some(ropewalk_nsi::rest::NO_SCHEDULE),
+            _ => None,
         }
     }
 
@@ -89,7 +109,7 @@ impl PathSource {
                 Ok(Some(HookManager::new(target, policy, report)))
             }
             #[cfg(feature = "nsi")]
-            Self::Nsi(_) => Ok(None),
+            Self::Nsi(_) | Self::NsiRest(_) => Ok(None),
             Self::Tc(_) | Self::Reserved(_) => Ok(None),
         }
     }
@@ -109,6 +129,8 @@ impl fmt::Display for PathSource {
             Self::Hook(target) => write!(f, "hook:{target}"),
             #[cfg(feature = "nsi")]
             Self::Nsi(file) => write!(f, "nsi:{}", file.display()),
+            #[cfg(feature = "nsi")]
+            Self::NsiRest(file) => write!(f, "nsi-rest:{}", file.display()),
             Self::Tc(file) => write!(f, "tc:{}", file.display()),
             Self::Reserved(id) => write!(f, "reserved:{id}"),
         }

@@ -54,17 +54,33 @@ pub(crate) fn read_post(
     }
 }
 
+/// The answer to a request.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) reason: &'static str,
+    /// The media type of the text.
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn empty(status: u16, reason: &'static str) -> Self {
+        Self { status, reason, kind: "text/plain", text: String::new() }
+    }
+}
+
 /// Writes an answer, after which the connection ends.
 ///
 /// # Errors
 /// Those of the stream.
-pub(crate) fn write_answer(stream: &mut impl Write, status: u16, reason: &str, body: &str) -> io::Result<()> {
-    let length = body.len();
+pub(crate) fn write_answer(stream: &mut impl Write, answer: &Answer) -> io::Result<()> {
+    let Answer { status, reason, kind, text } = answer;
+    let length = text.len();
     let head = format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/xml; charset=utf-8\r\nContent-Length: {length}\r\n\
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n"
     );
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;
+    stream.write_all(&[head.as_bytes(), text.as_bytes()].concat())?;
     stream.flush()
 }
 

@@ -345,7 +345,7 @@ fn summary(node: Node<'_, '_>) -> Summary {
 }
 
 /// The VLAN in a service termination point, such as `urn:...:port?vlan=1784`.
-fn vlan(stp: &str) -> Option<String> {
+pub(crate) fn vlan(stp: &str) -> Option<String> {
     let (_, labels) = stp.split_once('?')?;
     let value = labels.split(['&', ';']).find_map(|label| label.strip_prefix("vlan="))?;
     value.parse::<u16>().ok().map(|vlan| vlan.to_string())

@@ -1,7 +1,7 @@
 //! NSI as a provider of paths: orders become requests, results and queries become states.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,34 +10,24 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ropewalk_paths::{Answer, Binding, Id, Limits, Order, Outcome, Provider, State, Step, now};
 
-use crate::callback::{Callback, Expected, Rules};
+use crate::callback::{Expected, Rules};
+use crate::listener::Listener;
 use crate::message::{self, Body, Confirmed, Header, LONGEST, Message, Reserve, ServiceError, Summary};
-use crate::settings::{Settings, SettingsError};
-use crate::tls;
+use crate::requester::{SetupError, agent, check_wanted, failure, global_id, listen};
+use crate::settings::Settings;
 
 /// A provider that speaks NSI CS 2.1, for one reservation.
 pub struct Nsi {
     settings: Settings,
     agent: ureq::Agent,
     /// `None`: the address could not be used. Results are then queried.
-    _callback: Option<Callback>,
+    _listener: Option<Listener>,
     messages: Receiver<Message>,
     expected: Arc<Mutex<Expected>>,
     /// Requests by correlation ID.
     requests: HashMap<String, (Id, u64, Step)>,
     id: Option<Id>,
     reference: Option<String>,
-}
-
-/// The requester cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    #[error("TLS files of the NSI requester: {0}")]
-    Tls(String),
-    #[error("the callback address of the NSI requester: {0}")]
-    Callback(String),
 }
 
 impl Nsi {
@@ -47,46 +37,18 @@ impl Nsi {
     /// A file is wrong. A callback address that is in use is none: results are then queried.
     pub fn open(path: &Path) -> Result<Self, SetupError> {
         let settings = Settings::load(path)?;
-        let files = settings.tls.as_ref();
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(settings.times.request))
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .http_status_as_error(false)
-            .max_idle_connections(0)
-            .proxy(None)
-            .user_agent(concat!("ropewalk/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls::client(files).map_err(SetupError::Tls)?)
-            .build();
+        let agent = agent(&settings)?;
         let expected = Arc::<Mutex<Expected>>::default();
-        let secure = settings.callback.starts_with("https://");
+        let (sender, messages) = channel();
         let rules = Rules {
-            path: settings.callback_path().to_owned(),
             requester: settings.requester_id.clone(),
             provider: settings.provider_id.clone(),
-            provider_host: settings.provider_host(),
-            tls: files.filter(|_| secure).map(tls::acceptor).transpose().map_err(SetupError::Tls)?,
             expected: Arc::clone(&expected),
+            messages: sender,
         };
-        let address = settings.listen_address().map_err(SetupError::Callback)?;
-        let (sender, messages) = channel();
-        let callback = match Callback::listen(address, rules, sender) {
-            Ok(callback) => Some(callback),
-            Err(error) => {
-                tracing::warn!(%address, %error, "cannot listen for the NSI provider: results are queried");
-                None
-            }
-        };
-        Ok(Self {
-            agent: ureq::Agent::new_with_config(config),
-            settings,
-            _callback: callback,
-            messages,
-            expected,
-            requests: HashMap::new(),
-            id: None,
-            reference: None,
-        })
+        let listener = listen(&settings, rules)?;
+        let (requests, id, reference) = (HashMap::new(), None, None);
+        Ok(Self { settings, agent, _listener: listener, messages, expected, requests, id, reference })
     }
 
     fn text(&self, order: &Order, correlation: &str, global_id: &str) -> Result<String, String> {
@@ -110,9 +72,7 @@ impl Nsi {
                     None => self.settings.capacity_in_bits()?,
                 };
                 let request = &order.request;
-                if request.from.is_some_and(|from| from >= request.until) || request.until <= now() {
-                    return Err("the wanted time is over, or ends before it begins".to_owned());
-                }
+                check_wanted(request)?;
                 let reserve = Reserve {
                     global_id,
                     // Some providers do not keep the global ID.
@@ -121,7 +81,7 @@ impl Nsi {
                     until: request.until,
                     service_type,
                     capacity,
-                    bidirectional: *bidirectional,
+                    bidirectional: bidirectional.unwrap_or(true),
                     source,
                     destination,
                 };
@@ -155,7 +115,7 @@ impl Nsi {
                 format!("\"http://schemas.ogf.org/nsi/2013/12/connection/service/{action}\""),
             )
             .content_type("text/xml; charset=utf-8");
-        let mut answer = request.send(text).map_err(|error| failure(url, error))?;
+        let mut answer = request.send(text).map_err(|error| failure(url, &error))?;
         let status = answer.status();
         let mut body = Vec::new();
         let read = answer.body_mut().as_reader().take(LONGEST as u64 + 1).read_to_end(&mut body);
@@ -238,14 +198,7 @@ impl Nsi {
     }
 
     fn binding(&self, summary: &Summary) -> Binding {
-        let binding = &self.settings.binding;
-        let vlan = summary.vlan.as_deref().unwrap_or_default();
-        Binding {
-            address: binding.address,
-            interface: binding.interface.as_ref().map(|name| name.replace("{vlan}", vlan)),
-            capacity: summary.capacity.map(|mbit| mbit.saturating_mul(1_000_000)).filter(|bits| *bits > 0),
-            mtu: binding.mtu,
-        }
+        self.settings.binding_with(summary.capacity, summary.vlan.as_deref())
     }
 
     fn know(&mut self, connection: &str) {
@@ -258,14 +211,7 @@ impl Nsi {
 
 impl Provider for Nsi {
     fn limits(&self) -> Limits {
-        let times = &self.settings.times;
-        Limits {
-            answer: times.answer,
-            hold: times.hold,
-            up: times.up,
-            end: Duration::from_secs(30).max(times.request * 3),
-            pause: times.query,
-        }
+        self.settings.times.limits(Duration::from_secs(30))
     }
 
     fn send(&mut self, order: &Order) -> Outcome {
@@ -331,10 +277,6 @@ impl Provider for Nsi {
     }
 }
 
-fn global_id(id: &Id) -> String {
-    format!("urn:uuid:{id}")
-}
-
 /// The provider has to confirm a time that can be used.
 fn check_times(summary: &Summary) -> Result<(), String> {
     let Some(until) = summary.until else { return Ok(()) };
@@ -345,21 +287,4 @@ fn check_times(summary: &Summary) -> Result<(), String> {
         return Err("the provider confirms a time that is over: do the clocks differ?".to_owned());
     }
     Ok(())
-}
-
-fn failure(url: &str, error: ureq::Error) -> Outcome {
-    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    match &error {
-        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) => {
-            Outcome::NotSent(format!("the NSI provider {url} cannot be reached: {error}"))
-        }
-        ureq::Error::NativeTls(_) | ureq::Error::Tls(_) => {
-            Outcome::NotSent(format!("the NSI provider {url} cannot be reached: {error}"))
-        }
-        ureq::Error::Io(io) if refused(io) => {
-            Outcome::NotSent(format!("the NSI provider {url} cannot be reached: {error}"))
-        }
-        ureq::Error::Timeout(_) => Outcome::Unclear(format!("the NSI provider {url} does not answer")),
-        _ => Outcome::Unclear(format!("the NSI provider {url}: {error}")),
-    }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ropewalk_paths::{Binding, Limits};
 use serde::Deserialize;
 
 /// No file is as long.
@@ -40,8 +41,8 @@ pub struct Settings {
     pub capacity: String,
     #[serde(default = "service_type")]
     pub service_type: String,
-    #[serde(default = "yes")]
-    pub bidirectional: bool,
+    /// `None`: both directions have the capacity.
+    pub bidirectional: Option<bool>,
     pub tls: Option<TlsFiles>,
     #[serde(default)]
     pub binding: BindingSettings,
@@ -91,6 +92,10 @@ pub struct Times {
     /// The pause between queries.
     #[serde(deserialize_with = "duration")]
     pub query: Duration,
+    /// How long a path that has to go is attended to before it is left to the journal; `None`: the
+    /// provider's own default.
+    #[serde(deserialize_with = "some_duration")]
+    pub end: Option<Duration>,
 }
 
 impl Default for Times {
@@ -101,6 +106,20 @@ impl Default for Times {
             hold: Duration::from_secs(120),
             up: Duration::from_secs(300),
             query: Duration::from_secs(5),
+            end: None,
+        }
+    }
+}
+
+impl Times {
+    /// The limits of a provider, with its default for `end`.
+    pub(crate) fn limits(&self, end: Duration) -> Limits {
+        Limits {
+            answer: self.answer,
+            hold: self.hold,
+            up: self.up,
+            end: self.end.unwrap_or_else(|| end.max(self.request * 3)),
+            pause: self.query,
         }
     }
 }
@@ -122,6 +141,27 @@ impl Settings {
         }
         settings.check().map_err(failed)?;
         Ok(settings)
+    }
+
+    /// Reads a file whose provider is the NSI Aggregator Proxy.
+    ///
+    /// # Errors
+    /// Those of [`Settings::load`], or it has a setting that the proxy has not.
+    pub fn load_for_proxy(path: &Path) -> Result<Self, SettingsError> {
+        let settings = Self::load(path)?;
+        let reason = match &settings {
+            Self { bidirectional: Some(_), .. } => {
+                "bidirectional: the NSI Aggregator Proxy has no such setting"
+            }
+            Self { provider, .. } if provider.trim_end_matches('/').ends_with("/reservations") => {
+                "provider: expected the URL of the proxy without /reservations"
+            }
+            Self { provider, .. } if provider.contains(['?', '#']) => {
+                "provider: expected a URL without a query and a fragment"
+            }
+            _ => return Ok(settings),
+        };
+        Err(SettingsError { path: path.to_owned(), reason: reason.to_owned() })
     }
 
     fn check(&self) -> Result<(), String> {
@@ -149,6 +189,17 @@ impl Settings {
         let rate = ropewalk_units::read::rate(&self.capacity).map(|bytes| (bytes * 8.0) as u64);
         rate.filter(|bits| *bits > 0)
             .ok_or_else(|| format!("capacity: {:?} is not a rate such as 5Gbit/s", self.capacity))
+    }
+
+    /// The local ends of data connections over a path with this capacity in Mbit/s and this VLAN.
+    pub(crate) fn binding_with(&self, capacity: Option<u64>, vlan: Option<&str>) -> Binding {
+        let BindingSettings { address, interface, mtu } = &self.binding;
+        Binding {
+            address: *address,
+            interface: interface.as_ref().map(|name| name.replace("{vlan}", vlan.unwrap_or_default())),
+            capacity: capacity.map(|mbit| mbit.saturating_mul(1_000_000)).filter(|bits| *bits > 0),
+            mtu: *mtu,
+        }
     }
 
     /// The address at which to listen for the provider.
@@ -185,14 +236,14 @@ fn service_type() -> String {
     "http://services.ogf.org/nsi/2013/12/descriptions/EVTS.A-GOLE".to_owned()
 }
 
-fn yes() -> bool {
-    true
-}
-
 fn duration<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(source)?;
     ropewalk_units::read::duration(&text)
         .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not a time such as 60s")))
+}
+
+fn some_duration<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Duration>, D::Error> {
+    duration(source).map(Some)
 }
 
 #[cfg(test)]

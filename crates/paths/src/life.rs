@@ -210,6 +210,7 @@ impl Life {
         if answer.id != self.entry.id || self.is_over() {
             return;
         }
+        let of_query = self.query.is_some_and(|(number, _)| answer.number == Some(number));
         // A late answer to the first request may be the only one that has the name.
         if self.entry.reference.is_none() && answer.number.is_some() && answer.reference.is_some() {
             self.entry.reference.clone_from(&answer.reference);
@@ -217,9 +218,10 @@ impl Life {
             if self.entry.phase == Phase::Finding {
                 self.enter(Phase::Terminating, now);
             }
+            // A query from before may still be answered with "no such path".
+            self.query = self.query.filter(|_| of_query);
         }
         let of_order = self.order.is_some_and(|sent| answer.number == Some(sent.number));
-        let of_query = self.query.is_some_and(|(number, _)| answer.number == Some(number));
         match &answer.outcome {
             _ if answer.number.is_none() => self.query(now),
             Outcome::State(state) if of_order || of_query => self.state(state.clone(), now),

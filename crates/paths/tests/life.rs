@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -22,6 +22,8 @@ struct Path {
     hold_ends: Option<Duration>,
     /// When the activated path is usable.
     comes_up: Option<Duration>,
+    /// The next state of a provider without commits, and when it has that state.
+    next: Option<(Duration, State)>,
     reference: String,
 }
 
@@ -33,6 +35,9 @@ struct Faults {
     longest_delay: u64,
     refusal: u32,
     never_up: bool,
+    /// The provider is one as the NSI Aggregator Proxy: it commits by itself, no reservation ends
+    /// by itself, and an active path is terminated only after a release.
+    commits_itself: bool,
 }
 
 struct World {
@@ -46,6 +51,8 @@ struct World {
     /// The journal.
     disk: HashMap<Id, Entry>,
     activations_asked: bool,
+    /// Holds that a provider without leases has refused.
+    refused_holds: HashSet<Id>,
 }
 
 /// The events of one process.
@@ -69,6 +76,7 @@ impl World {
             to_client: Vec::new(),
             disk: HashMap::new(),
             activations_asked: false,
+            refused_holds: HashSet::new(),
         }
     }
 
@@ -112,6 +120,9 @@ impl World {
             if path.hold_ends.is_some_and(|at| self.now >= at) {
                 (path.state, path.hold_ends) = (State::Gone, None);
             }
+            if let Some((_, state)) = path.next.take_if(|(at, _)| self.now >= *at) {
+                path.state = state;
+            }
             if path.comes_up.is_some_and(|at| self.now >= at) && path.state == State::Activated {
                 path.state = State::Up(Binding { capacity: Some(7), ..Binding::default() });
             }
@@ -121,8 +132,20 @@ impl World {
     fn provider_gets(&mut self, order: &Order) {
         let refused =
             self.chance(self.faults.refusal) && order.step != Step::Terminate && order.step != Step::Query;
+        // A provider without leases gives all copies of a hold the same answer.
+        let refused = match order.step {
+            Step::Hold if self.faults.commits_itself && self.paths.contains_key(&order.id) => false,
+            Step::Hold => refused || self.refused_holds.contains(&order.id),
+            _ => refused,
+        };
         if refused {
+            if order.step == Step::Hold && self.faults.commits_itself {
+                self.refused_holds.insert(order.id.clone());
+            }
             return self.reply(order, Outcome::Refused("no".to_owned()));
+        }
+        if self.faults.commits_itself {
+            return self.linear_provider_gets(order);
         }
         let comes_up = (!self.faults.never_up).then(|| self.now + SECOND * self.random.u32(0..60));
         let hold_ends = self.now + self.limits.hold;
@@ -130,7 +153,8 @@ impl World {
             // A repeated request is recognised by its number.
             (Step::Hold, None) => {
                 let reference = format!("path-{}", self.random.u32(..));
-                let path = Path { state: State::Held, hold_ends: Some(hold_ends), comes_up: None, reference };
+                let (state, hold_ends) = (State::Held, Some(hold_ends));
+                let path = Path { state, hold_ends, comes_up: None, next: None, reference };
                 self.paths.insert(order.id.clone(), path);
             }
             (_, None) => return self.reply(order, Outcome::State(State::Gone)),
@@ -147,6 +171,42 @@ impl World {
                 (path.state, path.hold_ends) = (State::Gone, None);
             }
             (Step::Terminate, Some(path)) => (path.state, path.hold_ends) = (State::Gone, None),
+            _ => {}
+        }
+        let state = self.paths[&order.id].state.clone();
+        self.reply(order, Outcome::State(state));
+    }
+
+    /// The provider without commits, with the answers that its requester makes of them.
+    fn linear_provider_gets(&mut self, order: &Order) {
+        let soon = self.now + SECOND * self.random.u32(0..60);
+        let (never_up, much_later) = (self.faults.never_up, self.now + SECOND * 200);
+        match (order.step, self.paths.get_mut(&order.id)) {
+            (Step::Hold, None) => {
+                let (reference, next) =
+                    (format!("path-{}", self.random.u32(..)), Some((soon, State::Reserved)));
+                let path = Path { state: State::Checking, hold_ends: None, comes_up: None, next, reference };
+                self.paths.insert(order.id.clone(), path);
+            }
+            (_, None) => return self.reply(order, Outcome::State(State::Gone)),
+            (Step::Activate, Some(path)) if path.state == State::Reserved => {
+                path.state = State::Activated;
+                match never_up {
+                    true => path.next = Some((much_later, State::Failed("not up".to_owned()))),
+                    false => path.comes_up = Some(soon),
+                }
+            }
+            (Step::Release, Some(path)) if matches!(path.state, State::Up(_)) => path.state = State::Reserved,
+            (Step::Abort, Some(_)) => return self.reply(order, Outcome::State(State::Reserved)),
+            (Step::Terminate, Some(path)) => {
+                match path.state {
+                    State::Up(_) => path.state = State::Reserved,
+                    State::Reserved | State::Failed(_) => path.state = State::Gone,
+                    State::Gone => return self.reply(order, Outcome::State(State::Gone)),
+                    _ => {}
+                }
+                return self.reply(order, Outcome::Accepted);
+            }
             _ => {}
         }
         let state = self.paths[&order.id].state.clone();
@@ -244,13 +304,15 @@ fn entry(now: Duration, owner: Owner) -> Entry {
 }
 
 fn faults() -> impl Strategy<Value = Faults> {
-    (0..40u32, 0..40u32, 1..20u64, 0..15u32, prop::bool::weighted(0.2)).prop_map(
-        |(loss, repeat, longest_delay, refusal, never_up)| Faults {
+    let never_up = prop::bool::weighted(0.2);
+    (0..40u32, 0..40u32, 1..20u64, 0..15u32, never_up, any::<bool>()).prop_map(
+        |(loss, repeat, longest_delay, refusal, never_up, commits_itself)| Faults {
             loss,
             repeat,
             longest_delay,
             refusal,
             never_up,
+            commits_itself,
         },
     )
 }
@@ -294,11 +356,12 @@ proptest! {
 
     /// Without faults, the path is up within the provider's own time, and is gone at the end.
     #[test]
-    fn path_comes_up_if_nothing_fails(seed: u64) {
-        let faults = Faults { loss: 0, repeat: 0, longest_delay: 1, refusal: 0, never_up: false };
+    fn path_comes_up_if_nothing_fails(seed: u64, commits_itself: bool) {
+        let faults =
+            Faults { loss: 0, repeat: 0, longest_delay: 1, refusal: 0, never_up: false, commits_itself };
         let mut world = World::new(seed, faults);
         let mut life = Life::new(entry(world.now, Owner::Transfer), world.limits, Goal::Up, world.now);
-        let later = world.now + SECOND * 100;
+        let later = world.now + SECOND * 150;
         let run = world.run(&mut life, u32::MAX, later, later + SECOND);
         prop_assert!(run.up && !run.over);
         life.set_goal(Goal::End, world.now);

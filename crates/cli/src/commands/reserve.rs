@@ -20,7 +20,8 @@ use crate::{signals, utc};
 #[derive(Debug, Args)]
 #[command(after_help = crate::exit::HELP)]
 pub struct Reserve {
-    /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL, nsi:FILE or tc:FILE
+    /// The provider of the path, as with `cp --path`: hook:PROGRAM, hook:URL, nsi:FILE,
+    /// nsi-rest:FILE or tc:FILE
     #[arg(value_name = "PROVIDER")]
     provider: String,
     /// The begin, in local time: 22:00 (the next one), or a date such as 2026-01-31T22:00; with Z
@@ -52,6 +53,9 @@ impl Reserve {
         };
         let zone = TimeZone::system();
         let (from, until) = window(self.from.as_deref(), self.time, now(), &zone).map_err(usage)?;
+        if let Some(why) = source.without_schedule().filter(|_| from.is_some_and(|from| from > now())) {
+            return Err(usage(format!("--from: {why}")));
+        }
         let journal = journal(&Options::default())?;
         let cancel = Cancel::new();
         signals::watch(&cancel, "ropewalk: stopping; the path is removed (press Ctrl-C again to quit now)")?;

@@ -187,9 +187,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("fireflies", None, Value("HOST:PORT,...|peer|none"), Copy, (scitag::set_fireflies, scitag::show_fireflies),
         "With --scitag: send UDP messages about each data connection to these collectors (port \
          10514 unless named), or to the peer of the connection"),
-    setting("path", None, Value("hook:PROGRAM|nsi:FILE|tc:FILE|reserved:ID|none"), Path, (path::provider, path::show_provider),
+    setting("path", None, Value("hook:PROGRAM|nsi:FILE|nsi-rest:FILE|tc:FILE|reserved:ID|none"), Path, (path::provider, path::show_provider),
         "Reserve a network path before the copy, use it when it is up, and release it at the end: \
-         by a program or URL (hook:), a provider of NSI (nsi:), as a guaranteed rate on an interface of this host (tc:), or one that `ropewalk reserve` has reserved"),
+         by a program or URL (hook:), a provider of NSI (nsi:) or a proxy in front of one (nsi-rest:), as a guaranteed rate on an interface of this host (tc:), or one that `ropewalk reserve` has reserved"),
     setting("path-policy", None, Value("prefer|require"), Path, (path::policy, path::show_policy),
         "Without a path, copy over the usual network (prefer), or fail (require); the same if a hook fails"),
     setting("path-time", None, Value("TIME"), Path, limit!(path.time),
