@@ -1,4 +1,8 @@
-//! Small operations on one server: listings, names, checksums, reading.
+//! Small operations on one server: listings, names, checksums, attributes, space, and reading
+//! files.
+//!
+//! A [`Remote`] owns one session, and its methods block the calling thread. After an error that
+//! breaks the session, the caller has to connect again.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -18,9 +22,12 @@ use crate::session::Session;
 use crate::setup::Setup;
 use crate::{Amount, Cancel, Entry, Error, EventSink, Options};
 
-/// A logged-in session with one server. Paths are raw bytes: absolute, or relative to the log-in directory.
+/// A logged-in session with one server. Paths are raw bytes: absolute, or relative to the log-in
+/// directory.
 ///
-/// Errors that break the session (all but a refusal, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)) leave it of no further use: connect again.
+/// All errors except a refusal by the server and
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) break the session, which then cannot
+/// be used any more.
 pub struct Remote {
     pub(crate) session: Session,
 }
@@ -29,16 +36,17 @@ impl Remote {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// The server cannot be reached, is not believed or refuses the log-in, or the session cannot be as safe as it has
-    /// to be.
+    /// The server cannot be reached, is not trusted or refuses the log-in, or the session does not
+    /// get the required protection.
     pub fn connect(url: &Url, options: &Options) -> Result<Self, Error> {
         Self::connect_with(url, options, &no_events(), &Cancel::new())
     }
 
-    /// Connects and logs in; the control dialogue goes to `events` where the options ask for it.
+    /// Connects and logs in. If the options ask for it, the control dialogue is reported to
+    /// `events`.
     ///
     /// # Errors
-    /// As [`Remote::connect`]; or it is cancelled.
+    /// Those of [`Remote::connect`], or the call is cancelled.
     pub fn connect_with(
         url: &Url,
         options: &Options,
@@ -49,7 +57,7 @@ impl Remote {
         Ok(Self { session: Session::open(&Arc::new(Endpoint::new(url)), &setup)? })
     }
 
-    /// The path of a URL of this server as commands have to name it.
+    /// The path to send in commands for a URL of this server.
     pub fn path_of(&self, url: &Url) -> BString {
         remote_path(url, &self.session.setup.options)
     }
@@ -59,20 +67,23 @@ impl Remote {
         &self.session.greeting
     }
 
-    /// Asks for socket buffers of so many bytes for data connections that are made from now on (SBUF, GFD.20).
+    /// Requests socket buffers of this many bytes for data connections that are opened from now on
+    /// (SBUF, GFD.20).
     ///
     /// # Errors
-    /// The server does not know the command, or refuses the size. What a copy sends by itself is only a suggestion.
+    /// The server does not know the command, or refuses the size. (Copies send SBUF only as a
+    /// suggestion, and ignore a refusal.)
     pub fn set_buffer(&mut self, bytes: u64) -> Result<(), Error> {
         Ok(self.session.call(&Command::Sbuf(bytes)).map(drop)?)
     }
 
-    /// Whether listings leave out what unfinished uploads left (`.NAME.ropewalk-part`): servers of ours do.
+    /// Whether listings omit the part files of unfinished uploads (`.NAME.ropewalk-part`), as those
+    /// of Ropewalk servers do.
     pub fn hides_unfinished(&self) -> bool {
         self.session.quirks.hides_part_files
     }
 
-    /// The lines of FEAT, as the server wrote them.
+    /// The lines of the reply to FEAT, as the server sent them.
     pub fn features(&self) -> Vec<String> {
         self.session.features.clone()
     }
@@ -80,17 +91,17 @@ impl Remote {
     /// The entries of a directory, or the file itself, sorted by name.
     ///
     /// # Errors
-    /// The server refuses, a line of its listing cannot be understood, or the session breaks.
+    /// The server refuses, a line of its listing cannot be parsed, or the session breaks.
     pub fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, Error> {
         let mut entries: Vec<Entry> = self.session.listing(path)?.collect::<Result<_, _>>()?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
 
-    /// As [`Remote::list`], in the server's order and without keeping them.
+    /// Like [`Remote::list`], in the server's order and without keeping the entries in memory.
     ///
     /// # Errors
-    /// As [`Remote::list`]; that a line cannot be understood is told after all entries.
+    /// Those of [`Remote::list`]. A line that cannot be parsed is reported after all entries.
     pub fn list_each(
         &mut self,
         path: &[u8],
@@ -107,23 +118,26 @@ impl Remote {
     /// The attributes of a file or directory; symbolic links are followed.
     ///
     /// # Errors
-    /// There is nothing of this name or the server refuses, its answer cannot be understood, or the session breaks.
+    /// The entry does not exist, the server refuses, its answer cannot be parsed, or the session
+    /// breaks.
     pub fn stat(&mut self, path: &[u8]) -> Result<Entry, Error> {
         Ok(self.session.stat(path)?)
     }
 
-    /// Bytes of a file.
+    /// The size of a file in bytes.
     ///
     /// # Errors
-    /// The server refuses, as many do for directories, or answers with no number; or the session breaks.
+    /// The server refuses, as many do for directories, its answer is no number, or the session
+    /// breaks.
     pub fn size(&mut self, path: &[u8]) -> Result<u64, Error> {
         Ok(self.session.size(path)?)
     }
 
-    /// With `parents`, missing parents are made as well and an existing directory is no error.
+    /// Makes a directory. With `parents`, missing parents are made as well, and an existing
+    /// directory is no error.
     ///
     /// # Errors
-    /// The server refuses, without `parents` also where it is there already; or the session breaks.
+    /// The server refuses (without `parents`, also if the directory exists), or the session breaks.
     pub fn make_directory(&mut self, path: &[u8], parents: bool) -> Result<(), Error> {
         Ok(self.session.make_directory(path, parents)?)
     }
@@ -131,38 +145,40 @@ impl Remote {
     /// Removes a file or an empty directory; with `recursive`, a whole tree.
     ///
     /// # Errors
-    /// The server refuses, or the session breaks; with `recursive`, also a listing that cannot be understood, or a tree
-    /// that is too deep. What was removed before stays so.
+    /// The server refuses, or the session breaks; with `recursive`, also a listing that cannot be
+    /// parsed, or a tree that is too deep. Entries that were removed before the error stay removed.
     pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), Error> {
         let removed = if recursive { self.session.remove_tree(path) } else { self.session.remove(path) };
         Ok(removed?)
     }
 
-    /// Gives a file or directory another name.
+    /// Renames a file or directory.
     ///
     /// # Errors
-    /// A name cannot travel in a command, the server refuses one, or the session breaks.
+    /// A name cannot be sent in a command, the server refuses, or the session breaks.
     pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), Error> {
         Ok(self.session.rename(from, to)?)
     }
 
-    /// The checksum of a file or of a part of it, in lower-case hexadecimal.
+    /// The checksum of a file or of a window of it, in lower-case hexadecimal.
     ///
     /// # Errors
-    /// The server does not know the algorithm or refuses, its answer is no checksum, or the session breaks.
+    /// The server does not know the algorithm or refuses, its answer is no checksum, or the session
+    /// breaks.
     pub fn checksum(&mut self, path: &[u8], algorithm: Algorithm, window: Amount) -> Result<String, Error> {
         Ok(self.session.checksum(path, algorithm, window, None)?)
     }
 
-    /// Sends a file, or a part of it, in order to `writer`; gives the number of bytes.
+    /// Writes a file, or a window of it, in order to `writer`. Returns the number of bytes.
     ///
     /// # Errors
-    /// Fewer bytes come than the server says that the file has; the server refuses, `writer` fails, or the session or its data connection breaks or stalls.
+    /// Fewer bytes arrive than the file has according to the server, the server refuses, `writer`
+    /// fails, or the session or its data connection breaks or stalls.
     pub fn read_to(&mut self, path: &[u8], writer: &mut dyn Write, window: Amount) -> Result<u64, Error> {
         Ok(self.session.read_whole(path, writer, window)?)
     }
 
-    /// Sets permission bits.
+    /// Sets the permission bits.
     ///
     /// # Errors
     /// The server does not know SITE CHMOD or refuses the mode, or the session breaks.
@@ -181,17 +197,18 @@ impl Remote {
     /// Makes `link` a symbolic link to `target`.
     ///
     /// # Errors
-    /// A name cannot travel in a command, the server has no symbolic links or refuses this one, or the session breaks.
+    /// A name cannot be sent in a command, the server has no symbolic links or refuses this one, or
+    /// the session breaks.
     pub fn symlink(&mut self, target: &[u8], link: &[u8]) -> Result<(), Error> {
         Ok(self.session.symlink(target, link)?)
     }
 
-    /// The bytes that are used and free in a directory (SITE USAGE), for the quota in which the user
-    /// has the least space, or for the one with this name.
+    /// The bytes that are used and free in a directory (SITE USAGE), for the quota in which the
+    /// user has the least space, or for the quota with this name.
     ///
     /// # Errors
     /// The server does not know SITE USAGE, the directory or the quota, its answer cannot be
-    /// understood, or the session breaks.
+    /// parsed, or the session breaks.
     pub fn space_usage(&mut self, path: &[u8], quota: Option<&str>) -> Result<Usage, Error> {
         Ok(self.session.space_usage(path, quota)?)
     }
@@ -199,7 +216,7 @@ impl Remote {
     /// Reserves bytes for later uploads to a directory (SITE SPACE RESERVE).
     ///
     /// # Errors
-    /// The server has no quotas there or too little space, its answer cannot be understood, or the
+    /// The server has no quotas there or too little space, its answer cannot be parsed, or the
     /// session breaks.
     pub fn reserve_space(&mut self, path: &[u8], bytes: u64, time: Duration) -> Result<ReservedSpace, Error> {
         Ok(self.session.reserve_space(path, bytes, time)?)
@@ -216,12 +233,12 @@ impl Remote {
     /// The reservations of space of the user.
     ///
     /// # Errors
-    /// The server does not list them, its answer cannot be understood, or the session breaks.
+    /// The server does not list them, its answer cannot be parsed, or the session breaks.
     pub fn reserved_space(&mut self) -> Result<Vec<ReservedSpace>, Error> {
         Ok(self.session.reserved_space()?)
     }
 
-    /// Leaves politely.
+    /// Ends the session with QUIT.
     pub fn quit(self) {
         self.session.quit();
     }
