@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds Ropewalk, starts servers on the loopback interface, moves a few GiB down, up and between two servers,
-# and compares every byte. Wants about 8 GiB in $TMPDIR (makes do with less); leaves nothing behind.
+# Builds Ropewalk, starts servers on the loopback interface, moves a few GiB down, up and between
+# two servers, and compares every byte. Wants about 8 GiB in $TMPDIR (makes do with less); leaves
+# nothing behind.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,7 +11,7 @@ die() {
     exit 1
 }
 
-# --- what is missing -----------------------------------------------------------------------------------------
+# --- what is missing ------------------------------------------------------------------------------
 
 install_packages() {
     local missing=()
@@ -52,7 +53,7 @@ cargo build --release -p ropewalk --no-default-features
 ropewalk="${CARGO_TARGET_DIR:-target}/release/ropewalk"
 ropewalk="$(realpath "$ropewalk")"
 
-# --- a place that goes away ----------------------------------------------------------------------------------
+# --- a place that goes away -----------------------------------------------------------------------
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/ropewalk-demo.XXXXXX")"
 servers=()
@@ -70,13 +71,14 @@ trap 'exit 143' TERM
 # Settings of this user must not change what is shown.
 export XDG_CONFIG_HOME="$work/config"
 
-# --- data ----------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 free_mib=$(df --output=avail -B1M "$work" | tail -n 1 | tr -d ' ')
 large_mib=$((free_mib / 8 < 1024 ? free_mib / 8 : 1024))
 [ "$large_mib" -ge 16 ] || die "only $free_mib MiB are free in $work; set TMPDIR to a place with 8 GiB"
 
-# Bytes that look random, differ everywhere, and are the same in each run: AES in counter mode, from a fixed key.
+# Bytes that look random, differ everywhere, and are the same in each run: AES in counter mode, from
+# a fixed key.
 stream() {
     openssl enc -aes-128-ctr -K 526f706577616c6b2064656d6f206b65 -iv "$(printf '%032x' "$1")" -in /dev/zero 2>/dev/null
 }
@@ -99,7 +101,7 @@ for name in 'with spaces  inside' ' leading and trailing ' -rf 'per%20cent' 'quo
 done
 files=$(find "$data" -type f -printf x | wc -c)
 
-# --- transfers -----------------------------------------------------------------------------------------------
+# --- transfers ------------------------------------------------------------------------------------
 
 # Starts a server for directory $1 with the other flags; its address is in $address.
 start_server() {

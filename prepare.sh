@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building needs on Debian, where something is missing: a C linker, pkg-config and the headers of OpenSSL.
+# Installs what building needs on Debian, where something is missing: a C linker, pkg-config and the
+# headers of OpenSSL.
 set -euo pipefail
 
 packages=()

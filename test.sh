@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Builds everything and runs all tests; ends with one line of counts, as `cargo test` prints it.
 #
-#   ./test.sh            all: unit tests, end-to-end tests against foreign programs, the guard on the MODE E codec
-#   ./test.sh --quick    what needs neither foreign programs nor namespaces: unit tests, and those of single crates
+#   ./test.sh            all: unit tests, end-to-end tests against foreign programs, the guard on
+#                        the MODE E codec
+#   ./test.sh --quick    what needs neither foreign programs nor namespaces: unit tests, and those
+#                        of single crates
 #
-# As root on Debian, foreign programs that are missing are installed. Otherwise tests that need them are skipped, loudly;
-# with CI=true or ROPEWALK_REQUIRE_PEERS=1 they fail.
+# As root on Debian, foreign programs that are missing are installed. Otherwise tests that need them
+# are skipped, loudly; with CI=true or ROPEWALK_REQUIRE_PEERS=1 they fail.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -46,8 +48,8 @@ install_missing() {
     apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 }
 
-# FTP servers that Debian installs no more than one of at a time: each is unpacked in the target directory, and what it
-# needs is installed.
+# FTP servers that Debian installs no more than one of at a time: each is unpacked in the target
+# directory, and what it needs is installed.
 UNPACKED_PEERS="proftpd=proftpd-core pure-ftpd=pure-ftpd"
 
 unpack_missing() {
@@ -103,7 +105,7 @@ status=0
 if $quick; then
     cargo test --workspace --exclude ropewalk-tests 2>&1 | tee "$log" || status=1
 else
-    # What users get is what is tested end to end.
+    # The end-to-end tests use the program as users get it.
     cargo build --release -p ropewalk
     ROPEWALK_BIN="$PWD/${CARGO_TARGET_DIR:-target}/release/ropewalk"
     [[ ${CARGO_TARGET_DIR:-} != /* ]] || ROPEWALK_BIN="$CARGO_TARGET_DIR/release/ropewalk"

@@ -3,7 +3,8 @@
 SECONDS = 400  # of a transfer
 BASE = {"rate": 100e6, "rtt": 100, "queue": 100, "packet": 1500, "window": 43}
 
-# The paths on which a published evaluation compared its tuner with GridFTP-APT; the queue where it says one.
+# The paths on which a published evaluation compared its tuner with GridFTP-APT; the queue where it
+# says one.
 DEVELOPMENT = {
     "P1": ("drop-tail, 100 ms, queue 833", {"queue": 833}),
     "P2": ("drop-tail, 40 ms, queue 100", {"rtt": 40}),

@@ -3,8 +3,9 @@
 from . import apt, report_steady, scenarios, steady, trials
 from .report_tuners import chunk_mean
 
-# Two-way delay, queue, streams, seconds over which they start; error of (12) in % between; loss within that factor (0: not
-# asked, for there is hardly any). The simulations are deterministic, so what moves a value is a change of ours.
+# Two-way delay, queue, streams, seconds over which they start; error of (12) in % between; loss
+# within that factor (0: not asked, for there is hardly any). The simulations are deterministic, so
+# what moves a value is a change of ours.
 MODEL = [
     (100, 50, 10, 1.0, 0, 2, 0),
     (100, 50, 20, 1.0, 0, 3, 0),

@@ -10,7 +10,8 @@ POINTS = {
     (20, 100): ((5, 10, 20, 30, 40, 50), (1, 2, 3)),
     (100, 833): ((20, 30, 50), (1,)),
 }
-# (round trip, streams, seconds over which the starts are spread), queue 50: ns-3 costs 7 s of a processor each.
+# (round trip, streams, seconds over which the starts are spread), queue 50: ns-3 costs 7 s of a
+# processor each.
 SECOND_OPINION = ((20, 10, 1.0), (20, 10, 0.02), (20, 50, 1.0), (100, 20, 1.0), (100, 40, 1.0))
 # All flows start within one round trip: (round trip, streams), queue 50.
 TOGETHER = (*((100, n) for n in (20, 24, 30, 40, 50)), *((20, n) for n in (5, 10, 20, 30, 40, 50)))
