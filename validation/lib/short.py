@@ -5,7 +5,7 @@ from .report_tuners import chunk_mean
 
 # Two-way delay, queue, streams, seconds over which they start; error of (12) in % between; loss
 # within that factor (0: not asked, for there is hardly any). The simulations are deterministic, so
-# what moves a value is a change of ours.
+# only a change of Ropewalk moves a value.
 MODEL = [
     (100, 50, 10, 1.0, 0, 2, 0),
     (100, 50, 20, 1.0, 0, 3, 0),
