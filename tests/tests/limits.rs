@@ -1,4 +1,5 @@
-//! Limits on the rate of a server, and the shares of its users, while data moves.
+//! Limits on the rate of a server, and the shares of its users, while data moves, here and on data
+//! nodes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,9 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_tests::control::Control;
+use ropewalk_tests::nodes::{cp, write_token};
 use ropewalk_tests::process::Program;
 use ropewalk_tests::scratch::Scratch;
-use ropewalk_tests::{files, peers};
+use ropewalk_tests::{files, peers, process};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -49,6 +51,23 @@ fn serve(directory: &Path, bandwidth: &str) -> (Program, SocketAddr) {
     (program, address)
 }
 
+const FRONT_END: &str = "[nodes]\nlisten = '127.0.0.1:0'\njoin_token_file = 'token'\n";
+
+/// Starts nodes of the front end in `directory`.
+fn start_nodes(front_end: &Program, directory: &Path, names: [&str; 2]) -> [Program; 2] {
+    let joins = |line: &str| line.strip_prefix("Nodes join at ").map(str::to_owned);
+    let address = front_end.wait_for_line(LIMIT, joins).unwrap();
+    names.map(|name| {
+        let mut command = process::command(peers::ropewalk().unwrap());
+        command.args(["node", "--join", &address, "--name", name, "--join-token-file"]);
+        command.arg(directory.join("token")).arg("--root").arg(directory.join("root"));
+        let node = Program::start(&mut command).unwrap();
+        let ready = format!("Node {name} ready");
+        node.wait_for_line(LIMIT, |line| (line == ready).then_some(())).unwrap();
+        node
+    })
+}
+
 /// Downloads the file as a user, and counts the bytes that have come.
 fn download(address: SocketAddr, user: &str) -> Arc<AtomicU64> {
     let mut control = Control::connect(address).unwrap();
@@ -76,6 +95,27 @@ fn rates(counters: &[Arc<AtomicU64>]) -> Vec<f64> {
     thread::sleep(Duration::from_secs(3));
     let seconds = began.elapsed().as_secs_f64();
     read().iter().zip(before).map(|(after, before)| (after - before) as f64 / seconds).collect()
+}
+
+/// Looks at the counters until they have grown by `bytes`, and checks at each look that they have
+/// grown by no more than `rate` permits, and a `burst`.
+fn assert_limited(counters: &[Arc<AtomicU64>], rate: f64, burst: f64, bytes: u64) {
+    let read = || counters.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+    let began = Instant::now();
+    let before = read();
+    loop {
+        let grown = read() - before;
+        // Later than the look at the counters, so that the time is never too short.
+        let elapsed = began.elapsed();
+        let most = rate * elapsed.as_secs_f64() + burst;
+        assert!(grown as f64 <= most, "{grown} bytes in {elapsed:?}, at most {most}");
+        if grown >= bytes {
+            println!("{:.0} bytes/s, at most {rate}", grown as f64 / elapsed.as_secs_f64());
+            return;
+        }
+        assert!(elapsed < LIMIT, "{grown} bytes in {elapsed:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn wait_for(condition: impl Fn() -> bool) {
@@ -118,5 +158,92 @@ fn users_divide_the_limit_of_a_server_by_their_weights_and_follow_a_reload() {
     println!("7 MB/s, one user 1 MB/s: {measured:.0?} bytes/s");
     for (rate, expected) in measured.iter().zip([2e6, 4e6, 1e6]) {
         assert_within("rate after the reload", *rate, expected, 0.25);
+    }
+}
+
+#[test]
+fn transfers_on_two_nodes_keep_the_limit_together_and_follow_a_reload() {
+    let scratch = Scratch::new().unwrap();
+    write_token(&scratch.path().join("token"), 'a');
+    let bandwidth = |rate: &str| format!("{FRONT_END}[[bandwidth]]\nrate = '{rate}'\n");
+    let (program, address) = serve(scratch.path(), &bandwidth("14MB/s"));
+    let [_a, mut b] = start_nodes(&program, scratch.path(), ["a", "b"]);
+    let counters = USERS.map(|user| download(address, user));
+    // The limit saves 100 ms, and the nodes have grants for 200 ms.
+    assert_limited(&counters, 14e6, 0.4 * 14e6, 28_000_000);
+    let measured = rates(&counters);
+    let sum: f64 = measured.iter().sum();
+    println!("1:2:4 of 14 MB/s on nodes: {measured:.0?} bytes/s, sum {sum:.0}");
+    for (rate, weight) in measured.iter().zip([1.0, 2.0, 4.0]) {
+        assert_within("share", *rate, sum / 7.0 * weight, 0.25);
+    }
+    for name in ["a", "b"] {
+        let chosen = format!("node=\"{name}\"");
+        program.wait_for_log(LIMIT, |log| log.contains(&chosen)).unwrap();
+    }
+
+    let reload = |rate: &str, times: usize| {
+        write_settings(scratch.path(), &bandwidth(rate));
+        program.signal(Signal::HUP);
+        program.wait_for_log(LIMIT, |log| log.matches("settings reloaded").count() == times).unwrap();
+    };
+    reload("3MB/s", 1);
+    // Nodes may still send their grants of the old limit, and sockets have bytes.
+    assert_limited(&counters, 3e6, 0.4 * 14e6 + 1e6, 12_000_000);
+    reload("off", 2);
+    let before = counters.each_ref().map(|count| count.load(Ordering::Relaxed));
+    wait_for(|| counters.iter().zip(before).all(|(count, before)| count.load(Ordering::Relaxed) > before));
+    reload("3MB/s", 3);
+    // Nodes that had no limit get to know it within 50 ms, on a busy host later.
+    thread::sleep(Duration::from_millis(500));
+    assert_limited(&counters, 3e6, 0.4 * 3e6 + 4e6, 9_000_000);
+    // The transfers on the other node get its share.
+    b.kill();
+    assert_limited(&counters, 3e6, 0.4 * 3e6 + 4e6, 9_000_000);
+}
+
+#[test]
+fn node_without_front_end_ends_a_transfer_that_waits_for_grants() {
+    let scratch = Scratch::new().unwrap();
+    write_token(&scratch.path().join("token"), 'a');
+    let (mut program, address) =
+        serve(scratch.path(), &format!("{FRONT_END}[[bandwidth]]\nrate = '20KB/s'\n"));
+    let mut nodes = start_nodes(&program, scratch.path(), ["a", "b"]);
+    // In MODE S the thread that moves the bytes is also the one that watches the front end.
+    let count = download(address, "ada");
+    wait_for(|| count.load(Ordering::Relaxed) > 0);
+    program.kill();
+    for node in &mut nodes {
+        node.wait_for_log(LIMIT, |log| log.contains("the front end is lost")).unwrap();
+        node.signal(Signal::TERM);
+        assert!(node.wait(LIMIT).unwrap().success(), "{}", node.log());
+    }
+}
+
+#[test]
+fn limits_of_directions_hold_on_nodes_for_striped_transfers_of_any_mode() {
+    let scratch = Scratch::new().unwrap();
+    write_token(&scratch.path().join("token"), 'a');
+    let bandwidth = "[data]\ndrivers = ['tcp', 'udt']\n[[bandwidth]]\nrate = '8MB/s'\ndirection = 'upload'\n";
+    let (program, address) = serve(scratch.path(), &format!("{FRONT_END}{bandwidth}"));
+    let _nodes = start_nodes(&program, scratch.path(), ["a", "b"]);
+    let source = scratch.path().join("source");
+    files::write_random(&source, 12_000_000, 3).unwrap();
+    let url = |name: &str| format!("ftp://ada:open%20sesame@{address}/{name}");
+    for options in
+        [&["-p", "4", "--stripes", "auto"][..], &["--mode", "stream"], &["-p", "2", "--stack", "udt"]]
+    {
+        let began = Instant::now();
+        cp(options, &source, url("there")).succeeded().unwrap();
+        let least = (12e6 - 0.4 * 8e6) / 8e6;
+        let took = began.elapsed().as_secs_f64();
+        println!("{options:?}: {:.0} bytes/s of 8000000", 12e6 / took);
+        assert!(took >= least, "12 MB in {took} s");
+        files::ensure_same(&source, &scratch.path().join("root/there")).unwrap();
+        let back = scratch.path().join("back");
+        cp(options, url("there"), &back).succeeded().unwrap();
+        files::ensure_same(&source, &back).unwrap();
+        fs::remove_file(&back).unwrap();
+        fs::remove_file(scratch.path().join("root/there")).unwrap();
     }
 }

@@ -194,6 +194,7 @@ impl Setup {
             max_streams: MAX_STREAMS.max(streams),
             only_from,
             bandwidth: Some(Arc::clone(&self.shared.bandwidth)),
+            granted: None,
         }
     }
 }

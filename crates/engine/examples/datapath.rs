@@ -98,6 +98,7 @@ fn usage() -> ! {
 fn settings(options: &Options) -> ChannelSettings {
     ChannelSettings {
         bandwidth: None,
+        granted: None,
         mode: options.mode,
         representation: RepresentationType::Image,
         parallelism: options.streams,

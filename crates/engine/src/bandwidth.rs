@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use ropewalk_limits::{Division, FlowId, FlowSpec, LimitSpec, LocalTime, Mark, Timetable};
+use ropewalk_limits::{Division, FlowId, FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
 
 /// A stream moves at a time what the limit lets through in this time, within these bounds in bytes.
 const AT_ONCE: f64 = 0.02;
@@ -174,6 +174,33 @@ impl Bandwidth {
     /// A stream has waited for it.
     pub(crate) fn add_held(&self, time: Duration) {
         add(&self.held, time);
+    }
+}
+
+/// For bytes that another process moves.
+impl Purse for Bandwidth {
+    fn share(&self) -> Option<u64> {
+        if !self.is_limited() {
+            return None;
+        }
+        let flow = *self.flow.lock();
+        let mut state = self.limiter.state.lock();
+        let now = self.limiter.began.elapsed();
+        state.follow_timetables(now);
+        state.division.share(flow, now)
+    }
+
+    fn charge(&self, bytes: u64) -> Option<Mark> {
+        Self::charge(self, bytes)
+    }
+
+    fn due(&self, mark: Mark) -> Option<Duration> {
+        Self::due(self, mark).map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    fn refund(&self, bytes: u64) {
+        let flow = *self.flow.lock();
+        self.limiter.state.lock().division.refund(flow, bytes, self.limiter.began.elapsed());
     }
 }
 

@@ -200,7 +200,9 @@ impl<'a> BlockReader<'a> {
         let mut at = range.start;
         while at < range.end && !policy.is_abandoned() {
             let (Some(file), Some(socket)) = (self.file, wire.connection.fast_path().socket()) else { break };
-            let end = range.end.min(at.saturating_add(self.control.at_once(CHUNK) as u64));
+            let most = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
+            let Some(permitted) = self.control.permit(most) else { break };
+            let end = at + permitted.bytes() as u64;
             let mut waited = Duration::ZERO;
             let count = (self.ahead.ready(file, at..end, &mut waited) - at) as usize;
             self.progress.add_time(Stage::Source, waited);
@@ -213,7 +215,7 @@ impl<'a> BlockReader<'a> {
                 Ok(n) => {
                     at += n as u64;
                     self.sent(n);
-                    self.control.add_moved(n as u64);
+                    permitted.moved(n);
                     wire.listed.moved(n);
                     policy.between()?;
                 }
@@ -362,16 +364,19 @@ fn write_counted(
     let mut slices = parts.map(IoSlice::new);
     let mut slices = &mut slices[..];
     IoSlice::advance_slices(&mut slices, 0);
-    while !slices.is_empty() {
-        let result = match &*slices {
-            [only] => wire.connection.write(only),
-            several => wire.connection.write_vectored(several),
+    while let Some(first) = slices.first() {
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        let permitted = control.permit(all).ok_or(Error::Aborted)?;
+        let result = match permitted.bytes() {
+            some if some < all => wire.connection.write(&first[..some.min(first.len())]),
+            _ if slices.len() == 1 => wire.connection.write(first),
+            _ => wire.connection.write_vectored(slices),
         };
         match result {
             Ok(0) => return Err(Error::io(&wire.peer)(io::ErrorKind::WriteZero.into())),
             Ok(n) => {
                 wire.listed.moved(n);
-                wrote(n, control.add_moved(n as u64));
+                wrote(n, permitted.moved(n));
                 IoSlice::advance_slices(&mut slices, n);
             }
             Err(_) if policy.is_abandoned() => break,

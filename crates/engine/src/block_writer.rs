@@ -14,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::behind::{Behind, Stored, Storing};
 use crate::budget::{Buffer, BufferBudget, COPY_CHUNK};
 use crate::connect::Core;
-use crate::control::Control;
+use crate::control::{Control, Permitted};
 use crate::error::{Error, Result};
 use crate::job::ReceiveJob;
 use crate::pipe::{PIPE_SIZE, Pipe};
@@ -81,6 +81,16 @@ pub(crate) struct BlockWriter<'a> {
     pub(crate) ranges: RangeSet,
     pub(crate) bytes: u64,
     pub(crate) pieces: Option<Pieces>,
+}
+
+/// `n` bytes came from the connection; 0 is its end.
+fn count(wire: &Wire, n: usize, permitted: Permitted<'_>) -> Taken {
+    if n == 0 {
+        return Taken::End;
+    }
+    permitted.moved(n);
+    wire.listed.moved(n);
+    Taken::Bytes(n as u64)
 }
 
 /// Whether so many bytes came at [`FAST`] or more.
@@ -162,9 +172,9 @@ impl<'a> BlockWriter<'a> {
         self.ranges.count() >= SCATTERED
     }
 
-    /// `n` bytes came that were not taken from here.
-    pub(crate) fn came(&self, n: usize) {
-        self.control.add_moved(n as u64);
+    /// For bytes that are not taken from here. `None`: the transfer stops.
+    pub(crate) fn permit(&self, most: usize) -> Option<Permitted<'a>> {
+        self.control.permit(most)
     }
 
     /// Writes and reports all that was held back.
@@ -239,12 +249,13 @@ impl<'a> BlockWriter<'a> {
             self.file = None;
             return Ok(None);
         };
-        let most = left.min(self.control.at_once(PIPE_SIZE) as u64) as usize;
+        let most = usize::try_from(left).unwrap_or(PIPE_SIZE).min(PIPE_SIZE);
+        let Some(permitted) = self.control.permit(most) else { return Ok(Some(Taken::Blocked)) };
         let began = Instant::now();
-        let moved = retry_on_intr(|| pipe.fill(socket, most));
+        let moved = retry_on_intr(|| pipe.fill(socket, permitted.bytes()));
         self.progress.add_time(Stage::Network, began.elapsed());
         match moved {
-            Ok(n) => Ok(Some(self.count(wire, n))),
+            Ok(n) => Ok(Some(count(wire, n, permitted))),
             Err(Errno::AGAIN) => Ok(Some(Taken::Blocked)),
             Err(Errno::INVAL | Errno::NOSYS) => {
                 self.file = None;
@@ -256,7 +267,9 @@ impl<'a> BlockWriter<'a> {
 
     /// Has the driver drop what comes; `None` if it cannot.
     fn discard(&mut self, wire: &mut Wire, left: u64) -> io::Result<Option<Taken>> {
-        let most = left.min(self.control.at_once(COPY_CHUNK) as u64) as usize;
+        let most = usize::try_from(left).unwrap_or(COPY_CHUNK).min(COPY_CHUNK);
+        let Some(permitted) = self.control.permit(most) else { return Ok(Some(Taken::Blocked)) };
+        let most = permitted.bytes();
         let began = Instant::now();
         let received = retry(|| wire.connection.discard(most));
         if let Ok(Some(n)) = received
@@ -267,20 +280,10 @@ impl<'a> BlockWriter<'a> {
         }
         self.progress.add_time(Stage::Network, began.elapsed());
         match received {
-            Ok(n) => Ok(n.map(|n| self.count(wire, n))),
+            Ok(n) => Ok(n.map(|n| count(wire, n, permitted))),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Taken::Blocked)),
             Err(e) => Err(e),
         }
-    }
-
-    /// `n` bytes came from the connection; 0 is its end.
-    fn count(&self, wire: &Wire, n: usize) -> Taken {
-        if n == 0 {
-            return Taken::End;
-        }
-        self.control.add_moved(n as u64);
-        wire.listed.moved(n);
-        Taken::Bytes(n as u64)
     }
 
     /// Writes the `n` bytes in the pipe to the file at `at`.
@@ -330,7 +333,12 @@ impl<'a> BlockWriter<'a> {
         }
         let fill = (self.held.end - self.held.start) as usize;
         let room = &mut buffer[fill..];
-        let want = left.min(self.control.at_once(room.len()) as u64) as usize;
+        let want = usize::try_from(left).unwrap_or(room.len()).min(room.len());
+        let Some(permitted) = self.control.permit(want) else {
+            self.buffer = Some(buffer);
+            return Ok(Taken::Blocked);
+        };
+        let want = permitted.bytes();
         let beyond = if want as u64 == left { beyond } else { 0 };
         let began = Instant::now();
         let result = wire.read_into(&mut room[..want], beyond);
@@ -343,7 +351,7 @@ impl<'a> BlockWriter<'a> {
             Ok(0) => Ok(Taken::End),
             Ok(n) => {
                 self.held.end += n as u64;
-                self.control.add_moved(n as u64);
+                permitted.moved(n);
                 if n as u64 == left || n == want && full {
                     self.flush()?;
                 }

@@ -59,7 +59,7 @@ impl DataChannel {
     }
 
     fn new(end: End, settings: ChannelSettings, pool: Arc<Pool>, budget: Arc<BufferBudget>) -> Self {
-        let control = Arc::new(Control::new(settings.bandwidth.clone()));
+        let control = Arc::new(Control::new(settings.bandwidth.clone(), settings.granted.clone()));
         let parallelism = Parallelism::new(settings.parallelism, &control);
         let flows = Flows::default();
         let congestion = Congestion::new(settings.options.tuning.congestion.clone(), flows.clone());

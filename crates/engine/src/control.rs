@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use ropewalk_transport::{Breaker, Wait, WaitAlone};
 use rustix::event::{EventfdFlags, PollFlags};
 
+use crate::allowance::GrantedRate;
 use crate::bandwidth::{Bandwidth, LOOK_AGAIN};
 
 /// Lives as long as its data channel.
@@ -28,6 +29,8 @@ pub(crate) struct Control {
     stopped: Event,
     /// The limit on the rate of all streams together.
     bandwidth: Option<Arc<Bandwidth>>,
+    /// The bytes that another process grants to all streams together.
+    granted: Option<Arc<GrantedRate>>,
 }
 
 #[derive(Default)]
@@ -37,8 +40,8 @@ struct Registry {
 }
 
 impl Control {
-    pub(crate) fn new(bandwidth: Option<Arc<Bandwidth>>) -> Self {
-        Self { bandwidth, ..Self::default() }
+    pub(crate) fn new(bandwidth: Option<Arc<Bandwidth>>, granted: Option<Arc<GrantedRate>>) -> Self {
+        Self { bandwidth, granted, ..Self::default() }
     }
 
     /// True when the threads of a transfer should end.
@@ -48,6 +51,7 @@ impl Control {
 
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
+            || self.granted.as_ref().is_some_and(|granted| granted.has_ended())
     }
 
     /// Ends all that goes on, for good.
@@ -91,9 +95,20 @@ impl Control {
         Registration { control: Arc::clone(self), id }
     }
 
+    /// Permits the caller to move up to `most` bytes, as soon as they are granted. `None`: the
+    /// transfer stops.
+    pub(crate) fn permit(&self, most: usize) -> Option<Permitted<'_>> {
+        let most = self.at_once(most);
+        let Some(granted) = &self.granted else {
+            return Some(Permitted { control: self, bytes: most, waited: Duration::ZERO });
+        };
+        let (taken, waited) = granted.take(most as u64, || self.stopping())?;
+        Some(Permitted { control: self, bytes: usize::try_from(taken).unwrap_or(most), waited })
+    }
+
     /// So many bytes went through a socket. Returns when the limit on the rate allows more, or when
     /// the transfer stops: how long that took.
-    pub(crate) fn add_moved(&self, n: u64) -> Duration {
+    fn add_moved(&self, n: u64) -> Duration {
         self.moved.fetch_add(n, Ordering::Relaxed);
         let Some(bandwidth) = &self.bandwidth else { return Duration::ZERO };
         let Some(mark) = bandwidth.charge(n) else { return Duration::ZERO };
@@ -148,6 +163,39 @@ impl Control {
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.breakers.lock()
+    }
+}
+
+/// Bytes that one thread may move. Those that it does not move are for others when this is dropped.
+pub(crate) struct Permitted<'a> {
+    control: &'a Control,
+    bytes: usize,
+    /// How long it took until they were granted.
+    waited: Duration,
+}
+
+impl Permitted<'_> {
+    /// At least one, unless none were wanted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// So many bytes went through a socket. Returns when the limit on the rate allows more, or when
+    /// the transfer stops: how long the limit held the thread up.
+    pub(crate) fn moved(mut self, n: usize) -> Duration {
+        let taken = std::mem::take(&mut self.bytes);
+        if let Some(granted) = &self.control.granted {
+            granted.moved(taken as u64, n as u64);
+        }
+        self.waited + self.control.add_moved(n as u64)
+    }
+}
+
+impl Drop for Permitted<'_> {
+    fn drop(&mut self) {
+        if let Some(granted) = self.control.granted.as_ref().filter(|_| self.bytes > 0) {
+            granted.moved(self.bytes as u64, 0);
+        }
     }
 }
 
@@ -242,7 +290,7 @@ mod tests {
     #[test]
     fn control_that_stops_ends_the_wait_for_the_limit() {
         let bandwidth = Arc::new(Bandwidth::new(&1.into()));
-        let control = Arc::new(Control::new(Some(bandwidth.clone())));
+        let control = Arc::new(Control::new(Some(bandwidth.clone()), None));
         let waiting = {
             let control = Arc::clone(&control);
             std::thread::spawn(move || control.add_moved(1 << 40))

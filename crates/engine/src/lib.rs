@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
 mod ahead;
+mod allowance;
 mod attendant;
 mod backlog;
 mod bandwidth;
@@ -47,6 +48,7 @@ mod stream_reader;
 mod watch;
 mod wire;
 
+pub use allowance::GrantedRate;
 pub use attendant::{Attendant, Nobody};
 pub use bandwidth::{Bandwidth, Limiter};
 pub use budget::{Buffer, BufferBudget, MIN_BUFFER};

@@ -89,12 +89,13 @@ pub(crate) fn receive_with(
 
 /// `None` where there is nothing to read now; 0 is the end.
 fn read(wire: &mut Wire, core: &Core, watch: &Watch<'_>) -> Result<Option<usize>> {
+    let Some(permitted) = core.control.permit(Wire::ahead_capacity()) else { return Ok(None) };
     let began = Instant::now();
-    let result = wire.read_ahead(Wire::ahead_capacity());
+    let result = wire.read_ahead(permitted.bytes());
     watch.progress.add_time(Stage::Network, began.elapsed());
     match result {
         Ok(n) => {
-            core.control.add_moved(n as u64);
+            permitted.moved(n);
             Ok(Some(n))
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),

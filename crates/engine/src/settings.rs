@@ -7,7 +7,7 @@ use std::time::Duration;
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_transport::Options;
 
-use crate::Bandwidth;
+use crate::{Bandwidth, GrantedRate};
 
 /// The settings of every transfer over a data channel.
 #[derive(Clone, Debug)]
@@ -35,4 +35,6 @@ pub struct ChannelSettings {
     pub only_from: Option<IpAddr>,
     /// The limit on the rate of this channel together with all others that share it.
     pub bandwidth: Option<Arc<Bandwidth>>,
+    /// The bytes that another process has granted to this channel.
+    pub granted: Option<Arc<GrantedRate>>,
 }

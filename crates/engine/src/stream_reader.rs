@@ -189,10 +189,11 @@ impl<'a> StreamReader<'a> {
 
     /// `None` where something came.
     fn read_ahead(&mut self, most: usize) -> Result<Option<Step>> {
-        match self.wire.read_ahead(most) {
+        let Some(permitted) = self.writer.permit(most) else { return Ok(Some(Step::Blocked)) };
+        match self.wire.read_ahead(permitted.bytes()) {
             Ok(0) => self.closed().map(Some),
             Ok(n) => {
-                self.writer.came(n);
+                permitted.moved(n);
                 Ok(None)
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Some(Step::Blocked)),

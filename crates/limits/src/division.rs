@@ -162,6 +162,38 @@ impl Division {
         Some(self.now.saturating_add(time))
     }
 
+    /// Bytes that the flow was charged for will not be moved: what was paid for them pays other
+    /// debts of the flow, or is saved.
+    pub fn refund(&mut self, id: FlowId, bytes: u64, now: Duration) {
+        self.advance(now);
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let pays = (bytes as f64).min(flow.debt);
+        flow.paid += pays;
+        flow.debt -= pays;
+        if flow.debt <= NOTHING {
+            flow.paid += flow.debt;
+            flow.debt = 0.0;
+            self.rates = None;
+        }
+        for &at in &flow.limits {
+            let limit = &mut self.limits[at];
+            if let Some(rate) = limit.rate {
+                limit.saved = (limit.saved + bytes as f64 - pays).min(rate * SAVED);
+            }
+        }
+    }
+
+    /// The rate at which a member of the flow can have its bytes paid while others have the debts
+    /// that they have now, in bytes per second. `None`: no limit holds at present.
+    pub fn share(&mut self, id: FlowId, now: Duration) -> Option<u64> {
+        self.advance(now);
+        self.lowest_limit(id)?;
+        let members = self.flows.get(&id)?.members.max(1);
+        let rates = rates_of(&self.flows, &self.limits, Some(id));
+        let (_, rate) = rates.into_iter().find(|(other, _)| *other == id)?;
+        Some((rate / f64::from(members)) as u64)
+    }
+
     /// The lowest limit of a flow, in bytes per second; `None` if it has none at present.
     pub fn lowest_limit(&self, id: FlowId) -> Option<u64> {
         let flow = self.flows.get(&id)?;
@@ -233,32 +265,33 @@ impl Division {
 
     fn rates(&mut self) -> &[(FlowId, f64)] {
         let (flows, limits) = (&self.flows, &self.limits);
-        self.rates.get_or_insert_with(|| {
-            let indebted: Vec<_> = flows.iter().filter(|(_, flow)| flow.debt > 0.0).collect();
-            let limited: Vec<Vec<usize>> = indebted
-                .iter()
-                .map(|(_, flow)| {
-                    flow.limits.iter().copied().filter(|&at| limits[at].rate.is_some()).collect()
-                })
-                .collect();
-            let sharers = indebted.iter().zip(&limited).map(|((_, flow), limits)| Sharer {
-                group: &flow.spec.group,
-                group_weight: f64::from(flow.spec.group_weight.max(1)),
-                user: &flow.spec.user,
-                user_weight: f64::from(flow.spec.user_weight.max(1)),
-                limits,
-            });
-            let sharers: Vec<_> = sharers.collect();
-            let capacities: Vec<f64> =
-                limits.iter().map(|limit| limit.rate.unwrap_or(f64::INFINITY)).collect();
-            let found = rates(&sharers, &capacities);
-            let found = indebted.iter().zip(&limited).zip(found).map(|(((id, _), limits), rate)| {
-                // All its limits may have been lifted since it got the debt.
-                (**id, if limits.is_empty() { f64::INFINITY } else { rate })
-            });
-            found.collect()
-        })
+        self.rates.get_or_insert_with(|| rates_of(flows, limits, None))
     }
+}
+
+/// The rates of the flows with debts, and of `another`.
+fn rates_of(flows: &BTreeMap<FlowId, Flow>, limits: &[Limit], another: Option<FlowId>) -> Vec<(FlowId, f64)> {
+    let takes_part = |id: FlowId, flow: &Flow| flow.debt > 0.0 || another == Some(id);
+    let indebted: Vec<_> = flows.iter().filter(|(id, flow)| takes_part(**id, flow)).collect();
+    let limited: Vec<Vec<usize>> = indebted
+        .iter()
+        .map(|(_, flow)| flow.limits.iter().copied().filter(|&at| limits[at].rate.is_some()).collect())
+        .collect();
+    let sharers = indebted.iter().zip(&limited).map(|((_, flow), limits)| Sharer {
+        group: &flow.spec.group,
+        group_weight: f64::from(flow.spec.group_weight.max(1)),
+        user: &flow.spec.user,
+        user_weight: f64::from(flow.spec.user_weight.max(1)),
+        limits,
+    });
+    let sharers: Vec<_> = sharers.collect();
+    let capacities: Vec<f64> = limits.iter().map(|limit| limit.rate.unwrap_or(f64::INFINITY)).collect();
+    let found = rates(&sharers, &capacities);
+    let found = indebted.iter().zip(&limited).zip(found).map(|(((id, _), limits), rate)| {
+        // All its limits may have been lifted since it got the debt.
+        (**id, if limits.is_empty() { f64::INFINITY } else { rate })
+    });
+    found.collect()
 }
 
 #[cfg(test)]

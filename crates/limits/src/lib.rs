@@ -1,13 +1,16 @@
 //! Limits on rates: when each one holds, and how flows divide them.
 //!
 //! [`Timetable`] is the text of a setting. [`Division`] lends the bytes of limits to flows by
-//! weights. Nothing here does I/O or reads a clock: the caller passes the time in.
+//! weights, and [`Account`] and [`Allowance`] pass them on to another process. Nothing here does
+//! I/O or reads a clock: the caller passes the time in.
 
 #![forbid(unsafe_code)]
 
 mod division;
+mod grants;
 mod shares;
 mod timetable;
 
 pub use division::{Division, FlowId, FlowSpec, LimitSpec, Mark};
+pub use grants::{Account, Allowance, Grant, Purse, Spent};
 pub use timetable::{LocalTime, Timetable, TimetableError};

@@ -16,13 +16,18 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::accounts::{Accounts, ChannelPurse, OpenAccount};
 use crate::link::{Link, LinkError};
-use crate::message::{Greeting, Lease, Welcome};
+use crate::message::{Greeting, Lease, Notice, Welcome, version};
 use crate::registry::{Membership, NodeId, Registry};
 use crate::token::JoinToken;
 
 /// How often threads check whether the front end has ended or a lease has expired.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often limits are looked at, which may have changed, while a node has channels.
+const LIMITS: Duration = Duration::from_millis(50);
+/// The least time between two messages with grants to a node.
+const GRANTS: Duration = Duration::from_millis(5);
 /// A new connection has to send its greeting within this time.
 const GREETING: Duration = Duration::from_secs(10);
 /// The time within which a node has to offer another connection. It keeps some ready, and opens a
@@ -40,25 +45,28 @@ pub struct FrontEnd {
     /// Connections of members that wait for a session.
     ready: Mutex<BTreeMap<NodeId, VecDeque<Link>>>,
     arrived: Condvar,
+    pub(crate) accounts: Accounts,
     unproven: AtomicUsize,
     ended: AtomicBool,
 }
 
 impl FrontEnd {
-    /// Listens for nodes, which are accepted from [`Self::start`] on.
+    /// Listens for nodes of the same version of the program, which are accepted from
+    /// [`Self::start`] on.
     ///
     /// # Errors
     /// The system cannot listen at the address.
-    pub fn bind(address: SocketAddr, token: JoinToken, version: &str) -> io::Result<Arc<Self>> {
+    pub fn bind(address: SocketAddr, token: JoinToken, program: &str) -> io::Result<Arc<Self>> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Arc::new(Self {
             address: listener.local_addr()?,
             listener,
             token,
-            registry: Mutex::new(Registry::new(version)),
+            registry: Mutex::new(Registry::new(&version(program))),
             ready: Mutex::default(),
             arrived: Condvar::new(),
+            accounts: Accounts::default(),
             unproven: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
         }))
@@ -181,6 +189,7 @@ impl FrontEnd {
     fn remove(&self, id: NodeId) -> Option<String> {
         self.ready.lock().remove(&id);
         self.arrived.notify_all();
+        self.accounts.close_all(id);
         self.registry.lock().leave(id)
     }
 
@@ -250,24 +259,36 @@ impl FrontEnd {
         tracing::info!(node = name, %peer, reason = why, "a node has left");
     }
 
-    /// Receives the renewals of a member until its membership ends.
+    /// Receives the messages of a member, and sends it grants, until its membership ends.
     fn hold(&self, link: &mut Link, id: NodeId) -> Result<(), LinkError> {
         link.send(&Welcome::Joined(id.number()))?;
-        loop {
-            if self.ended.load(Ordering::SeqCst) {
-                return Ok(());
+        while !self.ended.load(Ordering::SeqCst) {
+            let (grants, next) = self.accounts.settle(id);
+            if !grants.is_empty() {
+                link.send(&Notice::Grants(grants))?;
             }
-            match link.receive(LOOK)?.map(|frame| frame.message()).transpose()? {
-                Some(Lease::Renew) => {
-                    self.registry.lock().renew(id, Instant::now());
+            let pause = next.map_or(LOOK, |next| next.clamp(GRANTS, LIMITS));
+            let mut frame = link.receive(pause)?;
+            while let Some(lease) = frame.map(|frame| frame.message()).transpose()? {
+                match lease {
+                    Lease::Renew => {
+                        self.registry.lock().renew(id, Instant::now());
+                    }
+                    Lease::Drain => self.registry.lock().drain(id),
+                    Lease::Spent(reports) => {
+                        let unknown = self.accounts.report(id, &reports);
+                        if !unknown.is_empty() {
+                            link.send(&Notice::Closed(unknown))?;
+                        }
+                    }
                 }
-                Some(Lease::Drain) => self.registry.lock().drain(id),
-                None => {}
+                frame = link.ready()?;
             }
             if !self.is_member(id) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "its lease has run out").into());
             }
         }
+        Ok(())
     }
 }
 
@@ -288,6 +309,11 @@ impl Chosen {
     /// Whether the node still renews its lease.
     pub fn is_alive(&self) -> bool {
         self.counted.front_end.is_member(self.id)
+    }
+
+    /// Opens the account of a data channel.
+    pub fn open_account(&self, purse: ChannelPurse) -> OpenAccount {
+        OpenAccount::new(&self.counted.front_end, self.id, purse)
     }
 }
 

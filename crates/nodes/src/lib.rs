@@ -10,16 +10,19 @@
 // Input from a peer must never end the program.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic))]
 
+mod accounts;
 mod front_end;
 mod link;
 mod member;
 mod message;
 mod registry;
 mod token;
+mod wake;
 
+pub use accounts::{ChannelPurse, OpenAccount};
 pub use front_end::{Chosen, FrontEnd};
 pub use link::{Frame, Link, LinkError};
-pub use member::{JoinFailure, Joined, Member, Serve};
+pub use member::{JoinFailure, Joined, Member, Registered, Serve, Spender};
 pub use message::{
     ChannelOrder, FileOrder, GsiOrder, MoveFailure, MoveOrder, Order, Owner, ReceiveOrder, Report, SendOrder,
     Sum, Transferred,

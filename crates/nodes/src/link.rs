@@ -196,6 +196,20 @@ impl Link {
         }
     }
 
+    /// Waits until there is input here or at `other`, when no frame is [`Self::ready`].
+    ///
+    /// # Errors
+    /// The system does not wait.
+    pub(crate) fn wait_with(&self, other: BorrowedFd<'_>, timeout: Duration) -> Result<(), LinkError> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let mut fds =
+            [PollFd::new(&self.stream, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
     /// Waits for a frame that has to arrive.
     ///
     /// # Errors

@@ -1,21 +1,28 @@
 //! The node's side: it joins a front end, renews the lease, and keeps connections ready for
 //! sessions.
 //!
-//! The thread of [`Member::run`] renews the lease. Each waiting connection has a thread; when its
-//! first order arrives, another thread opens the next connection. If the front end is lost, the
-//! node joins again as soon as it can. A node that drains finishes its transfers and then returns.
+//! The thread of [`Member::run`] renews the lease, passes the grants of the front end to data
+//! channels, and reports what they have spent. Each waiting connection has a thread; when its first
+//! order arrives, another thread opens the next connection. If the front end is lost, the node
+//! joins again as soon as it can. A node that drains finishes its transfers and then returns.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use ropewalk_limits::{Grant, Spent};
+
 use crate::link::{Frame, Link, LinkError};
-use crate::message::{Greeting, Lease, Welcome};
+use crate::message::{Greeting, Lease, Notice, Welcome, version};
 use crate::registry::{Announcement, JoinError, LEASE, RENEWAL};
 use crate::token::JoinToken;
+use crate::wake::Wake;
 
 /// The number of connections that wait for orders.
 const READY: usize = 2;
@@ -36,11 +43,25 @@ pub enum JoinFailure {
     Refused { address: String, reason: JoinError },
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    #[error("cannot make a descriptor: {0}")]
+    Wake(io::Error),
 }
 
 /// Carries out the orders of one session; the frame is the first of them. It returns when the link
 /// ends, or between two orders once [`Member::is_draining`] is true.
-pub type Serve = dyn Fn(Link, Frame, &Member) + Send + Sync;
+pub type Serve = dyn Fn(Link, Frame, &Arc<Member>) + Send + Sync;
+
+/// A data channel that moves no more than it is granted.
+pub trait Spender: Send + Sync {
+    fn grant(&self, grant: &Grant);
+    /// The report that is due.
+    fn report(&self) -> Option<Spent>;
+    /// Several times a second: the report that has to be repeated, or with which unused bytes are
+    /// returned.
+    fn look(&self) -> Option<Spent>;
+    /// There will be no more grants.
+    fn close(&self);
+}
 
 /// A node that has joined.
 pub struct Member {
@@ -53,6 +74,11 @@ pub struct Member {
     stopping: AtomicBool,
     /// The number of sessions that are being served.
     active: AtomicUsize,
+    /// The data channels, by the numbers of their accounts.
+    spenders: Mutex<BTreeMap<u64, Arc<dyn Spender>>>,
+    /// Reports of transfers that have ended.
+    reports: Mutex<Vec<(u64, Spent)>>,
+    wake: Wake,
 }
 
 impl Member {
@@ -66,6 +92,8 @@ impl Member {
         token: JoinToken,
         mut announcement: Announcement,
     ) -> Result<(Arc<Self>, Joined), JoinFailure> {
+        announcement.version = version(&announcement.version);
+        let wake = Wake::new().map_err(JoinFailure::Wake)?;
         let (link, id) = join(front_end, &token, &mut announcement)?;
         let member = Arc::new(Self {
             front_end: front_end.to_owned(),
@@ -75,6 +103,9 @@ impl Member {
             draining: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             active: AtomicUsize::new(0),
+            spenders: Mutex::default(),
+            reports: Mutex::default(),
+            wake,
         });
         Ok((member, Joined(link)))
     }
@@ -96,6 +127,17 @@ impl Member {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
+    /// Passes the grants of an account on to `spender`, until the returned value is dropped.
+    pub fn register(self: &Arc<Self>, account: u64, spender: Arc<dyn Spender>) -> Registered {
+        self.spenders.lock().insert(account, spender);
+        Registered { member: Arc::clone(self), account }
+    }
+
+    /// A channel has a report that is due.
+    pub fn wake(&self) {
+        self.wake.wake();
+    }
+
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
@@ -115,6 +157,7 @@ impl Member {
                 Err(error) => error,
             };
             self.id.store(0, Ordering::SeqCst);
+            self.spenders.lock().values().for_each(|spender| spender.close());
             tracing::warn!(node = self.announcement.name, error = %lost, "the front end is lost; joining again");
             match self.join_again()? {
                 Some(again) => link = again,
@@ -126,7 +169,7 @@ impl Member {
 
     /// Renews the lease until all sessions have ended after a drain, or the connection fails.
     fn renew(&self, link: &mut Link) -> Result<(), LinkError> {
-        let (mut next, mut told) = (Instant::now(), false);
+        let (mut next, mut looked, mut told) = (Instant::now(), Instant::now(), false);
         loop {
             if self.is_draining() && !told {
                 link.send(&Lease::Drain)?;
@@ -140,8 +183,52 @@ impl Member {
                 link.send(&Lease::Renew)?;
                 next = now + RENEWAL;
             }
-            // The front end sends nothing; this detects that it closes the connection.
-            link.receive(LOOK)?;
+            let looks = now.saturating_duration_since(looked) >= LOOK;
+            if looks {
+                looked = now;
+            }
+            self.wake.clear();
+            let reports = self.spent(looks);
+            if !reports.is_empty() {
+                link.send(&Lease::Spent(reports))?;
+            }
+            // This also finds out if the front end closes.
+            let mut is_idle = true;
+            while let Some(frame) = link.ready()? {
+                self.notice(frame.message()?);
+                is_idle = false;
+            }
+            if is_idle {
+                link.wait_with(self.wake.as_fd(), LOOK.saturating_sub(looked.elapsed()))?;
+            }
+        }
+    }
+
+    fn spent(&self, looks: bool) -> Vec<(u64, Spent)> {
+        let mut reports = std::mem::take(&mut *self.reports.lock());
+        for (account, spender) in &*self.spenders.lock() {
+            let report = if looks { spender.look() } else { None }.or_else(|| spender.report());
+            reports.extend(report.map(|report| (*account, report)));
+        }
+        reports
+    }
+
+    fn notice(&self, notice: Notice) {
+        let spenders = self.spenders.lock();
+        match notice {
+            Notice::Grants(grants) => {
+                for (account, grant) in grants {
+                    if let Some(spender) = spenders.get(&account) {
+                        spender.grant(&grant);
+                    }
+                }
+            }
+            Notice::Closed(accounts) => {
+                accounts
+                    .iter()
+                    .filter_map(|account| spenders.get(account))
+                    .for_each(|spender| spender.close());
+            }
         }
     }
 
@@ -217,6 +304,26 @@ impl Member {
             }
         }
         Ok(None)
+    }
+}
+
+/// See [`Member::register`].
+pub struct Registered {
+    member: Arc<Member>,
+    account: u64,
+}
+
+impl Registered {
+    /// Sends a report, such as that of a transfer that has ended.
+    pub fn report(&self, spent: Spent) {
+        self.member.reports.lock().push((self.account, spent));
+        self.member.wake();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.member.spenders.lock().remove(&self.account);
     }
 }
 

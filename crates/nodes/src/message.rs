@@ -1,14 +1,24 @@
 //! The messages on a link. Each is one frame of JSON.
 //!
 //! A node starts with a [`Greeting`]. On the connection of its membership it then sends [`Lease`]s,
-//! and the front end sends nothing after its [`Welcome`]. On a connection for a session, the front
-//! end sends [`Order`]s, and the node [`Report`]s.
+//! and the front end sends [`Notice`]s after its [`Welcome`]. On a connection for a session, the
+//! front end sends [`Order`]s, and the node [`Report`]s. A change of a message changes
+//! [`PROTOCOL`].
 
 use std::net::{IpAddr, SocketAddr};
 
+use ropewalk_limits::{Grant, Spent};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::{Announcement, JoinError};
+
+/// The version of these messages. Front end and nodes need the same one.
+pub(crate) const PROTOCOL: u32 = 2;
+
+/// The version of a program of version `program`, with that of the messages.
+pub(crate) fn version(program: &str) -> String {
+    format!("{program} (messages {PROTOCOL})")
+}
 
 /// The first message of a node on a connection.
 #[derive(Debug, Deserialize, Serialize)]
@@ -31,6 +41,17 @@ pub(crate) enum Lease {
     Renew,
     /// The node accepts no new channels, and leaves when its present ones are closed.
     Drain,
+    /// The bytes that channels have spent of their grants, by the numbers of their accounts.
+    Spent(Vec<(u64, Spent)>),
+}
+
+/// The message of the front end to a member.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Notice {
+    /// Grants by the numbers of accounts.
+    Grants(Vec<(u64, Grant)>),
+    /// There are no such accounts any more.
+    Closed(Vec<u64>),
 }
 
 /// An order of the front end.
@@ -68,6 +89,8 @@ pub enum Order {
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelOrder {
+    /// The number of the account that pays for its bytes.
+    pub account: u64,
     pub extended_block: bool,
     pub parallelism: u32,
     pub max_streams: u32,
@@ -145,6 +168,8 @@ pub struct MoveOrder {
     pub congestion: Option<String>,
     /// The sender may send blocks again on another stream, because both ends have agreed on it.
     pub resend: bool,
+    /// The first grant of the channel's account.
+    pub grant: Grant,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -225,4 +250,35 @@ pub enum MoveFailure {
     Broken(String),
     Refused(String),
     Aborted,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Instant;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    #[test]
+    fn node_and_front_end_with_other_messages_refuse_each_other() {
+        let announcement = |version: String| Announcement {
+            name: "a".into(),
+            version,
+            addresses: vec![[192, 0, 2, 1].into()],
+            capacity: 1,
+        };
+        let join = |front_end: &str, node: &str| {
+            let mut registry = Registry::new(front_end);
+            registry.join(announcement(node.into()), ([192, 0, 2, 1], 4000).into(), Instant::now())
+        };
+        // Programs announced the version alone before the messages had one.
+        let (before, now) = ("1.0", version("1.0"));
+        for (front_end, node) in [(before, &*now), (&now, before)] {
+            let refused = join(front_end, node).unwrap_err().to_string();
+            let expected = format!("the node runs ropewalk {node}, and the front end {front_end}: both");
+            assert!(refused.starts_with(&expected), "{refused}");
+        }
+        join(&now, &now).unwrap();
+    }
 }

@@ -4,6 +4,7 @@
 //! orders one by one. Files are opened beneath the node's root as the user whom the front end
 //! names: programs with the join token are trusted with every file there.
 
+mod grants;
 mod line;
 mod orders;
 mod transfer;
@@ -154,7 +155,7 @@ impl Node {
         let watcher =
             thread::Builder::new().name("signals".into()).spawn(wait).map_err(NodeError::Signals)?;
         let shared = self.shared;
-        let serve: Arc<Serve> = Arc::new(move |link, first, member: &Member| {
+        let serve: Arc<Serve> = Arc::new(move |link, first, member: &Arc<Member>| {
             orders::serve(&shared, link, first, member);
         });
         let result = self.member.run(self.joined, &serve);

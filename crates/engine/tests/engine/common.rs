@@ -28,6 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn settings(mode: Mode, parallelism: u32) -> ChannelSettings {
     ChannelSettings {
         bandwidth: None,
+        granted: None,
         mode,
         representation: RepresentationType::Image,
         parallelism,

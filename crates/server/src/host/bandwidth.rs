@@ -5,11 +5,11 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use ropewalk_engine::{Bandwidth, Limiter};
-use ropewalk_limits::{FlowSpec, LimitSpec, LocalTime, Timetable};
+use ropewalk_limits::{FlowSpec, LimitSpec, LocalTime, Mark, Purse, Timetable};
 
 use crate::config::{BandwidthLimit, Config, Shares, TransferDirection};
 
@@ -151,6 +151,31 @@ fn fits(limit: &BandwidthLimit, owner: &FlowOwner, group: Option<&str>) -> bool 
         && limit.group.as_deref().is_none_or(|wanted| group == Some(wanted))
         && (limit.site.is_empty() || limit.site.iter().any(|site| site.matches(owner.address)))
         && limit.direction.is_none_or(|direction| owner.direction == Some(direction))
+}
+
+/// The flow of a channel that is divided among several data nodes, for one of them.
+pub(crate) struct NodePurse {
+    pub(crate) flow: Arc<Bandwidth>,
+    /// The nodes of the channel.
+    pub(crate) nodes: usize,
+}
+
+impl Purse for NodePurse {
+    fn share(&self) -> Option<u64> {
+        self.flow.share().map(|share| share / self.nodes.max(1) as u64)
+    }
+
+    fn charge(&self, bytes: u64) -> Option<Mark> {
+        Purse::charge(&*self.flow, bytes)
+    }
+
+    fn due(&self, mark: Mark) -> Option<Duration> {
+        Purse::due(&*self.flow, mark)
+    }
+
+    fn refund(&self, bytes: u64) {
+        self.flow.refund(bytes);
+    }
 }
 
 #[cfg(test)]

@@ -9,12 +9,16 @@ use std::time::Duration;
 use ropewalk_engine::{ChannelSettings, DataChannel};
 use ropewalk_gsi::{Expected, Identity, Trust, dcsc};
 use ropewalk_layers::{GsiLayer, KeyLayer, Layer, Level, Policy, SessionSecurity, Stack, StackBuilder};
-use ropewalk_nodes::{ChannelOrder, Frame, GsiOrder, Link, LinkError, Member, MoveFailure, Order, Report};
+use ropewalk_nodes::{
+    ChannelOrder, Frame, GsiOrder, Link, LinkError, Member, MoveFailure, Order, ReceiveOrder, Report,
+    SendOrder,
+};
 use ropewalk_protocol::server::{Mode, RepresentationType};
 use ropewalk_protocol::stack::StackSpec;
 use ropewalk_transport::{Listener, Options, Tuning};
 
 use super::Shared;
+use super::grants::Grants;
 use super::line::Line;
 use super::transfer;
 
@@ -23,10 +27,10 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Carries out the orders that come over `link`, of which `first` is one, until the front end
 /// closes it or the node drains.
-pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, member: &Member) {
+pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, member: &Arc<Member>) {
     ropewalk_storage::thread_starts();
     let peer = link.peer();
-    let mut session = Session { shared, link, channel: None };
+    let mut session = Session { shared, member, link, channel: None };
     let mut next = Some(first);
     let result = loop {
         let frame = match next.take() {
@@ -52,8 +56,15 @@ pub(super) fn serve(shared: &Arc<Shared>, link: Link, first: Frame, member: &Mem
 
 struct Session<'s> {
     shared: &'s Arc<Shared>,
+    member: &'s Arc<Member>,
     link: Link,
-    channel: Option<DataChannel>,
+    channel: Option<GrantedChannel>,
+}
+
+/// The data channel of a session, and the grants for it.
+struct GrantedChannel {
+    data: DataChannel,
+    grants: Grants,
 }
 
 impl Session<'_> {
@@ -82,7 +93,7 @@ impl Session<'_> {
             }
             Order::Discard => {
                 if let Some(channel) = &mut self.channel {
-                    drop(channel.discard());
+                    drop(channel.data.discard());
                 }
                 Report::Done
             }
@@ -94,17 +105,24 @@ impl Session<'_> {
     }
 
     fn transfer(&mut self, order: Order) -> Result<(), LinkError> {
-        let Some(channel) = &mut self.channel else {
+        let Some(GrantedChannel { data: channel, grants }) = &mut self.channel else {
             let failure = MoveFailure::Connection("there is no data channel".into());
             return self.link.send(&Report::Ended(Err(failure)));
         };
         let line = RefCell::new(Line::new(&mut self.link, channel.parallelism()));
+        if let Order::Send(SendOrder { moves, .. })
+        | Order::SendBytes(moves)
+        | Order::Receive(ReceiveOrder { moves, .. }) = &order
+        {
+            grants.begin(&moves.grant);
+        }
         let result = match order {
             Order::Send(order) => transfer::send(self.shared, channel, &order, &line),
             Order::SendBytes(moves) => transfer::send_bytes(channel, &moves, &line),
             Order::Receive(order) => transfer::receive(self.shared, channel, &order, &line),
             _ => return Ok(()),
         };
+        grants.end();
         line.into_inner().end(result)
     }
 
@@ -112,7 +130,7 @@ impl Session<'_> {
         &self,
         address: IpAddr,
         order: &ChannelOrder,
-    ) -> Result<(DataChannel, SocketAddr), MoveFailure> {
+    ) -> Result<(GrantedChannel, SocketAddr), MoveFailure> {
         let stack = self.stack(order)?;
         let mut options = options(order, self.shared.data_ports);
         stack.apply_protocol(&mut options);
@@ -127,23 +145,29 @@ impl Session<'_> {
             .local_addr()
             .and_then(|bound| bound.socket())
             .map_err(|error| MoveFailure::Connection(error.to_string()))?;
-        let mut settings = settings(order, options);
+        let grants = Grants::new(self.member, order.account);
+        let mut settings = settings(order, options, &grants);
         settings.only_from = order.only_from;
         let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
         let mut channel = DataChannel::passive(listener, settings, pool, budget);
         channel.set_patient(false);
-        Ok((channel, bound))
+        Ok((GrantedChannel { data: channel, grants }, bound))
     }
 
-    fn connect(&self, addresses: Vec<SocketAddr>, order: &ChannelOrder) -> Result<DataChannel, MoveFailure> {
+    fn connect(
+        &self,
+        addresses: Vec<SocketAddr>,
+        order: &ChannelOrder,
+    ) -> Result<GrantedChannel, MoveFailure> {
         let stack = self.stack(order)?;
         let mut options = options(order, None);
         stack.apply_protocol(&mut options);
-        let settings = settings(order, options);
+        let grants = Grants::new(self.member, order.account);
+        let settings = settings(order, options, &grants);
         let (pool, budget) = (Arc::clone(&self.shared.streams), Arc::clone(&self.shared.budget));
         let mut channel = DataChannel::active(stack.driver, addresses, settings, pool, budget);
         channel.set_patient(false);
-        Ok(channel)
+        Ok(GrantedChannel { data: channel, grants })
     }
 
     /// The layer with the credential of a session of the front end.
@@ -201,9 +225,10 @@ fn options(order: &ChannelOrder, ports: Option<(u16, u16)>) -> Options {
     Options { tuning, ports, ..Options::default() }
 }
 
-fn settings(order: &ChannelOrder, options: Options) -> ChannelSettings {
+fn settings(order: &ChannelOrder, options: Options, grants: &Grants) -> ChannelSettings {
     ChannelSettings {
         bandwidth: None,
+        granted: Some(grants.rate()),
         mode: if order.extended_block { Mode::ExtendedBlock } else { Mode::Stream },
         representation: RepresentationType::Image,
         parallelism: order.parallelism,

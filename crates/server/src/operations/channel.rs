@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Bandwidth, ChannelSettings, DataChannel};
 use ropewalk_layers::ControlPort;
-use ropewalk_nodes::ChannelOrder;
+use ropewalk_nodes::{ChannelOrder, ChannelPurse};
 use ropewalk_protocol::command::Protection;
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
@@ -14,7 +14,7 @@ use ropewalk_transport::{Driver, Options, Tuning};
 use super::buffers::Buffers;
 use super::{Answer, node, stack};
 use crate::config::{Data, TransferDirection};
-use crate::host::bandwidth::FlowOwner;
+use crate::host::bandwidth::{FlowOwner, NodePurse};
 use crate::security::client::SecurityContext;
 use crate::session::context::Context;
 use crate::session::data_channel::{Channel, congestion};
@@ -34,10 +34,12 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         let peer = job.context.peer.ip();
         let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, peer);
         let order = node::order(job, &listen.channel, buffers, peer, (!third_party).then_some(peer))?;
+        let bandwidth = job.host.bandwidth.join(flow_owner(job.context));
+        let count = chosen.len();
         let mut failed = None;
         let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
         for chosen in chosen {
-            match NodeChannel::listen(chosen, order.clone()) {
+            match NodeChannel::listen(chosen, order.clone(), purse(&bandwidth, count)) {
                 Ok((node, address)) => {
                     nodes.push(node);
                     addresses.push(address);
@@ -51,6 +53,7 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
         }
         let data = striped(job, nodes, &listen.channel, order)?;
         put(job, data, &listen.channel, peer, Way { passive: true, one_port: false }, buffers);
+        limit(job, bandwidth);
         return Ok(addresses);
     }
     let bound = listen_with(job, listen, None)?;
@@ -142,16 +145,20 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     };
     if !chosen.is_empty() {
         let order = node::order(job, &connect.channel, buffers, first, None)?;
+        let bandwidth = job.host.bandwidth.join(flow_owner(job.context));
         let count = chosen.len();
         // If there are more addresses than nodes, the nodes take them in turn.
         let of_node = |at| addresses.iter().skip(at).step_by(count).copied().collect();
         let nodes: Result<Vec<_>, Failure> = chosen
             .into_iter()
             .enumerate()
-            .map(|(at, chosen)| NodeChannel::connect(chosen, of_node(at), order.clone()))
+            .map(|(at, chosen)| {
+                NodeChannel::connect(chosen, of_node(at), order.clone(), purse(&bandwidth, count))
+            })
             .collect();
         let data = striped(job, nodes?, &connect.channel, order)?;
         put(job, data, &connect.channel, first, Way { passive: false, one_port }, buffers);
+        limit(job, bandwidth);
         return Ok(Outcome::Done);
     }
     let context = &mut *job.context;
@@ -218,7 +225,12 @@ fn put(
     }
 }
 
-/// The session's channel moves its bytes here, within these limits.
+/// Pays for one of `nodes` nodes of a channel.
+fn purse(bandwidth: &Arc<Bandwidth>, nodes: usize) -> ChannelPurse {
+    Arc::new(NodePurse { flow: Arc::clone(bandwidth), nodes })
+}
+
+/// The session's channel moves its bytes within these limits.
 fn limit(job: &mut Job<'_>, bandwidth: Arc<Bandwidth>) {
     if let Some(channel) = &mut job.context.channel {
         channel.bandwidth = Some(bandwidth);
@@ -310,6 +322,7 @@ fn channel_settings(context: &Context, options: &ChannelOptions, driver_options:
     let config = &context.settings.config.data;
     ChannelSettings {
         bandwidth: None,
+        granted: None,
         mode: options.mode,
         representation: options.representation,
         parallelism: options.parallelism.clamp(1, config.max_streams),

@@ -106,6 +106,8 @@ pub(super) fn order(
     let config = &job.context.settings.config.data;
     let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(ChannelOrder {
+        // Each node gets one of its own.
+        account: 0,
         extended_block: channel.mode == Mode::ExtendedBlock,
         parallelism: channel.parallelism.clamp(1, config.max_streams),
         max_streams: config.max_streams,

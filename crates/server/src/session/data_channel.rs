@@ -28,7 +28,7 @@ pub(crate) struct Channel {
     pub(crate) buffer: Option<usize>,
     /// The client may have sent data that no transfer has received.
     pub(crate) desynchronized: bool,
-    /// Its part of the limits on the rate; `None` on a data node.
+    /// Its part of the limits on the rate, which also pays for bytes on data nodes.
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
 }
 

@@ -8,7 +8,9 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ropewalk_nodes::{ChannelOrder, Chosen, LinkError, MoveFailure, Order, Report};
+use ropewalk_nodes::{
+    ChannelOrder, ChannelPurse, Chosen, LinkError, MoveFailure, OpenAccount, Order, Report,
+};
 use ropewalk_protocol::server::Failure;
 
 /// The answer to an order that makes no data connection.
@@ -16,15 +18,21 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 pub(crate) struct NodeChannel {
     pub(super) chosen: Chosen,
+    /// Pays for the bytes that the node moves.
+    pub(super) account: OpenAccount,
     /// Connections that the node keeps for the next transfer.
     pub(super) cached: usize,
 }
 
 impl NodeChannel {
     /// Lets the node listen, and returns the address for the client.
-    pub(crate) fn listen(chosen: Chosen, channel: ChannelOrder) -> Result<(Self, SocketAddr), Failure> {
-        let mut made = Self { chosen, cached: 0 };
-        let (address, channel) = (made.chosen.address, Box::new(channel));
+    pub(crate) fn listen(
+        chosen: Chosen,
+        channel: ChannelOrder,
+        purse: ChannelPurse,
+    ) -> Result<(Self, SocketAddr), Failure> {
+        let (mut made, channel) = Self::new(chosen, channel, purse);
+        let address = made.chosen.address;
         match made.ask(&Order::Listen { address, channel })? {
             Report::Listening(bound) => Ok((made, SocketAddr::new(address, bound.port()))),
             other => Err(made.out_of_turn(&other)),
@@ -36,12 +44,19 @@ impl NodeChannel {
         chosen: Chosen,
         addresses: Vec<SocketAddr>,
         channel: ChannelOrder,
+        purse: ChannelPurse,
     ) -> Result<Self, Failure> {
-        let mut made = Self { chosen, cached: 0 };
-        match made.ask(&Order::Connect { addresses, channel: Box::new(channel) })? {
+        let (mut made, channel) = Self::new(chosen, channel, purse);
+        match made.ask(&Order::Connect { addresses, channel })? {
             Report::Done => Ok(made),
             other => Err(made.out_of_turn(&other)),
         }
+    }
+
+    fn new(chosen: Chosen, channel: ChannelOrder, purse: ChannelPurse) -> (Self, Box<ChannelOrder>) {
+        let account = chosen.open_account(purse);
+        let channel = ChannelOrder { account: account.number(), ..channel };
+        (Self { chosen, account, cached: 0 }, Box::new(channel))
     }
 
     fn ask(&mut self, order: &Order) -> Result<Report, Failure> {

@@ -85,13 +85,15 @@ impl StripedChannel {
         Ok(FileOrder { path, inode: metadata.inode, owner })
     }
 
-    fn moves(&self) -> MoveOrder {
+    /// For the node of this number.
+    fn moves(&self, at: usize) -> MoveOrder {
         MoveOrder {
             parallelism: self.parallelism.get(),
             ascii: self.is_text(),
             congestion: self.congestion.clone(),
             // Each node announces its own bytes only.
             resend: self.resend && self.nodes.len() == 1,
+            grant: self.nodes[at].account.begin(),
         }
     }
 
@@ -158,16 +160,16 @@ impl DataPlane for StripedChannel {
             true => self.first_only(&job.ranges),
             false => stripes::shares(self.layout, &job.ranges, self.nodes.len()),
         };
-        let order = |share: &RangeSet| {
+        let order = |(at, share): (usize, &RangeSet)| {
             Order::Send(SendOrder {
                 file: file.clone(),
-                moves: self.moves(),
+                moves: self.moves(at),
                 ranges: pairs(share),
                 origin: job.origin,
                 checksum: name(job.checksum),
             })
         };
-        let orders: Vec<Order> = shares.iter().map(order).collect();
+        let orders: Vec<Order> = shares.iter().enumerate().map(order).collect();
         let ends = Ends { attendant, progress, stored: &mut |_| Ok(()), source: None };
         let parts = self.transfer(&orders, ends)?;
         let pieces = job.checksum.map(|algorithm| pieces(algorithm, &parts));
@@ -180,7 +182,7 @@ impl DataPlane for StripedChannel {
         attendant: &mut dyn Attendant,
         progress: &Progress,
     ) -> Result<Sent, Failure> {
-        let orders: Vec<Order> = self.nodes.iter().map(|_| Order::SendBytes(self.moves())).collect();
+        let orders: Vec<Order> = (0..self.nodes.len()).map(|at| Order::SendBytes(self.moves(at))).collect();
         let ends = Ends { attendant, progress, stored: &mut |_| Ok(()), source: Some(source) };
         let parts = self.transfer(&orders, ends)?;
         Ok(Sent { bytes: bytes(&parts), streams: streams(&parts), pieces: None })
@@ -211,10 +213,10 @@ impl DataPlane for StripedChannel {
             false => vec![job.accept.clone(); self.nodes.len()],
         };
         let fsync = self.session.fsync;
-        let order = |accept: &RangeSet| {
+        let order = |(at, accept): (usize, &RangeSet)| {
             Order::Receive(ReceiveOrder {
                 file: file.clone(),
-                moves: self.moves(),
+                moves: self.moves(at),
                 accept: pairs(accept),
                 origin: job.origin,
                 checksum: name(job.checksum),
@@ -223,7 +225,7 @@ impl DataPlane for StripedChannel {
                 sync_end: fsync != Fsync::None,
             })
         };
-        let orders: Vec<Order> = accept.iter().map(order).collect();
+        let orders: Vec<Order> = accept.iter().enumerate().map(order).collect();
         let mut pieces = job.checksum.map(Pieces::new);
         let budget = Arc::clone(&self.session.budget);
         let mut stored = |Sum { start, end, sum }| {
