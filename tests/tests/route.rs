@@ -103,6 +103,11 @@ fn past_transfers_decide_and_the_chosen_relay_serves_the_copy() {
     let copied = ropewalk(&scratch, &auto).succeeded().unwrap();
     files::ensure_same(&original, &got).unwrap();
     assert!(copied.errors().contains(&format!("path {a} > {b} > here: ")), "{}", copied.errors());
+    let events = ropewalk(&scratch, &[&auto[..], &["--json"]].concat()).succeeded().unwrap();
+    let first: Value =
+        serde_json::from_slice(events.stdout.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    assert_eq!((&first["event"], &first["path"]), (&json!("route"), &json!([a, b, "here"])), "{first}");
+    assert!(first["bits_per_second"].as_f64().unwrap() > 0.0, "{first}");
     for (arguments, reason) in [
         (&["cp", "--via", "auto", &a_server.url("f"), "/tmp/none"][..], "--via auto needs --relays"),
         (&["cp", "--via", &b, "--relays", &b, &a_server.url("f"), "/tmp/none"], "--relays is for --via auto"),

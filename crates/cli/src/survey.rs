@@ -217,9 +217,16 @@ impl Routes {
         between.iter().filter_map(|node| self.nodes[*node].clone()).collect()
     }
 
-    /// The chosen path as text: the names of its nodes with `>` between.
-    pub(crate) fn path(&self) -> String {
-        self.choice.as_ref().map(|choice| path_text(&choice.route.nodes, &self.names)).unwrap_or_default()
+    /// The names of the nodes of the chosen path.
+    pub(crate) fn path(&self) -> Vec<String> {
+        let nodes = self.choice.as_ref().map(|choice| choice.route.nodes.as_slice()).unwrap_or_default();
+        nodes.iter().map(|node| self.names[*node].clone()).collect()
+    }
+
+    /// The likely rate of the chosen path in bytes per second, if known.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let estimate = self.choice.as_ref()?.route.estimate;
+        estimate.is_known().then(|| estimate.likely())
     }
 
     pub(crate) fn reason(&self) -> String {

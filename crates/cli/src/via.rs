@@ -7,7 +7,7 @@
 use std::str::FromStr;
 
 use bstr::{BString, ByteSlice};
-use ropewalk_client::{Location, Pair};
+use ropewalk_client::{Event, EventSink, Location, Pair};
 use ropewalk_protocol::url::{Target, Url};
 
 use crate::client::Client;
@@ -48,7 +48,7 @@ impl FromStr for Relays {
 }
 
 impl Relays {
-    /// The pairs whose data goes over the best paths through some or none of the relays. `tell`
+    /// The pairs whose data goes over the best paths through some or none of the relays. `events`
     /// gets each path and the reason for it. Pairs between the same places have the same path.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Relays {
         &self,
         client: &Client,
         pairs: Vec<Pair>,
-        tell: &dyn Fn(&str),
+        events: &dyn EventSink,
     ) -> anyhow::Result<Vec<Pair>> {
         if self.0.len() > MOST_RELAYS {
             return Err(usage(format!("{} relays: at most {MOST_RELAYS} are compared", self.0.len())));
@@ -81,7 +81,11 @@ impl Relays {
                     if routes.choice.is_none() {
                         anyhow::bail!("{} > {}: no path can be used", names[0], names[1]);
                     }
-                    tell(&format!("path {}: {}", routes.path(), routes.reason()));
+                    events.event(Event::Route {
+                        path: routes.path(),
+                        bits_per_second: routes.rate().map(|rate| rate * 8.0),
+                        why: routes.reason(),
+                    });
                     let relays = Self(routes.relays());
                     known.push((names, relays.clone()));
                     relays

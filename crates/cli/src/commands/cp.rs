@@ -8,7 +8,7 @@ use ropewalk_client::{Cancel, Event, EventSink, Location, Pair, Preserve, SyncLe
 use crate::client::Client;
 use crate::credentials::{self, Side};
 use crate::exit::{Exit, usage};
-use crate::output::{Human, Json, Loudness, harmless, say};
+use crate::output::{Human, Json, Loudness, say};
 use crate::path_use::PathUse;
 use crate::running::Running;
 use crate::selection::Selection;
@@ -109,18 +109,6 @@ impl Cp {
             (_, true) => Loudness::Verbose,
             _ => Loudness::Normal,
         };
-        if let (Some(Via::Auto), Some(relays)) = (&self.via, &self.relays) {
-            let tell = |path: &str| {
-                if loudness != Loudness::Quiet {
-                    say(format_args!("ropewalk: {}", harmless(path)));
-                }
-            };
-            let best = relays.best(&Client::with(options.clone(), &cancel), pairs, &tell);
-            if cancel.is_cancelled() {
-                return Ok(Exit::Interrupted);
-            }
-            pairs = best?;
-        }
         let human = if self.json { Human::mute(&cancel) } else { Human::new(loudness, &cancel) };
         let human = human.with_status(status_interval, log_file.as_deref()).map_err(|error| {
             let log = log_file.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
@@ -137,6 +125,13 @@ impl Cp {
             }
             false => human.clone(),
         };
+        if let (Some(Via::Auto), Some(relays)) = (&self.via, &self.relays) {
+            let best = relays.best(&Client::with(options.clone(), &cancel), pairs, &*events);
+            if cancel.is_cancelled() {
+                return Ok(Exit::Interrupted);
+            }
+            pairs = best?;
+        }
         let path = match options.dry_run {
             true => None,
             false => PathUse::obtain(&settings.path, &pairs, &mut options, &cancel)?,

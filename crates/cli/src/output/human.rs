@@ -171,6 +171,9 @@ impl EventSink for Human {
                 let streams = units::count(streams.into(), "stream");
                 self.line(format_args!("{}: {rate}; {streams} now: {why}", harmless(&path)));
             }
+            Event::Route { path, why, .. } if self.loudness != Loudness::Quiet => {
+                self.line(format_args!("ropewalk: path {}: {}", harmless(&path.join(" > ")), harmless(&why)));
+            }
             Event::Stack { path, stack, why, .. } if self.verbose() => {
                 self.line(format_args!("{}: over {stack} from now on: {why}", harmless(&path)));
             }

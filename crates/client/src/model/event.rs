@@ -49,6 +49,14 @@ pub enum Event {
         files_active: u32,
         streams: u32,
     },
+    /// Relays were compared, and this is the way that the data takes.
+    Route {
+        /// The source, the relays and the destination: URLs without a path, or `here`.
+        path: Vec<String>,
+        /// The likely rate of the narrowest hop; `None` if it is unknown.
+        bits_per_second: Option<f64>,
+        why: String,
+    },
     /// The tuner has decided how a path is used from now on.
     Tuned {
         /// Source and destination.
