@@ -177,7 +177,7 @@ fn one_port_with_a_stack_over_udp_fails_at_once() {
     let server = Setup::new(Kind::Ropewalk, &root).argument("--drivers").argument("tcp,udt").start().unwrap();
     let outcome = cp(&["--stack", "udt"], server.url("there"), text(&scratch.join("back"))).failed().unwrap();
     let finished = last_event(&outcome);
-    assert!(finished["failures"][0]["error"].to_string().contains("only TCP can"), "{finished}");
+    assert!(finished["failures"][0]["error"].to_string().contains("only TCP and QUIC can"), "{finished}");
     assert_eq!(finished["retries"], 0, "{finished}");
 }
 

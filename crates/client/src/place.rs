@@ -33,6 +33,9 @@ pub(crate) struct Endpoint {
     pub one_port: AtomicBool,
     /// A port that the server announced for data could be reached.
     pub reached_data: AtomicBool,
+    /// As the two above, for channels over QUIC and the UDP port that they share.
+    pub no_quic_port: AtomicBool,
+    pub reached_quic_port: AtomicBool,
     /// For a source of third-party transfers: how it meets each destination.
     meetings: Mutex<HashMap<String, Meeting>>,
     /// Sessions that move data.
@@ -92,6 +95,8 @@ impl Endpoint {
             unreachable_back: AtomicBool::new(false),
             one_port: AtomicBool::new(false),
             reached_data: AtomicBool::new(false),
+            no_quic_port: AtomicBool::new(false),
+            reached_quic_port: AtomicBool::new(false),
             meetings: Mutex::default(),
             serving: AtomicU32::new(0),
             opening: AtomicU32::new(0),

@@ -73,7 +73,7 @@ pub struct StackBuilder<'a> {
     registry: &'a Registry,
     allowed: Option<&'a [String]>,
     gsi: Option<GsiOptions>,
-    /// In place of the default driver.
+    /// In place of the driver of its name.
     base: Option<Arc<dyn Driver>>,
 }
 
@@ -119,7 +119,8 @@ impl<'a> StackBuilder<'a> {
         Self { gsi, ..self }
     }
 
-    /// Uses `driver` in place of the default driver, whose options it takes.
+    /// Uses `driver` in place of the driver of its name, whose options it takes. Stacks of another
+    /// driver are refused.
     #[must_use]
     pub fn over(self, driver: Arc<dyn Driver>) -> Self {
         Self { base: Some(driver), ..self }
@@ -188,15 +189,11 @@ impl<'a> StackBuilder<'a> {
             match part {
                 Some(Part::Driver(..)) if has_driver => return Err(StackError::TwoTransports(name())),
                 Some(Part::Driver(driver, options)) => {
-                    if let Some(base) = &self.base
-                        && driver.name() == self.registry.default_driver().name()
-                    {
-                        (parts.driver, parts.options, has_driver) = (Arc::clone(base), options, true);
-                        continue;
-                    }
-                    if self.base.is_some() {
-                        return Err(StackError::OnePort(name()));
-                    }
+                    let driver = match &self.base {
+                        None => driver,
+                        Some(base) if base.name() == driver.name() => Arc::clone(base),
+                        Some(_) => return Err(StackError::OnePort(name())),
+                    };
                     (parts.driver, parts.options, has_driver) = (driver, options, true);
                 }
                 Some(Part::Layer(layer)) => parts.layers.push(layer),

@@ -111,7 +111,7 @@ struct ListeningPort {
 
 impl Driver for ListeningPort {
     fn name(&self) -> &'static str {
-        "control"
+        Tcp.name()
     }
 
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
@@ -207,7 +207,7 @@ impl ControlPort {
 
 impl Driver for ControlPort {
     fn name(&self) -> &'static str {
-        "control"
+        self.inner.name()
     }
 
     fn listen(&self, _: Endpoint, _: &Options) -> io::Result<Box<dyn Listener>> {

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use ropewalk_protocol::stack::{DriverOption, DriverSpec};
+use ropewalk_protocol::stack::{DriverOption, DriverSpec, StackSpec};
 use ropewalk_transport::{Driver, Managed, NetManager, Options, Tcp};
 use ropewalk_udt_driver::Udt;
 
-use crate::{Layer, RateLayer};
+use crate::{Layer, QuicPort, RateLayer};
 
 /// The name of the layer that authenticates data connections, which a session makes by itself
 /// (DCAU, PROT).
@@ -43,9 +43,19 @@ impl Registry {
 
     /// All drivers and layers of this program.
     pub fn standard() -> Self {
+        Self::standard_at(None)
+    }
+
+    /// As [`Registry::standard`]; channels over QUIC that have a token listen at `quic`.
+    pub fn standard_at(quic: Option<QuicPort>) -> Self {
         let drivers = Self::new(Arc::new(Tcp)).with_driver(Arc::new(Udt));
         #[cfg(feature = "quic")]
-        let drivers = drivers.with_driver(Arc::new(ropewalk_quic_driver::Quic::default()));
+        let drivers = drivers.with_driver(Arc::new(match quic {
+            Some(quic) => ropewalk_quic_driver::Quic::at(quic.port),
+            None => ropewalk_quic_driver::Quic::default(),
+        }));
+        #[cfg(not(feature = "quic"))]
+        drop(quic);
         #[cfg(feature = "ucx")]
         let drivers = drivers.with_driver(Arc::new(ropewalk_ucx_driver::Ucx::default()));
         drivers.with_layer(RateLayer::NAME, RateLayer::parse)
@@ -95,6 +105,13 @@ impl Registry {
     /// The driver of stacks that name none.
     pub fn default_driver(&self) -> Arc<dyn Driver> {
         Arc::clone(&self.drivers[0])
+    }
+
+    /// The driver of a stack: the one that it names, or the default.
+    pub fn driver_of(&self, stack: Option<&StackSpec>) -> Arc<dyn Driver> {
+        let mut named = stack.into_iter().flat_map(StackSpec::drivers);
+        let named = named.find_map(|spec| self.drivers.iter().find(|driver| driver.name() == spec.name()));
+        named.map_or_else(|| self.default_driver(), Arc::clone)
     }
 
     /// Returns the part of this name; `None` if there is none.

@@ -60,6 +60,9 @@ const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
 /// Offered if the control port takes data connections ([`Offer::one_port`]).
 const ONE_PORT: (&str, &str) = ("OnePort", "SITE ONEPORT");
 
+/// Offered if all channels over QUIC can share a UDP port ([`Offer::quic_port`]).
+const QUIC_PORT: (&str, &str) = ("QuicPort", "SITE ONEPORT");
+
 /// Offered after log-in if the site enables it ([`Offer::profiling`]).
 const PROFILE: (&str, &str) = ("Profile", "SITE PROFILE");
 
@@ -85,6 +88,8 @@ pub struct Offer<'a> {
     pub data_keys: bool,
     /// Data connections can go to the control port ([`crate::one_port`]).
     pub one_port: bool,
+    /// `SITE ONEPORT` also makes channels over QUIC.
+    pub quic_port: bool,
     /// The server accepts bearer tokens ([`crate::server::TOKEN_USER`]).
     pub tokens: bool,
     /// The server profiles its host for clients that have the permission ([`crate::profiling`]).
@@ -135,6 +140,7 @@ pub fn reply(offer: Offer<'_>, allowed: impl Fn(&str) -> bool) -> Reply {
         .chain(REPLACE.iter().filter(|_| offer.replaces))
         .chain(keys)
         .chain(offer.one_port.then_some(&ONE_PORT))
+        .chain(offer.quic_port.then_some(&QUIC_PORT))
         .chain(profile)
         .filter(|(_, verb)| possible(verb))
         .map(|(name, _)| *name);
@@ -204,6 +210,8 @@ pub struct Features {
     pub data_keys: bool,
     /// Ropewalk extension: `SITE ONEPORT`, see [`crate::one_port`].
     pub one_port: bool,
+    /// Ropewalk extension: `SITE ONEPORT` for channels over QUIC.
+    pub quic_port: bool,
     /// Ropewalk extension: `SITE PROFILE`, see [`crate::profiling`].
     pub profile: bool,
     /// Ropewalk extension: the drivers that a stack of SITE SETNETSTACK can have, in lower case.
@@ -260,6 +268,7 @@ impl Features {
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
             "ONEPORT" => self.one_port = true,
+            "QUICPORT" => self.quic_port = true,
             "PROFILE" => self.profile = true,
             _ => {}
         }
@@ -301,6 +310,7 @@ mod tests {
             tls: false,
             data_keys: false,
             one_port: false,
+            quic_port: false,
             tokens: false,
             profiling: false,
             replaces: true,
@@ -342,6 +352,7 @@ mod tests {
             tls: false,
             data_keys: true,
             one_port: true,
+            quic_port: true,
             tokens: true,
             profiling: true,
             replaces: true,
@@ -375,6 +386,7 @@ mod tests {
             congestion: true,
             data_keys: true,
             one_port: true,
+            quic_port: true,
             profile: true,
             drivers: drivers.to_vec(),
         };

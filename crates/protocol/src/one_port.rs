@@ -4,13 +4,19 @@
 //! port and sends [`Token::line`] as its first line. The server answers `225`, behind its greeting
 //! if it has sent one, and the bytes after that line belong to the data channel. A token only
 //! selects the channel: who may use the channel is decided by the data key, TLS, GSI or address
-//! that the channel requires of every connection.
+//! that the channel requires of every connection. Channels over QUIC share one UDP port, which the
+//! reply names, and the token is in the first packet of QUIC.
 
 use std::fmt;
+use std::str;
+
+use bstr::ByteSlice as _;
 
 use crate::reply::{ParserLimits, Reply, ReplyError, ReplyParser};
 
 const TOKEN: usize = 16;
+/// Precedes the number of the port in the reply to `SITE ONEPORT`.
+const UDP_PORT: &[u8] = b"UDP port ";
 /// The verb of the first line of a data connection, with the space after it.
 const VERB: &[u8] = b"ONEPORT ";
 /// Length of the first line with its CR LF.
@@ -45,14 +51,47 @@ impl Token {
         Some(Self(bytes))
     }
 
+    pub fn bytes(&self) -> [u8; TOKEN] {
+        self.0
+    }
+
     /// The first line of a data connection of the channel.
     pub fn line(&self) -> String {
         format!("ONEPORT {self}\r\n")
     }
+}
 
-    /// The token in the reply to `SITE ONEPORT`.
+/// The channel that `SITE ONEPORT` has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnePort {
+    pub token: Token,
+    /// The port that channels over UDP share. `None`: the control port.
+    pub udp_port: Option<u16>,
+}
+
+impl OnePort {
+    /// Reads the reply to `SITE ONEPORT`: the token is the last word.
     pub fn of_reply(reply: &Reply) -> Option<Self> {
-        reply.text().rsplit(|byte| *byte == b' ').next().and_then(Self::parse)
+        let mut words = reply.text().rsplit(|byte| *byte == b' ');
+        let token = Token::parse(words.next()?)?;
+        let parts = reply.text().split_str(", ");
+        let number = parts.filter_map(|part| part.strip_prefix(UDP_PORT)).next();
+        let udp_port = match number {
+            Some(digits) => Some(str::from_utf8(digits).ok()?.parse().ok().filter(|port| *port > 0)?),
+            None => None,
+        };
+        Some(Self { token, udp_port })
+    }
+}
+
+/// The text of the reply to `SITE ONEPORT`.
+impl fmt::Display for OnePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("One port, ")?;
+        if let Some(port) = self.udp_port {
+            write!(f, "UDP port {port}, ")?;
+        }
+        write!(f, "token {}", self.token)
     }
 }
 
@@ -193,9 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn token_of_a_reply_is_its_last_word() {
-        assert_eq!(Token::of_reply(&Reply::new(250, format!("One port, token {TEXT}"))), Some(token()));
-        assert_eq!(Token::of_reply(&Reply::new(250, "OK.")), None);
+    fn reply_has_the_token_as_its_last_word_and_perhaps_a_udp_port() {
+        let of = |text: String| OnePort::of_reply(&Reply::new(250, text));
+        for (text, udp_port) in [("One port, token", None), ("One port, UDP port 2811, token", Some(2811))] {
+            let expected = OnePort { token: token(), udp_port };
+            assert_eq!(of(format!("{text} {TEXT}")), Some(expected));
+            assert_eq!(expected.to_string(), format!("{text} {TEXT}"));
+        }
+        for wrong in ["0", "65536", "-1", "", "x"] {
+            assert_eq!(of(format!("One port, UDP port {wrong}, token {TEXT}")), None, "{wrong}");
+        }
+        assert_eq!(of("OK.".to_owned()), None);
     }
 
     #[test]

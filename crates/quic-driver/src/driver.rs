@@ -10,26 +10,33 @@ use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
 use ropewalk_udp::{Fragments, Queue, QueueListener, UdpSocket, Waker, first_free};
 
 use crate::link::{Link, Queues, QuicConnection};
+use crate::port::{Channel, SharedPort};
 use crate::settings::{Congestion, Settings, canonical};
 use crate::tls::Tls;
-use crate::worker::Worker;
+use crate::worker::{Listening, Worker};
 
 /// A peer that has sent nothing for so long, not even an answer, is dead.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The driver.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Quic {
     idle: Duration,
+    port: Option<SharedPort>,
 }
 
 impl Default for Quic {
     fn default() -> Self {
-        Self { idle: IDLE }
+        Self { idle: IDLE, port: None }
     }
 }
 
 impl Quic {
+    /// A driver whose channels with a token ([`Options::token`]) listen at `port`.
+    pub fn at(port: SharedPort) -> Self {
+        Self { port: Some(port), ..Self::default() }
+    }
+
     fn settings(&self, options: &Options) -> io::Result<Settings> {
         let tls = Tls::of_this_process().map_err(io::Error::other)?;
         Ok(Settings::new(options, self.idle, tls))
@@ -55,16 +62,23 @@ impl Driver for Quic {
         true
     }
 
+    fn shares_port(&self) -> bool {
+        true
+    }
+
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let address = address.socket()?;
+        if let Some(token) = options.token {
+            let port = self.port.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+            return port.listen(token, address.ip(), self.settings(options)?);
+        }
         let socket = first_free(ports(address.port(), options.ports), |port| {
             UdpSocket::bind(SocketAddr::new(address.ip(), port), Fragments::Forbidden)
         })?;
         let address = socket.local_addr()?;
         let (queue, waker) = (Queue::new()?, Waker::new()?);
-        let worker =
-            Worker::listening(socket, Arc::clone(&waker), self.settings(options)?, Arc::clone(&queue));
-        worker.start()?;
+        let channel = Channel { settings: self.settings(options)?, queue: Arc::clone(&queue) };
+        Worker::listening(socket, Arc::clone(&waker), Listening::One(channel)).start()?;
         Ok(Box::new(QueueListener::new(queue, waker, address)))
     }
 
@@ -106,7 +120,7 @@ mod tests {
     /// The path goes dead, as if the host of the peer had lost its power.
     #[test]
     fn connection_to_a_dead_peer_fails_after_the_idle_time() {
-        let driver = Quic { idle: Duration::from_millis(600) };
+        let driver = Quic { idle: Duration::from_millis(600), port: None };
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = driver.listen(any.into(), &Options::default()).unwrap();
         let (front, back) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());

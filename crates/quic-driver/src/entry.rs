@@ -10,10 +10,10 @@ use quinn_proto::{
     StreamEvent, StreamId, Transmit, WriteError,
 };
 use ropewalk_transport::PathStats;
-use ropewalk_udp::{Failure, Queues as _, Wish};
+use ropewalk_udp::{Failure, Queue, Queues as _, Wish};
 
 use crate::failure::{self, ABORTED, DELIVERED};
-use crate::link::{Link, State};
+use crate::link::{Link, QuicConnection, State};
 use crate::observer::Counters;
 use crate::tls;
 
@@ -28,6 +28,8 @@ const LINGER: Duration = Duration::from_secs(60);
 pub(crate) struct Entry {
     connection: Connection,
     pub(crate) link: Arc<Link>,
+    /// Gets the connection once the application can use it; `None` at the side that connects.
+    queue: Option<Arc<Queue>>,
     counters: Arc<Counters>,
     /// The sizes of the windows.
     windows: (usize, usize),
@@ -97,6 +99,7 @@ impl Entry {
         Self {
             connection,
             link,
+            queue: None,
             counters,
             windows,
             progress,
@@ -109,6 +112,22 @@ impl Entry {
             limits: Limits::default(),
             lingers: None,
             next: Some(Instant::now()),
+        }
+    }
+
+    /// Sets the queue of a connection that was accepted.
+    pub(crate) fn for_queue(self, queue: Arc<Queue>) -> Self {
+        Self { queue: Some(queue), ..self }
+    }
+
+    pub(crate) fn is_for(&self, queue: &Arc<Queue>) -> bool {
+        self.queue.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue))
+    }
+
+    /// Hands the connection to the application that accepts it.
+    pub(crate) fn hand_over(&self) {
+        if let Some(queue) = &self.queue {
+            queue.push(Box::new(QuicConnection::new(Arc::clone(&self.link))));
         }
     }
 

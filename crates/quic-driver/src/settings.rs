@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{
-    AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
-    TransportConfig, VarInt,
+    AckFrequencyConfig, ClientConfig, ConnectionId, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
+    ServerConfig, TransportConfig, VarInt,
 };
-use ropewalk_transport::Options;
+use ropewalk_transport::{ChannelToken, Options};
 use ropewalk_udp::largest_payload;
 
 use crate::observer::{Counters, Observed};
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     congestion: Congestion,
     /// A peer that is silent for so long is dead.
     idle: Duration,
+    /// The channel at a shared port to connect to.
+    token: Option<ChannelToken>,
     tls: Tls,
 }
 
@@ -75,6 +78,7 @@ impl Settings {
             receive_window: tuning.receive_buffer.unwrap_or(WINDOW),
             congestion: congestion.unwrap_or(Congestion::Bbr),
             idle,
+            token: options.token,
             tls,
         }
     }
@@ -84,8 +88,15 @@ impl Settings {
         (self.send_window, self.receive_window)
     }
 
+    pub(crate) fn tls(&self) -> &Tls {
+        &self.tls
+    }
+
     pub(crate) fn client(&self, counters: &Arc<Counters>, peer: SocketAddr) -> ClientConfig {
         let mut config = ClientConfig::new(Arc::clone(&self.tls.client) as _);
+        if let Some(token) = self.token {
+            config.initial_dst_cid_provider(Arc::new(move || first_id(token)));
+        }
         config.transport_config(Arc::new(self.transport(counters, peer)));
         config
     }
@@ -127,6 +138,21 @@ pub(crate) fn endpoint() -> Arc<EndpointConfig> {
     // The bound is within the limits of the setting.
     let _ = config.max_udp_payload_size(LARGEST_PAYLOAD);
     Arc::new(config)
+}
+
+/// The settings with which a socket accepts connections, before those of their channel are known.
+pub(crate) fn endpoint_server(tls: &Tls) -> ServerConfig {
+    let mut config = ServerConfig::with_crypto(Arc::clone(&tls.server) as _);
+    config.migration(false);
+    config
+}
+
+/// The first destination connection ID of a connection to a channel: its token, and bytes that
+/// differ for each connection of this process. The token makes it unpredictable.
+fn first_id(token: ChannelToken) -> ConnectionId {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    ConnectionId::new(&[&token.0[..], &number].concat())
 }
 
 /// An address without the IPv6 form of IPv4 addresses.

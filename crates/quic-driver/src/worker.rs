@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use quinn_proto::{ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
-use ropewalk_udp::{Datagrams, EcnCodepoint, Inbox, Queue, Route, UdpSocket, Waker};
+use ropewalk_udp::{Datagrams, EcnCodepoint, Inbox, Route, UdpSocket, Waker};
 
 use crate::entry::Entry;
-use crate::link::{Link, Queues, QuicConnection};
+use crate::link::{Link, Queues};
+use crate::port::{Channel, Channels};
 use crate::settings::{self, Settings, canonical};
+use crate::tls::Tls;
 
 /// How many calls receive datagrams before others are sent, and how many batches one connection
 /// sends before others are received: ACKs must not wait for long.
@@ -35,25 +37,44 @@ pub(crate) struct Worker {
     buffer: Vec<u8>,
 }
 
-/// The part of a worker that accepts connections.
-struct Listening {
-    settings: Settings,
-    queue: Arc<Queue>,
+/// The channels whose connections a worker accepts.
+pub(crate) enum Listening {
+    One(Channel),
+    /// Those of a shared port.
+    Many(Arc<Channels>, Tls),
+}
+
+impl Listening {
+    fn channel(&self, incoming: &Incoming) -> Option<Channel> {
+        match self {
+            Self::One(channel) => Some(channel.clone()),
+            Self::Many(channels, _) => channels.of(incoming.orig_dst_cid()),
+        }
+    }
+
+    /// Whether no more connections can come.
+    fn is_over(&self) -> bool {
+        match self {
+            Self::One(channel) => channel.queue.is_broken(),
+            Self::Many(channels, _) => channels.is_closed(),
+        }
+    }
+
+    fn tls(&self) -> &Tls {
+        match self {
+            Self::One(channel) => channel.settings.tls(),
+            Self::Many(_, tls) => tls,
+        }
+    }
 }
 
 impl Worker {
-    /// Makes the thread of a listener.
-    pub(crate) fn listening(
-        socket: UdpSocket,
-        waker: Arc<Waker>,
-        settings: Settings,
-        queue: Arc<Queue>,
-    ) -> Self {
+    /// Makes the thread of a socket that accepts connections.
+    pub(crate) fn listening(socket: UdpSocket, waker: Arc<Waker>, listening: Listening) -> Self {
         // Each connection has its own settings; these only make the endpoint accept some.
-        let anyone = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let server = Arc::new(settings.server(&Arc::default(), anyone));
-        let endpoint = Endpoint::new(settings::endpoint(), Some(server), !socket.may_fragment(), None);
-        let listening = Some(Listening { settings, queue });
+        let server = Some(Arc::new(settings::endpoint_server(listening.tls())));
+        let endpoint = Endpoint::new(settings::endpoint(), server, !socket.may_fragment(), None);
+        let listening = Some(listening);
         Self { socket, waker, endpoint, connections: HashMap::new(), listening, buffer: Vec::new() }
     }
 
@@ -102,8 +123,7 @@ impl Worker {
     }
 
     fn is_needed(&self) -> bool {
-        !self.connections.is_empty()
-            || self.listening.as_ref().is_some_and(|listening| !listening.queue.is_broken())
+        !self.connections.is_empty() || self.listening.as_ref().is_some_and(|listening| !listening.is_over())
     }
 
     fn receive(&mut self, inbox: &mut Inbox) {
@@ -151,19 +171,24 @@ impl Worker {
         let Self { socket, endpoint, connections, listening, buffer, waker } = self;
         let Some(listening) = listening else { return endpoint.ignore(incoming) };
         buffer.clear();
-        let coming = connections.values().filter(|entry| entry.is_new()).count();
-        if !listening.queue.has_room(coming) {
+        let coming = || connections.values().filter(|entry| entry.is_new());
+        let channel = listening.channel(&incoming).filter(|channel| {
+            let same = coming().filter(|entry| entry.is_for(&channel.queue));
+            channel.queue.has_room(same.count())
+        });
+        let Some(channel) = channel else {
+            // The answer is shorter than the question, and nothing is kept of it.
             let answer = endpoint.refuse(incoming, buffer);
             return send(socket, &answer, buffer, |_| {});
-        }
-        if coming >= UNPROVEN && incoming.may_retry() {
+        };
+        if coming().count() >= UNPROVEN && incoming.may_retry() {
             if let Ok(answer) = endpoint.retry(incoming, buffer) {
                 send(socket, &answer, buffer, |_| {});
             }
             return;
         }
         let counters = Arc::default();
-        let config = Arc::new(listening.settings.server(&counters, route.peer));
+        let config = Arc::new(channel.settings.server(&counters, route.peer));
         let (handle, connection) = match endpoint.accept(incoming, now, buffer, Some(config)) {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -182,8 +207,9 @@ impl Worker {
         });
         match link {
             Ok(link) => {
-                let windows = listening.settings.windows();
-                connections.insert(handle, Entry::accepting(connection, link, counters, windows, now));
+                let windows = channel.settings.windows();
+                let entry = Entry::accepting(connection, link, counters, windows, now);
+                connections.insert(handle, entry.for_queue(channel.queue));
             }
             Err(error) => {
                 // The endpoint forgets the connection with this event; the peer times out.
@@ -195,7 +221,7 @@ impl Worker {
 
     /// Serves the connections that have something to do, and sends their datagrams.
     fn serve(&mut self) {
-        let Self { socket, endpoint, connections, listening, buffer, .. } = self;
+        let Self { socket, endpoint, connections, buffer, .. } = self;
         let most = socket.most_segments();
         for (handle, entry) in connections {
             let now = Instant::now();
@@ -203,10 +229,8 @@ impl Worker {
             if !touched && entry.next.is_none_or(|next| next > now) {
                 continue;
             }
-            if entry.serve(now, endpoint, *handle)
-                && let Some(listening) = listening
-            {
-                listening.queue.push(Box::new(QuicConnection::new(Arc::clone(&entry.link))));
+            if entry.serve(now, endpoint, *handle) {
+                entry.hand_over();
             }
             let mut sends = true;
             for _ in 0..BATCHES {
@@ -236,5 +260,84 @@ fn send(socket: &UdpSocket, transmit: &Transmit, buffer: &[u8], failed: impl FnO
     if let Err(error) = socket.send(&Datagrams { bytes, segment, ecn }, &route) {
         tracing::debug!(%error, "cannot send QUIC datagrams");
         failed(&error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::{Ipv4Addr, UdpSocket as StdSocket};
+    use std::time::Duration;
+
+    use ropewalk_transport::{ChannelToken, Options};
+    use ropewalk_udp::Fragments;
+
+    use super::*;
+    use crate::settings::endpoint;
+
+    /// The first datagram of a real connection whose first connection ID is this.
+    fn first_datagram(id: [u8; 20], to: SocketAddr) -> Vec<u8> {
+        let token = ChannelToken(*id.first_chunk().unwrap());
+        let options = Options { token: Some(token), ..Options::default() };
+        let settings = Settings::new(&options, Duration::from_secs(30), Tls::of_this_process().unwrap());
+        let mut connecting = Endpoint::new(endpoint(), None, true, None);
+        let now = Instant::now();
+        let config = settings.client(&Arc::default(), to);
+        let (_, mut connection) = connecting.connect(now, config, to, SERVER).unwrap();
+        let mut datagram = Vec::new();
+        let transmit = connection.poll_transmit(now, 1, &mut datagram).unwrap();
+        datagram.truncate(transmit.size);
+        datagram
+    }
+
+    #[test]
+    fn datagrams_without_a_channel_leave_nothing_behind() {
+        const GARBAGE: u32 = 100_000;
+        const HANDSHAKES: u32 = 2000;
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = UdpSocket::bind(local, Fragments::Forbidden).unwrap();
+        let to = socket.local_addr().unwrap();
+        let listening = Listening::Many(Arc::default(), Tls::of_this_process().unwrap());
+        let mut worker = Worker::listening(socket, Waker::new().unwrap(), listening);
+        let mut inbox = Inbox::new();
+        let stranger = StdSocket::bind(local).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let mut answers = 0_usize;
+        let mut exchange = |worker: &mut Worker, datagram: &[u8]| {
+            stranger.send_to(datagram, to).unwrap();
+            worker.receive(&mut inbox);
+            worker.serve();
+            let mut answer = [0; 2000];
+            while let Ok(length) = stranger.recv(&mut answer) {
+                // A stranger with a forged address must not make this host send more than it does.
+                assert!(length <= datagram.len(), "{length} for {}", datagram.len());
+                answers += 1;
+            }
+        };
+        let mut random = 1_u64;
+        for number in 0..GARBAGE {
+            let starts = [&[0xc0, 0, 0, 0, 1, 20][..], &[0xc0, 1, 2, 3, 4, 8], &[0x40], &[]];
+            let mut datagram: Vec<u8> = (0..number % 1472)
+                .map(|_| {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    random.to_le_bytes()[0]
+                })
+                .collect();
+            let start = starts[number as usize % starts.len()];
+            datagram.iter_mut().zip(start).for_each(|(byte, first)| *byte = *first);
+            exchange(&mut worker, &datagram);
+        }
+        for number in 0..HANDSHAKES {
+            let mut id = [7; 20];
+            id[..4].copy_from_slice(&number.to_be_bytes());
+            exchange(&mut worker, &first_datagram(id, to));
+        }
+        assert!(worker.connections.is_empty());
+        assert_eq!(worker.endpoint.open_connections(), 0);
+        assert_eq!(worker.endpoint.incoming_buffer_bytes(), 0);
+        // The refusals of handshakes, at least, have come.
+        assert!(answers >= HANDSHAKES as usize, "{answers}");
     }
 }

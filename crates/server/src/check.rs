@@ -16,6 +16,7 @@ use crate::config::{Config, Problem, RequiredProtection, RunAs, Severity, User, 
 use crate::host::scitags::SciTags;
 use crate::host::space::Space;
 use crate::operations::DISK_DRIVERS;
+use crate::quic_port::QUIC;
 use crate::security::gsi::Authority;
 use crate::security::tls;
 use crate::security::tokens::TokenAuthority;
@@ -469,6 +470,17 @@ fn check_congestion(config: &Config, report: &mut Report) {
 
 fn check_drivers(config: &Config, report: &mut Report) {
     let network = Registry::standard();
+    if config.data.quic_port.is_some_and(|port| port > 0) {
+        let setting = "data.quic_port";
+        if !config.data.drivers.iter().any(|name| name == QUIC) {
+            report.warning(setting, "it is not used, because data.drivers has no quic".to_owned());
+        } else if config.data.interface.is_some() {
+            let text = "it is at the addresses of the control port, so that data.interface excludes it";
+            report.error(setting, text.to_owned());
+        } else if config.nodes.is_some() {
+            report.error(setting, "data nodes have ports of their own".to_owned());
+        }
+    }
     let lists: [(_, &[String], Vec<&str>); 2] = [
         ("data.drivers", &config.data.drivers, network.names().collect()),
         ("files.drivers", &config.files.drivers, DISK_DRIVERS.to_vec()),

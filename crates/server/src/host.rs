@@ -22,4 +22,4 @@ pub(crate) mod transfer_log;
 pub(crate) mod uploads;
 pub(crate) mod writers;
 
-pub(crate) use state::{Host, Phase};
+pub(crate) use state::{Host, Opened, Phase};

@@ -24,6 +24,7 @@ pub mod measurements;
 mod node;
 mod operations;
 mod privileges;
+mod quic_port;
 mod relay;
 mod scheduling;
 mod security;

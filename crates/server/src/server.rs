@@ -7,12 +7,13 @@ use crate::admin::{AdminSocket, Reload};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::handle::ServerHandle;
-use crate::host::Host;
 use crate::host::nodes::Nodes;
 use crate::host::socket_memory;
 use crate::host::space::Keeper;
 use crate::host::stores::{StoreFactory, Stores};
+use crate::host::{Host, Opened};
 use crate::measurements::Measurements;
+use crate::quic_port;
 use crate::relay::Relay;
 use crate::scheduling::listeners::Listeners;
 use crate::scheduling::reactor::Reactor;
@@ -76,7 +77,13 @@ impl Server {
         let admin = settings.config.admin.socket.as_deref().map(AdminSocket::bind).transpose()?;
         let (reactor, registry, waker) = Reactor::new(listeners)?;
         let relay = Relay::new(&settings.config.relay, &addresses);
-        let host = Host::new(settings, stores, measurements, waker, nodes, relay)?;
+        let quic_port = match nodes {
+            // Channels at the control port are not on data nodes.
+            Some(_) => None,
+            None => quic_port::bind(&settings.config.data, &addresses)?,
+        };
+        let opened = Opened { waker, nodes, relay, quic_port };
+        let host = Host::new(settings, stores, measurements, opened)?;
         let scheduler = Scheduler::new(host, registry);
         Ok(Self { scheduler, reactor, addresses, admin, reload: None })
     }

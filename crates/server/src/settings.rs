@@ -15,6 +15,7 @@ use crate::config::{self, Config, Problem, Severity};
 use crate::error::{Error, Result};
 use crate::host::scitags::SciTags;
 use crate::host::stores::Stores;
+use crate::quic_port::QUIC;
 use crate::security::gsi::Authority;
 use crate::security::kerberos;
 use crate::security::tls;
@@ -114,6 +115,13 @@ impl Settings {
     /// The longest command line in bytes.
     pub(crate) fn longest_line(&self) -> usize {
         self.sessions.max_line
+    }
+
+    /// Offers channels over QUIC at a shared port, if there is one and QUIC is allowed.
+    pub(crate) fn with_quic_port(mut self, is_open: bool) -> Self {
+        let has_quic = self.config.data.drivers.iter().any(|name| name == QUIC);
+        Arc::make_mut(&mut self.sessions).quic_port = is_open && has_quic;
+        self
     }
 
     /// A new session with these settings.

@@ -20,6 +20,11 @@ pub trait Driver: Send + Sync {
     fn encrypts(&self) -> bool {
         false
     }
+    /// Whether channels of this driver can share one port, at which [`Options::token`] tells them
+    /// apart. A listener with a token is a channel of the port that the driver was given.
+    fn shares_port(&self) -> bool {
+        false
+    }
     /// Listens at `address` (port 0: any port, within `options.ports`).
     ///
     /// # Errors

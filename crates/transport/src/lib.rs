@@ -32,7 +32,7 @@ pub use flow_label::FlowLabel;
 pub use flow_observer::{FlowMarking, FlowObserver, OpenFlow};
 pub use listener::{Listener, TurnedDown};
 pub use managed::{Managed, NetAttribute, NetChanges, NetEvent, NetEventKind, NetManager};
-pub use options::{Options, Tuning};
+pub use options::{ChannelToken, Options, Tuning};
 pub use signal::Signal;
 pub use stats::{Limits, PathStats};
 pub use tcp::{LOCAL_BUFFER, Tcp, local_address};

@@ -130,6 +130,10 @@ impl Driver for Managed {
         self.inner.encrypts()
     }
 
+    fn shares_port(&self) -> bool {
+        self.inner.shares_port()
+    }
+
     fn listen(&self, address: Endpoint, options: &Options) -> io::Result<Box<dyn Listener>> {
         let transport = self.inner.name();
         let event = NetEvent {

@@ -1,5 +1,6 @@
 //! The options of a driver, and those of them that can change while a connection is open.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::FlowLabel;
@@ -21,6 +22,25 @@ pub struct Options {
     pub packet_size: Option<u32>,
     /// The most packets that the peer may have in flight (`fc` of UDT).
     pub packet_window: Option<u32>,
+    /// The channel at a port that several channels share. Only drivers with
+    /// [`Driver::shares_port`](crate::Driver::shares_port) look at it.
+    pub token: Option<ChannelToken>,
+}
+
+/// Names one channel at a port that several channels share. It selects the channel, and proves
+/// nothing: others can read it on the network.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChannelToken(pub [u8; Self::LENGTH]);
+
+impl ChannelToken {
+    /// In bytes.
+    pub const LENGTH: usize = 16;
+}
+
+impl fmt::Debug for ChannelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChannelToken(***)")
+    }
 }
 
 /// Hints for the speed of a connection, which can also change while it is open. `None` leaves a

@@ -40,8 +40,14 @@ impl Queue {
         !state.broken && state.connections.len() + coming < BACKLOG
     }
 
+    /// A connection that no one accepts any more is closed.
     pub fn push(&self, connection: Box<dyn Connection>) {
         let mut state = self.state.lock();
+        if state.broken {
+            // A connection may have a lock of its own, so it is closed without this one.
+            drop(state);
+            return drop(connection);
+        }
         state.connections.push_back(connection);
         self.filled.set(true);
         self.changed.notify_all();

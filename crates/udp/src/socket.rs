@@ -63,6 +63,10 @@ impl UdpSocket {
     /// The port is taken, `address` is not an address of this host, or the system cannot make a
     /// socket.
     pub fn bind(address: SocketAddr, fragments: Fragments) -> io::Result<Self> {
+        Self::bind_as(address, fragments, false)
+    }
+
+    fn bind_as(address: SocketAddr, fragments: Fragments, shares: bool) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
             socket.set_only_v6(false)?;
@@ -71,6 +75,9 @@ impl UdpSocket {
             socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         }
         socket.set_send_buffer_size(SEND_BUFFER)?;
+        if shares {
+            socket.set_reuse_port(true)?;
+        }
         socket.bind(&address.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         if fragments == Fragments::Allowed {
@@ -79,6 +86,25 @@ impl UdpSocket {
             sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DONT)?;
         }
         Ok(Self { socket, state, is_unspecified: address.ip().is_unspecified() })
+    }
+
+    /// Makes `count` sockets (at least one) with the same address, among which the kernel divides
+    /// the peers: all datagrams of one address and port of a peer come to the same socket. Sockets
+    /// of other programs cannot have the address at the same time, unless their user is this one
+    /// and they ask for a share of it.
+    ///
+    /// # Errors
+    /// As for [`UdpSocket::bind`].
+    pub fn bind_group(address: SocketAddr, fragments: Fragments, count: usize) -> io::Result<Vec<Self>> {
+        // The first one is made without a share, so that an address in use is an error.
+        let first = Self::bind(address, fragments)?;
+        first.socket.set_reuse_port(true)?;
+        let address = first.local_addr()?;
+        let mut group = vec![first];
+        for _ in 1..count {
+            group.push(Self::bind_as(address, fragments, true)?);
+        }
+        Ok(group)
     }
 
     /// Makes a socket for one peer, at `local` or any port.

@@ -122,12 +122,13 @@ pub struct UsedStack {
     /// As in the options: `quic`, `tcp,gsi`.
     pub stack: String,
     pub reason: StackReason,
-    /// Why data connections went to the control port; `None` if they did not.
+    /// Why data connections went to the control port, or to the UDP port that channels over QUIC
+    /// share; `None` if they did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_port: Option<OnePortReason>,
 }
 
-/// Why data connections of a server go to its control port.
+/// Why data connections of a server go to one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnePortReason {
@@ -135,6 +136,8 @@ pub enum OnePortReason {
     Chosen,
     /// A port that the server announced could not be reached.
     Fallback,
+    /// Channels over QUIC share a UDP port of the server in any case.
+    Shared,
 }
 
 /// Why data connections have their stack.

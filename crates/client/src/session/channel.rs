@@ -250,6 +250,7 @@ impl Session {
     ) -> Result<Channel, RemoteError> {
         let stack = self.data_stack(binding, way.driver)?;
         stack.apply(&mut options);
+        options.token = way.token;
         let settings = self.channel_settings(mode, streams, options);
         let mut data = DataChannel::active(
             stack.driver,

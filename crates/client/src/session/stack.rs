@@ -2,6 +2,7 @@
 //! and here, unless the data goes to another server.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropewalk_layers::{Policy, Refusal, Registry, SessionSecurity, Stack, StackBuilder, StackError};
@@ -18,7 +19,8 @@ use crate::{RemoteError, StackReason, UsedStack};
 /// The driver that a path starts with.
 const TCP: &str = "tcp";
 /// Drivers that the tuner may try, the preferred one first.
-const OTHER_DRIVERS: [&str; 2] = ["udt", "quic"];
+const OTHER_DRIVERS: [&str; 2] = ["udt", QUIC];
+const QUIC: &str = "quic";
 /// Time for a data connection of a driver that the tuner tries: UDP may be blocked.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A transfer that takes no longer than this, in seconds, is not broken off for another driver.
@@ -74,9 +76,10 @@ impl Session {
     /// Whether data connections of this driver, and of TCP again, are possible.
     fn can_use(&self, driver: &str) -> bool {
         let told = |name: &str| self.can.drivers.iter().any(|known| known == name);
-        // If only the control port can be reached, data goes there.
-        let one_port = matches!(self.uses_one_port(), Ok(true));
-        !one_port && told(driver) && told(TCP) && self.setup.shared.registry.has(driver)
+        // If only the control port can be reached over TCP, perhaps so can the port of QUIC.
+        let one_port = self.setup.options.data.one_port || self.endpoint.one_port.load(Ordering::Relaxed);
+        let passes = !one_port || driver == QUIC && self.can.quic_port;
+        passes && told(driver) && told(TCP) && self.setup.shared.registry.has(driver)
     }
 
     /// The driver that the path's tuner wants; `None`: TCP.
@@ -173,17 +176,18 @@ impl Session {
         stacks.insert(peer, used);
     }
 
-    /// Whether data connections are TCP connections at the bottom.
-    pub(super) fn has_tcp_data(&self) -> bool {
-        let default = self.setup.shared.registry.default_driver();
-        let stack = self.net_stack();
-        let mut others =
-            stack.iter().flat_map(StackSpec::drivers).filter(|spec| spec.name() != default.name());
-        !others.any(|spec| self.setup.shared.registry.has_driver(spec.name()))
+    /// The driver of this session's data connections.
+    pub(super) fn data_driver(&self) -> Arc<dyn Driver> {
+        self.setup.shared.registry.driver_of(self.net_stack().as_ref())
     }
 
-    /// Makes the stack for a data channel of this session, over `base` in place of TCP. `binding`
-    /// is its key, if it has one.
+    /// Whether data connections are TCP connections at the bottom.
+    pub(super) fn has_tcp_data(&self) -> bool {
+        self.data_driver().name() == self.setup.shared.registry.default_driver().name()
+    }
+
+    /// Makes the stack for a data channel of this session, over `base` in place of the driver of
+    /// its name. `binding` is its key, if it has one.
     pub(crate) fn data_stack(
         &self,
         binding: Option<&Binding>,

@@ -60,8 +60,7 @@ impl Flow<'_> {
             Side::Destination => (&mut self.peers.servers.source, &mut self.peers.servers.destination),
         };
         let binding = self.peers.binding.as_ref();
-        let token = listening.token(mode, parallelism, inline, binding)?;
-        let address = listening.control.remote_addr();
+        let (token, address) = listening.one_port_channel(mode, parallelism, inline, binding)?;
         let command = Command::Site(SiteCommand::OnePort(Some((token, address))));
         connecting.prepare(mode, parallelism, inline, binding, Some(command)).map(drop)
     }
@@ -89,6 +88,6 @@ impl Flow<'_> {
     }
 
     fn both_have_one_port(&self) -> bool {
-        self.peers.servers.source.can.one_port && self.peers.servers.destination.can.one_port
+        self.peers.servers.source.offers_one_port() && self.peers.servers.destination.offers_one_port()
     }
 }

@@ -15,7 +15,7 @@ use crate::data_key::DataKey;
 use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
 use crate::marker::PathMarker;
-use crate::one_port::Token;
+use crate::one_port::{OnePort, Token};
 use crate::path::VirtualPath;
 use crate::profiling::ProfileAnswer;
 use crate::range::RangeSet;
@@ -162,7 +162,8 @@ pub struct Listen {
     pub family: Option<Family>,
     /// SPAS: one address per stripe.
     pub striped: bool,
-    /// SITE ONEPORT: connections come through the control port. Report [`Outcome::Token`] instead.
+    /// SITE ONEPORT: connections come through one port for all channels. Report
+    /// [`Outcome::OnePort`] instead.
     pub one_port: bool,
     pub channel: ChannelOptions,
 }
@@ -469,7 +470,7 @@ pub enum Outcome {
     Wrapped(Option<String>),
     Addresses(Vec<SocketAddr>),
     /// The channel that [`Listen::one_port`] has made.
-    Token(Token),
+    OnePort(OnePort),
     /// The text for the reply to ABUF.
     Advice(String),
     /// `checksum` is set if it was computed during the transfer.

@@ -50,6 +50,8 @@ pub struct SessionConfig {
     /// Whether data connections can go to the control port (Ropewalk extension,
     /// [`crate::one_port`]).
     pub one_port: bool,
+    /// SITE ONEPORT also makes channels over QUIC.
+    pub quic_port: bool,
     /// Whether bearer tokens are accepted, as the password of [`TOKEN_USER`], on protected control
     /// connections.
     pub tokens: bool,
@@ -105,6 +107,7 @@ impl Default for SessionConfig {
             replaces: true,
             profiling: false,
             one_port: false,
+            quic_port: false,
             tokens: false,
         }
     }

@@ -265,6 +265,7 @@ impl Session {
                     data_keys: self.state.is_private(),
                     // A session through ssh has no control port.
                     one_port: self.config.one_port && !self.state.within_ssh,
+                    quic_port: self.config.quic_port && !self.state.within_ssh,
                     tokens: self.config.tokens,
                     profiling: self.config.profiling,
                     replaces: self.config.replaces,

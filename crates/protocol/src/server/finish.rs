@@ -45,9 +45,9 @@ impl Session {
                     None => Reply::new(425, "Can't open passive connection."),
                 }
             }
-            (Pending::Listen(PassiveKind::OnePort), Ok(Outcome::Token(token))) => {
+            (Pending::Listen(PassiveKind::OnePort), Ok(Outcome::OnePort(one_port))) => {
                 self.state.channel = Channel::Made;
-                Reply::new(250, format!("One port, token {token}"))
+                Reply::new(250, one_port.to_string())
             }
             (Pending::Connect, Ok(Outcome::Done)) => {
                 self.state.channel = Channel::Made;

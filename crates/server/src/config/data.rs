@@ -17,6 +17,10 @@ pub struct Data {
     /// Ports for passive data connections, first and last. Default: any.
     #[serde(with = "units::ports")]
     pub ports: Option<(u16, u16)>,
+    /// The UDP port that all data channels over QUIC share. 0: each channel has a port of its own,
+    /// out of `ports`. Default: the number of the control port, or as with 0 if another program has
+    /// that UDP port. Servers with data nodes or with `interface` do as with 0.
+    pub quic_port: Option<u16>,
     /// Local ports for active data connections, first and last. Default: any.
     #[serde(with = "units::ports")]
     pub source_ports: Option<(u16, u16)>,
@@ -73,6 +77,7 @@ impl Default for Data {
             interface: None,
             advertise: None,
             ports: None,
+            quic_port: None,
             source_ports: None,
             privileged_ports: false,
             block_size: 1 << 20,

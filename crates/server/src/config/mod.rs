@@ -183,7 +183,7 @@ const MODES: [(&str, &str); 3] =
     [("files", "create_mode"), ("files", "directory_mode"), ("identity", "umask")];
 
 /// See [`Config::fixed`].
-pub(crate) type Fixed = [(&'static str, String); 14];
+pub(crate) type Fixed = [(&'static str, String); 15];
 
 impl Config {
     /// Whether a mechanism of log-in lets users be root.
@@ -265,6 +265,7 @@ impl Config {
             ("listen", format!("{:?}", self.listen)),
             ("tls.implicit", format!("{implicit:?}")),
             ("data.buffer_memory", self.data.buffer_memory.to_string()),
+            ("data.quic_port", format!("{:?}", self.data.quic_port)),
             ("data.max_streams", self.data.max_streams.to_string()),
             ("limits.active", self.limits.active.to_string()),
             ("limits.password_checks", self.limits.password_checks.to_string()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use mio::Waker;
 use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{BufferBudget, Pool};
-use ropewalk_layers::{Registry, Router};
+use ropewalk_layers::{QuicPort, Registry, Router};
 use ropewalk_paths::HookManager;
 use ropewalk_security::Verifier;
 use ropewalk_transport::NetManager;
@@ -73,6 +73,8 @@ pub(crate) struct Host {
     pub(crate) registry: Registry,
     /// The data channels that are reached through the control port.
     pub(crate) router: Arc<Router>,
+    /// Channels over QUIC can share a port, at which the registry's driver listens.
+    pub(crate) has_quic_port: bool,
     pub(crate) names: Names,
     /// Connects to other servers on behalf of sessions, if this is a relay.
     pub(crate) relay: Option<Arc<Relay>>,
@@ -96,15 +98,22 @@ pub(crate) struct Host {
     pub(crate) ssh_user: OnceLock<String>,
 }
 
+/// The parts of a host that were opened before it.
+pub(crate) struct Opened {
+    pub(crate) waker: Waker,
+    pub(crate) nodes: Option<Nodes>,
+    pub(crate) relay: Option<Arc<Relay>>,
+    pub(crate) quic_port: Option<QuicPort>,
+}
+
 impl Host {
     pub(crate) fn new(
         settings: Settings,
         stores: Stores,
         measurements: Option<Arc<dyn Measurements>>,
-        waker: Waker,
-        nodes: Option<Nodes>,
-        relay: Option<Arc<Relay>>,
+        opened: Opened,
     ) -> Result<Arc<Self>> {
+        let Opened { waker, nodes, relay, quic_port } = opened;
         let config = &settings.config;
         let (active, checks) = (config.limits.active as usize, config.limits.password_checks);
         let streams = active.saturating_mul(config.data.max_streams as usize).min(4096);
@@ -117,9 +126,9 @@ impl Host {
                 let manager: Arc<dyn NetManager> = Arc::new(HookManager::new(hook.clone(), policy, |why| {
                     tracing::warn!("a data connection continues without its hook: {why}");
                 }));
-                Registry::standard().managed(&manager)
+                Registry::standard_at(quic_port.clone()).managed(&manager)
             }
-            None => Registry::standard(),
+            None => Registry::standard_at(quic_port.clone()),
         };
         let space = Space::open(config).map_err(|(setting, text)| {
             Error::Config(vec![Problem { severity: Severity::Error, setting: setting.into(), text }])
@@ -151,6 +160,7 @@ impl Host {
             budget: BufferBudget::new(memory),
             registry,
             router: Arc::default(),
+            has_quic_port: quic_port.is_some(),
             names: Names::default(),
             relay,
             nodes: nodes.map(Arc::new),
@@ -166,7 +176,7 @@ impl Host {
             transfer_log,
             audit,
             ssh_user: OnceLock::new(),
-            settings: RwLock::new(Arc::new(settings)),
+            settings: RwLock::new(Arc::new(settings.with_quic_port(quic_port.is_some()))),
         }))
     }
 
@@ -186,7 +196,7 @@ impl Host {
     pub(crate) fn replace_settings(&self, settings: Settings) -> Result<()> {
         self.reopen_logs(&settings.config.log)?;
         self.bandwidth.set(&settings.config);
-        *self.settings.write() = Arc::new(settings);
+        *self.settings.write() = Arc::new(settings.with_quic_port(self.has_quic_port));
         Ok(())
     }
 

@@ -7,9 +7,10 @@ use ropewalk_engine::{Bandwidth, ChannelSettings, DataChannel};
 use ropewalk_layers::ControlPort;
 use ropewalk_nodes::{ChannelOrder, ChannelPurse};
 use ropewalk_protocol::command::Protection;
+use ropewalk_protocol::one_port::{OnePort, Token};
 use ropewalk_protocol::server::{ChannelOptions, Connect, Direction, Failure, Family, Listen, Mode, Outcome};
 use ropewalk_security::canonical;
-use ropewalk_transport::{Driver, Options, Tuning};
+use ropewalk_transport::{ChannelToken, Driver, Options, Tuning};
 
 use super::buffers::Buffers;
 use super::{Answer, node, stack};
@@ -61,32 +62,49 @@ pub(super) fn listen(job: &mut Job<'_>, listen: &Listen) -> Result<Vec<SocketAdd
     Ok(vec![SocketAddr::new(config.advertise.unwrap_or_else(|| canonical(bound.ip())), bound.port())])
 }
 
-/// SITE ONEPORT: as [`listen`], but connections come through the control port.
-pub(super) fn listen_at_control_port(job: &mut Job<'_>, listen: &Listen) -> Answer {
+/// SITE ONEPORT: as [`listen`], but connections come through the control port, or through the port
+/// that channels over QUIC share.
+pub(super) fn listen_at_one_port(job: &mut Job<'_>, listen: &Listen) -> Answer {
     let channel = job.host.router.channel();
     let (token, driver) =
         channel.map_err(|e| Failure::DataConnection(format!("cannot make a token: {e}")))?;
-    listen_with(job, listen, Some(driver))?;
-    Ok(Outcome::Token(token))
+    let shares = job.host.has_quic_port && shares_port(job, &listen.channel);
+    let way = OnePortWay { token, driver: (!shares).then_some(driver) };
+    let bound = listen_with(job, listen, Some(way))?;
+    let udp_port = shares.then_some(bound.port());
+    Ok(Outcome::OnePort(OnePort { token, udp_port }))
 }
 
-/// Makes a passive channel, over `base` in place of the default driver. Returns its address.
+/// Whether the driver of the channel has a port that channels share, besides the control port.
+fn shares_port(job: &Job<'_>, channel: &ChannelOptions) -> bool {
+    job.host.registry.driver_of(channel.stack.as_ref()).shares_port()
+}
+
+/// How connections come through one port.
+struct OnePortWay {
+    token: Token,
+    /// The driver at the control port; `None`: that of the stack has a port that channels share.
+    driver: Option<Arc<dyn Driver>>,
+}
+
+/// Makes a passive channel. Returns its address.
 fn listen_with(
     job: &mut Job<'_>,
     listen: &Listen,
-    base: Option<Arc<dyn Driver>>,
+    one_port: Option<OnePortWay>,
 ) -> Result<SocketAddr, Failure> {
     // The port of the old channel may be the only one in the range.
     job.context.channel = None;
     let third_party = job.context.login()?.account.third_party;
     let local = local_address(job.context, listen.family)?;
-    let one_port = base.is_some();
-    let stack = stack::build(job, &listen.channel, base)?;
+    let token = one_port.as_ref().map(|way| way.token);
+    let stack = stack::build(job, &listen.channel, one_port.and_then(|way| way.driver))?;
     let buffers = Buffers::choose(job, &listen.channel, &stack.options.tuning, job.context.peer.ip());
     let context = &mut *job.context;
     let config = &context.settings.config.data;
     let mut options = driver_options(config, &listen.channel, buffers, config.ports);
     stack.apply_protocol(&mut options);
+    options.token = token.map(|token| ChannelToken(token.bytes()));
     let listener = stack.driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
@@ -108,7 +126,7 @@ fn listen_with(
         Box::new(data),
         &listen.channel,
         job.context.peer.ip(),
-        Way { passive: true, one_port },
+        Way { passive: true, one_port: token.is_some() },
         buffers,
     );
     limit(job, bandwidth);
@@ -133,7 +151,8 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
         return Err(Failure::Refused { code: 501, text: "Illegal PORT command: no address.".into() });
     };
     let one_port = connect.token.is_some();
-    let base = connect.token.map(|token| {
+    let at_control_port = connect.token.filter(|_| !shares_port(job, &connect.channel));
+    let base = at_control_port.map(|token| {
         Arc::new(ControlPort::new(job.host.registry.default_driver(), token)) as Arc<dyn Driver>
     });
     let stack = stack::build(job, &connect.channel, base)?;
@@ -165,6 +184,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let config = &context.settings.config.data;
     let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
     stack.apply_protocol(&mut options);
+    options.token = connect.token.map(|token| ChannelToken(token.bytes()));
     // A peer may only accept data from the address that it knows.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));

@@ -72,7 +72,7 @@ impl Entry {
         match operation {
             // Commands of RFC 959, RFC 3659 and GFD.20.
             O::Listen(listen) if listen.one_port => {
-                Self::new("SITE ONEPORT", move |job| channel::listen_at_control_port(job, &listen))
+                Self::new("SITE ONEPORT", move |job| channel::listen_at_one_port(job, &listen))
                     .audited(Audit::Settings)
             }
             O::Listen(listen) => {
