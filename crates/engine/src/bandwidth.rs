@@ -136,13 +136,18 @@ impl Bandwidth {
         Duration::from_nanos(self.held.load(Ordering::Relaxed))
     }
 
-    /// Bytes that a stream should move at a time; `None`: no limit holds.
-    pub(crate) fn at_once(&self) -> Option<usize> {
+    /// The lowest limit that holds now, in bytes per second.
+    pub(crate) fn limit(&self) -> Option<u64> {
         if !self.is_limited() {
             return None;
         }
         let flow = *self.flow.lock();
-        let rate = self.limiter.state.lock().division.lowest_limit(flow)?;
+        self.limiter.state.lock().division.lowest_limit(flow)
+    }
+
+    /// Bytes that a stream should move at a time; `None`: no limit holds.
+    pub(crate) fn at_once(&self) -> Option<usize> {
+        let rate = self.limit()?;
         Some(((rate as f64 * AT_ONCE) as usize).clamp(LEAST_AT_ONCE, MOST_AT_ONCE))
     }
 

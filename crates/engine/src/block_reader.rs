@@ -248,6 +248,7 @@ impl<'a> BlockReader<'a> {
             self.sent((range.end - range.start) as usize);
             return Ok(range.end);
         }
+        wire.keep_to(self.control.limit());
         if self.buffer.as_ref().is_none_or(|b| b.len() < wanted && b.len() < self.chunk) {
             self.buffer = None;
             self.buffer = Some(self.budget.take(wanted));

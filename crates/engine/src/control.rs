@@ -133,6 +133,11 @@ impl Control {
         self.bandwidth.as_ref().and_then(|bandwidth| bandwidth.at_once()).map_or(most, |n| most.min(n))
     }
 
+    /// The lowest limit on the rate of all streams together, in bytes per second.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.bandwidth.as_ref()?.limit()
+    }
+
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }

@@ -16,6 +16,8 @@ use crate::pace::Pace;
 
 /// No thread is blocked in a socket longer than this before it looks around.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_millis(200);
+/// One packet in so many may be sent again without a loss of rate below a limit.
+const REPEATS_SHARE: u64 = 10;
 
 /// Bytes that come after a file's end belong to the next file: they stay here until it is asked
 /// for.
@@ -35,6 +37,8 @@ pub(crate) struct Wire {
     blocking: Option<Registration>,
     /// The connection's sealing time as it was last asked for.
     sealed: Duration,
+    /// The most bytes per second that it sends itself.
+    most_rate: u64,
     /// `None` for a connection within the host, which has nothing to gain from it, and for one that
     /// is not measured.
     pace: Option<Pace>,
@@ -64,6 +68,7 @@ impl Wire {
             limited: false,
             blocking: None,
             sealed: Duration::ZERO,
+            most_rate: u64::MAX,
             pace: (!within_host).then(Pace::default),
             measured: None,
         })
@@ -96,6 +101,16 @@ impl Wire {
     pub(crate) fn take_sealing(&mut self) -> Duration {
         let all = self.connection.sealing();
         all.saturating_sub(std::mem::replace(&mut self.sealed, all))
+    }
+
+    /// Makes the connection itself keep to the limit on the rate of all streams, with some room for
+    /// packets that it sends again: the streams move many bytes at a time, and its congestion
+    /// control would send them at the rate of the path.
+    pub(crate) fn keep_to(&mut self, limit: Option<u64>) {
+        let most = limit.map_or(u64::MAX, |limit| limit.saturating_add(limit / REPEATS_SHARE));
+        if std::mem::replace(&mut self.most_rate, most) != most {
+            self.connection.tune(&Tuning { most_rate: Some(most), ..Tuning::default() });
+        }
     }
 
     /// A transfer that sends over this connection starts.

@@ -59,6 +59,9 @@ pub struct Tuning {
     /// The most bytes that wait unsent in the kernel: a write waits while there are more (tcp(7),
     /// TCP_NOTSENT_LOWAT). Bytes in flight do not count.
     pub unsent_limit: Option<u32>,
+    /// The most bytes per second that the connection sends, repeated ones included; `u64::MAX` for
+    /// no bound. Only drivers with a congestion control of their own keep to it.
+    pub most_rate: Option<u64>,
 }
 
 impl Tuning {

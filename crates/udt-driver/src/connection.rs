@@ -9,6 +9,7 @@ use ropewalk_transport::{
     Breaker, Connection, ConnectionHandle, Endpoint, Interest, PathStats, Readiness, Tuning,
 };
 
+use crate::driver::ceiling;
 use crate::link::Link;
 
 pub(crate) struct UdtConnection {
@@ -155,5 +156,11 @@ impl ConnectionHandle for UdtHandle {
     }
 
     /// The sizes of the buffers are part of the handshake, and the congestion control is UDT's.
-    fn tune(&self, _: &Tuning) {}
+    fn tune(&self, tuning: &Tuning) {
+        if let Some(owner) = self.0.upgrade()
+            && tuning.most_rate.is_some()
+        {
+            owner.link.act(|connection, _| connection.set_ceiling(ceiling(tuning)));
+        }
+    }
 }

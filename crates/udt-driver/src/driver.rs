@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ropewalk_transport::ports::ports;
-use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Wait};
+use ropewalk_transport::{Connection, Driver, Endpoint, Listener, Options, Tuning, Wait};
 use ropewalk_udp::{Datagrams, Fragments, Inbox, Queue, QueueListener, Route, UdpSocket, Waker, first_free};
 use ropewalk_udt::congestion::Congestion;
 use ropewalk_udt::{Acceptor, Config, ConnectError, Connector, LARGEST_MSS, LEAST_MSS, Parameters};
@@ -141,8 +141,14 @@ fn config(address: SocketAddr, options: &Options) -> Config {
         receive_buffer: options.tuning.receive_buffer.unwrap_or(default.receive_buffer),
         // TCP may have a congestion control with a name that UDT does not have.
         congestion: options.tuning.congestion.as_deref().and_then(Congestion::from_name).unwrap_or_default(),
+        ceiling: ceiling(&options.tuning),
         ..default
     }
+}
+
+/// The most bytes per second that a connection sends; `None`: no bound.
+pub(crate) fn ceiling(tuning: &Tuning) -> Option<u64> {
+    tuning.most_rate.filter(|rate| *rate < u64::MAX)
 }
 
 fn random_key() -> io::Result<[u8; 32]> {

@@ -41,6 +41,10 @@ pub struct Config {
     /// that loses a packet before it has a rate continues with 16 packets per second.
     pub initial_rate: i32,
     pub congestion: Congestion,
+    /// The most bytes of packets' payload per second that this end sends, repeated ones included,
+    /// whatever the congestion control says; at least a packet in a second. It holds for any time
+    /// of more than a few milliseconds.
+    pub ceiling: Option<u64>,
 }
 
 impl Default for Config {
@@ -55,6 +59,7 @@ impl Default for Config {
             linger: Duration::from_secs(180),
             initial_rate: 20_000,
             congestion: Congestion::default(),
+            ceiling: None,
         }
     }
 }

@@ -331,6 +331,11 @@ impl Connection {
         Ok(self.sender.write(self.micros(now), data))
     }
 
+    /// Sets the most bytes per second that are sent from now on, see [`Config::ceiling`].
+    pub fn set_ceiling(&mut self, ceiling: Option<u64>) {
+        self.sender.set_ceiling(ceiling);
+    }
+
     /// Whether a write would not have to wait; it may fail.
     pub fn can_write(&self) -> bool {
         self.end.is_some() || self.sender.is_finished() || self.sender.is_writable()

@@ -167,3 +167,63 @@ fn daimd_recovers_from_random_losses_and_does_not_overrun_slow_paths() {
         assert!(mean(&rates[2..]) > least && again < most, "{path:?}: {rates:?}, {again} sent again");
     }
 }
+
+/// A sender under a ceiling, and the bytes of data packets that it sends in each 100 ms.
+fn sent_under_a_ceiling(controller: MakeController, ropewalk: bool, loss: f64, ceilings: &[u64]) -> Vec<u64> {
+    const SLICE: Duration = Duration::from_millis(100);
+    let path = Path {
+        loss,
+        bottleneck: Some((125e6, Duration::from_millis(50))),
+        ..Path::clean(Duration::from_millis(10))
+    };
+    let config = Config { ceiling: Some(ceilings[0]), ..Config::default() };
+    let mut network = Network::new(path, 5, &config);
+    let (now, (parameters, answer)) = (network.now, agree(&config, network.now));
+    let [near, far] = parameters.map(|one| Parameters { ropewalk, ..one });
+    network.ends = vec![
+        Connection::connected(near, &config, controller(&near), now),
+        Connection::accepted(far, &config, controller(&far), answer, now),
+    ];
+    let block = data(1 << 20, 1);
+    let mut buffer = vec![0; 1 << 20];
+    let mut sent = Vec::new();
+    let mut until = now;
+    for ceiling in ceilings {
+        network.ends[0].set_ceiling(Some(*ceiling).filter(|bytes| *bytes < u64::MAX));
+        for _ in 0..30 {
+            until += SLICE;
+            let before = network.ends[0].stats().sent;
+            while network.now < until {
+                let now = network.now;
+                while network.ends[0].write(now, &block).unwrap() > 0 {}
+                while network.ends[1].read(now, &mut buffer).unwrap().is_some() {}
+                network.step(until);
+            }
+            let packets = network.ends[0].stats().sent - before;
+            sent.push(packets * near.payload() as u64);
+        }
+    }
+    sent
+}
+
+/// The ceiling holds in each tenth of a second, also for packets that are sent again, and a new one
+/// holds at once.
+#[test]
+fn no_congestion_control_sends_faster_than_its_ceiling() {
+    let ceilings = [10_000_000, 2_000_000, 300_000, 40_000_000];
+    for (controller, ropewalk) in [(bbr as MakeController, true), (bbr, false), (daimd, true), (daimd, false)]
+    {
+        for loss in [0.0, 0.01] {
+            let sent = sent_under_a_ceiling(controller, ropewalk, loss, &ceilings);
+            for (ceiling, sent) in ceilings.into_iter().zip(sent.chunks(30)) {
+                // A tenth of a second, and what a late sender may make up for.
+                let most = ceiling / 10 + ceiling / 250 + 4 * 1456;
+                assert!(sent.iter().all(|bytes| *bytes <= most), "{ceiling}, loss {loss}: {sent:?}");
+            }
+            // A sender that may send 40 MB/s does not stay at the old 300 kB/s.
+            assert!(sent.last() > Some(&500_000) || loss > 0.0, "{sent:?}");
+            let second: u64 = sent[20..30].iter().sum();
+            assert!(second > 5_000_000 || loss > 0.0, "10 MB/s are used: {sent:?}");
+        }
+    }
+}

@@ -220,7 +220,7 @@ fn options(order: &ChannelOrder, ports: Option<(u16, u16)>) -> Options {
         send_buffer: order.send_buffer,
         receive_buffer: order.receive_buffer,
         congestion: order.congestion.clone(),
-        unsent_limit: None,
+        ..Tuning::default()
     };
     Options { tuning, ports, ..Options::default() }
 }

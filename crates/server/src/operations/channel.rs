@@ -331,7 +331,7 @@ fn driver_options(
             send_buffer: buffers.send,
             receive_buffer: buffers.receive,
             congestion: congestion(options.congestion, config),
-            unsent_limit: None,
+            ..Tuning::default()
         },
         ports,
         ..Options::default()

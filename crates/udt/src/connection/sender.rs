@@ -20,6 +20,8 @@ use crate::{Batch, LossList, Micros, Rates, Seq, Stats};
 const BATCH: u16 = 44;
 /// The largest datagram, which a batch must not exceed in one system call.
 const LARGEST_BATCH: usize = 65_000;
+/// Under the lowest ceiling, in microseconds: a packet in a second.
+const LONGEST_INTERVAL: f64 = 1e6;
 /// The time between two batches.
 const BATCH_TIME: f64 = 1000.0;
 /// The bytes that wait for the sender are so much of its rate, within the limits of the buffer.
@@ -49,6 +51,8 @@ pub(crate) struct Sender {
     ropewalk: bool,
     payload: usize,
     controller: Box<dyn Controller>,
+    /// The least time between two packets in microseconds, whatever the controller says.
+    least_interval: f64,
     buffer: SendBuffer,
     /// The end of the stream was appended; for a peer with libudt, no more data follows.
     finished: bool,
@@ -88,12 +92,13 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(parameters: &Parameters, config: &Config, controller: Box<dyn Controller>) -> Self {
         let payload = parameters.payload();
-        Self {
+        let mut sender = Self {
             initial: parameters.initial,
             peer_id: parameters.peer_id,
             ropewalk: parameters.ropewalk,
             payload,
             controller,
+            least_interval: 0.0,
             buffer: SendBuffer::new(slots(config.send_buffer, payload), payload),
             finished: false,
             window_end: parameters.peer_window.into(),
@@ -118,7 +123,25 @@ impl Sender {
             retransmitted: 0,
             rate: 0.0,
             invalid: 0,
-        }
+        };
+        sender.set_ceiling(config.ceiling);
+        sender
+    }
+
+    /// See [`Config::ceiling`].
+    pub(crate) fn set_ceiling(&mut self, ceiling: Option<u64>) {
+        let interval = ceiling.map(|bytes| self.payload as f64 * 1e6 / bytes.max(1) as f64);
+        self.least_interval = interval.unwrap_or(0.0).min(LONGEST_INTERVAL);
+    }
+
+    /// The time between two packets in microseconds.
+    fn interval(&self) -> f64 {
+        self.controller.interval().max(self.least_interval).max(0.01)
+    }
+
+    /// Whether the ceiling, not the path, determines the rate.
+    fn is_held_by_ceiling(&self) -> bool {
+        self.least_interval > self.controller.interval()
     }
 
     pub(crate) fn write(&mut self, now: Micros, data: &[u8]) -> usize {
@@ -245,7 +268,7 @@ impl Sender {
             sent: self.buffer.next(),
         });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-        let unsent = (self.payload as f64 * UNSENT_TIME / self.controller.interval().max(0.01)) as u64;
+        let unsent = (self.payload as f64 * UNSENT_TIME / self.interval()) as u64;
         self.buffer.set_most_unsent(unsent);
     }
 
@@ -426,7 +449,7 @@ impl Sender {
     }
 
     fn update_credit(&mut self, now: Micros) {
-        let interval = self.controller.interval().max(0.01);
+        let interval = self.interval();
         // After a late wake-up. A receiver with libudt loses what its socket does not hold.
         let late = if self.ropewalk { BATCH_TIME / interval } else { 0.0 };
         let most = late.max(2.0 * self.batch(interval));
@@ -449,9 +472,9 @@ impl Sender {
         if sendable == 0 {
             return false;
         }
-        let batch_size = self.batch(self.controller.interval().max(0.01));
+        let batch_size = self.batch(self.interval());
         // While more data waits than the pace permits now, the pace is the limit.
-        let app_limited = takes_all && (sendable as f64) < batch_size;
+        let app_limited = takes_all && (sendable as f64) < batch_size || self.is_held_by_ceiling();
         let wanted = batch_size.min(sendable as f64);
         if self.credit < wanted {
             return false;
@@ -539,7 +562,7 @@ impl Sender {
         if sendable == 0 {
             return None;
         }
-        let interval = self.controller.interval().max(0.01);
+        let interval = self.interval();
         let missing = self.batch(interval).min(sendable as f64) - self.credit;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]
         let wait = (missing.max(0.0) * interval).ceil() as Micros;
@@ -550,7 +573,7 @@ impl Sender {
         let payload = self.payload as u64;
         stats.controller = self.controller.name();
         stats.congestion_window = self.controller.window();
-        stats.pacing_interval = self.controller.interval();
+        stats.pacing_interval = self.interval();
         stats.payload = self.payload;
         stats.sent = self.sent;
         stats.retransmitted = self.retransmitted;
