@@ -26,6 +26,9 @@ pub(crate) struct Entry {
     audit: Audit,
     pub(crate) permit: Permits,
     pub(crate) data: Data,
+    /// A few replies to earlier commands may wait until it ends, because it is short or sends them
+    /// itself before it waits.
+    pub(crate) keeps_replies: bool,
     /// The operation once more, if it can fail only because another session is about to release
     /// what it needs ([`crate::session::context::Retry`]).
     pub(crate) again: Option<Operation>,
@@ -194,6 +197,7 @@ impl Entry {
                 let path = request.path.clone();
                 Self::on("SITE UPLOAD", path, move |job, _| uploads::perform(job, &request))
                     .with(Permits::Listing, Data::None)
+                    .keeping_replies()
             }
             O::ChangeRoot(path) => Self::file("SITE CHROOT", path, files::change_root).audited(Audit::All),
             O::Restrict(list) => {
@@ -232,6 +236,7 @@ impl Entry {
             audit: Audit::Rules,
             permit: Permits::None,
             data: Data::None,
+            keeps_replies: false,
             again: None,
             run: Box::new(run),
         }
@@ -263,6 +268,11 @@ impl Entry {
 
     fn with(self, permit: Permits, data: Data) -> Self {
         Self { permit, data, ..self }
+    }
+
+    /// A few replies until now need not be sent before it begins.
+    fn keeping_replies(self) -> Self {
+        Self { keeps_replies: true, ..self }
     }
 
     fn audited(self, audit: Audit) -> Self {

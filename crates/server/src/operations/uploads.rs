@@ -240,6 +240,10 @@ fn complete(
         mode => mode,
     };
     let modified = parameters.modified.map(|seconds| (seconds, 0));
+    if files.fsync != Fsync::None {
+        // The disk may need a while.
+        let _ = job.dialogue.flush();
+    }
     upload.commit(length, modified, mode).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => login.is_free(place).err().unwrap_or_else(|| failure(error)),
         _ => failure(error),

@@ -283,10 +283,13 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
                     }
                 }
                 // The client may need the replies until now to do its part of the operation. A
-                // transfer over the connections of the last one sends them itself before it waits.
+                // transfer over the connections of the last one sends them itself before it waits,
+                // and so does an upload that begins or ends. One system call for each reply would
+                // be much of the work for a small file.
                 let quiet = connection.control.pending() < FEW
-                    && matches!(entry.data, Data::Download | Data::Upload)
-                    && connection.context.channel.as_ref().is_some_and(|channel| channel.is_connected());
+                    && (entry.keeps_replies
+                        || matches!(entry.data, Data::Download | Data::Upload)
+                            && connection.context.channel.as_ref().is_some_and(|c| c.is_connected()));
                 if !quiet && connection.control.flush().is_err() {
                     return Next::Close;
                 }

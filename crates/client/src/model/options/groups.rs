@@ -49,7 +49,7 @@ pub struct TuningOptions {
     /// kernel's own. Without tuning the first one is used.
     pub congestion: Vec<String>,
     /// The tuner may move data over another driver than TCP if TCP cannot fill the path and both
-    /// ends have the driver (`--stack auto`). A stack that is set has precedence.
+    /// ends have the driver (`--stack auto`, the default). A stack that is set has precedence.
     pub choose_stack: bool,
     /// Socket buffers in bytes; `None` leaves them to the kernel.
     pub tcp_buffer: Option<u64>,
@@ -72,7 +72,7 @@ impl Default for TuningOptions {
             fairness: TunerOptions::default().fairness,
             capacity: None,
             congestion: Vec::new(),
-            choose_stack: false,
+            choose_stack: true,
             tcp_buffer: None,
             bandwidth: None,
             buffer_memory: 64 << 20,
