@@ -53,6 +53,7 @@ const SERVER_WORDS: &[&[u8]] = &[
     b"OPTS RETR Congestion=bbr;\r\n",
     b"ABUF 5\r\n",
     b"SITE STREAMS 4\r\n",
+    b"SITE ONEPORT\r\n",
     b"SITE STREAMS x\r\n",
     b"ABOR\r\n",
     b"\xff\xf4\xff\xf2ABOR\r\n",
