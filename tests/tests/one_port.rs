@@ -361,7 +361,8 @@ fn upload_through_one_port_resumes_after_the_server_was_killed() {
 }
 
 /// Without `--one-port`: the announced ports are behind a firewall, and the copies work all the
-/// same. Between two servers only one of them can be reached, and only at its control port.
+/// same. The second one does not try them, because the first one has stored that. Between two
+/// servers only one of them can be reached, and only at its control port.
 #[test]
 fn copies_through_a_firewall_fall_back_to_one_port() {
     if !rustix::process::geteuid().is_root() && peers::skip("network namespaces need root") {
@@ -381,9 +382,9 @@ fn copies_through_a_firewall_fall_back_to_one_port() {
     command.args(["--net", "bash"]).arg(script).arg(peers::ropewalk().unwrap()).arg(scratch.path());
     command.env("XDG_STATE_HOME", scratch.join("state"));
     run(&mut command, LIMIT).unwrap().succeeded().unwrap();
-    for name in ["upload", "download", "tree"] {
+    for (name, reason) in [("upload", "fallback"), ("download", "remembered"), ("tree", "fallback")] {
         let event = fs::read_to_string(scratch.join(format!("{name}.event"))).unwrap();
         let event: serde_json::Value = serde_json::from_str(&event).unwrap();
-        assert!(event["stacks"][0]["one_port"] == "fallback" && event["retries"] == 0, "{event}");
+        assert!(event["stacks"][0]["one_port"] == reason && event["retries"] == 0, "{event}");
     }
 }

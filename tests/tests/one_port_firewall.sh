@@ -25,9 +25,14 @@ inner=ftp://10.2.0.2:2811
 outer=ftp://10.1.0.2:2812
 copy -p 16 source $inner/upload > upload.event
 cmp source inner/upload
+# The next copy knows that, and says so.
 copy -p 16 $inner/upload download > download.event
+cat events errors | grep -q "less than a day ago"
 cmp source download
+# Without its memory, it tries the announced port again.
+find "$XDG_STATE_HOME" -name paths.json -exec rm {} +
 copy -r tree/ $inner/tree/ > tree.event
+cat events errors | grep -q "cannot be reached"
 diff -r tree inner/tree
 cp source outer/source
 copy -p 4 $outer/source $inner/into > into.event

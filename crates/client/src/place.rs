@@ -33,7 +33,11 @@ pub(crate) struct Endpoint {
     pub one_port: AtomicBool,
     /// A port that the server announced for data could be reached.
     pub reached_data: AtomicBool,
-    /// As the two above, for channels over QUIC and the UDP port that they share.
+    /// The stored ways of earlier runs were looked up, for TCP and for QUIC.
+    pub recalled_ways: [AtomicBool; 2],
+    /// `one_port` was set by that.
+    pub remembers_one_port: AtomicBool,
+    /// As `one_port` and `reached_data`, for channels over QUIC and the UDP port that they share.
     pub no_quic_port: AtomicBool,
     pub reached_quic_port: AtomicBool,
     /// For a source of third-party transfers: how it meets each destination.
@@ -95,6 +99,8 @@ impl Endpoint {
             unreachable_back: AtomicBool::new(false),
             one_port: AtomicBool::new(false),
             reached_data: AtomicBool::new(false),
+            recalled_ways: Default::default(),
+            remembers_one_port: AtomicBool::new(false),
             no_quic_port: AtomicBool::new(false),
             reached_quic_port: AtomicBool::new(false),
             meetings: Mutex::default(),

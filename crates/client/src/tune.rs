@@ -66,6 +66,16 @@ pub(crate) fn stored_result(ends: &Ends, options: &Options) -> Option<Prior> {
     Some(Memory::new(options.state_directory.as_deref()).recall(&ends.name())?.prior)
 }
 
+/// Whether an earlier run has found this way of data connections blocked, less than a day ago.
+pub(crate) fn recall_blocked(way: &str, options: &Options) -> bool {
+    Memory::new(options.state_directory.as_deref()).recall_blocked(way)
+}
+
+/// Stores for later runs that this way of data connections is blocked.
+pub(crate) fn keep_blocked(way: &str, options: &Options) {
+    Memory::new(options.state_directory.as_deref()).keep_blocked(way);
+}
+
 /// Whether this process may choose the kernel's congestion control of this name.
 pub(crate) fn kernel_permits(name: &str) -> bool {
     let has = |list: &str| {

@@ -136,6 +136,8 @@ pub enum OnePortReason {
     Chosen,
     /// A port that the server announced could not be reached.
     Fallback,
+    /// As for `Fallback`, in an earlier run less than a day ago.
+    Remembered,
     /// Channels over QUIC share a UDP port of the server in any case.
     Shared,
 }

@@ -23,6 +23,7 @@ use ropewalk_transport::{
 };
 
 use super::{Binding, Session};
+use crate::tune;
 use crate::{Event, OnePortReason, RemoteError};
 
 /// The time limit of the first connection to a port. Two lost segments are no failure.
@@ -90,6 +91,9 @@ impl Session {
         match self.uses_one_port() {
             Ok(true) if self.setup.options.data.one_port => Some(OnePortReason::Chosen),
             Ok(true) if self.one_place() == Some(OnePlace::QuicPort) => Some(OnePortReason::Shared),
+            Ok(true) if self.endpoint.remembers_one_port.load(Ordering::Relaxed) => {
+                Some(OnePortReason::Remembered)
+            }
             Ok(true) => Some(OnePortReason::Fallback),
             Ok(false) | Err(_) => None,
         }
@@ -104,6 +108,7 @@ impl Session {
         binding: Option<&Binding>,
         options: &DriverOptions,
     ) -> Result<Way, RemoteError> {
+        self.recall_way();
         if !self.uses_one_port()? {
             // Only a sender uses several addresses of a server that listens.
             let addresses = match parallelism {
@@ -187,6 +192,47 @@ impl Session {
             .map(|first| Arc::new(Connected { inner, first: Mutex::new(Some(first)) }) as Arc<dyn Driver>))
     }
 
+    /// Looks up whether the usual way of data connections was blocked in an earlier run, and takes
+    /// the other one then.
+    fn recall_way(&self) {
+        let (endpoint, options) = (&self.endpoint, &self.setup.options);
+        let (which, usual) = match self.one_place() {
+            Some(OnePlace::ControlPort) => (0, "the ports that it announces could not be reached"),
+            Some(OnePlace::QuicPort) => (1, "its UDP port for QUIC could not be reached"),
+            None => return,
+        };
+        if options.data.one_port || endpoint.recalled_ways[which].swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if !tune::recall_blocked(&self.usual_way(), options) {
+            return;
+        }
+        let other = match which {
+            0 => {
+                endpoint.remembers_one_port.store(true, Ordering::Relaxed);
+                endpoint.one_port.store(true, Ordering::Relaxed);
+                "to its control port"
+            }
+            _ => {
+                endpoint.no_quic_port.store(true, Ordering::Relaxed);
+                "to the ports that it announces"
+            }
+        };
+        self.report_stack();
+        self.setup.events.event(Event::Warning {
+            message: format!(
+                "data connections to {} go {other}, because {usual} in an earlier run less than a day ago",
+                endpoint.name
+            ),
+        });
+    }
+
+    /// The name under which later runs find that the usual way of data connections is blocked.
+    fn usual_way(&self) -> String {
+        let url = &self.endpoint.url;
+        format!("{} {}:{}", self.data_driver().name(), url.host, url.port)
+    }
+
     /// Whether it has to be found out if announced ports can be reached.
     fn tries_announced_port(&self) -> bool {
         self.can.one_port && self.has_tcp_data() && !self.endpoint.reached_data.load(Ordering::Relaxed)
@@ -203,6 +249,7 @@ impl Session {
         if self.endpoint.no_quic_port.swap(true, Ordering::Relaxed) {
             return;
         }
+        tune::keep_blocked(&self.usual_way(), &self.setup.options);
         self.report_stack();
         self.setup.events.event(Event::Warning {
             message: format!(
@@ -219,6 +266,7 @@ impl Session {
         if self.endpoint.one_port.swap(true, Ordering::Relaxed) {
             return;
         }
+        tune::keep_blocked(&self.usual_way(), &self.setup.options);
         self.report_stack();
         self.setup.events.event(Event::Warning {
             message: format!(

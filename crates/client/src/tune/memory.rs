@@ -21,6 +21,8 @@ const MOST: usize = 1000;
 /// again after fewer, because paths begin to lose packets.
 const OLDEST_STACK: u64 = 30 * 86_400;
 const TCP_AGAIN: u64 = 86_400;
+/// The usual way of data connections that was blocked is tried again after so many seconds.
+const TRIED_AGAIN: u64 = 86_400;
 /// A larger file was not written by this program.
 const LARGEST: u64 = 1 << 20;
 
@@ -36,6 +38,9 @@ struct Paths {
     /// Comparisons of drivers. Older versions did not store them.
     #[serde(default, deserialize_with = "readable")]
     stacks: BTreeMap<String, KnownStack>,
+    /// Usual ways to the data of servers that were blocked. Older versions did not store them.
+    #[serde(default, deserialize_with = "readable")]
+    blocked: BTreeMap<String, KnownBlock>,
 }
 
 /// Results of an earlier transfer on a path.
@@ -75,6 +80,13 @@ struct KnownStack {
     at: u64,
 }
 
+/// The usual way of data connections to a server could not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct KnownBlock {
+    /// Seconds since 1970.
+    at: u64,
+}
+
 /// An entry with its time.
 trait Dated {
     fn at(&self) -> u64;
@@ -92,6 +104,16 @@ impl Dated for Known {
 }
 
 impl Dated for KnownStack {
+    fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn set_at(&mut self, at: u64) {
+        self.at = at;
+    }
+}
+
+impl Dated for KnownBlock {
     fn at(&self) -> u64 {
         self.at
     }
@@ -137,6 +159,23 @@ impl Memory {
         })
     }
 
+    /// Whether this way of data connections was blocked less than a day ago.
+    pub(super) fn recall_blocked(&self, way: &str) -> bool {
+        let known = self.read().filter(|all| all.version == VERSION);
+        let known = known.and_then(|mut all| all.blocked.remove(way));
+        known.is_some_and(|known| now().saturating_sub(known.at) < TRIED_AGAIN)
+    }
+
+    /// Stores that this way of data connections is blocked.
+    pub(super) fn keep_blocked(&self, way: &str) {
+        let stored = self.change(|all| {
+            all.blocked.insert(way.to_owned(), KnownBlock { at: now() });
+        });
+        if let Err(error) = stored {
+            tracing::warn!(%error, "the way of data connections could not be stored");
+        }
+    }
+
     /// Stores results. Transfers also work without them, so that a failure is only logged.
     pub(super) fn keep(&self, found: &[(String, Learnt)], stacks: &[(String, Compared)]) {
         if found.is_empty() && stacks.is_empty() {
@@ -148,14 +187,10 @@ impl Memory {
     }
 
     fn try_keep(&self, found: &[(String, Learnt)], stacks: &[(String, Compared)]) -> io::Result<()> {
-        let Some(directory) = &self.directory else { return Ok(()) };
-        fs::create_dir_all(directory)?;
-        // If two runs end at the same time, the later one wins. The file is replaced atomically.
-        let mut all = self.read().unwrap_or_default();
-        if all.version > VERSION {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("{NAME} is of a newer version")));
-        }
-        all.version = VERSION;
+        self.change(|all| Self::insert(all, found, stacks))
+    }
+
+    fn insert(all: &mut Paths, found: &[(String, Learnt)], stacks: &[(String, Compared)]) {
         for (path, Learnt { prior, fastest, fastest_of }) in found {
             let known = Known {
                 streams: prior.streams,
@@ -176,8 +211,22 @@ impl Memory {
             };
             all.stacks.insert(path.clone(), known);
         }
+    }
+
+    /// Changes the file.
+    fn change(&self, change: impl FnOnce(&mut Paths)) -> io::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        fs::create_dir_all(directory)?;
+        // If two runs end at the same time, the later one wins. The file is replaced atomically.
+        let mut all = self.read().unwrap_or_default();
+        if all.version > VERSION {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("{NAME} is of a newer version")));
+        }
+        all.version = VERSION;
+        change(&mut all);
         drop_oldest(&mut all.paths);
         drop_oldest(&mut all.stacks);
+        drop_oldest(&mut all.blocked);
         // The file reveals where a user has data.
         let text = serde_json::to_vec_pretty(&all)?;
         ropewalk_files::replace(&directory.join(NAME), &text, 0o600, OnDisk::Later)
@@ -318,6 +367,25 @@ mod tests {
         let many: Vec<_> = (0..MOST + 5).map(|n| (format!("{n:05}"), prior(2))).collect();
         memory.keep(&many, &[]);
         assert_eq!(memory.read().unwrap().paths.len(), MOST);
+    }
+
+    #[test]
+    fn blocked_way_is_remembered_for_a_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Memory::new(Some(dir.path()));
+        memory.keep_blocked("tcp data.example:2811");
+        memory.keep(&[("x".into(), prior(7))], &[]);
+        assert!(memory.recall_blocked("tcp data.example:2811"));
+        assert!(!memory.recall_blocked("quic data.example:2811"));
+        let file = dir.path().join(NAME);
+        let mut all = memory.read().unwrap();
+        all.blocked.values_mut().for_each(|known| known.at -= TRIED_AGAIN);
+        fs::write(&file, serde_json::to_vec(&all).unwrap()).unwrap();
+        assert!(!memory.recall_blocked("tcp data.example:2811"));
+        memory.keep_blocked("tcp data.example:2811");
+        assert!(memory.recall_blocked("tcp data.example:2811"));
+        fs::remove_file(&file).unwrap();
+        assert!(!memory.recall_blocked("tcp data.example:2811"));
     }
 
     #[test]
