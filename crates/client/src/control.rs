@@ -338,6 +338,10 @@ impl Control {
                         self.life.tells(Instant::now(), &marker);
                         return Ok(Some(Answer::Marker(marker)));
                     }
+                    Event::Queued { place, .. } => {
+                        self.life.waits_in_queue(Instant::now(), place);
+                        return Ok(Some(Answer::Queued(place)));
+                    }
                     // A 421 is the final reply of every awaited command.
                     Event::Closing(reply) | Event::Unsolicited(reply) => {
                         tracing::debug!(peer = self.peer, %reply, "an unexpected reply");

@@ -537,6 +537,12 @@ pub(crate) fn hear<F: InFlight, O: Observer>(
     }
     let reply = match answer {
         Answer::Final(reply) => reply,
+        Answer::Queued(place) => {
+            if let Some(slot) = pipeline.oldest(side).and_then(|(id, _)| pipeline.slot(id)) {
+                ctx.report.queued(slot.file.task(), side, place);
+            }
+            return;
+        }
         // 150 and 125; markers come only after them.
         answer => {
             let id = pipeline.preliminary(side);

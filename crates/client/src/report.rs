@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ropewalk_engine::{Progress, Stage};
+use ropewalk_protocol::queue::QueuePlace;
+use ropewalk_transfer::Side;
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use self::meter::Meter;
@@ -179,6 +181,16 @@ impl Report {
         let account = task.account.anew(again);
         let before = std::mem::replace(&mut task.account, account.into()).close();
         self.bytes_there.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Reports that a server has the transfer of a file in a queue.
+    pub(crate) fn queued(&self, task: &Task, side: Side, place: QueuePlace) {
+        let server = match side {
+            Side::Source => "source",
+            Side::Destination => "destination",
+        };
+        let QueuePlace { position, waiting } = place;
+        self.event(Event::Queued { id: task.id, server: server.into(), position, waiting });
     }
 
     /// Records that a file has started, with `resumed` bytes at its destination.

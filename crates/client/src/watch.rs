@@ -58,6 +58,8 @@ pub(crate) struct Watch<'w, 'r> {
     streams: Option<(&'w Wanted, Parallelism)>,
     straggler: Option<(Straggler, &'w dyn Fn() -> Option<Idle>)>,
     moves: Option<&'w dyn Fn(u64) -> bool>,
+    /// The server has reported since the last tick that the transfer waits in its queue.
+    queued: bool,
     /// The reason for which this side ended the transfer; `None` if a reply ended it.
     pub failure: Option<RemoteError>,
 }
@@ -83,6 +85,7 @@ impl<'w, 'r> Watch<'w, 'r> {
             streams: None,
             straggler: None,
             moves: None,
+            queued: false,
             failure: None,
         }
     }
@@ -140,7 +143,10 @@ impl<'w, 'r> Watch<'w, 'r> {
         // is read at the next tick.
         for _ in 0..AT_ONCE {
             match self.control.try_answer() {
-                Ok(Some(answer)) => (self.judge)(answer)?,
+                Ok(Some(answer)) => {
+                    self.queued |= matches!(answer, Answer::Queued(_));
+                    (self.judge)(answer)?;
+                }
                 Ok(None) => break,
                 Err(e) => {
                     self.failure = Some(e);
@@ -172,6 +178,9 @@ impl Attendant for Watch<'_, '_> {
         if let Some(Err(e)) = self.checkpoints.as_mut().map(Checkpoints::due) {
             self.failure = Some(e);
             return ControlFlow::Break(());
+        }
+        if self.queued {
+            self.stall.begin(Instant::now(), progress.bytes());
         }
         if let Some(limit) = self.stall.check(Instant::now(), progress.bytes()) {
             self.failure = Some(RemoteError::Stalled {
@@ -208,6 +217,10 @@ impl Attendant for Watch<'_, '_> {
 
     fn excused(&mut self, progress: &Progress) {
         self.stall.begin(Instant::now(), progress.bytes());
+    }
+
+    fn is_excused(&mut self) -> bool {
+        std::mem::take(&mut self.queued)
     }
 
     fn watch(&self) -> Option<BorrowedFd<'_>> {

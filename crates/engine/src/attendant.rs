@@ -27,6 +27,11 @@ pub trait Attendant {
     fn excused(&mut self, progress: &Progress) {
         let _ = progress;
     }
+    /// Called at a tick at which nothing has moved. True: the peer is known to have a reason, such
+    /// as a queue, and this is no stall of the network.
+    fn is_excused(&mut self) -> bool {
+        false
+    }
     /// A descriptor to watch for input.
     fn watch(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -156,7 +156,7 @@ impl<'a> Watch<'a> {
             return Err(Error::Aborted);
         }
         let moved = self.control.moved();
-        if moved != self.moved {
+        if moved != self.moved || self.attendant.is_excused() {
             (self.moved, self.moved_at) = (moved, now);
         } else if let Some(limit) = self.stall_timeout
             && self.begun

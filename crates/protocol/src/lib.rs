@@ -26,6 +26,7 @@ pub mod one_port;
 pub mod opts;
 pub mod path;
 pub mod profiling;
+pub mod queue;
 pub mod range;
 pub mod reply;
 pub mod scitag;

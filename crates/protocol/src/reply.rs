@@ -26,6 +26,8 @@ pub enum Style {
     Coded,
     /// One space: FEAT, HELP, MLST, markers.
     Indented,
+    /// `ddd-`, also for the last line: another reply with this code ends it.
+    Begun,
 }
 
 /// The meaning of the first digit of a code (RFC 959 section 4.2.1).
@@ -79,6 +81,12 @@ impl Reply {
         lines.extend(body.into_iter().map(|l| clean(l.into())));
         lines.push(clean(last.into()));
         Self::with_lines(code, Style::Indented, lines)
+    }
+
+    /// The first line of a reply, or one in between: `ddd-text`. A later reply of one line with the
+    /// same code ends the reply.
+    pub fn begin(code: u16, text: impl Into<BString>) -> Self {
+        Self { code, style: Style::Begun, lines: vec![clean(text.into())] }
     }
 
     fn with_lines(code: u16, style: Style, mut lines: Vec<BString>) -> Self {
@@ -167,10 +175,10 @@ impl Reply {
         let code = format!("{:03}", self.code);
         let last = self.lines.len() - 1;
         for (i, line) in self.lines.iter().enumerate() {
-            if i == last {
+            if i == last && self.style != Style::Begun {
                 out.extend_from_slice(code.as_bytes());
                 out.push(b' ');
-            } else if i == 0 || self.style == Style::Coded {
+            } else if i == 0 || self.style != Style::Indented {
                 out.extend_from_slice(code.as_bytes());
                 out.push(b'-');
             } else {

@@ -14,6 +14,7 @@ use ropewalk_protocol::error_class::ErrorClass;
 use ropewalk_protocol::feature::Features;
 use ropewalk_protocol::marker::{LimitedBy, Marker, PathMarker};
 use ropewalk_protocol::opts::{Options, RetrOptions};
+use ropewalk_protocol::queue::QueuePlace;
 use ropewalk_protocol::range::RangeSet;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{self, Action, Failure, Mode, Operation, Outcome, SessionConfig};
@@ -250,4 +251,48 @@ fn set_streams_without_reading_answers_ends_session() {
     }
     let actions = std::iter::from_fn(|| session.poll()).count();
     assert!((100..5_000).contains(&actions), "{actions}");
+}
+
+#[test]
+fn place_in_a_queue_is_a_part_of_the_reply_that_the_beginning_or_the_end_completes() {
+    let mut pair = Pair::logged_in();
+    pair.prompt = false;
+    let start = |pair: &mut Pair| {
+        pair.prompt = true;
+        pair.run(&Command::Pasv);
+        pair.prompt = false;
+        let running = pair.client.submit(&Command::Retr("a".into())).unwrap();
+        pair.pump();
+        for position in [2, 1] {
+            let place = QueuePlace { position, waiting: 5 };
+            let line = pair.host.session.tell_place(place).unwrap();
+            pair.client.input(&line.to_bytes()).unwrap();
+            assert_eq!(pair.client.poll_event(), Some(Event::Queued { ticket: running, place }));
+        }
+        running
+    };
+    let told = "Waiting at the server: position ";
+    let reply =
+        |last: &str| Reply::coded(150, [format!("{told}2 of 5."), format!("{told}1 of 5."), last.into()]);
+    // Over connections of the last transfer, too, all lines have one code.
+    for (reused, last) in
+        [(false, "Beginning transfer."), (true, "Beginning transfer; reusing existing data connection.")]
+    {
+        let ticket = start(&mut pair);
+        pair.host.session.event(server::Event::Begun { reused });
+        pair.pump();
+        assert_eq!(pair.client.poll_event(), Some(Event::Preliminary { ticket, reply: reply(last) }));
+        // It has begun: there is no place any more.
+        assert_eq!(pair.host.session.tell_place(QueuePlace { position: 1, waiting: 1 }), None);
+        pair.host.session.completed(Ok(Outcome::Transferred { checksum: None }));
+        pair.pump();
+        assert_eq!(pair.finished(), [(ticket, 226)]);
+    }
+    let ticket = start(&mut pair);
+    pair.host.session.completed(Err(Failure::Busy("The server ends.".into())));
+    pair.pump();
+    let ended = reply("The wait has ended.");
+    assert_eq!(pair.client.poll_event(), Some(Event::Preliminary { ticket, reply: ended }));
+    assert_eq!(pair.finished().len(), 1);
+    assert_eq!(pair.host.session.end_queue(), None);
 }

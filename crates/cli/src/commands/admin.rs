@@ -129,9 +129,10 @@ impl Rows {
 }
 
 fn session_row(session: SessionStatus) -> Vec<String> {
-    let activity = match session.path {
-        Some(path) => format!("{} {}", session.activity, harmless(&path)),
-        None => session.activity,
+    let activity = match (session.path, session.position) {
+        (Some(path), _) => format!("{} {}", session.activity, harmless(&path)),
+        (None, Some(position)) => format!("{}, position {position}", session.activity),
+        (None, None) => session.activity,
     };
     vec![
         session.id.to_string(),
@@ -185,22 +186,28 @@ mod tests {
     #[test]
     fn table_has_aligned_columns_and_no_control_characters() {
         let mut rows = Rows::of(&Request::Sessions);
-        rows.add(Answer::Session(SessionStatus {
+        let moving = SessionStatus {
             id: 12,
             user: None,
             peer: "192.0.2.1:5000".into(),
             since: 0,
             activity: "STOR".into(),
             path: Some("/a\x1b[2J".into()),
+            position: None,
             bytes: 10,
             total: 2048,
             rate: 1 << 20,
-        }));
+        };
+        let (activity, position) = ("waiting".to_owned(), Some(3));
+        let waiting = SessionStatus { activity, path: None, position, ..moving.clone() };
+        rows.add(Answer::Session(moving));
+        rows.add(Answer::Session(waiting));
         let mut text = Vec::new();
         rows.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0].find("PEER"), lines[1].find("192.0.2.1"), "{text}");
         assert!(lines[1].ends_with("STOR /a\u{fffd}[2J"), "{text}");
+        assert!(lines[2].ends_with("waiting, position 3"), "{text}");
     }
 }

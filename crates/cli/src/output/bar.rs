@@ -54,6 +54,9 @@ fn texts(meter: &Meter, now: Instant) -> Vec<String> {
         Phase::Moving => {}
     }
     let mut texts = Vec::new();
+    if let Some(position) = meter.position() {
+        texts.push(format!("waiting at the server, position {position}"));
+    }
     match meter.share() {
         Some(share) => {
             texts.push(format!("{:.0} %", (share * 100.0).floor()));
@@ -203,6 +206,25 @@ mod tests {
         meter.progress(at(4000), 8 << 20, 0, 1, 2);
         assert_eq!(line(&meter), "| -  8.00 MiB  2.00 MiB/s  0:04  2 streams  average 2.00 MiB/s");
         assert_eq!(status(&meter, at(4000)), "8.00 MiB, 2.00 MiB/s, 0:04, 2 streams, average 2.00 MiB/s, -");
+    }
+
+    #[test]
+    fn place_in_a_queue_is_shown_until_bytes_move() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut meter = Meter::new(start);
+        meter.planned(1, 5 << 20, true);
+        meter.started(0, "a", Some(5 << 20), 0);
+        meter.queued(0, 3);
+        meter.progress(at(4000), 0, 0, 1, 0);
+        let line = |meter: &Meter| line(meter, at(4000), 100, false);
+        assert!(line(&meter).contains("waiting at the server, position 3  0 %"), "{}", line(&meter));
+        assert!(status(&meter, at(4000)).starts_with("waiting at the server, position 3, "));
+        meter.progress(at(4000), 1, 0, 1, 0);
+        assert!(!line(&meter).contains("waiting"), "{}", line(&meter));
+        meter.queued(0, 1);
+        meter.ended(0);
+        assert!(!line(&meter).contains("waiting"), "{}", line(&meter));
     }
 
     #[test]

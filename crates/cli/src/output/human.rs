@@ -165,6 +165,7 @@ impl EventSink for Human {
             Event::Progress { bytes, files_done, files_active, streams } => {
                 self.meter.lock().progress(Instant::now(), bytes, files_done, files_active, streams);
             }
+            Event::Queued { id, position, .. } => self.meter.lock().queued(id, position),
             Event::FileDone { id, .. } => self.meter.lock().ended(id),
             Event::Tuned { path, streams, bits_per_second, why, .. } if self.verbose() => {
                 let rate = units::link_rate(bits_per_second / 8.0);

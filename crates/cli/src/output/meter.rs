@@ -63,6 +63,8 @@ pub(crate) struct Meter {
     active: BTreeMap<FileId, String>,
     /// The size of a file is unknown.
     endless: bool,
+    /// A file that waits in the queue of a server while nothing moves, and its position.
+    queued: Option<(FileId, u32)>,
 }
 
 impl Meter {
@@ -84,6 +86,7 @@ impl Meter {
             moving: false,
             active: BTreeMap::new(),
             endless: false,
+            queued: None,
         }
     }
 
@@ -122,7 +125,18 @@ impl Meter {
 
     /// A file is done, or an attempt failed.
     pub(crate) fn ended(&mut self, id: FileId) {
+        self.queued = self.queued.filter(|(queued, _)| *queued != id);
         self.active.remove(&id);
+    }
+
+    /// A file has this position in the queue of a server.
+    pub(crate) fn queued(&mut self, id: FileId, position: u32) {
+        self.queued = Some((id, position));
+    }
+
+    /// The position of a file in the queue of a server, while nothing moves.
+    pub(crate) fn position(&self) -> Option<u32> {
+        self.queued.map(|(_, position)| position)
     }
 
     /// The name of the first file in flight, because the others change too fast. Empty if there is
@@ -157,6 +171,9 @@ impl Meter {
         files_active: u32,
         streams: u32,
     ) {
+        if bytes > self.bytes {
+            self.queued = None;
+        }
         (self.bytes, self.files_done) = (bytes, files_done);
         (self.files_active, self.streams) = (files_active, streams);
         if self.samples.back().is_none_or(|last| now.duration_since(last.at) >= STEP) {

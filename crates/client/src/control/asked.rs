@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::queue::QueuePlace;
 use ropewalk_protocol::reply::Reply;
 
 use crate::RemoteError;
@@ -14,6 +15,8 @@ use crate::model::features_reply::FeaturesReply;
 pub(crate) enum Answer {
     Preliminary(Reply),
     Marker(Marker),
+    /// The transfer has this place in the queue of the server.
+    Queued(QueuePlace),
     /// The final reply, of any class but 1yz.
     Final(Reply),
 }

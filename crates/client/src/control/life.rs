@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::marker::Marker;
+use ropewalk_protocol::queue::QueuePlace;
 use ropewalk_protocol::range::RangeSet;
 
 /// Number of preliminary replies of a command, markers excluded: 125 or 150, and one in reserve.
@@ -50,6 +51,8 @@ struct Reported {
     ranges: RangeSet,
     stripes: HashMap<u32, u64>,
     summed: u64,
+    /// The nearest place in a queue.
+    position: Option<u32>,
 }
 
 impl Reported {
@@ -122,6 +125,17 @@ impl Life {
 
     pub(super) fn tells(&mut self, now: Instant, marker: &Marker) {
         if self.reported.takes(marker) { self.lives(now) } else { self.talks(now, true) }
+    }
+
+    /// The peer has the command in a queue. Only a place that comes nearer is news.
+    pub(super) fn waits_in_queue(&mut self, now: Instant, place: QueuePlace) {
+        let nearer = self.reported.position.is_none_or(|known| place.position < known);
+        if nearer {
+            self.reported.position = Some(place.position);
+            self.lives(now);
+        } else {
+            self.talks(now, true);
+        }
     }
 
     fn lives(&mut self, now: Instant) {

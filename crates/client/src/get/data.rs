@@ -12,7 +12,14 @@ impl Flow<'_> {
             Sender::hear(self, Side::Source, answer);
             return Ok(());
         }
-        match self.peers.session.control.answer_until(Instant::now() + limit)? {
+        let answer = loop {
+            // A server that has the transfer in a queue connects later.
+            match self.peers.session.control.answer_until(Instant::now() + limit)? {
+                Some(answer @ Answer::Queued(_)) => Sender::hear(self, Side::Source, answer),
+                answer => break answer,
+            }
+        };
+        match answer {
             Some(answer) => {
                 Sender::hear(self, Side::Source, answer);
                 Ok(())

@@ -42,6 +42,16 @@ pub enum Event {
         size: Option<u64>,
         resumed_from: u64,
     },
+    /// A server has the transfer of a file in a queue; nothing moves until its turn comes.
+    Queued {
+        id: FileId,
+        /// `source` or `destination`.
+        server: Cow<'static, str>,
+        /// From 1.
+        position: u32,
+        /// All transfers in the queue.
+        waiting: u32,
+    },
     /// Bytes that the destination has, of all files; `streams` and `files` are those in use now.
     Progress {
         bytes: u64,
@@ -225,6 +235,7 @@ mod tests {
         let events = [
             Event::Connecting { peer: text() },
             Event::Planned { files: 1, bytes: 2, complete: true },
+            Event::Queued { id: 1, server: "source".into(), position: 3, waiting: 7 },
             Event::FileStarted { id: 1, source: text(), destination: text(), size: None, resumed_from: 3 },
             Event::Tuned {
                 path: text(),

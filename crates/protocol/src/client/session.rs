@@ -15,6 +15,7 @@ use crate::command::{Command, UnprintableCommand};
 use crate::line::{Ending, LineDecoder, LineTooLong};
 use crate::marker::Marker;
 use crate::profiling::ProfileCommand;
+use crate::queue::QueuePlace;
 use crate::reply::{ParserLimits, Reply, ReplyError, ReplyParser};
 use crate::site::SiteCommand;
 use crate::streams::{MAX_STREAMS, StreamsAnswer};
@@ -46,6 +47,8 @@ pub enum Event {
     Greeting(Reply),
     /// A 1yz reply that is not a marker: 150, 125, 127, or a part of MLSC.
     Preliminary { ticket: Ticket, reply: Reply },
+    /// The transfer waits for its turn at the server, and has this place. It has not begun.
+    Queued { ticket: Ticket, place: QueuePlace },
     /// A marker: 111, 112, 113 or 115.
     Marker { ticket: Ticket, marker: Marker },
     /// The answer to [`Session::set_streams`]. The server may send it at any time between the
@@ -183,10 +186,13 @@ impl Session {
         if let Some(trace) = &mut self.trace {
             trace.push_back(TraceLine { sent: false, line: line.into() });
         }
-        match self.replies.line(line)? {
-            Some(reply) => self.reply(reply),
-            None => Ok(()),
+        if let Some(reply) = self.replies.line(line)? {
+            return self.reply(reply);
         }
+        if let (Some(place), Some(front)) = (QueuePlace::from_line(line), self.outstanding.front()) {
+            self.events.push_back(Event::Queued { ticket: front.ticket, place });
+        }
+        Ok(())
     }
 
     /// Whether no bytes, no partial reply, no events and no pending commands are left. Anything

@@ -171,6 +171,7 @@ impl Session {
             storage_info,
             checksum: options.checksum,
             begun: false,
+            queued: false,
         };
         // `REST 0` cancels an earlier REST.
         let restarted = restart.as_ref().is_some_and(|there| !there.is_empty());

@@ -13,6 +13,7 @@ use crate::facts::Entry;
 use crate::host_port::{Classic, Extended, PortOnly, Striped};
 use crate::marker::{Marker, PerfMarker, StatusMarker};
 use crate::path::VirtualPath;
+use crate::queue::QueuePlace;
 use crate::reply::Reply;
 use crate::scitag::SciTagCommand;
 use crate::stack::StackSpec;
@@ -126,6 +127,8 @@ pub(super) struct DataPending {
     /// The client wants this checksum, computed during the transfer.
     pub(super) checksum: Option<ChecksumAlgorithm>,
     pub(super) begun: bool,
+    /// The reply 150 has begun with the place in a queue.
+    pub(super) queued: bool,
 }
 
 impl DataPending {
@@ -142,6 +145,7 @@ impl DataPending {
             storage_info: false,
             checksum: None,
             begun: false,
+            queued: false,
         }
     }
 }
@@ -214,6 +218,28 @@ impl Pending {
         )
     }
 
+    /// The line that tells the place of a transfer or listing in a queue. `None`: it has begun, or
+    /// the address of a delayed channel, which is a reply of its own, comes first.
+    pub(super) fn tell_place(&mut self, place: QueuePlace) -> Option<Reply> {
+        match self {
+            Self::Data(data) if !data.begun && data.delayed.is_none() => {
+                data.queued = true;
+                Some(place.to_line())
+            }
+            _ => None,
+        }
+    }
+
+    /// The end of a reply that has begun with a place in a queue, if another reply comes before it.
+    pub(super) fn end_queue(&mut self) -> Option<Reply> {
+        match self {
+            Self::Data(data) => {
+                std::mem::take(&mut data.queued).then(|| Reply::new(150, "The wait has ended."))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn receives(&self) -> bool {
         matches!(self, Self::Data(data) if data.receives)
     }
@@ -247,7 +273,12 @@ impl DataPending {
             Event::Begun { .. } if self.begun => None,
             Event::Begun { reused } => {
                 self.begun = true;
+                let queued = std::mem::take(&mut self.queued);
                 Some(match reused {
+                    // The lines of a reply have one code.
+                    true if queued => {
+                        Reply::new(150, "Beginning transfer; reusing existing data connection.")
+                    }
                     true => Reply::new(125, "Beginning transfer; reusing existing data connection."),
                     false => Reply::new(150, "Beginning transfer."),
                 })

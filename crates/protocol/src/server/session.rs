@@ -13,6 +13,7 @@ use super::pending::Pending;
 use super::state::State;
 use crate::command::parse::split_verb;
 use crate::line::{Ending, LineDecoder, strip_telnet};
+use crate::queue::QueuePlace;
 use crate::reply::Reply;
 use crate::streams::{self, MAX_STREAMS, StreamsAnswer};
 
@@ -273,6 +274,8 @@ impl Session {
 
     /// Takes the end of the running operation. It has no effect if no operation is running.
     pub fn completed(&mut self, result: Result<Outcome, Failure>) {
+        let end = self.end_queue();
+        self.actions.extend(end.map(Action::Send));
         let Some(running) = self.running.take() else {
             return;
         };
@@ -368,11 +371,29 @@ impl Session {
     }
 
     pub(super) fn send(&mut self, reply: Reply) {
+        let end = self.end_queue();
+        self.actions.extend(end.map(Action::Send));
         self.actions.push_back(Action::Send(reply));
+    }
+
+    /// The running operation waits in a queue of the host: returns the reply that tells the client
+    /// its place. Nothing may be sent between it and [`Self::event`] or [`Self::completed`] but
+    /// replies of this session and of this method.
+    pub fn tell_place(&mut self, place: QueuePlace) -> Option<Reply> {
+        let running = self.running.as_mut().filter(|_| self.actions.is_empty())?;
+        running.pending.tell_place(place)
+    }
+
+    /// The end of the reply that [`Self::tell_place`] has begun, if it has no end yet, for a host
+    /// that sends a reply of its own.
+    pub fn end_queue(&mut self) -> Option<Reply> {
+        self.running.as_mut()?.pending.end_queue()
     }
 
     /// Closes the session: only the queued actions follow.
     fn close(&mut self, reply: Option<Reply>) {
+        let end = self.end_queue();
+        self.actions.extend(end.map(Action::Send));
         self.abort_running();
         self.actions.extend(reply.map(Action::Send));
         self.actions.push_back(Action::Close);

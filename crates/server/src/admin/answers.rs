@@ -79,11 +79,15 @@ fn sessions(scheduler: &Scheduler) -> Vec<Answer> {
     let sessions = measure(scheduler).into_iter().map(|(presence, seen, rate)| {
         let (activity, path) = match &seen.activity {
             Activity::Idle => ("idle", None),
-            Activity::Waiting => ("waiting", None),
+            Activity::Waiting { .. } => ("waiting", None),
             Activity::Working => ("working", None),
             Activity::Moving { command, path, .. } => {
                 (*command, Some(String::from_utf8_lossy(path.as_bytes()).into_owned()))
             }
+        };
+        let position = match &seen.activity {
+            Activity::Waiting { position } => *position,
+            _ => None,
         };
         Answer::Session(SessionStatus {
             id: presence.id,
@@ -92,6 +96,7 @@ fn sessions(scheduler: &Scheduler) -> Vec<Answer> {
             since: presence.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             activity: activity.to_owned(),
             path,
+            position,
             bytes: seen.bytes,
             total: seen.total,
             rate,

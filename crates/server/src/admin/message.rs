@@ -60,6 +60,9 @@ pub struct SessionStatus {
     pub activity: String,
     /// The path of that command.
     pub path: Option<String>,
+    /// While it waits: its position in the queue, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
     /// The bytes that this command has moved.
     pub bytes: u64,
     /// The bytes that all commands of the session have moved.

@@ -50,7 +50,10 @@ pub(crate) enum Activity {
     #[default]
     Idle,
     /// It waits for its turn.
-    Waiting,
+    Waiting {
+        /// In the queue, from 1; unknown in the first moment.
+        position: Option<u32>,
+    },
     /// It carries out a command that moves no data, such as a checksum.
     Working,
     /// A transfer or listing.
@@ -125,7 +128,7 @@ impl Presence {
         let state = self.state.lock();
         let bytes = match &state.activity {
             Activity::Moving { progress, .. } => progress.bytes(),
-            Activity::Idle | Activity::Waiting | Activity::Working => 0,
+            Activity::Idle | Activity::Waiting { .. } | Activity::Working => 0,
         };
         Snapshot {
             user: state.user.clone(),
@@ -141,7 +144,7 @@ impl Activity {
         match self {
             Self::Moving { command: "STOR" | "APPE" | "ESTO", .. } => Some(TransferDirection::Upload),
             Self::Moving { .. } => Some(TransferDirection::Download),
-            Self::Idle | Self::Waiting | Self::Working => None,
+            Self::Idle | Self::Waiting { .. } | Self::Working => None,
         }
     }
 }

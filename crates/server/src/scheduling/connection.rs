@@ -6,11 +6,12 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 use ropewalk_engine::Discarded;
 use ropewalk_protocol::one_port::TAKEN;
+use ropewalk_protocol::queue::QueuePlace;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::server::{Failure, Operation, Outcome, Session};
 use ropewalk_security::canonical;
@@ -19,7 +20,7 @@ use crate::accounts::login::Login;
 use crate::host::Host;
 use crate::host::limits::SessionPermit;
 use crate::host::parts::CompletedParts;
-use crate::host::presence::{Present, User};
+use crate::host::presence::{Activity, Present, User};
 use crate::host::transfer_log::Record;
 use crate::host::uploads::SessionUploads;
 use crate::operations::Entry;
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) answer: Option<Result<Outcome, Failure>>,
     /// An operation that waits for its permit.
     pub(crate) waiting: Option<Entry>,
+    /// The place in the queue for the permit that the client knows, and since when.
+    pub(crate) told_place: Option<(QueuePlace, Instant)>,
     /// An operation to retry after a pause ([`Retry`](crate::session::context::Retry)).
     pub(crate) again: Option<Operation>,
     /// A transfer without a final reply.
@@ -64,6 +67,12 @@ pub(crate) enum Wait {
     /// The end of a pause, whatever the client sends: after a failed log-in, or before a retry.
     Pause { until: Instant },
 }
+
+/// A client that waits for a permit for this time learns its place.
+const QUEUE_GRACE: Duration = Duration::from_secs(1);
+/// The place is repeated in this interval if it does not change, so that nothing on the way takes
+/// the connection for dead.
+const QUEUE_REPEAT: Duration = Duration::from_secs(15);
 
 impl Connection {
     pub(crate) fn new(
@@ -103,6 +112,7 @@ impl Connection {
             },
             answer: None,
             waiting: None,
+            told_place: None,
             again: None,
             record: None,
             leftovers: Vec::new(),
@@ -231,7 +241,34 @@ impl Connection {
         self.control.register(registry, token, output)
     }
 
+    /// Tells the client its place in the queue for a permit, if it has waited for a moment and the
+    /// place is new, or was reported long ago. This does not wait: a client that does not read its
+    /// replies gets no more of them.
+    pub(crate) fn tell_place(&mut self, place: QueuePlace) {
+        let now = Instant::now();
+        let is_due = match self.told_place {
+            None => now.saturating_duration_since(self.acted) >= QUEUE_GRACE,
+            Some((told, at)) => {
+                told.position != place.position || now.saturating_duration_since(at) >= QUEUE_REPEAT
+            }
+        };
+        if !is_due || self.control.pending() > 0 {
+            return;
+        }
+        self.told_place = Some((place, now));
+        if let Some(line) = self.session.tell_place(place) {
+            self.control.push(&line);
+        }
+        // An error shows again when the session continues.
+        let _ = self.control.flush();
+        self.presence.set(Activity::Waiting { position: Some(place.position) });
+    }
+
+    /// A reply that is not the session's.
     pub(crate) fn say(&mut self, code: u16, text: &str) {
+        if let Some(end) = self.session.end_queue() {
+            self.control.push(&end);
+        }
         self.control.push(&Reply::new(code, text));
     }
 

@@ -73,6 +73,18 @@ impl<T> FairQueue<T> {
         out
     }
 
+    /// All entries in the order in which they come if every address may run.
+    pub(crate) fn in_order(&mut self) -> impl Iterator<Item = &mut T> {
+        let turns: HashMap<IpAddr, usize> = self.turns.iter().copied().zip(0..).collect();
+        let entries = self.waiting.iter_mut().flat_map(|(address, theirs)| {
+            let turn = turns.get(address).copied().unwrap_or_default();
+            theirs.iter_mut().enumerate().map(move |(round, one)| ((round, turn), one))
+        });
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|(place, _)| *place);
+        entries.into_iter().map(|(_, one)| one)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -118,6 +130,7 @@ mod tests {
         assert_eq!(waiting.pop(|address| address == OTHER), Some((OTHER, 10)));
         assert_eq!(waiting.pop(|address| address == OTHER), None);
         waiting.push(OTHER, 11);
+        assert_eq!(waiting.in_order().map(|n| *n).collect::<Vec<_>>(), [0, 11, 2]);
         let order: Vec<_> = std::iter::from_fn(|| waiting.pop(|_| true)).map(|(_, n)| n).collect();
         assert_eq!(order, [0, 11, 2]);
         waiting.push(OTHER, 12);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ropewalk_protocol::command::Password;
+use ropewalk_protocol::queue::QueuePlace;
 use ropewalk_protocol::server::{Action, Failure, Operation, Outcome};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -90,7 +91,7 @@ fn follow(scheduler: &Arc<Scheduler>, mut connection: Box<Connection>, next: Nex
         Next::Park(why) => scheduler.parking.park(&scheduler.host, connection, why),
         Next::Again => start(scheduler, connection),
         Next::Permit => {
-            connection.presence.set(Activity::Waiting);
+            connection.presence.set(Activity::Waiting { position: None });
             let address = connection.context.peer.ip();
             match permits_of(scheduler, &connection).wait(address, connection) {
                 Some(connection) => start(scheduler, connection),
@@ -139,11 +140,16 @@ fn run_login_step(
 }
 
 /// Checks sessions that wait for a permit. Those whose clients are gone, or have aborted the
-/// operation, stop waiting.
+/// operation, stop waiting. The others learn their place.
 pub(crate) fn check_waiting(scheduler: &Arc<Scheduler>) {
     let waiting = [&scheduler.transfers, &scheduler.listings].map(|permits| {
         permits.remove_waiting(|connection| connection.presence.is_ended() || connection.control.has_news())
     });
+    for permits in [&scheduler.transfers, &scheduler.listings] {
+        permits.tell_waiting(|connection, position, waiting| {
+            connection.tell_place(QueuePlace { position, waiting });
+        });
+    }
     for connection in waiting.into_iter().flatten() {
         let job = {
             let scheduler = Arc::clone(scheduler);
@@ -205,6 +211,7 @@ fn advance(scheduler: &Arc<Scheduler>, connection: &mut Connection) -> Next {
     }
     // It has its permit now.
     if let Some(entry) = connection.waiting.take() {
+        connection.told_place = None;
         perform_long(scheduler, connection, entry, true);
     }
     if let Some(operation) = connection.again.take()

@@ -152,6 +152,16 @@ impl<T> FairSemaphore<T> {
         self.state.lock().waiting.remove(is)
     }
 
+    /// Calls `tell` for each that waits, with its position from 1 and the number of all. `tell`
+    /// must not wait.
+    pub(crate) fn tell_waiting(&self, mut tell: impl FnMut(&mut T, u32, u32)) {
+        let mut state = self.state.lock();
+        let count = u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
+        for (one, position) in state.waiting.in_order().zip(1..) {
+            tell(one, position, count);
+        }
+    }
+
     pub(crate) fn has_waiting(&self) -> bool {
         self.state.lock().waiting.len() > 0
     }
