@@ -15,10 +15,13 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::nsi_provider::{PROVIDER, REQUESTER, call_back, read_request};
+use crate::trap::{Moment, Trap};
 
 /// The misbehaviour of a proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
+    /// Kills the program at one of its requests.
+    pub trap: Option<Arc<Trap>>,
     /// Does not call back: states have to be queried.
     pub loses_calls: bool,
     /// Accepts connections and answers nothing.
@@ -143,6 +146,11 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
     let (method, path) = (words.next().context("no method")?, words.next().context("no path")?);
     let path = path.strip_prefix("/aggregator-proxy").unwrap_or(path);
     state.lock().requests.push(format!("{method} {path}"));
+    let trap = faults.trap.as_ref().and_then(|trap| Some((trap, trap.count()?)));
+    if let Some((trap, Moment::Before)) = trap {
+        trap.spring();
+        return Ok(());
+    }
     if faults.is_silent {
         thread::sleep(Duration::from_secs(60));
         return Ok(());
@@ -151,10 +159,17 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
         return reply(&mut stream, *status, text);
     }
     let (status, answer, called) = carry_out(method, path, &body, &mut state.lock(), faults);
+    if let Some((trap, Moment::Unanswered)) = trap {
+        trap.spring();
+        return Ok(());
+    }
     if faults.loses_answers && method == "POST" {
         return Ok(());
     }
     reply(&mut stream, status, &answer.to_string())?;
+    if let Some((trap, Moment::Answered(_))) = trap {
+        trap.spring();
+    }
     if let (Some((url, connection)), false) = (called, faults.loses_calls) {
         let detail = {
             let mut state = state.lock();

@@ -33,5 +33,6 @@ pub mod server;
 pub mod sites;
 pub mod sshd;
 pub mod terminal;
+pub mod trap;
 pub mod tree;
 pub mod wrap;

@@ -13,6 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use parking_lot::Mutex;
 
+use crate::trap::{Moment, Trap};
+
 pub const PROVIDER: &str = "urn:ogf:network:alpha.test:2026:nsa";
 pub const REQUESTER: &str = "urn:ogf:network:mover.test:2026:nsa";
 pub const CONNECTION: &str = "AL-559ed2489b";
@@ -20,6 +22,8 @@ pub const CONNECTION: &str = "AL-559ed2489b";
 /// The misbehaviour of a provider.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
+    /// Kills the program at one of its requests.
+    pub trap: Option<Arc<Trap>>,
     /// Sends no results: they have to be queried.
     pub loses_results: bool,
     /// Accepts connections and answers nothing.
@@ -28,6 +32,8 @@ pub struct Faults {
     pub refuses: Option<&'static str>,
     /// Answers `reserve` with `reserveFailed` of this text.
     pub fails: Option<&'static str>,
+    /// Answers an extension with `reserveFailed` of this text.
+    pub refuses_extensions: Option<&'static str>,
     /// A provisioned path does not become active.
     pub never_up: bool,
     /// Confirms times that end before they begin.
@@ -47,6 +53,9 @@ struct State {
     reservation: &'static str,
     provisioned: bool,
     terminated: bool,
+    /// The end and the version of an extension that is not committed.
+    held: Option<(String, u32)>,
+    version: u32,
     /// Elements of the reservation: the global ID, the description, the criteria.
     reserved: HashMap<&'static str, String>,
 }
@@ -103,6 +112,11 @@ impl NsiProvider {
         !state.reservation.is_empty() && !state.terminated
     }
 
+    /// The end of the reserved time, as the provider knows it.
+    pub fn end(&self) -> String {
+        self.state.lock().reserved.get("endTime").cloned().unwrap_or_default()
+    }
+
     /// Takes an active path down.
     pub fn take_down(&self) {
         self.state.lock().provisioned = false;
@@ -152,6 +166,11 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
         state.requests.push(name.clone());
         state.texts.push(request.clone());
     }
+    let trap = faults.trap.as_ref().and_then(|trap| Some((trap, trap.count()?)));
+    if let Some((trap, Moment::Before)) = trap {
+        trap.spring();
+        return Ok(());
+    }
     if faults.is_silent {
         thread::sleep(Duration::from_secs(60));
         return Ok(());
@@ -168,7 +187,14 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>, faults: &Faults) -> Result
         return reply(&mut stream, 500, &message("", &fault));
     }
     let (answer, result) = carry_out(&request, &name, &mut state.lock(), faults);
+    if let Some((trap, Moment::Unanswered)) = trap {
+        trap.spring();
+        return Ok(());
+    }
     reply(&mut stream, 200, &message(&correlation, &answer))?;
+    if let Some((trap, Moment::Answered(_))) = trap {
+        trap.spring();
+    }
     if !result.is_empty() && !faults.loses_results {
         let of = if faults.confuses_requests {
             "urn:uuid:00000000-0000-4000-8000-000000000000"
@@ -195,6 +221,9 @@ fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (
         |name: &str| format!("<ctypes:{name}><connectionId>{CONNECTION}</connectionId></ctypes:{name}>");
     let acknowledged = |result: String| ("<ctypes:acknowledgment />".to_owned(), result);
     match name {
+        "reserve" if request.contains(&format!("<connectionId>{CONNECTION}</connectionId>")) => {
+            (acknowledged(String::new()).0, extend(request, state, faults))
+        }
         "reserve" => {
             for key in ["globalReservationId", "description", "startTime", "endTime", "capacity"] {
                 state.reserved.insert(key, element(request, key).unwrap_or_default().to_owned());
@@ -216,10 +245,14 @@ fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (
         }
         "reserveCommit" => {
             state.reservation = "ReserveStart";
+            if let Some((end, version)) = state.held.take() {
+                state.reserved.insert("endTime", end);
+                state.version = version;
+            }
             acknowledged(plain("reserveCommitConfirmed"))
         }
         "reserveAbort" => {
-            state.reservation = "ReserveStart";
+            (state.reservation, state.held) = ("ReserveStart", None);
             acknowledged(plain("reserveAbortConfirmed"))
         }
         "provision" => {
@@ -261,6 +294,37 @@ fn carry_out(request: &str, name: &str, state: &mut State, faults: &Faults) -> (
     }
 }
 
+/// The result of a `reserve` for the connection that is there.
+fn extend(request: &str, state: &mut State, faults: &Faults) -> String {
+    let version = request.split_once("<criteria version=\"").and_then(|(_, rest)| rest.split('"').next());
+    let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
+    let end = element(request, "endTime").unwrap_or_default().to_owned();
+    let refused = match (faults.refuses_extensions, state.reservation) {
+        (Some(text), _) => Some(text),
+        (None, "ReserveStart") if version > state.version && !end.is_empty() => None,
+        (None, "ReserveStart") => Some("the version is not above the present one, or there is no end"),
+        (None, _) => Some("the connection is being changed"),
+    };
+    if let Some(text) = refused {
+        state.reservation = "ReserveFailed";
+        return format!(
+            "<ctypes:reserveFailed><connectionId>{CONNECTION}</connectionId>{}<serviceException>\
+             <nsaId>{PROVIDER}</nsaId><errorId>00600</errorId><text>{text}</text></serviceException>\
+             </ctypes:reserveFailed>",
+            states(state, faults)
+        );
+    }
+    state.reservation = "ReserveHeld";
+    state.held = Some((end.clone(), version));
+    let of_now = (state.reserved.insert("endTime", end), std::mem::replace(&mut state.version, version));
+    let held = criteria(state, faults);
+    state.reserved.insert("endTime", of_now.0.unwrap_or_default());
+    state.version = of_now.1;
+    format!(
+        "<ctypes:reserveConfirmed><connectionId>{CONNECTION}</connectionId>{held}</ctypes:reserveConfirmed>"
+    )
+}
+
 fn criteria(state: &State, faults: &Faults) -> String {
     let of = |key| state.reserved.get(key).cloned().unwrap_or_default();
     let (mut start, mut end) = (of("startTime"), of("endTime"));
@@ -271,7 +335,7 @@ fn criteria(state: &State, faults: &Faults) -> String {
         start = format!("<startTime>{start}</startTime>");
     }
     format!(
-        "<globalReservationId>{}</globalReservationId><description>{}</description><criteria version=\"0\"><schedule>\
+        "<globalReservationId>{}</globalReservationId><description>{}</description><criteria version=\"{}\"><schedule>\
          {start}<endTime>{end}</endTime></schedule>\
          <serviceType>http://services.ogf.org/nsi/2013/07/descriptions/EVTS.A-GOLE</serviceType><p2psrv:p2ps>\
          <capacity>{}</capacity><directionality>Bidirectional</directionality><symmetricPath>false</symmetricPath>\
@@ -279,6 +343,7 @@ fn criteria(state: &State, faults: &Faults) -> String {
          <destSTP>urn:ogf:network:alpha.test:2026:topology:dtn2?vlan=1784</destSTP></p2psrv:p2ps></criteria>",
         of("globalReservationId"),
         of("description"),
+        state.version,
         of("capacity")
     )
 }

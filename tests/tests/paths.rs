@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ropewalk_tests::aggregator_proxy::{self, AggregatorProxy};
+use ropewalk_tests::control::Control;
 use ropewalk_tests::nsi_provider::{Faults, NsiProvider};
 use ropewalk_tests::process::{self, Outcome, Program, run};
 use ropewalk_tests::scratch::Scratch;
@@ -216,6 +217,12 @@ fn hook_of_a_server_sees_and_refuses_data_connections() {
     {
         assert!(accepted.contains(member), "{member}: {accepted}");
     }
+    let mut control = Control::log_in(server.address()).unwrap();
+    control.expect("SITE TASKID job-7", 250).unwrap();
+    control.passive().unwrap();
+    let last = lines(&scratch, "hook").into_iter().rfind(|line| line.starts_with("post_listen ")).unwrap();
+    assert!(last.contains(r#""task_id":"job-7""#), "{last}");
+    drop(control);
     fs::remove_file(scratch.join("back")).unwrap();
     fs::write(&refusal, "").unwrap();
     let outcome = cp(&server).failed().unwrap();
@@ -325,7 +332,11 @@ fn path_reserved_with_nsi_is_cancelled_by_its_id() {
     let id = id.text().trim().to_owned();
     ropewalk(&site, &["cancel", &id]).succeeded().unwrap();
     assert!(!provider.has_path());
-    assert_eq!(provider.requests(), ["reserve", "reserveCommit", "terminate"]);
+    let requests = provider.requests();
+    // A slow host queries as well.
+    let steps: Vec<&str> =
+        requests.iter().map(String::as_str).filter(|name| *name != "querySummarySync").collect();
+    assert_eq!(steps, ["reserve", "reserveCommit", "terminate"]);
 }
 
 #[test]
@@ -389,6 +400,62 @@ fn tc_path_is_a_class_that_carries_the_copy_and_is_removed() {
     assert_eq!(own(&text("cancelled")), Vec::<String>::new());
     assert_eq!(text("filters"), "");
     assert_eq!(fs::read(scratch.join("back")).unwrap(), fs::read(root.join("f")).unwrap());
+}
+
+/// A copy over a path that is reserved for a short time.
+fn short_copy(site: &Site, path: &str, policy: &str, bandwidth: &str) -> Command {
+    let mut command = peers::ropewalk_command().unwrap();
+    command.env("XDG_STATE_HOME", site.scratch.join("state"));
+    command.args(["cp", "--json", "--path", path, "--path-policy", policy]);
+    command.args(["--path-time", "3s", "--bandwidth", bandwidth]);
+    command.arg(site.server.url("f")).arg(site.scratch.join("back"));
+    command
+}
+
+/// The states of the path in the events of a copy.
+fn path_states(outcome: &str) -> Vec<String> {
+    let events = outcome.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let paths = events.filter(|event| event["event"] == "path");
+    paths.map(|event| event["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn copy_that_takes_longer_extends_its_path() {
+    let (site, provider, path) = nsi(Faults::default());
+    let mut copy = Program::start(&mut short_copy(&site, &path, "require", "200K")).unwrap();
+    copy.wait_for_log(LIMIT, |log| log.matches("the path is extended until").count() == 2).unwrap();
+    copy.signal(Signal::INT);
+    assert_eq!(copy.wait(LIMIT).unwrap().code(), Some(130));
+    assert!(!provider.has_path() && site.journal().is_empty());
+    let extensions = provider.texts().iter().filter(|text| text.contains("<criteria version=\"2\">")).count();
+    assert_eq!(extensions, 1);
+    let log = copy.log();
+    assert_eq!(path_states(&log), ["reserved", "up", "extended", "extended", "released"], "{log}");
+}
+
+#[test]
+fn path_that_is_not_extended_ends_with_its_time_and_the_policy_decides() {
+    let (site, provider, path) = nsi(Faults { refuses_extensions: Some("busy then"), ..Faults::default() });
+    let outcome = run(&mut short_copy(&site, &path, "require", "200K"), LIMIT).unwrap().failed().unwrap();
+    for text in ["the path is not extended, and ends at", "the reserved time is over"] {
+        assert!(outcome.errors().contains(text), "{text}: {}", outcome.errors());
+    }
+    assert_eq!(path_states(&outcome.text()), ["reserved", "up", "not-extended", "down", "released"]);
+    let last = outcome.text().lines().last().unwrap().to_owned();
+    assert!(last.contains(r#""event":"finished""#), "{last}");
+    assert!(!site.is_copied() && !provider.has_path());
+    run(&mut short_copy(&site, &path, "prefer", "1M"), LIMIT).unwrap().succeeded().unwrap();
+    assert!(site.is_copied() && !provider.has_path());
+}
+
+#[test]
+fn path_that_does_not_come_is_an_event_with_its_reason() {
+    let (site, _provider, path) = nsi(Faults { refuses: Some("no such port"), ..Faults::default() });
+    let outcome = run(&mut short_copy(&site, &path, "require", "200K"), LIMIT).unwrap().failed().unwrap();
+    let line = outcome.text().lines().next().unwrap_or_default().to_owned();
+    let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((event["event"].as_str(), event["state"].as_str()), (Some("path"), Some("failed")));
+    assert!(event["reason"].as_str().unwrap().contains("no such port") && event["id"].is_string(), "{line}");
 }
 
 /// A site whose path comes from an NSI Aggregator Proxy.

@@ -18,6 +18,7 @@ mod local;
 pub mod logging;
 pub mod output;
 mod pairs;
+mod path_source;
 mod path_use;
 mod running;
 mod secret;

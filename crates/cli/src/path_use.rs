@@ -5,7 +5,6 @@
 //! the path.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,141 +13,22 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
-use ropewalk_client::{Cancel, Location, Options, Pair, state_directory};
+use ropewalk_client::{Cancel, Event, EventSink, Location, Options, Pair, state_directory};
 use ropewalk_paths::{
-    Binding, Entry, Goal, Hook, HookManager, Id, Journal, JournalError, Notice, Owner, PathError, Phase,
-    Policy, Provider, Request, Runner, Target, Tc, now,
+    Binding, Entry, Goal, Journal, JournalError, Notice, Owner, PathError, Phase, Policy, Request, Runner,
+    now,
 };
 
 use ropewalk_protocol::url::Url;
 
 use crate::held_space::tell_release;
 use crate::output::say;
+use crate::path_source::PathSource;
 use crate::settings::PathSettings;
+use crate::utc;
 
 /// How long the end of a copy waits for the paths of earlier runs to be removed.
 const SWEEPING: Duration = Duration::from_secs(5);
-
-/// The origin of a path, as `--path` names it. Files and programs have absolute paths, so that a
-/// later process can use the same text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PathSource {
-    Hook(String),
-    /// The file with the settings of the provider.
-    #[cfg(feature = "nsi")]
-    Nsi(PathBuf),
-    /// The file with the settings of the proxy.
-    #[cfg(feature = "nsi")]
-    NsiRest(PathBuf),
-    /// The file with the settings of the interface.
-    Tc(PathBuf),
-    Reserved(Id),
-}
-
-impl PathSource {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        const EXPECTED: &str =
-            "expected hook:PROGRAM, hook:URL, nsi:FILE, nsi-rest:FILE, tc:FILE, reserved:ID or none";
-        match text.split_once(':') {
-            Some(("hook", target)) => Ok(Self::Hook(absolute_words(target)?)),
-            #[cfg(feature = "nsi")]
-            Some(("nsi", file)) if !file.is_empty() => Ok(Self::Nsi(absolute(Path::new(file)))),
-            #[cfg(feature = "nsi")]
-            Some(("nsi-rest", file)) if !file.is_empty() => Ok(Self::NsiRest(absolute(Path::new(file)))),
-            #[cfg(not(feature = "nsi"))]
-            Some(("nsi" | "nsi-rest", _)) => Err(format!(
-                "{text:?}: this program was built without NSI: the feature `nsi` of the package ropewalk \
-                 includes it, and is on by default"
-            )),
-            Some(("tc", file)) if !file.is_empty() => Ok(Self::Tc(absolute(Path::new(file)))),
-            Some(("reserved", id)) => id.parse().map(Self::Reserved),
-            _ => Err(format!("{text:?}: {EXPECTED}")),
-        }
-    }
-
-    /// The provider; a reserved path has one already.
-    ///
-    /// # Errors
-    /// The file of the provider is wrong.
-    pub(crate) fn provider(&self) -> anyhow::Result<Option<Box<dyn Provider>>> {
-        match self {
-            Self::Hook(target) => {
-                Ok(Some(Box::new(Hook::new(Target::parse(target).map_err(anyhow::Error::msg)?))))
-            }
-            #[cfg(feature = "nsi")]
-            Self::Nsi(file) => {
-                let nsi = ropewalk_nsi::Nsi::open(file);
-                Ok(Some(Box::new(nsi.map_err(|error| crate::exit::usage(error.to_string()))?)))
-            }
-            #[cfg(feature = "nsi")]
-            Self::NsiRest(file) => {
-                let nsi = ropewalk_nsi::NsiRest::open(file);
-                Ok(Some(Box::new(nsi.map_err(|error| crate::exit::usage(error.to_string()))?)))
-            }
-            Self::Tc(file) => {
-                Ok(Some(Box::new(Tc::open(file).map_err(|error| crate::exit::usage(error.to_string()))?)))
-            }
-            Self::Reserved(_) => Ok(None),
-        }
-    }
-
-    /// The reason for which the provider reserves no path in advance.
-    pub(crate) fn without_schedule(&self) -> Option<&'static str> {
-        match self {
-            #[cfg(feature = "nsi")]
-            Self::NsiRest(_) => Some(ropewalk_nsi::rest::NO_SCHEDULE),
-            _ => None,
-        }
-    }
-
-    /// The manager of data connections.
-    fn manager(&self, policy: Policy) -> anyhow::Result<Option<HookManager>> {
-        match self {
-            Self::Hook(target) => {
-                let target = Target::parse(target).map_err(anyhow::Error::msg)?;
-                Ok(Some(HookManager::new(target, policy, report)))
-            }
-            #[cfg(feature = "nsi")]
-            Self::Nsi(_) | Self::NsiRest(_) => Ok(None),
-            Self::Tc(_) | Self::Reserved(_) => Ok(None),
-        }
-    }
-}
-
-/// Reports the first failure of a hook: later connections have the same, as a rule.
-fn report(why: &str) {
-    static REPORTED: AtomicBool = AtomicBool::new(false);
-    if !REPORTED.swap(true, Ordering::Relaxed) {
-        say(format_args!("ropewalk: a data connection is made without its hook: {why}"));
-    }
-}
-
-impl fmt::Display for PathSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hook(target) => write!(f, "hook:{target}"),
-            #[cfg(feature = "nsi")]
-            Self::Nsi(file) => write!(f, "nsi:{}", file.display()),
-            #[cfg(feature = "nsi")]
-            Self::NsiRest(file) => write!(f, "nsi-rest:{}", file.display()),
-            Self::Tc(file) => write!(f, "tc:{}", file.display()),
-            Self::Reserved(id) => write!(f, "reserved:{id}"),
-        }
-    }
-}
-
-/// Makes a relative path of a program absolute. A name without a slash is searched in PATH.
-fn absolute_words(text: &str) -> Result<String, String> {
-    let Target::Program(mut words) = Target::parse(text)? else { return Ok(text.to_owned()) };
-    if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
-        *program = absolute(Path::new(&*program)).display().to_string();
-    }
-    Ok(Target::Program(words).into())
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
 
 /// The journal of the user's reservations.
 pub(crate) fn journal(options: &Options) -> anyhow::Result<Journal> {
@@ -229,6 +109,7 @@ impl PathUse {
         settings: &PathSettings,
         pairs: &[Pair],
         options: &mut Options,
+        events: &Arc<dyn EventSink>,
         cancel: &Cancel,
     ) -> anyhow::Result<Option<Self>> {
         let Some(source) = &settings.source else { return Ok(None) };
@@ -244,7 +125,17 @@ impl PathUse {
             begun => begun?,
         };
         let swept = sweep_beside(journal);
-        match runner.obtain(Goal::Up, &|| cancel.is_cancelled()) {
+        let mut report = |entry: &Entry, notice: &Notice| {
+            if let Notice::Reserved | Notice::Up(_) | Notice::Down(_) = notice {
+                events.event(path_event(entry, notice));
+            }
+        };
+        let obtained = runner.obtain_with(Goal::Up, &|| cancel.is_cancelled(), &mut report);
+        if let Err(error) = &obtained {
+            events.event(path_event(runner.entry(), &Notice::Failed(error.to_string())));
+            events.event(ended(&runner));
+        }
+        match obtained {
             Ok(binding) => {
                 // Uploads draw on the space that was reserved with the path.
                 if let Some(held) = runner.entry().space.as_ref().filter(|held| goes_to(pairs, &held.url)) {
@@ -269,6 +160,7 @@ impl PathUse {
         let (stop, lost) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let watch = Watch {
             runner,
+            events: Arc::clone(events),
             keeps,
             swept,
             stop: Arc::clone(&stop),
@@ -334,7 +226,8 @@ fn begin(
         capacity: settings.rate.or(options.tuning.capacity),
         description: pairs.first().map(describe).unwrap_or_default(),
     };
-    let entry = Entry::new(source.to_string(), Owner::Transfer, request);
+    let mut entry = Entry::new(source.to_string(), Owner::Transfer, request);
+    entry.extend_by = source.is_extended().then_some(settings.time);
     Ok((Runner::begin(journal, entry, provider, Goal::Up)?, false))
 }
 
@@ -376,9 +269,37 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
+/// The news of a path, as an event of the copy.
+fn path_event(entry: &Entry, notice: &Notice) -> Event {
+    let (state, reason) = match notice {
+        Notice::Reserved => ("reserved", None),
+        Notice::Up(_) => ("up", None),
+        Notice::Extended(_) => ("extended", None),
+        Notice::NotExtended(why) => ("not-extended", Some(why)),
+        Notice::Down(why) => ("down", Some(why)),
+        Notice::Failed(why) => ("failed", Some(why)),
+        Notice::Ended => ("released", None),
+        Notice::Left => ("left", None),
+    };
+    let capacity = if let Notice::Up(binding) = notice { binding.capacity } else { None };
+    Event::Path {
+        id: entry.id.to_string(),
+        state: state.into(),
+        reason: reason.cloned(),
+        until: entry.request.until.as_secs(),
+        capacity,
+    }
+}
+
+/// The last event of a path.
+fn ended(runner: &Runner) -> Event {
+    path_event(runner.entry(), if runner.is_left() { &Notice::Left } else { &Notice::Ended })
+}
+
 /// The thread of a path that is up.
 struct Watch {
     runner: Runner,
+    events: Arc<dyn EventSink>,
     /// The path stays reserved.
     keeps: bool,
     /// Ends when the paths of earlier runs are removed.
@@ -393,7 +314,7 @@ impl Watch {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.runner.step() {
-                Ok(notices) => notices.into_iter().for_each(|notice| self.hear(notice)),
+                Ok(notices) => notices.iter().for_each(|notice| self.take(notice)),
                 Err(error) => say(format_args!("ropewalk: {error}")),
             }
         }
@@ -403,6 +324,7 @@ impl Watch {
         }
         // A provider that does not answer must not hold up the end. The entries stay.
         let _ = self.swept.recv_timeout(SWEEPING);
+        self.events.event(ended(&self.runner));
         if self.runner.is_left() {
             say(format_args!(
                 "ropewalk: the provider has not confirmed the end of the path {}; `ropewalk reservations` \
@@ -412,37 +334,29 @@ impl Watch {
         }
     }
 
-    fn hear(&self, notice: Notice) {
+    /// Passes news of the path on.
+    fn take(&self, notice: &Notice) {
+        if !matches!(notice, Notice::Ended | Notice::Left | Notice::Failed(_)) {
+            self.events.event(path_event(self.runner.entry(), notice));
+        }
+        let until = |time: Duration| utc::show(time.as_secs().try_into().unwrap_or(i64::MAX));
         match notice {
             Notice::Down(why) => {
                 say(format_args!("ropewalk: the path is down: {why}"));
                 if let Some(cancel) = &self.required {
-                    self.lost.lock().get_or_insert(why);
+                    self.lost.lock().get_or_insert_with(|| why.clone());
                     cancel.cancel();
                 }
             }
             Notice::Up(_) => say("ropewalk: the path is up again"),
+            Notice::Extended(time) => {
+                say(format_args!("ropewalk: the path is extended until {} UTC", until(*time)));
+            }
+            Notice::NotExtended(why) => {
+                let end = until(self.runner.entry().request.until);
+                say(format_args!("ropewalk: the path is not extended, and ends at {end} UTC: {why}"));
+            }
             Notice::Ended | Notice::Left | Notice::Failed(_) | Notice::Reserved => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::env;
-
-    use super::*;
-
-    #[test]
-    fn path_source_is_read_and_shown_with_absolute_paths() {
-        let here = env::current_dir().unwrap();
-        let shown = |text: &str| PathSource::parse(text).map(|source| source.to_string());
-        assert_eq!(shown("hook:true --x 'a b'").unwrap(), "hook:true --x 'a b'");
-        assert_eq!(shown("hook:./h").unwrap(), format!("hook:{}/h", here.display()));
-        assert_eq!(shown("hook:http://h/x").unwrap(), "hook:http://h/x");
-        for text in ["", "hook", "hook:", "circuit:x", "reserved:7"] {
-            assert!(shown(text).is_err(), "{text}");
         }
     }
 }

@@ -81,6 +81,18 @@ pub fn reserve(header: Header<'_>, reserve: &Reserve<'_>) -> String {
     envelope(header, &trace, &body.concat())
 }
 
+/// Makes the request `reserve` that moves the end of a connection. `version` is that of the new
+/// criteria, above the present one; criteria that are not named stay.
+pub fn extend(header: Header<'_>, connection: &str, version: u32, until: Duration) -> String {
+    let body = format!(
+        "<c:reserve><connectionId>{}</connectionId><criteria version=\"{version}\"><schedule>\
+         <endTime>{}</endTime></schedule></criteria></c:reserve>",
+        escaped(connection),
+        time::show(until)
+    );
+    envelope(header, "", &body)
+}
+
 /// Makes a request that has only the name of a connection: `reserveCommit`, `provision`...
 pub fn request(header: Header<'_>, name: &str, connection: &str) -> String {
     let body = format!("<c:{name}><connectionId>{}</connectionId></c:{name}>", escaped(connection));
@@ -243,6 +255,8 @@ pub struct Summary {
     pub active: bool,
     /// The provider has agreed to criteria.
     pub has_criteria: bool,
+    /// The version of the criteria; 0 if it is not known.
+    pub version: u32,
     pub from: Option<Duration>,
     pub until: Option<Duration>,
     /// Mbit/s.
@@ -337,6 +351,7 @@ fn summary(node: Node<'_, '_>) -> Summary {
         lifecycle: state("lifecycleState"),
         active: matches!(&*active, "true" | "1"),
         has_criteria: criteria.is_some(),
+        version: criteria.and_then(|criteria| criteria.attribute("version")?.parse().ok()).unwrap_or(0),
         from: when("startTime"),
         until: when("endTime"),
         capacity: service.and_then(|service| text_of(service, "capacity").parse().ok()),

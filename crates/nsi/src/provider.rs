@@ -28,6 +28,10 @@ pub struct Nsi {
     requests: HashMap<String, (Id, u64, Step)>,
     id: Option<Id>,
     reference: Option<String>,
+    /// The highest version of the criteria so far.
+    version: u32,
+    /// The end that an extension asks for.
+    wanted: Option<Duration>,
 }
 
 impl Nsi {
@@ -47,8 +51,18 @@ impl Nsi {
             messages: sender,
         };
         let listener = listen(&settings, rules)?;
-        let (requests, id, reference) = (HashMap::new(), None, None);
-        Ok(Self { settings, agent, _listener: listener, messages, expected, requests, id, reference })
+        Ok(Self {
+            settings,
+            agent,
+            _listener: listener,
+            messages,
+            expected,
+            requests: HashMap::new(),
+            id: None,
+            reference: None,
+            version: 0,
+            wanted: None,
+        })
     }
 
     fn text(&self, order: &Order, correlation: &str, global_id: &str) -> Result<String, String> {
@@ -87,24 +101,32 @@ impl Nsi {
                 };
                 Ok(message::reserve(header, &reserve))
             }
+            Step::Extend => match &order.reference {
+                Some(connection) => {
+                    Ok(message::extend(header, connection, self.version, order.request.until))
+                }
+                None => named("reserve"),
+            },
             Step::Commit => named("reserveCommit"),
             Step::Abort => named("reserveAbort"),
             Step::Activate => named("provision"),
             Step::Release => named("release"),
             Step::Terminate => named("terminate"),
-            Step::Query => Ok(message::query(header, order.reference.as_deref(), global_id)),
+            Step::Query | Step::QueryExtension => {
+                Ok(message::query(header, order.reference.as_deref(), global_id))
+            }
         }
     }
 
     fn post(&self, step: Step, text: &str) -> Result<Message, Outcome> {
         let action = match step {
-            Step::Hold => "reserve",
+            Step::Hold | Step::Extend => "reserve",
             Step::Commit => "reserveCommit",
             Step::Abort => "reserveAbort",
             Step::Activate => "provision",
             Step::Release => "release",
             Step::Terminate => "terminate",
-            Step::Query => "querySummarySync",
+            Step::Query | Step::QueryExtension => "querySummarySync",
         };
         let url = &self.settings.provider;
         let request = self
@@ -140,6 +162,17 @@ impl Nsi {
                 Ok(()) => confirmed(State::Held),
                 Err(why) => Some(Outcome::Refused(why)),
             },
+            (Step::Extend, Body::Held(summary)) => match self.confirms_wanted(&summary) {
+                true => confirmed(State::Held),
+                // The other end must not be committed.
+                false => confirmed(State::Failed("the provider confirms another end".to_owned())),
+            },
+            (Step::Extend, Body::Failed { error, .. }) => confirmed(State::Failed(self.worded(&error))),
+            (Step::QueryExtension, Body::Query(summaries)) => {
+                let own =
+                    summaries.iter().find(|summary| Some(&summary.connection) == self.reference.as_ref());
+                confirmed(own.map_or(State::Gone, |summary| self.extension_of(summary)))
+            }
             (Step::Commit, Body::Confirmed(Confirmed::Commit, _)) => confirmed(State::Reserved),
             // The life goes on to terminate it.
             (Step::Abort, Body::Confirmed(Confirmed::Abort, _)) => confirmed(State::Reserved),
@@ -179,6 +212,14 @@ impl Nsi {
             "Failed" => return failed("that the path has failed"),
             _ => {}
         }
+        // An extension has states of the reservation beside a path in use, which stays usable.
+        match &*summary.provision {
+            "Provisioned" if summary.active && summary.has_criteria => {
+                return State::Up(self.binding(summary));
+            }
+            "Provisioned" | "Provisioning" if summary.has_criteria => return State::Activated,
+            _ => {}
+        }
         match &*summary.reservation {
             "ReserveChecking" => State::Checking,
             "ReserveHeld" | "ReserveCommitting" => match check_times(summary) {
@@ -189,16 +230,43 @@ impl Nsi {
             "ReserveTimeout" => failed("that the path was not committed in time"),
             "ReserveAborting" => failed("that the reservation was aborted"),
             _ if !summary.has_criteria => failed("a reservation without criteria"),
-            _ => match &*summary.provision {
-                "Provisioned" if summary.active => State::Up(self.binding(summary)),
-                "Provisioned" | "Provisioning" => State::Activated,
-                _ => State::Reserved,
-            },
+            _ => State::Reserved,
         }
+    }
+
+    /// The state of an extension, in the answer to a query.
+    fn extension_of(&self, summary: &Summary) -> State {
+        match &*summary.reservation {
+            "ReserveChecking" => State::Checking,
+            "ReserveHeld" | "ReserveCommitting" => State::Held,
+            "ReserveFailed" => State::Failed("the provider does not extend the path".to_owned()),
+            "ReserveTimeout" | "ReserveAborting" => {
+                State::Failed("the provider has dropped the extension".to_owned())
+            }
+            _ if self.confirms_wanted(summary) => State::Reserved,
+            _ => State::Gone,
+        }
+    }
+
+    /// Whether criteria have the end that an extension asks for. Messages have whole seconds.
+    fn confirms_wanted(&self, summary: &Summary) -> bool {
+        let (Some(until), Some(wanted)) = (summary.until, self.wanted) else { return false };
+        until.as_secs() >= wanted.as_secs()
     }
 
     fn binding(&self, summary: &Summary) -> Binding {
         self.settings.binding_with(summary.capacity, summary.vlan.as_deref())
+    }
+
+    /// Notes the version of the criteria, which an extension has to exceed.
+    fn see_version(&mut self, body: &Body) {
+        let summaries = match body {
+            Body::Held(summary) => std::slice::from_ref(summary),
+            Body::Query(summaries) => summaries,
+            _ => return,
+        };
+        let own = summaries.iter().filter(|summary| Some(&summary.connection) == self.reference.as_ref());
+        self.version = own.map(|summary| summary.version).fold(self.version, u32::max);
     }
 
     fn know(&mut self, connection: &str) {
@@ -218,6 +286,9 @@ impl Provider for Nsi {
         self.id = Some(order.id.clone());
         if let Some(reference) = &order.reference {
             self.know(&reference.clone());
+        }
+        if order.step == Step::Extend {
+            (self.wanted, self.version) = (Some(order.request.until), self.version.saturating_add(1));
         }
         let correlation = format!("urn:uuid:{}", Id::random());
         let text = match self.text(order, &correlation, &global_id(&order.id)) {
@@ -245,6 +316,7 @@ impl Provider for Nsi {
             }
             _ => {}
         }
+        self.see_version(&message.body);
         let unexpected = || Outcome::Unclear("the provider answers with an unexpected message".to_owned());
         self.outcome(order.step, message.body, &order.id).unwrap_or_else(unexpected)
     }
@@ -265,6 +337,7 @@ impl Provider for Nsi {
             return Some(Answer { id, number: None, reference, outcome: Outcome::Accepted });
         }
         let (id, number, step) = self.requests.get(&message.correlation)?.clone();
+        self.see_version(&message.body);
         if let Body::Held(summary) = &message.body {
             self.know(&summary.connection.clone());
         }

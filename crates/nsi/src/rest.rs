@@ -237,6 +237,9 @@ impl NsiRest {
     }
 
     fn carry_out(&self, order: &Order) -> Result<Outcome, Outcome> {
+        if matches!(order.step, Step::Extend | Step::QueryExtension) {
+            return Ok(Outcome::not_extendable());
+        }
         let connection = self.own.lock().connection.clone();
         let connection = match (&connection, order.step) {
             (_, Step::Hold) => return self.hold(order),
@@ -260,7 +263,7 @@ impl NsiRest {
             // There is nothing to abort. The life continues with the termination.
             Step::Abort => Ok(Outcome::State(State::Reserved)),
             // The proxy commits by itself.
-            Step::Hold | Step::Commit | Step::Query => {
+            Step::Hold | Step::Commit | Step::Query | Step::Extend | Step::QueryExtension => {
                 let detail = self.query(connection)?;
                 Ok(Outcome::State(self.state_of(detail.as_ref())))
             }

@@ -9,12 +9,15 @@ use std::time::Duration;
 use ropewalk_nsi::Nsi;
 use ropewalk_nsi::message::{self, Body, MessageError};
 use ropewalk_paths::{
-    Binding, Entry, Goal, Journal, Order, Outcome, Owner, PathError, Provider as _, Request, Runner, State,
-    Step, now,
+    Binding, Entry, Goal, Journal, Notice, Order, Outcome, Owner, PathError, Provider as _, Request, Runner,
+    State, Step, now,
 };
 use ropewalk_tests::nsi_provider::{
     CONNECTION, Faults, NsiProvider, free_port, message as from_provider, post,
 };
+
+/// The time for which a path is reserved, if it is to be extended. Messages have whole seconds.
+const LONG: Duration = Duration::from_secs(4);
 
 struct Site {
     directory: tempfile::TempDir,
@@ -35,11 +38,15 @@ impl Site {
     }
 
     fn obtain(&self, request: Request) -> Result<(Runner, Binding), PathError> {
-        let journal = Journal::at(self.directory.path());
         let entry = Entry::new(format!("nsi:{}", self.file().display()), Owner::Transfer, request);
-        let provider = Box::new(Nsi::open(&self.file()).unwrap());
-        let mut runner = Runner::begin(&journal, entry, provider, Goal::Up).unwrap();
+        let mut runner = self.run(entry);
         runner.obtain(Goal::Up, &|| false).map(|binding| (runner, binding))
+    }
+
+    fn run(&self, entry: Entry) -> Runner {
+        let journal = Journal::at(self.directory.path());
+        let provider = Box::new(Nsi::open(&self.file()).unwrap());
+        Runner::begin(&journal, entry, provider, Goal::Up).unwrap()
     }
 
     fn failure(&self) -> String {
@@ -72,6 +79,53 @@ fn path_is_reserved_used_and_removed() {
     let steps: Vec<&str> =
         requests.iter().map(String::as_str).filter(|name| *name != "querySummarySync").collect();
     assert_eq!(steps, ["reserve", "reserveCommit", "provision", "release", "terminate"]);
+}
+
+#[test]
+fn path_in_use_is_extended_also_if_results_are_lost() {
+    for faults in [Faults::default(), Faults { loses_results: true, ..Faults::default() }] {
+        let site = Site::new(faults);
+        let mut entry = Entry::new("nsi:x".to_owned(), Owner::Transfer, request());
+        // It is extended at half of its time.
+        (entry.request.until, entry.extend_by) = (now() + LONG, Some(LONG));
+        let mut runner = site.run(entry);
+        runner.obtain(Goal::Up, &|| false).unwrap();
+        let first = site.provider.end();
+        let extended =
+            |notices: &[Notice]| notices.iter().any(|notice| matches!(notice, Notice::Extended(_)));
+        let mut notices = Vec::new();
+        while !extended(&notices) {
+            notices.extend(runner.step().unwrap());
+            assert!(!notices.iter().any(|notice| matches!(notice, Notice::NotExtended(_) | Notice::Down(_))));
+        }
+        assert!(site.provider.end() > first, "{} {first}", site.provider.end());
+        assert_eq!(runner.entry().extending, None);
+        let modified = |text: &&String| text.contains("<criteria version=\"1\"><schedule><endTime>");
+        assert_eq!(site.provider.texts().iter().filter(modified).count(), 1);
+        runner.end();
+        assert!(!runner.is_left() && !site.provider.has_path());
+    }
+}
+
+#[test]
+fn refused_extension_leaves_the_path_in_use() {
+    let site = Site::new(Faults { refuses_extensions: Some("busy then"), ..Faults::default() });
+    let mut entry = Entry::new("nsi:x".to_owned(), Owner::Transfer, request());
+    (entry.request.until, entry.extend_by) = (now() + LONG, Some(LONG));
+    let mut runner = site.run(entry);
+    runner.obtain(Goal::Up, &|| false).unwrap();
+    let mut notices = Vec::new();
+    while !notices.iter().any(|notice| matches!(notice, Notice::Down(_))) {
+        notices.extend(runner.step().unwrap());
+    }
+    // A query that comes before the result has no reason.
+    let is_reason = |why: &str| why.contains("busy then (error 00600)") || why.contains("does not extend");
+    let why = |notice: &Notice| matches!(notice, Notice::NotExtended(why) if is_reason(why));
+    assert!(why(&notices[0]), "{notices:?}");
+    assert!(matches!(&notices[1], Notice::Down(why) if why.contains("time is over")), "{notices:?}");
+    runner.end();
+    assert!(!runner.is_left() && !site.provider.has_path());
+    assert!(site.provider.requests().contains(&"reserveAbort".to_owned()));
 }
 
 #[test]

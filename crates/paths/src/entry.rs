@@ -188,6 +188,12 @@ pub struct Entry {
     /// Why the path cannot be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// By how much the path is extended each time, while it is in use; `None`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extend_by: Option<Duration>,
+    /// The end of the reserved time that was requested, and is not confirmed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extending: Option<Duration>,
     /// It ends by itself with the time of the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<HeldSpace>,
@@ -204,6 +210,8 @@ impl Entry {
             reference: None,
             requested: None,
             failure: None,
+            extend_by: None,
+            extending: None,
             space: None,
         }
     }

@@ -105,7 +105,7 @@ impl Hook {
             Step::Commit | Step::Release => State::Reserved,
             Step::Activate => State::Up(binding.clone().unwrap_or_default()),
             Step::Abort | Step::Terminate => State::Gone,
-            Step::Query => self.last.clone(),
+            Step::Query | Step::Extend | Step::QueryExtension => self.last.clone(),
         };
         let state = match status {
             None => usual,
@@ -135,6 +135,9 @@ impl Provider for Hook {
     }
 
     fn send(&mut self, order: &Order) -> Outcome {
+        if matches!(order.step, Step::Extend | Step::QueryExtension) {
+            return Outcome::not_extendable();
+        }
         match self.call(order) {
             Ok(mut reply) => {
                 if order.step == Step::Hold {

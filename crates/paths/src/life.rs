@@ -5,12 +5,16 @@
 //! record, so that a crash at any point leaves an entry from which [`Life::recover`] finds the path
 //! and removes it. An answer counts only if it belongs to the last order or to a later query; a
 //! notification only causes a query. So late, repeated and reordered messages change nothing, and a
-//! path is never reported as up before the provider has said so after the activation.
+//! path is never reported as up before the provider has said so after the activation. A path in use
+//! can be extended ([`extension`]) without an effect on these rules.
+
+mod extension;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::{Answer, Binding, Entry, Limits, Order, Outcome, Owner, Phase, State, Step};
+use crate::{Answer, Binding, Entry, Limits, Order, Outcome, Owner, Phase, Request, State, Step};
+use extension::Extension;
 
 /// The state that the owner of a reservation wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub enum Notice {
     Reserved,
     /// The path can be used.
     Up(Binding),
+    /// The path is reserved until this time, since 1970.
+    Extended(Duration),
+    /// The path ends with its present time, for this reason.
+    NotExtended(String),
     /// The path cannot be used any more. The provider may bring it up again.
     Down(String),
     /// There will be no path.
@@ -60,6 +68,9 @@ pub struct Life {
     order: Option<Sent>,
     /// The number of the last query since the last order, and when it was sent.
     query: Option<(u64, Duration)>,
+    extension: Option<Extension>,
+    /// The provider has refused an extension: there is no other.
+    not_extended: bool,
     /// When the phase began.
     since: Duration,
     /// When the goal became [`Goal::End`].
@@ -88,6 +99,8 @@ impl Life {
             number: 0,
             order: None,
             query: None,
+            extension: None,
+            not_extended: false,
             since: now,
             ending: None,
             changed: false,
@@ -165,7 +178,8 @@ impl Life {
         let start =
             self.entry.request.from.filter(|_| self.entry.phase == Phase::Reserved && self.goal == Goal::Up);
         let ending = self.ending.map(|at| at + self.limits.end);
-        [deadline, pause, window, start, ending].into_iter().flatten().min()
+        let extension = self.extension_timeout();
+        [deadline, pause, window, start, ending, extension].into_iter().flatten().min()
     }
 
     /// Nothing is left to do here.
@@ -200,6 +214,8 @@ impl Life {
             }
         }
         self.advance(now);
+        self.tick_extension(now);
+        self.record();
         if self.waits_for_provider() && now >= self.last_message() + self.pause() {
             self.ask_again(now);
         }
@@ -210,16 +226,19 @@ impl Life {
         if answer.id != self.entry.id || self.is_over() {
             return;
         }
+        if self.extension_answer(answer, now) {
+            return self.advance(now);
+        }
         let of_query = self.query.is_some_and(|(number, _)| answer.number == Some(number));
         // A late answer to the first request may be the only one that has the name.
-        if self.entry.reference.is_none() && answer.number.is_some() && answer.reference.is_some() {
+        let is_named =
+            self.entry.reference.is_none() && answer.number.is_some() && answer.reference.is_some();
+        if is_named {
             self.entry.reference.clone_from(&answer.reference);
             self.changed = true;
             if self.entry.phase == Phase::Finding {
                 self.enter(Phase::Terminating, now);
             }
-            // A query from before may still be answered with "no such path".
-            self.query = self.query.filter(|_| of_query);
         }
         let of_order = self.order.is_some_and(|sent| answer.number == Some(sent.number));
         match &answer.outcome {
@@ -230,6 +249,10 @@ impl Life {
             Outcome::Unclear(why) if of_order => self.unclear(why, now),
             // A query is repeated after the pause.
             _ => {}
+        }
+        if is_named {
+            // A copy of the query from before may still be answered with "no such path".
+            self.query = None;
         }
         self.advance(now);
     }
@@ -373,6 +396,7 @@ impl Life {
         if self.entry.phase == phase || self.entry.phase == Phase::Ended {
             return;
         }
+        self.end_extension();
         self.entry.phase = phase;
         self.since = now;
         self.order = None;
@@ -448,13 +472,17 @@ impl Life {
     }
 
     fn send(&mut self, step: Step) {
+        self.send_with(step, self.entry.request.clone());
+    }
+
+    fn send_with(&mut self, step: Step, request: Request) {
         self.record();
         self.actions.push_back(Action::Send(Order {
             id: self.entry.id.clone(),
             number: self.number,
             step,
             reference: self.entry.reference.clone(),
-            request: self.entry.request.clone(),
+            request,
         }));
     }
 

@@ -34,8 +34,8 @@ pub struct HookManager {
 #[derive(Debug, Serialize)]
 struct Content<'a> {
     event: &'static str,
-    /// As in GCT without SITE TASKID.
-    task_id: &'static str,
+    /// That of SITE TASKID; `unset` without it, as in GCT.
+    task_id: &'a str,
     transport: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     local: Option<String>,
@@ -69,7 +69,7 @@ impl HookManager {
         let text = |endpoint: &Endpoint| endpoint.to_string();
         let content = Content {
             event: event.kind.name(),
-            task_id: "unset",
+            task_id: event.task.unwrap_or("unset"),
             transport: event.transport,
             local: event.local.map(text),
             remote: event.remote.map(text),

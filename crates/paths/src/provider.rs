@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Binding, Id, Request};
 
-/// A step that a provider is asked for. Each one may be repeated without harm, but [`Step::Hold`].
+/// A step that a provider is asked for. Each one may be repeated without harm, but [`Step::Hold`]
+/// and [`Step::Extend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Take the resources of a path for a short time. It is sent once for each reservation.
@@ -17,6 +18,13 @@ pub enum Step {
     Activate,
     /// Report the state, of the path with the reference or, without one, with the ID.
     Query,
+    /// Hold a later end of a path in use: that of the request. It is sent once for each extension,
+    /// and followed by [`Step::Commit`] or [`Step::Abort`].
+    Extend,
+    /// Report the state of the extension to the end of the request: [`State::Checking`],
+    /// [`State::Held`], [`State::Reserved`] (committed), [`State::Failed`], or [`State::Gone`] (the
+    /// provider knows of none).
+    QueryExtension,
     /// Make the path unusable again; it stays reserved.
     Release,
     /// Remove the path.
@@ -31,6 +39,8 @@ impl Step {
             Self::Abort => "abort",
             Self::Activate => "activate",
             Self::Query => "query",
+            Self::Extend => "extend",
+            Self::QueryExtension => "query the extension",
             Self::Release => "release",
             Self::Terminate => "terminate",
         }
@@ -72,6 +82,13 @@ pub enum Outcome {
     Refused(String),
     /// It is not known whether the provider got the order.
     Unclear(String),
+}
+
+impl Outcome {
+    /// The answer of a provider that does not extend paths.
+    pub fn not_extendable() -> Self {
+        Self::Refused("the provider cannot extend paths".to_owned())
+    }
 }
 
 /// The state of a path at its provider.

@@ -76,12 +76,26 @@ impl Runner {
     /// # Errors
     /// The provider gives no path, the journal cannot be written, or `stopped` is true.
     pub fn obtain(&mut self, goal: Goal, stopped: &dyn Fn() -> bool) -> Result<Binding, PathError> {
+        self.obtain_with(goal, stopped, &mut |_, _| {})
+    }
+
+    /// As [`Runner::obtain`]; `report` gets the news on the way.
+    ///
+    /// # Errors
+    /// Those of [`Runner::obtain`].
+    pub fn obtain_with(
+        &mut self,
+        goal: Goal,
+        stopped: &dyn Fn() -> bool,
+        report: &mut dyn FnMut(&Entry, &Notice),
+    ) -> Result<Binding, PathError> {
         self.life.set_goal(goal, now());
         loop {
             let error = match self.step() {
                 Ok(notices) => {
                     let mut failure = None;
                     for notice in notices {
+                        report(self.entry(), &notice);
                         match notice {
                             Notice::Up(binding) if goal == Goal::Up => return Ok(binding),
                             Notice::Reserved if goal == Goal::Reserved => return Ok(Binding::default()),

@@ -128,7 +128,7 @@ impl Tc {
                 self.active = true;
                 Ok(self.up(rate))
             }
-            Step::Query => {
+            Step::Query | Step::Extend | Step::QueryExtension => {
                 let classes = link.classes().map_err(|error| self.failed(&error))?;
                 Ok(match classes.iter().any(|other| other.handle == class) {
                     true if self.active => self.up(rate),
@@ -192,7 +192,10 @@ impl Provider for Tc {
     }
 
     fn send(&mut self, order: &Order) -> Outcome {
-        self.carry_out(order).map_or_else(Outcome::Refused, Outcome::State)
+        match order.step {
+            Step::Extend | Step::QueryExtension => Outcome::not_extendable(),
+            _ => self.carry_out(order).map_or_else(Outcome::Refused, Outcome::State),
+        }
     }
 
     fn receive(&mut self, limit: Duration) -> Option<Answer> {

@@ -59,6 +59,8 @@ pub struct NetEvent<'a> {
     pub kind: NetEventKind,
     /// The name of the driver.
     pub transport: &'a str,
+    /// The task, as the client has named it.
+    pub task: Option<&'a str>,
     pub local: Option<&'a Endpoint>,
     pub remote: Option<&'a Endpoint>,
     pub attributes: &'a [NetAttribute],
@@ -139,6 +141,7 @@ impl Driver for Managed {
         let event = NetEvent {
             kind: NetEventKind::PreListen,
             transport,
+            task: options.task.as_deref(),
             local: Some(&address),
             remote: None,
             attributes: &attributes(transport, options),
@@ -150,6 +153,7 @@ impl Driver for Managed {
             local: inner.local_addr()?,
             inner,
             transport,
+            task: options.task.clone(),
             manager: Arc::clone(&self.manager),
             accepting: AtomicBool::new(false),
         };
@@ -171,6 +175,7 @@ impl Driver for Managed {
         let event = NetEvent {
             kind: NetEventKind::PreConnect,
             transport,
+            task: options.task.as_deref(),
             local: None,
             remote: Some(&address),
             attributes: &attributes(transport, options),
@@ -178,7 +183,7 @@ impl Driver for Managed {
         let changes = self.manager.event(&event)?;
         let options = self.with_attributes(options, &changes);
         let inner = self.inner.connect_waiting(changes.remote.unwrap_or(address), &options, timeout, wait)?;
-        let connection = ManagedConnection::new(inner, transport, &self.manager);
+        let connection = ManagedConnection::new(inner, transport, &options.task, &self.manager);
         connection.report(NetEventKind::PostConnect)?;
         Ok(Box::new(connection))
     }
@@ -189,6 +194,7 @@ struct ManagedListener {
     /// The address that is announced.
     local: Endpoint,
     transport: &'static str,
+    task: Option<Arc<str>>,
     manager: Arc<dyn NetManager>,
     /// `pre_accept` was reported for the next connection.
     accepting: AtomicBool,
@@ -196,8 +202,8 @@ struct ManagedListener {
 
 impl ManagedListener {
     fn report(&self, kind: NetEventKind, remote: Option<&Endpoint>) -> io::Result<NetChanges> {
-        let (transport, local) = (self.transport, Some(&self.local));
-        self.manager.event(&NetEvent { kind, transport, local, remote, attributes: &[] })
+        let (transport, task, local) = (self.transport, self.task.as_deref(), Some(&self.local));
+        self.manager.event(&NetEvent { kind, transport, task, local, remote, attributes: &[] })
     }
 }
 
@@ -212,7 +218,7 @@ impl Listener for ManagedListener {
         }
         let Some(inner) = self.inner.accept(deadline)? else { return Ok(None) };
         self.accepting.store(false, Ordering::Relaxed);
-        let connection = ManagedConnection::new(inner, self.transport, &self.manager);
+        let connection = ManagedConnection::new(inner, self.transport, &self.task, &self.manager);
         connection.report(NetEventKind::PostAccept)?;
         Ok(Some(Box::new(connection)))
     }
@@ -245,20 +251,28 @@ struct ManagedConnection {
     /// `None` only while it is dropped.
     inner: Option<Box<dyn Connection>>,
     transport: &'static str,
+    task: Option<Arc<str>>,
     manager: Arc<dyn NetManager>,
     local: Option<Endpoint>,
     remote: Option<Endpoint>,
 }
 
 impl ManagedConnection {
-    fn new(inner: Box<dyn Connection>, transport: &'static str, manager: &Arc<dyn NetManager>) -> Self {
+    fn new(
+        inner: Box<dyn Connection>,
+        transport: &'static str,
+        task: &Option<Arc<str>>,
+        manager: &Arc<dyn NetManager>,
+    ) -> Self {
         let (local, remote) = (inner.local_addr().ok(), inner.peer_addr().ok());
-        Self { inner: Some(inner), transport, manager: Arc::clone(manager), local, remote }
+        let (task, manager) = (task.clone(), Arc::clone(manager));
+        Self { inner: Some(inner), transport, task, manager, local, remote }
     }
 
     fn report(&self, kind: NetEventKind) -> io::Result<()> {
-        let (transport, local, remote) = (self.transport, self.local.as_ref(), self.remote.as_ref());
-        self.manager.event(&NetEvent { kind, transport, local, remote, attributes: &[] }).map(drop)
+        let (local, remote) = (self.local.as_ref(), self.remote.as_ref());
+        let (transport, task) = (self.transport, self.task.as_deref());
+        self.manager.event(&NetEvent { kind, transport, task, local, remote, attributes: &[] }).map(drop)
     }
 
     fn inner(&self) -> &dyn Connection {

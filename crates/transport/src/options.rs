@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::FlowLabel;
 
@@ -25,6 +26,8 @@ pub struct Options {
     /// The channel at a port that several channels share. Only drivers with
     /// [`Driver::shares_port`](crate::Driver::shares_port) look at it.
     pub token: Option<ChannelToken>,
+    /// The task that the connection belongs to (SITE TASKID), for a manager of connections.
+    pub task: Option<Arc<str>>,
 }
 
 /// Names one channel at a port that several channels share. It selects the channel, and proves

@@ -6,7 +6,8 @@ use ropewalk_paths::{Entry, Goal, Id, Journal, Phase, Runner};
 use crate::exit::Exit;
 use crate::held_space;
 use crate::output::say;
-use crate::path_use::{PathSource, journal};
+use crate::path_source::PathSource;
+use crate::path_use::journal;
 use crate::settings::{ConnectionFlags, Flags};
 
 #[derive(Debug, Args)]

@@ -134,7 +134,7 @@ impl Cp {
         }
         let path = match options.dry_run {
             true => None,
-            false => PathUse::obtain(&settings.path, &pairs, &mut options, &cancel)?,
+            false => PathUse::obtain(&settings.path, &pairs, &mut options, &events, &cancel)?,
         };
         let client = Arc::new(ropewalk_client::Client::for_job(&options));
         let through_here = options.data.through_here;
@@ -145,6 +145,7 @@ impl Cp {
         let result = client.copy(pairs, &options, &events, &cancel);
         drop(running);
         let lost = path.and_then(PathUse::finish);
+        json.finish();
         drop(keeper);
         human.finish();
         let summary = result.inspect_err(|error| human.note(format_args!("{error}")))?;

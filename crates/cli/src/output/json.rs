@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use ropewalk_client::{EVENT_SCHEMA, Event, EventSink};
 use ropewalk_protocol::text::is_harmful;
 use serde::Serialize;
@@ -46,20 +47,36 @@ fn escaped(json: String) -> String {
 #[derive(Default)]
 pub(crate) struct Json {
     lost: OnceLock<io::Error>,
+    /// The last event, which is written after those of the network path.
+    finished: Mutex<Option<Event>>,
 }
 
 impl Json {
+    /// Writes the last event, after all others.
+    pub(crate) fn finish(&self) {
+        if let Some(event) = self.finished.lock().take() {
+            self.write(&event);
+        }
+    }
+
     /// Returns the error by which events were lost. A reader that closed the pipe is not an error.
     pub(crate) fn lost(&self) -> Option<&io::Error> {
         self.lost.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+    }
+
+    fn write(&self, event: &Event) {
+        let mut out = io::stdout().lock();
+        if let Err(error) = json_line(&mut out, event).and_then(|()| out.flush()) {
+            let _ = self.lost.set(error);
+        }
     }
 }
 
 impl EventSink for Json {
     fn event(&self, event: Event) {
-        let mut out = io::stdout().lock();
-        if let Err(error) = json_line(&mut out, &event).and_then(|()| out.flush()) {
-            let _ = self.lost.set(error);
+        match event {
+            Event::Finished(_) => *self.finished.lock() = Some(event),
+            event => self.write(&event),
         }
     }
 }

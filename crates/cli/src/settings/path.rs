@@ -6,7 +6,7 @@ use ropewalk_paths::Policy;
 
 use super::Settings;
 use super::values::{parse_link_rate, show_link_rate};
-use crate::path_use::PathSource;
+use crate::path_source::PathSource;
 
 /// The network path that a copy asks for.
 #[derive(Clone, Debug)]

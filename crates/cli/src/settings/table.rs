@@ -193,7 +193,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("path-policy", None, Value("prefer|require"), Path, (path::policy, path::show_policy),
         "Without a path, copy over the usual network (prefer), or fail (require); the same if a hook fails"),
     setting("path-time", None, Value("TIME"), Path, limit!(path.time),
-        "The longest time for which the path is reserved; the end of the copy releases it"),
+        "The time for which the path is reserved; the end of the copy releases it earlier, and nsi: extends it"),
     setting("rate", None, Value("RATE|auto"), Path, (path::rate, path::show_rate),
         "The rate to reserve with --path, for example --path nsi:nsi.toml --rate 5Gbit/s; `auto`: \
          --capacity, or what the provider's file says"),

@@ -98,6 +98,20 @@ pub enum Event {
         reason: Cow<'static, str>,
         why: String,
     },
+    /// The network path of the copy has changed.
+    Path {
+        /// The reservation, as `ropewalk reservations` names it.
+        id: String,
+        /// `reserved`, `up`, `extended`, `not-extended`, `down`, `released`, `left` (the provider
+        /// has not confirmed the release) or `failed` (there is no path).
+        state: Cow<'static, str>,
+        /// Why, in words, of `not-extended`, `down` and `failed`.
+        reason: Option<String>,
+        /// The end of the reserved time, in seconds since 1970.
+        until: u64,
+        /// Bits per second, of `up`, if the provider gives a rate.
+        capacity: Option<u64>,
+    },
     FileDone {
         id: FileId,
         bytes: u64,

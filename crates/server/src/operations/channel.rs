@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use bstr::ByteSlice as _;
 use ropewalk_engine::{Bandwidth, ChannelSettings, DataChannel};
 use ropewalk_layers::ControlPort;
 use ropewalk_nodes::{ChannelOrder, ChannelPurse};
@@ -105,6 +106,7 @@ fn listen_with(
     let mut options = driver_options(config, &listen.channel, buffers, config.ports);
     stack.apply_protocol(&mut options);
     options.token = token.map(|token| ChannelToken(token.bytes()));
+    options.task = context.task.as_ref().map(|task| task.to_str_lossy().into());
     let listener = stack.driver.listen(SocketAddr::new(local, 0).into(), &options).map_err(|error| {
         tracing::warn!(session = context.id, %error, "cannot listen for data connections");
         Failure::DataConnection(format!("cannot listen on {local}: {error}"))
@@ -185,6 +187,7 @@ pub(super) fn connect(job: &mut Job<'_>, connect: Connect) -> Answer {
     let mut options = driver_options(config, &connect.channel, buffers, config.source_ports);
     stack.apply_protocol(&mut options);
     options.token = connect.token.map(|token| ChannelToken(token.bytes()));
+    options.task = context.task.as_ref().map(|task| task.to_str_lossy().into());
     // A peer may only accept data from the address that it knows.
     options.bind =
         config.interface.or_else(|| (first == context.peer.ip()).then(|| canonical(context.local.ip())));

@@ -1,71 +1,76 @@
-//! The life of a reservation against a provider in virtual time, whose messages are lost, late,
-//! repeated and reordered, with crashes at any step.
-
-#![allow(clippy::unwrap_used)]
+//! A provider in virtual time, whose messages are lost, late, repeated and reordered.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use proptest::prelude::*;
 use ropewalk_paths::{
     Action, Answer, Binding, Entry, Goal, Id, Life, Limits, Notice, Order, Outcome, Owner, Phase, Request,
     State, Step,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// A path at the provider.
 #[derive(Clone, Debug)]
-struct Path {
-    state: State,
+pub(crate) struct Path {
+    pub state: State,
     /// When an uncommitted hold is dropped.
-    hold_ends: Option<Duration>,
+    pub hold_ends: Option<Duration>,
     /// When the activated path is usable.
-    comes_up: Option<Duration>,
+    pub comes_up: Option<Duration>,
     /// The next state of a provider without commits, and when it has that state.
-    next: Option<(Duration, State)>,
-    reference: String,
+    pub next: Option<(Duration, State)>,
+    pub reference: String,
+    /// The end of the reserved time: the provider then removes the path.
+    pub ends: Duration,
+    /// An extension that is not committed: its end, and when the provider drops it.
+    pub held_end: Option<(Duration, Duration)>,
 }
 
 /// Misbehaviour of the network and of the provider.
 #[derive(Clone, Copy, Debug)]
-struct Faults {
-    loss: u32,
-    repeat: u32,
-    longest_delay: u64,
-    refusal: u32,
-    never_up: bool,
+pub(crate) struct Faults {
+    pub loss: u32,
+    pub repeat: u32,
+    pub longest_delay: u64,
+    pub refusal: u32,
+    pub never_up: bool,
     /// The provider is one as the NSI Aggregator Proxy: it commits by itself, no reservation ends
     /// by itself, and an active path is terminated only after a release.
-    commits_itself: bool,
+    pub commits_itself: bool,
 }
 
-struct World {
-    random: fastrand::Rng,
-    faults: Faults,
-    limits: Limits,
-    now: Duration,
-    paths: HashMap<Id, Path>,
-    to_provider: Vec<(Duration, Order)>,
-    to_client: Vec<(Duration, Answer)>,
+pub(crate) struct World {
+    pub random: fastrand::Rng,
+    pub faults: Faults,
+    pub limits: Limits,
+    pub now: Duration,
+    pub paths: HashMap<Id, Path>,
+    pub to_provider: Vec<(Duration, Order)>,
+    pub to_client: Vec<(Duration, Answer)>,
     /// The journal.
-    disk: HashMap<Id, Entry>,
-    activations_asked: bool,
+    pub disk: HashMap<Id, Entry>,
+    pub activations_asked: bool,
+    /// The end of the path, as the program knows it.
+    pub known_end: Duration,
     /// Holds that a provider without leases has refused.
-    refused_holds: HashSet<Id>,
+    pub refused_holds: HashSet<Id>,
 }
 
 /// The events of one process.
 #[derive(Debug, Default)]
-struct Run {
-    up: bool,
-    over: bool,
-    crashed: bool,
-    left: bool,
+pub(crate) struct Run {
+    pub up: bool,
+    pub over: bool,
+    pub crashed: bool,
+    pub left: bool,
+    pub extensions: u32,
+    /// Extensions that the program reports as refused.
+    pub refused: u32,
 }
 
 impl World {
-    fn new(seed: u64, faults: Faults) -> Self {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
             faults,
@@ -76,6 +81,7 @@ impl World {
             to_client: Vec::new(),
             disk: HashMap::new(),
             activations_asked: false,
+            known_end: Duration::MAX,
             refused_holds: HashSet::new(),
         }
     }
@@ -120,6 +126,10 @@ impl World {
             if path.hold_ends.is_some_and(|at| self.now >= at) {
                 (path.state, path.hold_ends) = (State::Gone, None);
             }
+            path.held_end = path.held_end.filter(|(_, dropped)| self.now < *dropped);
+            if self.now >= path.ends {
+                (path.state, path.hold_ends, path.next) = (State::Gone, None, None);
+            }
             if let Some((_, state)) = path.next.take_if(|(at, _)| self.now >= *at) {
                 path.state = state;
             }
@@ -149,12 +159,19 @@ impl World {
         }
         let comes_up = (!self.faults.never_up).then(|| self.now + SECOND * self.random.u32(0..60));
         let hold_ends = self.now + self.limits.hold;
+        if let Some(path) = self.paths.get_mut(&order.id)
+            && let Some(outcome) = extension(path, order, hold_ends)
+        {
+            return self.reply(order, outcome);
+        }
+        let ends = order.request.until;
         match (order.step, self.paths.get_mut(&order.id)) {
             // A repeated request is recognised by its number.
             (Step::Hold, None) => {
                 let reference = format!("path-{}", self.random.u32(..));
                 let (state, hold_ends) = (State::Held, Some(hold_ends));
-                let path = Path { state, hold_ends, comes_up: None, next: None, reference };
+                let (comes_up, next, held_end) = (None, None, None);
+                let path = Path { state, hold_ends, comes_up, next, reference, ends, held_end };
                 self.paths.insert(order.id.clone(), path);
             }
             (_, None) => return self.reply(order, Outcome::State(State::Gone)),
@@ -185,7 +202,10 @@ impl World {
             (Step::Hold, None) => {
                 let (reference, next) =
                     (format!("path-{}", self.random.u32(..)), Some((soon, State::Reserved)));
-                let path = Path { state: State::Checking, hold_ends: None, comes_up: None, next, reference };
+                let (state, hold_ends, comes_up, held_end) = (State::Checking, None, None, None);
+                // Its reservations do not end by themselves.
+                let ends = Duration::MAX;
+                let path = Path { state, hold_ends, comes_up, next, reference, ends, held_end };
                 self.paths.insert(order.id.clone(), path);
             }
             (_, None) => return self.reply(order, Outcome::State(State::Gone)),
@@ -213,8 +233,21 @@ impl World {
         self.reply(order, Outcome::State(state));
     }
 
+    fn extended(&mut self, id: &Id, until: Duration) {
+        let path = &self.paths[id];
+        assert!(path.state == State::Gone || path.ends >= until, "the provider has extended it: {path:?}");
+        assert!(until > self.known_end || self.known_end == Duration::MAX);
+        self.known_end = until;
+    }
+
     /// Runs a process until it is over, crashes after so many actions, or so much time has passed.
-    fn run(&mut self, life: &mut Life, mut actions_left: u32, until: Duration, ends_at: Duration) -> Run {
+    pub(crate) fn run(
+        &mut self,
+        life: &mut Life,
+        mut actions_left: u32,
+        until: Duration,
+        ends_at: Duration,
+    ) -> Run {
         let mut run = Run::default();
         let mut asked_to_end = false;
         loop {
@@ -234,12 +267,20 @@ impl World {
                         assert!(self.activations_asked, "a path is up only after it was activated");
                         run.up = true;
                     }
+                    Action::Notice(Notice::Extended(until)) => {
+                        run.extensions += 1;
+                        let id = life.entry().id.clone();
+                        self.extended(&id, until);
+                    }
+                    Action::Notice(Notice::NotExtended(_)) => run.refused += 1,
                     Action::Notice(Notice::Down(_) | Notice::Failed(_)) => run.up = false,
                     Action::Notice(Notice::Left) => run.left = true,
                     Action::Notice(_) => {}
                 }
             }
             run.over = life.is_over();
+            // A path is not in use after the end that the program knows.
+            assert!(!run.up || asked_to_end || self.now < life.entry().request.until + SECOND, "{life:?}");
             if run.over || self.now >= until {
                 return run;
             }
@@ -280,7 +321,7 @@ impl World {
     }
 
     /// No process runs for a while.
-    fn wait(&mut self, time: Duration) {
+    pub(crate) fn wait(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(at) = self.to_provider.iter().map(|(at, _)| *at).min().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -291,214 +332,45 @@ impl World {
         self.to_client.clear();
     }
 
-    fn living(&self) -> Vec<&Id> {
+    pub(crate) fn living(&self) -> Vec<&Id> {
         let lives = |path: &&Path| path.state != State::Gone;
         self.paths.iter().filter(|(_, path)| lives(path)).map(|(id, _)| id).collect()
     }
 }
 
-fn entry(now: Duration, owner: Owner) -> Entry {
+pub(crate) fn entry(now: Duration, owner: Owner) -> Entry {
     let request =
         Request { from: None, until: now + SECOND * 3600, capacity: Some(7), description: String::new() };
     Entry::new("test".to_owned(), owner, request)
 }
 
-fn faults() -> impl Strategy<Value = Faults> {
-    let never_up = prop::bool::weighted(0.2);
-    (0..40u32, 0..40u32, 1..20u64, 0..15u32, never_up, any::<bool>()).prop_map(
-        |(loss, repeat, longest_delay, refusal, never_up, commits_itself)| Faults {
-            loss,
-            repeat,
-            longest_delay,
-            refusal,
-            never_up,
-            commits_itself,
-        },
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
-    /// After any crash, the next processes remove every path. Each of them may crash as well.
-    #[test]
-    fn path_without_a_process_is_removed_after_its_lease(
-        seed: u64, faults in faults(), crashes in prop::collection::vec(0..30u32, 0..4), use_for in 0..600u32,
-    ) {
-        let mut world = World::new(seed, faults);
-        let entry = entry(world.now, Owner::Transfer);
-        let mut life = Life::new(entry, world.limits, Goal::Up, world.now);
-        let mut crashes = crashes.into_iter();
-        let ends_at = world.now + SECOND * use_for;
-        let limit = world.now + SECOND * 3000;
-        let run = world.run(&mut life, crashes.next().unwrap_or(u32::MAX), limit, ends_at);
-        prop_assert!(run.over || run.crashed, "a process with a goal ends: {:?}", life);
-        // A hold that no entry knows ends by itself; everything else is in the journal.
-        for id in world.living() {
-            prop_assert!(world.disk.contains_key(id) || world.paths[id].hold_ends.is_some());
+/// The answer of a provider to an order about an extension; `None`: the order is about another
+/// matter.
+fn extension(path: &mut Path, order: &Order, drops: Duration) -> Option<Outcome> {
+    let in_use = matches!(path.state, State::Activated | State::Up(_));
+    let state = match (order.step, path.held_end) {
+        (Step::Extend, None) if in_use => {
+            path.held_end = Some((order.request.until, drops));
+            State::Held
         }
-        let mut rounds = 0;
-        while !world.disk.is_empty() {
-            rounds += 1;
-            prop_assert!(rounds < 200, "every entry is removed in the end");
-            world.wait(world.limits.hold);
-            for entry in world.disk.values().cloned().collect::<Vec<_>>() {
-                let mut life = Life::recover(entry, world.limits, Goal::End, world.now);
-                let limit = world.now + SECOND * 3000;
-                let run = world.run(&mut life, crashes.next().unwrap_or(u32::MAX), limit, world.now);
-                prop_assert!(!run.up);
-                prop_assert!(run.over || run.crashed);
-            }
+        // A repeated request is recognised by its version.
+        (Step::Extend, Some((end, _))) if end == order.request.until => State::Held,
+        (Step::Extend, _) => return Some(Outcome::Refused("no extension".to_owned())),
+        (Step::Commit, Some((end, _))) if end == order.request.until => {
+            (path.ends, path.held_end) = (end, None);
+            State::Reserved
         }
-        world.wait(world.limits.hold + SECOND * 40);
-        prop_assert!(world.living().is_empty(), "{:?}", world.paths);
-    }
-
-    /// Without faults, the path is up within the provider's own time, and is gone at the end.
-    #[test]
-    fn path_comes_up_if_nothing_fails(seed: u64, commits_itself: bool) {
-        let faults =
-            Faults { loss: 0, repeat: 0, longest_delay: 1, refusal: 0, never_up: false, commits_itself };
-        let mut world = World::new(seed, faults);
-        let mut life = Life::new(entry(world.now, Owner::Transfer), world.limits, Goal::Up, world.now);
-        let later = world.now + SECOND * 150;
-        let run = world.run(&mut life, u32::MAX, later, later + SECOND);
-        prop_assert!(run.up && !run.over);
-        life.set_goal(Goal::End, world.now);
-        let run = world.run(&mut life, u32::MAX, later + SECOND * 100, later);
-        prop_assert!(run.over && !run.left && world.living().is_empty() && world.disk.is_empty());
-    }
-}
-
-/// A life up to its first order.
-fn begun(from: Option<u64>) -> (Life, Duration) {
-    let now = Duration::from_secs(1_800_000_000);
-    let mut entry = entry(now, Owner::Person);
-    entry.request.from = from.map(|seconds| now + SECOND * seconds as u32);
-    (Life::new(entry, Limits::default(), Goal::Up, now), now)
-}
-
-fn orders(life: &mut Life) -> Vec<Order> {
-    let actions: Vec<Action> = std::iter::from_fn(|| life.poll()).collect();
-    actions
-        .into_iter()
-        .filter_map(|action| if let Action::Send(order) = action { Some(order) } else { None })
-        .collect()
-}
-
-fn answer(life: &mut Life, number: Option<u64>, state: State, now: Duration) {
-    let (id, reference) = (life.entry().id.clone(), Some("path-1".to_owned()));
-    life.answer(&Answer { id, number, reference, outcome: Outcome::State(state) }, now);
-}
-
-/// Brings the life to the activation. Returns the number of that order.
-fn activating(life: &mut Life, now: Duration) -> u64 {
-    let hold = orders(life)[0].number;
-    answer(life, Some(hold), State::Held, now);
-    let commit = orders(life)[0].number;
-    answer(life, Some(commit), State::Reserved, now);
-    let activate = orders(life);
-    assert_eq!(activate[0].step, Step::Activate);
-    activate[0].number
-}
-
-#[test]
-fn answer_of_another_reservation_changes_nothing() {
-    let (mut life, now) = begun(None);
-    let hold = orders(&mut life)[0].number;
-    let foreign = Answer {
-        id: Id::random(),
-        number: Some(hold),
-        reference: Some("foreign".to_owned()),
-        outcome: Outcome::State(State::Held),
+        (Step::Abort, Some(_)) => {
+            path.held_end = None;
+            State::Reserved
+        }
+        (Step::QueryExtension, Some(_)) => State::Held,
+        (Step::QueryExtension, None) if path.ends == order.request.until => State::Reserved,
+        (Step::QueryExtension, None) => State::Gone,
+        // A commit of the extension that was carried out or dropped before.
+        (Step::Commit, None) if in_use && path.ends == order.request.until => State::Reserved,
+        (Step::Commit, None) if in_use => return Some(Outcome::Refused("nothing is held".to_owned())),
+        _ => return None,
     };
-    life.answer(&foreign, now);
-    assert_eq!(life.entry().reference, None);
-    assert!(life.poll().is_none());
-}
-
-#[test]
-fn notification_is_not_believed_but_causes_a_query() {
-    let (mut life, now) = begun(None);
-    activating(&mut life, now);
-    let now = now + SECOND * 2;
-    answer(&mut life, None, State::Up(Binding::default()), now);
-    assert_ne!(life.entry().phase, Phase::Up);
-    let query = orders(&mut life);
-    assert_eq!(query[0].step, Step::Query);
-    answer(&mut life, Some(query[0].number), State::Up(Binding::default()), now);
-    assert_eq!(life.entry().phase, Phase::Up);
-}
-
-#[test]
-fn answer_from_before_the_activation_does_not_make_a_path_up() {
-    let (mut life, now) = begun(None);
-    let activate = activating(&mut life, now);
-    for number in 1..activate {
-        answer(&mut life, Some(number), State::Up(Binding::default()), now);
-    }
-    assert_eq!(life.entry().phase, Phase::Activating);
-}
-
-#[test]
-fn path_is_activated_when_its_time_begins_and_not_before() {
-    let (mut life, now) = begun(Some(600));
-    let hold = orders(&mut life)[0].number;
-    answer(&mut life, Some(hold), State::Held, now);
-    let commit = orders(&mut life)[0].number;
-    answer(&mut life, Some(commit), State::Reserved, now);
-    assert_eq!(orders(&mut life), []);
-    assert_eq!(life.timeout(), Some(now + SECOND * 600));
-    life.tick(now + SECOND * 599);
-    assert_eq!(orders(&mut life), []);
-    life.tick(now + SECOND * 600);
-    assert_eq!(orders(&mut life)[0].step, Step::Activate);
-}
-
-#[test]
-fn path_whose_time_is_over_is_reported_down_and_removed() {
-    let (mut life, now) = begun(None);
-    let activate = activating(&mut life, now);
-    answer(&mut life, Some(activate), State::Up(Binding::default()), now);
-    while life.poll().is_some() {}
-    life.tick(now + SECOND * 3600);
-    let actions: Vec<Action> = std::iter::from_fn(|| life.poll()).collect();
-    let down =
-        |action: &Action| matches!(action, Action::Notice(Notice::Down(why)) if why.contains("time is over"));
-    assert!(actions.iter().any(down), "{actions:?}");
-    let release = |action: &Action| matches!(action, Action::Send(order) if order.step == Step::Release);
-    assert!(actions.iter().any(release), "{actions:?}");
-}
-
-#[test]
-fn reserved_path_is_adopted_and_any_other_is_removed() {
-    let now = Duration::from_secs(1_800_000_000);
-    let mut entry = entry(now, Owner::Transfer);
-    (entry.reference, entry.phase) = (Some("path-1".to_owned()), Phase::Reserved);
-    let mut adopted = Life::recover(entry.clone(), Limits::default(), Goal::Up, now);
-    assert_eq!(orders(&mut adopted)[0].step, Step::Activate);
-    for phase in [Phase::Committing, Phase::Activating, Phase::Up, Phase::Releasing, Phase::Aborting] {
-        entry.phase = phase;
-        let mut removed = Life::recover(entry.clone(), Limits::default(), Goal::Up, now);
-        assert_eq!(orders(&mut removed)[0].step, Step::Terminate, "{phase}");
-    }
-    (entry.owner, entry.phase) = (Owner::Person, Phase::Up);
-    let mut kept = Life::recover(entry.clone(), Limits::default(), Goal::Reserved, now);
-    let release = orders(&mut kept);
-    assert_eq!(release[0].step, Step::Release);
-    answer(&mut kept, Some(release[0].number), State::Reserved, now);
-    assert_eq!(kept.entry().phase, Phase::Reserved);
-    entry.owner = Owner::Transfer;
-    (entry.reference, entry.phase) = (None, Phase::Holding);
-    let mut removed = Life::recover(entry, Limits::default(), Goal::Up, now);
-    assert_eq!(orders(&mut removed)[0].step, Step::Query);
-}
-
-#[test]
-fn request_without_a_record_is_not_sent() {
-    let (mut life, now) = begun(None);
-    assert!(matches!(life.poll(), Some(Action::Record(_))));
-    life.unrecorded("no space".to_owned(), now);
-    assert_eq!(orders(&mut life), []);
-    assert!(life.is_over());
+    Some(Outcome::State(state))
 }
