@@ -49,9 +49,9 @@ class Lab:
         listed = subprocess.run(self.command(host, "ip", "-4", "-o", "address"), capture_output=True, text=True, check=True).stdout
         return re.search(r"inet (10\.77\.\d+\.\d+)", listed).group(1)
 
-    def serve(self, host, root, *more):
+    def serve(self, host, root, *more, anonymous="--anonymous"):
         address = self.address(host)
-        words = [ROPEWALK, "serve", "--anonymous", "--root", root, "--listen", f"{address}:2811", *more]
+        words = [ROPEWALK, "serve", anonymous, "--root", root, "--listen", f"{address}:2811", *more]
         server = subprocess.Popen(self.command(host, *words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.servers.append(server)
         for line in server.stdout:
