@@ -1,5 +1,5 @@
-//! An FTP server for tests that behaves correctly up to the first transfer command and then runs a
-//! script of the test.
+//! An FTP server for tests that behaves correctly up to the first command that moves or sums a file,
+//! and then runs a script of the test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use parking_lot::Mutex;
 
 use crate::control::{host_port, parse_host_port};
@@ -15,6 +15,8 @@ use crate::control::{host_port, parse_host_port};
 /// How the server reaches the data connection of a transfer.
 #[derive(Debug)]
 pub enum Data {
+    /// The command needs none.
+    None,
     Connect(SocketAddr),
     Listen(TcpListener),
 }
@@ -23,13 +25,14 @@ impl Data {
     /// Opens one data connection.
     pub fn open(&self) -> Result<TcpStream> {
         match self {
+            Self::None => bail!("no data connection"),
             Self::Connect(address) => Ok(TcpStream::connect(address)?),
             Self::Listen(listener) => Ok(listener.accept()?.0),
         }
     }
 }
 
-/// Runs at each transfer command. Its arguments are the verb, the source of data connections, and
+/// Runs at each transfer command, and at CKSM. Its arguments are the verb, the source of data connections, and
 /// the control connection for replies.
 pub type Script = dyn Fn(&str, &Data, &mut TcpStream) -> Result<()> + Send + Sync;
 
@@ -121,6 +124,10 @@ fn session(client: TcpStream, size: u64, script: &Script, commands: &Mutex<Vec<S
                 }
                 None => "425 No data connection.\r\n".to_owned(),
             },
+            "CKSM" => {
+                script(&verb, &Data::None, &mut control)?;
+                continue;
+            }
             "QUIT" => {
                 control.write_all(b"221 Goodbye.\r\n")?;
                 return Ok(());

@@ -4,10 +4,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use ropewalk_tests::control::Control;
+use ropewalk_tests::fake_server::{Data, FakeServer};
 use ropewalk_tests::grid::Site;
 use ropewalk_tests::process::{Outcome, Program, run};
 use ropewalk_tests::proxy::Proxy;
@@ -121,6 +125,39 @@ fn commands_for_names_through_a_relay_work_at_the_far_server() {
     control.expect("RNFR /here", 350).unwrap();
     assert!(control.command(format!("RNTO {far}/there")).unwrap().code >= 400);
     assert!(scratch.join("b/here").exists());
+}
+
+#[test]
+fn relay_sends_markers_while_the_far_server_computes_a_checksum() {
+    let scratch = Scratch::new().unwrap();
+    let (seen, marker_was_seen) = mpsc::channel();
+    let marker_was_seen = Mutex::new(marker_was_seen);
+    let far = FakeServer::start(
+        1 << 40,
+        Arc::new(move |_: &str, _: &Data, control: &mut TcpStream| {
+            // No word before the client has a marker of the relay.
+            marker_was_seen.lock().unwrap().recv()?;
+            Ok(control.write_all(b"213 5d41402abc4b2a76b9719d911017c592\r\n")?)
+        }),
+    )
+    .unwrap();
+    let b = relay(&scratch, "b");
+    let mut control = Control::log_in(b.address()).unwrap();
+    control.expect("OPTS CKSM markers=1;", 200).unwrap();
+    let command = format!("CKSM MD5 0 -1 /ftp://{}/f", far.address());
+    control.send(&command).unwrap();
+    let marker = control.reply().unwrap();
+    assert!(marker.code == 113 && marker.text.contains("Bytes Processed: 0"), "{marker:?}");
+    seen.send(()).unwrap();
+    let sum = control.final_reply().unwrap();
+    assert!(sum.code == 213 && sum.text.contains("5d41402abc4b2a76b9719d911017c592"), "{sum:?}");
+    // ABOR ends the wait, and the relay serves on.
+    control.send(&command).unwrap();
+    assert_eq!(control.reply().unwrap().code, 113);
+    control.send("ABOR").unwrap();
+    assert_eq!(control.final_reply().unwrap().code, 426);
+    assert_eq!(control.final_reply().unwrap().code, 226);
+    control.expect("NOOP", 200).unwrap();
 }
 
 #[test]

@@ -14,12 +14,14 @@ mod ssh;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_protocol::client::{Event, Limits, Session, SessionError, SubmitError};
 use ropewalk_protocol::command::{Command, UnprintableCommand};
+use ropewalk_protocol::marker::Marker;
 use ropewalk_protocol::reply::Reply;
 use ropewalk_protocol::streams::StreamsAnswer;
 use ropewalk_tls::{Established, Handshake, HandshakeError, Ticket};
@@ -48,6 +50,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(3600);
 /// A server that computes a checksum must read at least this many bytes per second, or send
 /// markers. So the timeout grows with the file.
 const SLOWEST: u64 = 8 << 20;
+/// While a caller waits for a slow command, it can do something else at least this often.
+const LOOK: Duration = Duration::from_millis(250);
 /// The kernel accepts no longer idle times of TCP keepalive (`MAX_TCP_KEEPIDLE`).
 const LONGEST_IDLE: Duration = Duration::from_secs(32_767);
 
@@ -436,6 +440,46 @@ impl Control {
         loop {
             if let Answer::Final(reply) = self.answer()? {
                 return Ok(reply);
+            }
+        }
+    }
+
+    /// Waits for the final reply to a command whose markers report progress. `waiting` gets the
+    /// number of bytes of the last marker, for each marker and at least every [`LOOK`].
+    ///
+    /// # Errors
+    /// Those of [`Control::answer`]; it is cancelled if `waiting` breaks off, and the reply is then
+    /// still due.
+    pub(crate) fn finish_while(
+        &mut self,
+        waiting: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Reply, RemoteError> {
+        let (mut bytes, mut began) = (0, Instant::now());
+        let mut look = began + LOOK;
+        loop {
+            let limit = self.patience();
+            let deadline = self.life.waits(began, limit);
+            match self.try_answer()? {
+                Some(Answer::Final(reply)) => {
+                    self.waited += began.elapsed();
+                    return Ok(reply);
+                }
+                Some(answer) => {
+                    self.waited += began.elapsed();
+                    began = Instant::now();
+                    if let Answer::Marker(Marker::Status(marker)) = answer {
+                        bytes = marker.bytes;
+                    }
+                }
+                None if !self.wait(deadline.min(look))? && Instant::now() >= deadline => {
+                    return Err(RemoteError::Silent { peer: self.peer.clone(), command: self.due(), limit });
+                }
+                None if Instant::now() < look => continue,
+                None => {}
+            }
+            look = Instant::now() + LOOK;
+            if self.cancel.is_cancelled() || waiting(bytes).is_break() {
+                return Err(RemoteError::Cancelled);
             }
         }
     }

@@ -9,6 +9,7 @@ mod data;
 mod error;
 mod upload;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -158,12 +159,21 @@ impl Far {
         Ok(self.call(&Command::Site(SiteCommand::Truncate { length, path: path.into() }))?)
     }
 
-    /// The checksum that the server computes, in lower-case hexadecimal.
+    /// The checksum that the server computes, in lower-case hexadecimal. `waiting` gets the number
+    /// of bytes that the server has reported as summed: before the command is sent, for each marker,
+    /// and at least four times a second.
     ///
     /// # Errors
-    /// The server does not know the algorithm, refuses, or the session breaks.
-    pub fn checksum(&self, path: &[u8], algorithm: Algorithm, window: Amount) -> Result<String, Error> {
-        Ok(self.with(|session| session.checksum(path, algorithm, window, None))?)
+    /// The server does not know the algorithm, refuses, `waiting` breaks off (the session with the
+    /// server ends), or the session breaks.
+    pub fn checksum(
+        &self,
+        path: &[u8],
+        algorithm: Algorithm,
+        window: Amount,
+        waiting: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<String, Error> {
+        Ok(self.with(|session| session.checksum_while(path, algorithm, window, None, waiting))?)
     }
 
     /// The ranges that an interrupted upload to this path has left, if the server reports them.

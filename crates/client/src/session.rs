@@ -394,7 +394,7 @@ impl Session {
         if reply.is_failure() { Err(self.refused(command, reply)) } else { Ok(reply) }
     }
 
-    fn accept_for(&self, command: &Command, reply: Reply) -> Result<Reply, RemoteError> {
+    pub(crate) fn accept_for(&self, command: &Command, reply: Reply) -> Result<Reply, RemoteError> {
         if reply.is_failure() { Err(self.refused(&named(command), reply)) } else { Ok(reply) }
     }
 

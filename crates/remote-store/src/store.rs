@@ -5,6 +5,7 @@
 //! shows it.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 use bstr::BStr;
@@ -273,8 +274,18 @@ impl Store for RemoteStore {
         algorithm: Algorithm,
         offset: u64,
         length: Option<u64>,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Option<Result<String>> {
-        let part = Part { offset, length };
-        Some(self.at("checksum", path, |far, bytes| far.checksum(bytes, algorithm, Some(part))))
+        let (part, mut stopped) = (Part { offset, length }, None);
+        let result = self.at("checksum", path, |far, bytes| {
+            far.checksum(bytes, algorithm, Some(part), &mut |summed| match progress(summed) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    stopped = Some(error);
+                    ControlFlow::Break(())
+                }
+            })
+        });
+        Some(stopped.map_or(result, Err))
     }
 }

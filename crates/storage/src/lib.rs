@@ -515,13 +515,16 @@ pub trait Store: Send + Sync {
     /// ([`ErrorKind::Outside`]).
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath>;
     /// The checksum of a file or of a part of it, in lower-case hexadecimal, if the store can
-    /// compute it without passing the bytes to this process; otherwise `None`.
+    /// compute it without passing the bytes to this process; otherwise `None`. `progress` gets the
+    /// number of bytes that are known to be summed: before the work begins, and at least once a
+    /// second while it lasts. Its error stops the work and is returned.
     fn checksum(
         &self,
         _path: &VirtualPath,
         _algorithm: Algorithm,
         _offset: u64,
         _length: Option<u64>,
+        _progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Option<Result<String>> {
         None
     }

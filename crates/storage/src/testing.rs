@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod checksums;
 mod concurrency;
 mod directories;
 mod files;
@@ -31,6 +32,7 @@ pub fn contract(make: &dyn Fn() -> Arc<dyn Store>) {
     names::check(make);
     concurrency::check(make);
     uploads::check(make);
+    checksums::check(make);
     let able = make().capabilities();
     if able.symlinks {
         links::check(make);

@@ -3,6 +3,8 @@
 mod fetch;
 pub(crate) mod names;
 
+use std::ops::ControlFlow;
+
 use bstr::{BString, ByteSlice};
 use ropewalk_protocol::client::answer;
 use ropewalk_protocol::command::Command;
@@ -183,6 +185,19 @@ impl Session {
         window: Amount,
         size: Option<u64>,
     ) -> Result<String, RemoteError> {
+        self.checksum_while(path, algorithm, window, size, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// The same as [`Session::checksum`]. `waiting` gets the number of bytes that the server has
+    /// reported as summed, see [`Control::finish_while`](crate::control::Control::finish_while).
+    pub(crate) fn checksum_while(
+        &mut self,
+        path: &[u8],
+        algorithm: Algorithm,
+        window: Amount,
+        size: Option<u64>,
+        waiting: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<String, RemoteError> {
         let length = window.and_then(|w| w.length);
         let size = match size {
             None if length.is_none() && self.can.size => match self.size(path) {
@@ -193,7 +208,13 @@ impl Session {
         };
         let offset = window.map_or(0, |w| w.offset);
         let command = Command::Cksm { algorithm, offset, length, path: path.into() };
-        let reply = self.call_reading(&command, size)?;
+        if waiting(0).is_break() {
+            return Err(RemoteError::Cancelled);
+        }
+        self.control.send(&command)?;
+        self.control.last_reads(size);
+        let reply = self.control.finish_while(waiting)?;
+        let reply = self.accept_for(&command, reply)?;
         answer::checksum(&reply).ok_or_else(|| self.nonsense("CKSM", &reply))
     }
 

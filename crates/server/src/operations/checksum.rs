@@ -25,11 +25,23 @@ pub(super) fn checksum(job: &mut Job<'_>, path: &VirtualPath, wanted: &Wanted) -
     let login = job.context.login()?;
     let acting = login.acting()?;
     let (place, store) = login.summed(path, wanted.offset == 0 && wanted.length.is_none())?;
-    if let Some(value) = store.checksum(&place, wanted.algorithm, wanted.offset, wanted.length) {
-        return value.map(Outcome::Checksum).map_err(failure);
+    drop(acting);
+    let Wanted { algorithm, offset, length, marker_interval } = *wanted;
+    let mut markers = Schedule::every(marker_interval);
+    let mut progress = |bytes| {
+        let mut flow = job.dialogue.check();
+        if flow.is_continue() && markers.due() {
+            flow = job.dialogue.event(Event::Checksummed { timestamp: timestamp(), bytes });
+        }
+        if flow.is_break() {
+            return Err(Error::new(ErrorKind::Interrupted, "checksum", place.as_bytes()));
+        }
+        Ok(())
+    };
+    if let Some(result) = store.checksum(&place, algorithm, offset, length, &mut progress) {
+        return answer(job, result);
     }
     let handle = store.open_read(&place).map_err(failure)?;
-    drop(acting);
     let metadata = handle.metadata().map_err(failure)?;
     if metadata.kind == Kind::Directory {
         return Err(system(Errno::ISDIR, "open"));
@@ -39,24 +51,18 @@ pub(super) fn checksum(job: &mut Job<'_>, path: &VirtualPath, wanted: &Wanted) -
         let text = "What is no regular file has no checksum.".to_owned();
         return Err(Failure::Refused { code: 550, text });
     }
-    let whole = wanted.offset == 0 && wanted.length.is_none_or(|length| length >= metadata.size);
+    let whole = offset == 0 && length.is_none_or(|length| length >= metadata.size);
     if whole
-        && let Some(value) =
-            job.host.checksums.recall(job.context.acting_uid(), &place, &metadata, wanted.algorithm)
+        && let Some(value) = job.host.checksums.recall(job.context.acting_uid(), &place, &metadata, algorithm)
     {
         return Ok(Outcome::Checksum(value));
     }
-    let mut markers = Schedule::every(wanted.marker_interval);
-    let result = checksum_file(&*handle, wanted.algorithm, wanted.offset, wanted.length, &mut |bytes| {
-        let mut flow = job.dialogue.check();
-        if flow.is_continue() && markers.due() {
-            flow = job.dialogue.event(Event::Checksummed { timestamp: timestamp(), bytes });
-        }
-        if flow.is_break() {
-            return Err(Error::new(ErrorKind::Interrupted, "checksum", place.as_bytes()));
-        }
-        Ok(())
-    });
+    let result = checksum_file(&*handle, algorithm, offset, length, &mut progress);
+    answer(job, result)
+}
+
+/// The checksum, unless the client has broken the command off.
+fn answer(job: &Job<'_>, result: ropewalk_storage::Result<String>) -> Answer {
     match (job.dialogue.broken_off(), result) {
         (Some(broken_off), _) => Err(broken_off),
         (None, Ok(value)) => Ok(Outcome::Checksum(value)),

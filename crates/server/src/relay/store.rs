@@ -244,9 +244,10 @@ impl Store for RelayStore {
         algorithm: Algorithm,
         offset: u64,
         length: Option<u64>,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Option<Result<String>> {
         match self.find("checksum", path, Purpose::Read) {
-            Ok(found) => found.store().checksum(&found.path, algorithm, offset, length),
+            Ok(found) => found.store().checksum(&found.path, algorithm, offset, length, progress),
             Err(error) => Some(Err(error)),
         }
     }
