@@ -7,7 +7,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropewalk_client::{Cancel, Error, ErrorKind, EventSink, Location, Options, Remote};
+use ropewalk_client::{Cancel, Error, ErrorKind, EventSink, Location, Options, RelayedLogin, Remote};
 use ropewalk_protocol::url::Url;
 
 use crate::credentials::{self, Side};
@@ -106,6 +106,13 @@ impl Client {
         Self { options, events, cancel: cancel.clone(), here: Arc::default() }
     }
 
+    /// The same client, with these log-ins at servers behind relays.
+    pub(crate) fn with_hops(&self, hops: Vec<RelayedLogin>) -> Self {
+        let Self { options, events, cancel, here } = self;
+        let options = options.clone().with(|options| options.login.hops = hops);
+        Self { options, events: events.clone(), cancel: cancel.clone(), here: here.clone() }
+    }
+
     /// Runs `act` for each target, reports failures, and continues with the next target.
     pub(crate) fn each<'a>(
         &self,
@@ -151,10 +158,13 @@ fn options_for<'a>(
     targets: impl IntoIterator<Item = &'a mut Target>,
 ) -> anyhow::Result<Options> {
     let targets: Vec<&mut Target> = targets.into_iter().collect();
-    let sites = Used(targets.iter().flat_map(|target| target.sites.0.iter().cloned()).collect());
+    let sites = Used {
+        sites: targets.iter().flat_map(|target| target.sites.sites.iter().cloned()).collect(),
+        hops: targets.iter().flat_map(|target| target.sites.hops.iter().cloned()).collect(),
+    };
     let Settings { mut options, password_files, .. } = Layers::load_at(flags, &sites)?.settings()?;
     let locations = targets.into_iter().map(|target| (Side::Only, &mut target.location));
-    credentials::complete(&mut options, &password_files, true, locations)?;
+    credentials::complete(&mut options, &password_files, true, locations, sites.hops)?;
     Ok(options)
 }
 

@@ -8,10 +8,11 @@ use anyhow::Context;
 use bstr::{BStr, BString, ByteSlice};
 use parking_lot::Mutex;
 use ropewalk_client::{
-    Confirm, DataCredential, Location, Options, Pair, Passphrases, PasswordPrompt, TokenSource,
+    Confirm, DataCredential, Location, Options, Pair, Passphrases, PasswordPrompt, RelayedLogin, TokenSource,
 };
 use ropewalk_gsi::{Credential, CredentialError, Source};
 use ropewalk_protocol::command::Password;
+use ropewalk_protocol::hop_login::ServerAddress;
 use ropewalk_protocol::url::{Scheme, Url};
 use zeroize::Zeroizing;
 
@@ -97,7 +98,8 @@ fn place(url: &Url) -> String {
     if url.port == 0 { url.host.to_string() } else { format!("{}:{}", url.host, url.port) }
 }
 
-/// Completes the servers of `locations` from the password files. If there is a user but no
+/// Completes the servers of `locations`, and the log-ins at servers behind relays, which go into the
+/// options, from the password files. If there is a user but no
 /// password, the user is asked once the server is trusted. `from_command`: the locations stand on
 /// the command line, where other users of the host can see them.
 ///
@@ -108,6 +110,7 @@ pub fn complete<'a>(
     files: &PasswordFiles,
     from_command: bool,
     locations: impl IntoIterator<Item = (Side, &'a mut Location)>,
+    hops: Vec<(Side, RelayedLogin)>,
 ) -> anyhow::Result<()> {
     let mut kept = Kept::all(files)?;
     let locations: Vec<(Side, &mut Location)> = locations.into_iter().collect();
@@ -123,15 +126,32 @@ pub fn complete<'a>(
     if io::stdin().is_terminal() {
         options.prompts.password = Some(password_prompt());
     }
-    let mut warned = false;
+    let mut warned = !from_command;
+    let mut warn = || {
+        if !std::mem::replace(&mut warned, true) {
+            say("ropewalk: warning: other users of this machine can see a password on the \
+                 command line; use --password-file");
+        }
+    };
+    // A file of an end is for the server where the files are, before the relay.
+    for (side, mut hop) in hops {
+        let RelayedLogin { server, .. } = &mut hop;
+        match (&server.user, &server.password) {
+            (_, Some(_)) => warn(),
+            (Some(user), None) if !is_anonymous(user.as_bstr()) => {
+                let user = user.clone();
+                if let Some(kept) = kept.iter_mut().find(|kept| kept.is_for(side)) {
+                    server.password = Some(kept.give(server, &user)?);
+                }
+            }
+            _ => {}
+        }
+        add_hop(&mut options.login.hops, hop)?;
+    }
     for (side, location) in locations {
         let Location::Remote(url) = location else { continue };
         if url.password.is_some() {
-            if from_command && !warned {
-                say("ropewalk: warning: other users of this machine can see a password on the \
-                     command line; use --password-file");
-                warned = true;
-            }
+            warn();
             continue;
         }
         if url.scheme == Scheme::Sshftp {
@@ -159,6 +179,31 @@ pub fn complete<'a>(
         ));
     }
     Ok(())
+}
+
+/// Adds log-ins that are complete.
+///
+/// # Errors
+/// A relay has another log-in for a server.
+pub(crate) fn add_hops(options: &mut Options, hops: Vec<(Side, RelayedLogin)>) -> anyhow::Result<()> {
+    hops.into_iter().try_for_each(|(_, hop)| add_hop(&mut options.login.hops, hop))
+}
+
+/// A relay keeps one log-in for each server.
+fn add_hop(hops: &mut Vec<RelayedLogin>, hop: RelayedLogin) -> anyhow::Result<()> {
+    let place = |hop: &RelayedLogin| (hop.relay.clone(), ServerAddress::of(&hop.server));
+    let log_in = |hop: &RelayedLogin| (hop.server.user.clone(), hop.server.password.clone());
+    match hops.iter().find(|known| place(known) == place(&hop)) {
+        Some(known) if log_in(known) != log_in(&hop) => {
+            let (relay, server) = place(&hop);
+            Err(usage(format!("{server} has two log-ins behind the relay {relay}: copy separately")))
+        }
+        Some(_) => Ok(()),
+        None => {
+            hops.push(hop);
+            Ok(())
+        }
+    }
 }
 
 /// Asks at the terminal for a user's password at a server: once, for all sessions.
@@ -356,7 +401,7 @@ mod tests {
         let files = PasswordFiles { common, source: from, destination: to, in_command: true };
         let remote = |text: &str| Url::parse(text).map(Location::Remote);
         let mut pair = Pair { source: remote(source)?, destination: remote(destination)?, window: None };
-        complete(&mut Options::default(), &files, true, sides([&mut pair]))?;
+        complete(&mut Options::default(), &files, true, sides([&mut pair]), Vec::new())?;
         let shown = |location: &Location| match location {
             Location::Remote(url) => url.to_string_with_password(),
             _ => String::new(),

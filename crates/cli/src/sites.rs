@@ -8,13 +8,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use bstr::{BString, ByteSlice};
-use ropewalk_client::{Location, parse_location};
+use ropewalk_client::{Location, RelayedLogin, parse_location};
 use ropewalk_protocol::url::Url;
 
 use crate::credentials::Side;
 use crate::exit::usage;
 use crate::habits;
 use crate::settings::{SYSTEM_FILE, Setting, text_of, user_file};
+use crate::via;
 
 /// Reserved words, which have another meaning before a colon.
 const TAKEN: [&str; 9] = ["file", "ftp", "ftpes", "ftps", "gsiftp", "null", "sshftp", "zero", "http"];
@@ -156,23 +157,33 @@ fn url_of(table: &toml::Table) -> Result<Url, String> {
     }
 }
 
-/// The sites that a command names, and at which end.
+/// The servers that a command names, and at which end: configured sites, and log-ins at servers
+/// behind relays.
 #[derive(Clone, Debug, Default)]
-pub struct Used(pub(crate) Vec<(Side, Site)>);
+pub struct Used {
+    pub(crate) sites: Vec<(Side, Site)>,
+    pub hops: Vec<(Side, RelayedLogin)>,
+}
 
 impl Used {
-    /// Parses a location with [`parse_location`] or as `NAME:PATH` of a site, which is recorded.
+    /// Parses a location with [`parse_location`] or as `NAME:PATH` of a site, which is recorded. So
+    /// are log-ins in the path of a relay, which are removed from it.
     ///
     /// # Errors
     /// The text names no location, or the configured sites are invalid.
     pub fn parse(&mut self, side: Side, given: impl AsRef<OsStr>) -> anyhow::Result<Location> {
         let given = given.as_ref();
         habits::check_place(given)?;
-        if split(given).is_none() {
-            return Ok(parse_location(given)?);
+        let mut location = if split(given).is_none() {
+            parse_location(given)?
+        } else {
+            let (location, site) = Sites::load()?.parse(given)?;
+            self.sites.extend(site.map(|site| (side, site)));
+            location
+        };
+        if let Location::Remote(url) = &mut location {
+            self.hops.extend(via::take_log_ins(url)?.into_iter().map(|hop| (side, hop)));
         }
-        let (location, site) = Sites::load()?.parse(given)?;
-        self.0.extend(site.map(|site| (side, site)));
         Ok(location)
     }
 
@@ -182,7 +193,7 @@ impl Used {
     /// Two sites have contradictory settings.
     pub fn settings(&self) -> anyhow::Result<Vec<(&'static str, &str, &str)>> {
         let mut all: Vec<(&'static str, &str, &str)> = Vec::new();
-        for (side, site) in &self.0 {
+        for (side, site) in &self.sites {
             for (key, text) in &site.settings {
                 let of_ends = OF_ENDS.iter().find(|(common, ..)| common == key);
                 let key = match (side, of_ends) {
@@ -265,7 +276,8 @@ mod tests {
     fn settings_of_sites_apply_to_their_ends() {
         let sites = sites(TWO).unwrap();
         let used = |names: &[(Side, &str)]| {
-            Used(names.iter().map(|(side, name)| (*side, sites.0[*name].clone())).collect())
+            let sites = names.iter().map(|(side, name)| (*side, sites.0[*name].clone())).collect();
+            Used { sites, ..Used::default() }
         };
         let copy = used(&[(Side::Source, "cern"), (Side::Destination, "a"), (Side::Source, "cern")]);
         assert_eq!(

@@ -8,7 +8,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ropewalk_client::{Error, ErrorKind, PathProbe, Remote, estimate_by_model, estimate_by_past_transfer};
+use ropewalk_client::{
+    Error, ErrorKind, PathProbe, RelayedLogin, Remote, estimate_by_model, estimate_by_past_transfer,
+};
+use ropewalk_protocol::hop_login::ServerAddress;
 use ropewalk_protocol::url::Url;
 use ropewalk_tuning::route::{Choice, Estimate, Graph, Loss, Reason};
 
@@ -163,7 +166,7 @@ impl<'e> Survey<'e> {
             return Answer::Unknown("this host is no relay".to_owned());
         };
         let place = match behind([&at].into_iter(), place.with_path(b"/")) {
-            Ok(place) => place,
+            Ok((place, _)) => place,
             Err(error) => return Answer::Fails(crate::message(&error)),
         };
         match self.sessions.with(&place, shortest_look_up) {
@@ -190,6 +193,20 @@ fn text(error: Error) -> String {
     crate::message(&error.into())
 }
 
+/// The log-ins with which each node reaches each other one.
+fn log_ins(nodes: &[Option<Url>]) -> Vec<RelayedLogin> {
+    let servers = || nodes.iter().flatten();
+    let of = |at: &Url| ServerAddress::of(at);
+    let behind = |relay: &Url| {
+        let relay = of(relay);
+        servers()
+            .filter(|server| of(server) != relay)
+            .map(|server| RelayedLogin { relay: relay.clone(), server: server.with_path(b"/") })
+            .collect::<Vec<_>>()
+    };
+    servers().flat_map(behind).collect()
+}
+
 /// The paths between two places, and the one to use.
 pub(crate) struct Routes {
     /// Of the source, the relays, and the destination.
@@ -205,7 +222,8 @@ impl Routes {
     /// Stops early if the command is interrupted.
     pub(crate) fn learn(client: &Client, nodes: Vec<Option<Url>>) -> Self {
         let names: Vec<String> = nodes.iter().map(name).collect();
-        let hops = Survey::new(client, nodes.clone()).run();
+        let client = client.with_hops(log_ins(&nodes));
+        let hops = Survey::new(&client, nodes.clone()).run();
         let choice = graph(names.len(), &hops).choose(&[0, names.len() - 1], MOST_RELAYS);
         Self { names, hops, choice, nodes }
     }

@@ -7,12 +7,20 @@
 use std::str::FromStr;
 
 use bstr::{BString, ByteSlice};
-use ropewalk_client::{Event, EventSink, Location, Pair};
+use ropewalk_client::{Event, EventSink, Location, Pair, RelayedLogin};
+use ropewalk_protocol::hop_login::ServerAddress;
 use ropewalk_protocol::url::{Target, Url};
 
 use crate::client::Client;
+use crate::credentials::Side;
 use crate::exit::usage;
 use crate::survey::{MOST_RELAYS, Routes, name};
+
+/// The schemes of servers behind relays, in paths.
+const SCHEMES: [&[u8]; 4] = [b"ftp:", b"ftps:", b"ftpes:", b"gsiftp:"];
+
+/// Log-ins at servers behind relays, with the end of the copy that they are for.
+pub(crate) type Hops = Vec<(Side, RelayedLogin)>;
 
 /// The value of `--via`.
 #[derive(Clone, Debug)]
@@ -58,12 +66,12 @@ impl Relays {
         client: &Client,
         pairs: Vec<Pair>,
         events: &dyn EventSink,
-    ) -> anyhow::Result<Vec<Pair>> {
+    ) -> anyhow::Result<(Vec<Pair>, Hops)> {
         if self.0.len() > MOST_RELAYS {
             return Err(usage(format!("{} relays: at most {MOST_RELAYS} are compared", self.0.len())));
         }
         let mut known: Vec<([String; 2], Self)> = Vec::new();
-        let mut best = Vec::new();
+        let (mut best, mut hops) = (Vec::new(), Vec::new());
         for pair in pairs {
             let ends = [server(&pair.source), server(&pair.destination)];
             if ends.iter().all(Option::is_none) {
@@ -91,30 +99,34 @@ impl Relays {
                     relays
                 }
             };
-            best.push(if relays.0.is_empty() { pair } else { relays.between(pair)? });
+            best.push(if relays.0.is_empty() { pair } else { relays.between(pair, &mut hops)? });
         }
-        Ok(best)
+        Ok((best, hops))
     }
 
-    /// The pair whose data goes through the relays.
+    /// The pair whose data goes through the relays. The log-ins that it needs there go to `hops`.
     ///
     /// # Errors
     /// No end is at a server, or a relay cannot reach one on behalf of the user.
-    pub(crate) fn between(&self, pair: Pair) -> anyhow::Result<Pair> {
+    pub(crate) fn between(&self, pair: Pair, hops: &mut Hops) -> anyhow::Result<Pair> {
         let Pair { source, destination, window } = pair;
         let relays = &self.0;
+        let mut far = |(url, log_ins): (Url, Vec<RelayedLogin>), side| {
+            hops.extend(log_ins.into_iter().map(|log_in| (side, log_in)));
+            Location::Remote(url)
+        };
         let (source, destination) = match (source, destination) {
             (Location::Remote(source), Location::Remote(destination)) => {
                 // The two relays in the middle meet as the servers of a third-party transfer.
                 let (first, second) = relays.split_at(relays.len().div_ceil(2));
                 (
-                    Location::Remote(behind(first.iter(), source)?),
-                    Location::Remote(behind(second.iter().rev(), destination)?),
+                    far(behind(first.iter(), source)?, Side::Source),
+                    far(behind(second.iter().rev(), destination)?, Side::Destination),
                 )
             }
-            (Location::Remote(source), here) => (Location::Remote(behind(relays.iter(), source)?), here),
+            (Location::Remote(source), here) => (far(behind(relays.iter(), source)?, Side::Source), here),
             (here, Location::Remote(destination)) => {
-                (here, Location::Remote(behind(relays.iter().rev(), destination)?))
+                (here, far(behind(relays.iter().rev(), destination)?, Side::Destination))
             }
             _ => return Err(usage("--via is for a source or a destination at a server")),
         };
@@ -130,22 +142,87 @@ fn server(place: &Location) -> Option<Url> {
     }
 }
 
-/// The URL of a place behind relays, of which the first is the next to it.
-pub(crate) fn behind<'a>(relays: impl Iterator<Item = &'a Url>, place: Url) -> anyhow::Result<Url> {
-    relays.into_iter().try_fold(place, |place, relay| {
-        if place.user.is_some() || place.password.is_some() {
-            return Err(usage(format!(
-                "{place}: a relay gets no user name or password for the server behind it"
-            )));
-        }
+/// The URL of a place behind relays, of which the first is the next to it, and the log-ins that the
+/// last one gets for servers behind it.
+///
+/// # Errors
+/// The path does not begin at the root.
+pub(crate) fn behind<'a>(
+    relays: impl Iterator<Item = &'a Url>,
+    place: Url,
+) -> anyhow::Result<(Url, Vec<RelayedLogin>)> {
+    let mut servers = Vec::new();
+    let url = relays.into_iter().try_fold(place, |place, relay| {
+        servers.push(place.with_path(b"/"));
         if place.path.starts_with(b"/~") {
             return Err(usage(format!("{place}: a relay needs a path that begins at the root")));
         }
         let host = if place.host.contains(':') { format!("[{}]", place.host) } else { place.host.clone() };
         let mut path = BString::from(format!("/{}://{host}:{}", place.scheme, place.port));
         path.extend_from_slice(&place.path);
-        Ok(relay.with_path(&path))
-    })
+        anyhow::Ok(relay.with_path(&path))
+    })?;
+    let relay = ServerAddress::of(&url);
+    let log_ins = servers.into_iter().map(|server| RelayedLogin { relay: relay.clone(), server });
+    let log_ins = log_ins.collect();
+    Ok((url, log_ins))
+}
+
+/// Takes the log-ins out of the URLs in the path of a relay: `ftpes://RELAY/ftpes://ada:pw@HOST/f`.
+/// A path that names no server is not changed.
+///
+/// # Errors
+/// A server in the path cannot be read.
+pub(crate) fn take_log_ins(url: &mut Url) -> anyhow::Result<Vec<RelayedLogin>> {
+    let relay = ServerAddress::of(url);
+    let (mut path, mut log_ins) = (BString::default(), Vec::new());
+    let mut rest = url.path.as_slice();
+    while let Some(Nested { before, scheme, authority, behind }) = nested(rest) {
+        let text = [scheme, b"//", authority, b"/"].concat();
+        match text.to_str().ok().and_then(|text| Url::parse(text).ok()) {
+            Some(server) => log_ins.push(RelayedLogin { relay: relay.clone(), server }),
+            None if authority.find_byteset(b":@").is_some() => {
+                let at = url.with_path(b"/");
+                return Err(usage(format!(
+                    "{at}: the server behind this relay cannot be read: expected [USER[:PASSWORD]@]HOST[:PORT]; special \
+                     characters of a password are escaped twice there (%252F for /)"
+                )));
+            }
+            None => {}
+        }
+        path.extend_from_slice(before);
+        path.extend_from_slice(authority.rsplit_once_str("@").map_or(authority, |(_, host)| host));
+        rest = behind;
+    }
+    path.extend_from_slice(rest);
+    url.path = path;
+    Ok(log_ins)
+}
+
+/// A path that begins with the URL of a server.
+struct Nested<'a> {
+    /// Everything before the authority.
+    before: &'a [u8],
+    /// With its colon.
+    scheme: &'a [u8],
+    authority: &'a [u8],
+    behind: &'a [u8],
+}
+
+fn nested(path: &[u8]) -> Option<Nested<'_>> {
+    let inner = path.strip_prefix(b"/")?;
+    let scheme = &inner[..=inner.find_byte(b':')?];
+    if !SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
+        return None;
+    }
+    let rest = &inner[scheme.len()..];
+    let authority = rest.trim_start_with(|c| c == '/');
+    if authority.len() == rest.len() {
+        return None;
+    }
+    let (authority, behind) = authority.split_at(authority.find_byte(b'/').unwrap_or(authority.len()));
+    let before = &path[..path.len() - behind.len() - authority.len()];
+    Some(Nested { before, scheme, authority, behind })
 }
 
 #[cfg(test)]
@@ -155,16 +232,26 @@ mod tests {
 
     use super::*;
 
-    fn between(relays: &str, source: &str, destination: &str) -> Result<[Location; 2], String> {
+    fn between(
+        relays: &str,
+        source: &str,
+        destination: &str,
+    ) -> Result<([Location; 2], Vec<String>), String> {
         let place = |text: &str| parse_location(text).unwrap();
         let pair = Pair { source: place(source), destination: place(destination), window: None };
-        let pair = relays.parse::<Relays>()?.between(pair).map_err(|error| error.to_string())?;
-        Ok([pair.source, pair.destination])
+        let mut hops = Vec::new();
+        let pair = relays.parse::<Relays>()?.between(pair, &mut hops).map_err(|error| error.to_string())?;
+        let hops = hops.iter().map(|(side, hop)| format!("{side:?} {}", shown(hop)));
+        Ok(([pair.source, pair.destination], hops.collect()))
+    }
+
+    fn shown(hop: &RelayedLogin) -> String {
+        format!("{} > {}", hop.relay, hop.server.to_string_with_password())
     }
 
     fn is(relays: &str, pair: [&str; 2], expected: [&str; 2]) {
         let expected = expected.map(|text| parse_location(text).unwrap());
-        assert_eq!(between(relays, pair[0], pair[1]).unwrap(), expected);
+        assert_eq!(between(relays, pair[0], pair[1]).unwrap().0, expected);
     }
 
     #[test]
@@ -182,18 +269,56 @@ mod tests {
     }
 
     #[test]
+    fn log_ins_go_to_the_relay_of_their_end_and_not_into_paths() {
+        let (pair, hops) =
+            between("ftpes://bob:1@b,ftpes://c", "ftpes://ada:2@a/f", "ftps://dora:3@d/g").unwrap();
+        let expected = ["ftpes://bob:1@b/ftpes://a:21/f", "ftpes://c/ftps://d:990/g"];
+        assert_eq!(pair, expected.map(|text| parse_location(text).unwrap()));
+        assert_eq!(hops, ["Source b:21 > ftpes://ada:2@a/", "Destination c:21 > ftps://dora:3@d/"]);
+        // A chain: the relay next to this host gets all of them.
+        let (_, hops) = between("ftpes://eve:4@b,ftpes://c", "ftpes://ada:2@a/f", "/g").unwrap();
+        assert_eq!(hops, ["Source c:21 > ftpes://ada:2@a/", "Source c:21 > ftpes://eve:4@b/"]);
+    }
+
+    #[test]
+    fn log_ins_are_taken_out_of_the_paths_of_relays() {
+        for (text, path, hops) in [
+            ("ftpes://b/ftpes://ada:pw@a:9/f", "/ftpes://a:9/f", &["b:21 > ftpes://ada:pw@a:9/"][..]),
+            ("ftpes://b/FTPS:/ada@a", "/FTPS:/a", &["b:21 > ftps://ada@a/"]),
+            (
+                "ftpes://b/ftpes://c/gsiftp://u:p%2540%252F@a/x@y/f",
+                "/ftpes://c/gsiftp://a/x@y/f",
+                &["b:21 > ftpes://c/", "b:21 > gsiftp://u:p%40%2F@a/"],
+            ),
+            ("ftpes://b/x/ftp://ada:pw@a/f", "/x/ftp://ada:pw@a/f", &[]),
+            ("ftpes://b/ftp:a@b/f", "/ftp:a@b/f", &[]),
+            ("ftpes://b/f@h", "/f@h", &[]),
+        ] {
+            let mut url = Url::parse(text).unwrap();
+            let found: Vec<String> = take_log_ins(&mut url).unwrap().iter().map(shown).collect();
+            assert_eq!(
+                (url.path.to_string(), found),
+                (path.to_owned(), hops.iter().map(|hop| (*hop).to_owned()).collect()),
+                "{text}"
+            );
+        }
+        for text in ["ftpes://b/ftpes://ada:sesame%2Fx@a/f", "ftpes://b/ftpes://ada:sesame@a:x/f"] {
+            let error = take_log_ins(&mut Url::parse(text).unwrap()).unwrap_err().to_string();
+            assert!(error.contains("cannot be read") && !error.contains("sesame"), "{error}");
+        }
+    }
+
+    #[test]
     fn places_that_no_relay_can_reach_are_refused() {
         for (relays, source, destination, reason) in [
             ("ftp://b", "/a", "/b", "at a server"),
-            ("ftp://b", "ftp://ada:secret@a/f", "/b", "no user name or password"),
-            ("ftp://b,ftp://eve@c,ftp://d", "ftp://a/f", "/b", "no user name or password"),
             ("ftp://b", "ftp://a/~/f", "/b", "begins at the root"),
             ("ftp://b/path", "ftp://a/f", "/b", "without a path"),
             ("http://b", "ftp://a/f", "/b", "unknown scheme"),
             ("", "ftp://a/f", "/b", "no scheme"),
         ] {
             let error = between(relays, source, destination).unwrap_err();
-            assert!(error.contains(reason) && !error.contains("secret"), "{error}");
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

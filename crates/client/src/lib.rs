@@ -186,8 +186,8 @@ pub use model::options::{
     Amount, Authentication, Auto, ChecksumPolicy, Confirm, DataCredential, DataMode, DataOptions,
     DataProtection, DataSecurityOptions, EndOptions, FsyncPolicy, IntegrityOptions, Limits, LoginOptions,
     Options, Pair, Passphrases, PasswordPrompt, PathOptions, Preserve, Prompts, RecoveryOptions,
-    SelectionOptions, SshOptions, StallLimit, StorageOptions, SyncLevel, Terminal, TimeoutOptions,
-    TokenSource, TrustOptions, TuningOptions, Window,
+    RelayedLogin, SelectionOptions, SshOptions, StallLimit, StorageOptions, SyncLevel, Terminal,
+    TimeoutOptions, TokenSource, TrustOptions, TuningOptions, Window,
 };
 pub use model::summary::{
     FailureKind, FileFailure, OnePortReason, SlowestPart, StackReason, StageTimes, Summary, TunedPath,

@@ -4,6 +4,7 @@ mod binding;
 mod channel;
 mod clear;
 mod data_trust;
+mod hops;
 mod kerberos;
 mod one_port;
 pub(crate) mod ops;
@@ -194,6 +195,7 @@ impl Session {
         session.choose_stack()?;
         session.choose_disk_stack()?;
         session.draw_on_reservation()?;
+        session.give_hop_logins()?;
         session.report_stack();
         setup.events.event(Event::Connected { peer: endpoint.name.clone() });
         Ok(session)

@@ -57,6 +57,9 @@ const CONGESTION: &str = "Congestion";
 /// Offered on protected control connections ([`Offer::data_keys`]).
 const DATA_KEYS: (&str, &str) = ("DataKey", "SITE DATAKEY");
 
+/// Offered by relays on protected control connections ([`Offer::hop_logins`]).
+const HOP_LOGIN: (&str, &str) = ("HopLogin", "SITE HOPLOGIN");
+
 /// Offered if the control port takes data connections ([`Offer::one_port`]).
 const ONE_PORT: (&str, &str) = ("OnePort", "SITE ONEPORT");
 
@@ -86,6 +89,9 @@ pub struct Offer<'a> {
     /// The control connection is protected, so data connections can be bound to it
     /// ([`crate::data_key`]).
     pub data_keys: bool,
+    /// The server is a relay that takes log-ins for servers behind it ([`crate::hop_login`]), and the
+    /// control connection is protected.
+    pub hop_logins: bool,
     /// Data connections can go to the control port ([`crate::one_port`]).
     pub one_port: bool,
     /// `SITE ONEPORT` also makes channels over QUIC.
@@ -139,6 +145,7 @@ pub fn reply(offer: Offer<'_>, allowed: impl Fn(&str) -> bool) -> Reply {
         .iter()
         .chain(REPLACE.iter().filter(|_| offer.replaces))
         .chain(keys)
+        .chain(offer.hop_logins.then_some(&HOP_LOGIN))
         .chain(offer.one_port.then_some(&ONE_PORT))
         .chain(offer.quic_port.then_some(&QUIC_PORT))
         .chain(profile)
@@ -208,6 +215,8 @@ pub struct Features {
     pub congestion: bool,
     /// Ropewalk extension: `SITE DATAKEY`, see [`crate::data_key`].
     pub data_keys: bool,
+    /// Ropewalk extension: `SITE HOPLOGIN`, see [`crate::hop_login`].
+    pub hop_login: bool,
     /// Ropewalk extension: `SITE ONEPORT`, see [`crate::one_port`].
     pub one_port: bool,
     /// Ropewalk extension: `SITE ONEPORT` for channels over QUIC.
@@ -267,6 +276,7 @@ impl Features {
             "SPACE" => self.space = true,
             "CONGESTION" => self.congestion = true,
             "DATAKEY" => self.data_keys = true,
+            "HOPLOGIN" => self.hop_login = true,
             "ONEPORT" => self.one_port = true,
             "QUICPORT" => self.quic_port = true,
             "PROFILE" => self.profile = true,
@@ -309,6 +319,7 @@ mod tests {
             gssapi: false,
             tls: false,
             data_keys: false,
+            hop_logins: false,
             one_port: false,
             quic_port: false,
             tokens: false,
@@ -351,6 +362,7 @@ mod tests {
             gssapi: true,
             tls: false,
             data_keys: true,
+            hop_logins: true,
             one_port: true,
             quic_port: true,
             tokens: true,
@@ -385,6 +397,7 @@ mod tests {
             space: true,
             congestion: true,
             data_keys: true,
+            hop_login: true,
             one_port: true,
             quic_port: true,
             profile: true,
@@ -400,6 +413,8 @@ mod tests {
         let clear = Offer { data_keys: false, ..offer };
         assert!(!of(&reply(clear, |_| true)).data_keys);
         assert!(!of(&reply(offer, |verb| verb != "SITE DATAKEY")).data_keys);
+        assert!(!of(&reply(Offer { hop_logins: false, ..offer }, |_| true)).hop_login);
+        assert!(!of(&reply(offer, |verb| verb != "SITE HOPLOGIN")).hop_login);
         assert!(
             reply(offer, |_| true).to_bytes().contains_str("Profile;Drivers=tcp,gsi,rate;Congestion;Tokens;")
         );

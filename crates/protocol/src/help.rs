@@ -61,7 +61,7 @@ const COMMANDS: [(&str, &str); 52] = [
 ];
 
 /// SITE verbs with their lines in HELP SITE.
-const SITE_COMMANDS: [(&str, &str); 37] = [
+const SITE_COMMANDS: [(&str, &str); 38] = [
     ("SBUF", "SITE SBUF: set send and receive buffers"),
     ("RETRBUFSIZE", "SITE RETRBUFSIZE: set receive buffers"),
     ("RBUFSZ", "SITE RBUFSZ: set receive buffers"),
@@ -92,6 +92,7 @@ const SITE_COMMANDS: [(&str, &str); 37] = [
          scheme=\"<ftp,gsiftp,sshftp>\";anyother=\"<interesting client info>\";",
     ),
     ("DATAKEY", "SITE DATAKEY <sp> key number <sp> secret | NONE"),
+    ("HOPLOGIN", "SITE HOPLOGIN <sp> host:port <sp> user <sp> password"),
     ("ONEPORT", "SITE ONEPORT [<sp> token <sp> |1|address|port| ]"),
     ("RESTRICT", "SITE RESTRICT <sp> RP string"),
     ("PROFILE", "SITE PROFILE <sp> START [<sp> seconds] | CLOCK | STOP | FETCH"),

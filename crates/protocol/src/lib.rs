@@ -17,6 +17,7 @@ pub mod error_class;
 pub mod facts;
 pub mod feature;
 pub mod help;
+pub mod hop_login;
 pub mod host_port;
 pub mod line;
 pub mod listing;

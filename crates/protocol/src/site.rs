@@ -9,6 +9,7 @@ use crate::command::print::Line;
 use crate::command::{ChecksumAlgorithm, CommandError, parse};
 use crate::data_key::DataKey;
 use crate::date::{self, Stamp};
+use crate::hop_login::HopLogin;
 use crate::host_port::Extended;
 use crate::one_port::Token;
 use crate::profiling::ProfileCommand;
@@ -19,9 +20,9 @@ use crate::usage::UsageCommand;
 use crate::{facts, streams};
 
 /// A SITE sub-command of GCT, or one of Ropewalk ([`SiteCommand::DataKey`],
-/// [`SiteCommand::OnePort`], [`SiteCommand::Profile`], [`SiteCommand::Ranges`],
-/// [`SiteCommand::SciTag`], [`SiteCommand::Space`], [`SiteCommand::Streams`],
-/// [`SiteCommand::Upload`]).
+/// [`SiteCommand::HopLogin`], [`SiteCommand::OnePort`], [`SiteCommand::Profile`],
+/// [`SiteCommand::Ranges`], [`SiteCommand::SciTag`], [`SiteCommand::Space`],
+/// [`SiteCommand::Streams`], [`SiteCommand::Upload`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteCommand {
     AuthzAssert(BString),
@@ -46,6 +47,8 @@ pub enum SiteCommand {
     /// Test aid: this verb fails from now on.
     Fault(BString),
     Help(Option<BString>),
+    /// Ropewalk extension: how a relay logs in at a server behind it. See [`crate::hop_login`].
+    HopLogin(HopLogin),
     Http(BString),
     /// Ropewalk extension: the next data connections go to a control port. Without an argument, to
     /// that of this server, which returns a token; otherwise this server connects to the address of
@@ -135,6 +138,7 @@ impl SiteCommand {
             b"DSI" => Self::Dsi(args.text()?),
             b"FAULT" => Self::Fault(args.text()?),
             b"HELP" => Self::Help(args.optional_text()),
+            b"HOPLOGIN" => Self::HopLogin(HopLogin::parse(args)?),
             b"HTTP" => Self::Http(args.text()?),
             b"ONEPORT" if args.is_empty() => Self::OnePort(None),
             b"ONEPORT" => {
@@ -224,6 +228,10 @@ impl SiteCommand {
                 line.word(path);
             }
             Self::Help(verb) => line.optional(verb.as_ref()),
+            Self::HopLogin(login) => {
+                line.word(login.print_public());
+                line.word(login.secret.expose());
+            }
             Self::StorAttr(attributes) => line.word(attributes.print()),
             Self::Symlink { target, link } => {
                 if target.contains(&b' ') || target.starts_with(b"\"") {
@@ -258,6 +266,7 @@ impl SiteCommand {
             Self::Dsi(_) => "DSI",
             Self::Fault(_) => "FAULT",
             Self::Help(_) => "HELP",
+            Self::HopLogin(_) => "HOPLOGIN",
             Self::Http(_) => "HTTP",
             Self::OnePort(_) => "ONEPORT",
             Self::Profile(_) => "PROFILE",

@@ -12,6 +12,7 @@ use ropewalk_protocol::command::{
 };
 use ropewalk_protocol::data_key::DataKey;
 use ropewalk_protocol::facts::{Fact, FactSet};
+use ropewalk_protocol::hop_login::HopLogin;
 use ropewalk_protocol::opts::{Layout, Options, RecursionOptions, RetrOptions};
 use ropewalk_protocol::profiling::{Baseline, ProfileCommand};
 use ropewalk_protocol::range::RangeSet;
@@ -201,6 +202,10 @@ fn any_site() -> impl Strategy<Value = SiteCommand> {
         .prop_map(SiteCommand::Profile),
         prop::option::of(any::<(u64, [u8; 32])>())
             .prop_map(|key| SiteCommand::DataKey(key.map(|(number, secret)| DataKey::new(number, &secret)))),
+        (any_word(), any_path(), 1u16..).prop_map(|(user, secret, port)| {
+            let server = format!("h.example:{port}").parse().unwrap();
+            SiteCommand::HopLogin(HopLogin { server, user, secret: Password::new(secret) })
+        }),
         attributes.prop_map(SiteCommand::StorAttr),
         any_upload().prop_map(SiteCommand::Upload),
     ]

@@ -96,6 +96,7 @@ fn command_in_canonical_form_is_printed_unchanged() {
         "SITE CHROOT /x",
         "SITE CLIENTINFO scheme=gsiftp;appname=\"globus-url-copy\";appver=\"10.12 (gcc64)\";",
         "SITE DATAKEY NONE",
+        "SITE HOPLOGIN data.example:2811 ada secret",
         "SITE DATAKEY 0123456789abcdef 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
         "SITE DSI file",
         "SITE FAULT PWD",

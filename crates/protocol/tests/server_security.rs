@@ -13,7 +13,10 @@ fn host(required: bool) -> Host {
 }
 
 fn secured() -> Host {
-    let mut host = host(true);
+    within_gssapi(host(true))
+}
+
+fn within_gssapi(mut host: Host) -> Host {
     assert_eq!(host.run("AUTH gssapi"), "334 Using authentication type; ADAT must follow.");
     assert!(matches!(host.ask("ADAT Zm9v"), Operation::SecurityToken(token) if token == "Zm9v"));
     host.session.completed(Ok(Outcome::SecurityToken("YmFy".into())));
@@ -186,6 +189,38 @@ fn data_key_on_clear_connection_is_refused() {
     assert_eq!(key_of_channel(&mut host, "PASV"), None);
     let mut host = Host::new(SessionConfig::default());
     host.check(&[(&key(1), "530 Please login with USER and PASS.")]);
+}
+
+#[test]
+fn log_in_for_a_server_behind_a_relay_is_accepted_on_a_protected_connection_alone() {
+    let line = "SITE HOPLOGIN data.example:2811 ada open sesame";
+    let relay = || SessionConfig { hop_logins: true, gssapi: true, ..SessionConfig::default() };
+    let mut host = within_gssapi(Host::new(relay()));
+    assert!(host.run("FEAT").contains("HopLogin;"));
+    let operation = host.ask(line);
+    let Operation::HopLogin(login) = &operation else { panic!("{operation:?}") };
+    assert_eq!(
+        (login.server.to_string(), login.user.to_string()),
+        ("data.example:2811".into(), "ada".into())
+    );
+    assert_eq!(login.secret.expose(), b"open sesame");
+    assert!(!format!("{operation:?}").contains("sesame"), "{operation:?}");
+    host.session.completed(Ok(Outcome::Done));
+    assert_eq!(host.poll(), "250 OK.");
+    for wrong in ["SITE HOPLOGIN", "SITE HOPLOGIN data.example:2811 ada", "SITE HOPLOGIN data.example ada x"]
+    {
+        assert!(host.run(wrong).starts_with("501 "), "{wrong}");
+    }
+    // In clear, and before the log-in.
+    let mut host = Host::new(relay());
+    host.check(&[(line, "530 Please login with USER and PASS.")]);
+    let mut host = Host::logged_in_with(relay());
+    assert!(!host.run("FEAT").contains("HopLogin"));
+    host.check(&[(line, "533 SITE HOPLOGIN needs a protected control connection.")]);
+    // At a server that is no relay.
+    let mut host = secured();
+    assert!(!host.run("FEAT").contains("HopLogin"));
+    host.check(&[(line, "500 Invalid command.")]);
 }
 
 #[test]

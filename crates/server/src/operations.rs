@@ -22,6 +22,7 @@ mod path_watch;
 mod plan;
 mod profile;
 mod programs;
+mod relay;
 mod retrieve;
 mod rows;
 mod scitag;

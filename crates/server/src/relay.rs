@@ -5,10 +5,12 @@
 //! the account. A name is checked after its resolution, and the connection goes to the address that
 //! was checked. A path without a permitted server behind it fails with a text that says why.
 
+mod hops;
 mod name;
 mod store;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use ropewalk_remote_store::{Behalf, Delegated, Gate, RemoteClient, RemoteSetting
 use ropewalk_storage::Store;
 
 use crate::config;
+pub(crate) use hops::Hops;
 use store::RelayStore;
 
 /// Idle sessions with one server, and how long they stay.
@@ -34,6 +37,7 @@ pub(crate) struct Relay {
     /// Whether data of gsiftp servers is encrypted.
     private: bool,
     hops: usize,
+    authorities: Option<PathBuf>,
 }
 
 impl Relay {
@@ -46,21 +50,25 @@ impl Relay {
         let client = RemoteClient::new(&limits, memory);
         let gate: Arc<dyn Gate> = Arc::new(Others { targets, own: own.to_vec() });
         let hops = config.hops as usize;
-        Some(Arc::new(Self { client, gate, private: config.private, hops }))
+        let authorities = config.authorities.clone();
+        Some(Arc::new(Self { client, gate, private: config.private, hops, authorities }))
     }
 
-    /// The store of a log-in that may use other servers. `delegated` is the credential that the
-    /// client delegated, if it did.
+    /// The store of a log-in that may use other servers, and what it has there. `delegated` is the
+    /// credential that the client delegated, if it did.
     pub(crate) fn over(
         self: &Arc<Self>,
         inner: Arc<dyn Store>,
         delegated: Option<Delegated>,
-    ) -> Arc<dyn Store> {
-        RelayStore::over(inner, self, delegated.unwrap_or_else(|| Delegated::missing(NOTHING_DELEGATED)))
+    ) -> (Arc<dyn Store>, Arc<Hops>) {
+        let delegated = delegated.unwrap_or_else(|| Delegated::missing(NOTHING_DELEGATED));
+        let hops = Hops::new(self, delegated);
+        (RelayStore::over(inner, &hops), hops)
     }
 
     /// Settings and credentials of the server's user are not those of its clients: a log-in at a
-    /// gsiftp server takes the client's delegated credential, others are anonymous.
+    /// gsiftp server takes the client's delegated credential, others are anonymous, unless the
+    /// client gave a log-in ([`Hops`]).
     fn settings(&self, scheme: Scheme, delegated: &Delegated) -> RemoteSettings {
         let options = Options::default().with(|options| match scheme {
             Scheme::Gsiftp => {
@@ -69,7 +77,10 @@ impl Relay {
                     options.data_security.protection = DataProtection::Private;
                 }
             }
-            _ => options.login.insecure = true,
+            _ => {
+                options.login.insecure = true;
+                options.trust.authorities.clone_from(&self.authorities);
+            }
         });
         let behalf = Behalf { gate: Some(self.gate.clone()), delegated: Some(delegated.clone()) };
         RemoteSettings { options, behalf }

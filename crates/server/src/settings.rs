@@ -25,6 +25,8 @@ use crate::security::tokens::TokenAuthority;
 const SECURITY_LINE: usize = 128 << 10;
 /// `PASS` with a bearer token.
 const TOKEN_LINE: usize = ropewalk_tokens::LONGEST_TOKEN + 64;
+/// The longest line with a log-in for a server behind a relay: a token, and names.
+const HOP_LOGIN_LINE: usize = TOKEN_LINE + 512;
 
 pub(crate) struct Settings {
     pub(crate) config: Config,
@@ -155,7 +157,8 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
             .limits
             .line_length
             .max(if config.gsi.is_some() || config.kerberos.is_some() { SECURITY_LINE } else { 0 })
-            .max(if config.tokens.is_some() { TOKEN_LINE } else { 0 }),
+            .max(if config.tokens.is_some() { TOKEN_LINE } else { 0 })
+            .max(if config.relay.to.is_empty() { 0 } else { HOP_LOGIN_LINE }),
         max_queue: config.limits.queue,
         max_streams: config.data.max_streams,
         replaces: config.files.part_files,
@@ -171,6 +174,7 @@ fn session_config(config: &Config, hostname: &str, tls: bool) -> SessionConfig {
         tokens: config.tokens.is_some(),
         profiling: config.profiling.enabled,
         one_port: true,
+        hop_logins: !config.relay.to.is_empty(),
         security_required: config.gsi.as_ref().is_some_and(|gsi| gsi.required)
             || config.kerberos.as_ref().is_some_and(|kerberos| kerberos.required),
         tls,

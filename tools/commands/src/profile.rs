@@ -169,7 +169,7 @@ impl Profiled {
         let _keeper = settings.keep_socket_memory()?;
         let Settings { mut options, password_files, .. } = settings;
         let places = credentials::sides(&mut pair).chain(server.as_mut().map(|server| (Side::Only, server)));
-        credentials::complete(&mut options, &password_files, true, places)?;
+        credentials::complete(&mut options, &password_files, true, places, sites.hops)?;
         let server = match server {
             Some(Location::Remote(url)) => Some(url),
             Some(_) => return Err(usage("--server expects the URL of a server")),

@@ -65,7 +65,7 @@ impl Check {
         options.selection.delete = !self.selection.lists();
         let mut pairs = vec![Pair { source, destination, window: None }];
         let places = credentials::sides(&mut pairs);
-        credentials::complete(&mut options, &password_files, true, places)?;
+        credentials::complete(&mut options, &password_files, true, places, sites.hops)?;
 
         let cancel = Cancel::new();
         signals::watch(&cancel, STOPPING)?;

@@ -91,7 +91,8 @@ impl Cp {
             (Some(Via::These(_)), Some(_)) => return Err(usage("--relays is for --via auto")),
             (Some(Via::Auto), None) => return Err(usage("--via auto needs --relays")),
             (Some(Via::These(relays)), None) => {
-                pairs = pairs.into_iter().map(|pair| relays.between(pair)).collect::<Result<_, _>>()?;
+                let hops = &mut sites.hops;
+                pairs = pairs.into_iter().map(|pair| relays.between(pair, hops)).collect::<Result<_, _>>()?;
             }
             _ => {}
         }
@@ -100,7 +101,7 @@ impl Cp {
         let Settings { mut options, ref password_files, status_interval, ref log_file, .. } = settings;
         self.check(&pairs, password_files.in_stdin())?;
         let places = credentials::sides(&mut pairs);
-        credentials::complete(&mut options, password_files, self.pairs.is_none(), places)?;
+        credentials::complete(&mut options, password_files, self.pairs.is_none(), places, sites.hops)?;
 
         let cancel = Cancel::new();
         signals::watch(&cancel, STOPPING)?;
@@ -130,7 +131,9 @@ impl Cp {
             if cancel.is_cancelled() {
                 return Ok(Exit::Interrupted);
             }
-            pairs = best?;
+            let (best, hops) = best?;
+            pairs = best;
+            credentials::add_hops(&mut options, hops)?;
         }
         let path = match options.dry_run {
             true => None,

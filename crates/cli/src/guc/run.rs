@@ -53,7 +53,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
     if let Some(url) = &guc.list {
         let mut target = Target::parse(url)?;
         let place = (Side::Only, &mut target.location);
-        credentials::complete(&mut options, &PasswordFiles::default(), false, [place])?;
+        credentials::complete(&mut options, &PasswordFiles::default(), false, [place], Vec::new())?;
         list::run(url, &target, &options.of_source(), &events, &cancel)?;
         return Ok(Exit::Done);
     }
@@ -67,7 +67,7 @@ fn try_run(guc: &Guc) -> anyhow::Result<Exit> {
         report.lost();
     }
     let sides = credentials::sides(given.iter_mut().map(|given| &mut given.pair));
-    credentials::complete(&mut options, &PasswordFiles::default(), false, sides)?;
+    credentials::complete(&mut options, &PasswordFiles::default(), false, sides, Vec::new())?;
 
     let of_source = options.of_source();
     let looker = Looker {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use groups::{
     DataOptions, DataSecurityOptions, IntegrityOptions, LoginOptions, PathOptions, Prompts, RecoveryOptions,
-    SelectionOptions, StorageOptions, TimeoutOptions, TrustOptions, TuningOptions,
+    RelayedLogin, SelectionOptions, StorageOptions, TimeoutOptions, TrustOptions, TuningOptions,
 };
 pub(crate) use values::TerminalHold;
 pub use values::{

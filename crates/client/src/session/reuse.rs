@@ -77,7 +77,11 @@ impl SessionKey {
             options.end(endpoint.end);
         let token = match options.login.token {
             TokenSource::None => None,
-            _ if endpoint.url.user.is_some() || endpoint.url.scheme == Scheme::Sshftp => None,
+            _ if (endpoint.url.user.is_some() || endpoint.url.scheme == Scheme::Sshftp)
+                && options.login.hops.is_empty() =>
+            {
+                None
+            }
             ref source => Some(Password::new(source.token().ok().flatten()?.expose())),
         };
         let files = setup.ours.files(credential.as_deref());
@@ -194,7 +198,7 @@ mod tests {
 
     use super::*;
     use crate::model::event::no_events;
-    use crate::{Cancel, Fairness, Options};
+    use crate::{Cancel, Fairness, Options, RelayedLogin};
 
     fn key(url: &str, options: &Options) -> SessionKey {
         let setup = Setup::new(options, &no_events(), &Cancel::new());
@@ -214,6 +218,10 @@ mod tests {
         assert!(usual == key("ftp://u:p@h/b", &other));
     }
 
+    fn hop(server: &str) -> RelayedLogin {
+        RelayedLogin { relay: "relay:1".parse().unwrap(), server: Url::parse(server).unwrap() }
+    }
+
     #[test]
     fn key_of_another_server_user_or_option_of_the_session_differs() {
         let usual = key("ftp://u:p@h/", &Options::default());
@@ -222,7 +230,8 @@ mod tests {
         {
             assert!(usual != key(url, &Options::default()), "{url}");
         }
-        let changes: [fn(&mut Options); 15] = [
+        let changes: [fn(&mut Options); 16] = [
+            |o| o.login.hops = vec![hop("ftpes://ada:x@h/")],
             |o| o.login.user = Some("v".into()),
             |o| o.login.password = Some(Password::new("q")),
             |o| o.login.tls = true,

@@ -304,6 +304,9 @@ impl Session {
             let shown = match command {
                 Command::Pass(_) | Command::Adat(_) => format!("{} ***", command.verb()).into(),
                 Command::Dcsc { blob: Some(_), .. } => "DCSC P ***".into(),
+                Command::Site(SiteCommand::HopLogin(login)) => {
+                    format!("SITE HOPLOGIN {} ***", login.print_public()).into()
+                }
                 Command::Site(SiteCommand::DataKey(Some(key))) => {
                     format!("SITE DATAKEY {:016x} ***", key.number()).into()
                 }

@@ -9,13 +9,14 @@ use super::{
 use crate::date::Stamp;
 use crate::host_port::{self, Classic, Extended};
 use crate::server::{Family, Mode, RepresentationType};
+use crate::site::SiteCommand;
 
 /// An argument has a byte that would end the line or change how the peer parses it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a command cannot contain the byte {byte:#04x}, which is in {line:?}")]
 pub struct UnprintableCommand {
     pub byte: u8,
-    /// The line; for PASS only its verb.
+    /// The line; for PASS and SITE HOPLOGIN only the verb.
     pub line: BString,
 }
 
@@ -30,7 +31,11 @@ impl Command {
         match line.0.iter().find(|b| matches!(b, b'\n' | 0)) {
             None => Ok(line.0),
             Some(&byte) => {
-                let line = if matches!(self, Self::Pass(_)) { "PASS".into() } else { line.0.into() };
+                let line = match self {
+                    Self::Pass(_) => "PASS".into(),
+                    Self::Site(SiteCommand::HopLogin(_)) => "SITE HOPLOGIN".into(),
+                    _ => line.0.into(),
+                };
                 Err(UnprintableCommand { byte, line })
             }
         }

@@ -14,6 +14,7 @@ use crate::congestion::CongestionName;
 use crate::data_key::DataKey;
 use crate::error_class::ErrorClass;
 use crate::facts::{Entry, FactSet};
+use crate::hop_login::HopLogin;
 use crate::marker::PathMarker;
 use crate::one_port::{OnePort, Token};
 use crate::path::VirtualPath;
@@ -421,6 +422,9 @@ pub enum Operation {
     SetNetStack(Box<NetStack>),
     /// SITE SETDISKSTACK: access files through these drivers; `None` stands for the default.
     SetDiskStack(Option<StackSpec>),
+    /// SITE HOPLOGIN (Ropewalk extension): the log-in at a server behind this one, for this session
+    /// alone.
+    HopLogin(HopLogin),
     /// SITE CLIENTINFO, unparsed, for the log.
     ClientInfo(BString),
     /// SITE SCITAG (Ropewalk extension): report the tag that is effective afterwards, as

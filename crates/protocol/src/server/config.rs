@@ -52,6 +52,9 @@ pub struct SessionConfig {
     pub one_port: bool,
     /// SITE ONEPORT also makes channels over QUIC.
     pub quic_port: bool,
+    /// Whether this is a relay that takes log-ins for servers behind it (Ropewalk extension,
+    /// [`crate::hop_login`]).
+    pub hop_logins: bool,
     /// Whether bearer tokens are accepted, as the password of [`TOKEN_USER`], on protected control
     /// connections.
     pub tokens: bool,
@@ -108,6 +111,7 @@ impl Default for SessionConfig {
             profiling: false,
             one_port: false,
             quic_port: false,
+            hop_logins: false,
             tokens: false,
         }
     }

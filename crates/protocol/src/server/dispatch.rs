@@ -263,6 +263,7 @@ impl Session {
                     gssapi: self.config.gssapi,
                     tls: self.config.tls,
                     data_keys: self.state.is_private(),
+                    hop_logins: self.config.hop_logins && self.state.is_private(),
                     // A session through ssh has no control port.
                     one_port: self.config.one_port && !self.state.within_ssh,
                     quic_port: self.config.quic_port && !self.state.within_ssh,

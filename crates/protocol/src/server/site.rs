@@ -102,6 +102,12 @@ impl Session {
                 }
                 site_done()
             }
+            SiteCommand::HopLogin(_) if !self.config.hop_logins => return Err(CommandError::UnknownSite),
+            SiteCommand::HopLogin(_) if !self.state.is_private() => {
+                // An eavesdropper could have read the secret (RFC 2228 section 4 for the code).
+                Step::Reply(Reply::new(533, "SITE HOPLOGIN needs a protected control connection."))
+            }
+            SiteCommand::HopLogin(login) => simple(Operation::HopLogin(login)),
             SiteCommand::Help(subject) => Step::Reply(self.help(subject.as_ref())),
             SiteCommand::Profile(ProfileCommand::Fetch(raw)) => self.fetch_profile(raw)?,
             SiteCommand::Profile(command) => {

@@ -338,7 +338,13 @@ fn open_delegated(
     let profiling = &settings.config.profiling;
     let store = if profiling.permits(&account.counted_as) { VirtualDevices::over(store) } else { store };
     let relay = host.relay.as_ref().filter(|_| settings.config.relay.permits(&account.counted_as));
-    let store = relay.map_or(store.clone(), |relay| relay.over(store, delegated));
+    let (store, hops) = match relay {
+        None => (store, None),
+        Some(relay) => {
+            let (store, hops) = relay.over(store, delegated);
+            (store, Some(hops))
+        }
+    };
     let trouble = match store.stat(&account.home, true) {
         Ok(home) if home.kind == Kind::Directory => None,
         Ok(_) => Some("it is no directory".to_owned()),
@@ -369,6 +375,7 @@ fn open_delegated(
         expires: None,
         program: None,
         drawing,
+        hops,
         _permit: permit,
     };
     login.set_scope(scope);

@@ -12,6 +12,7 @@ use crate::config::RequiredProtection;
 use crate::failure::failure;
 use crate::host::limits::UserPermit;
 use crate::host::space::Drawing;
+use crate::relay::Hops;
 
 /// The name in limits of all anonymous accounts.
 pub(crate) const ANONYMOUS: &str = "anonymous";
@@ -34,6 +35,8 @@ pub(crate) struct Login {
     pub(crate) program: Option<Program>,
     /// SITE SPACE USE: the reservation that uploads draw on.
     pub(crate) drawing: Drawing,
+    /// Other servers, if the session may use a relay.
+    pub(crate) hops: Option<Arc<Hops>>,
     /// Counts the session in the limits of the user.
     pub(crate) _permit: UserPermit,
 }

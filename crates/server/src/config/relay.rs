@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use ropewalk_remote_store::Targets;
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +8,7 @@ use super::units;
 /// Relays: paths such as `/ftp://HOST:PORT/data/f` name files at other servers, to which this
 /// server connects on behalf of its sessions (docs/relays.md). The rules of accounts hold for these
 /// paths as for all others. At a gsiftp server the session has the credential that the client
-/// delegated; at others it is anonymous.
+/// delegated; at others it is anonymous, unless the client gave a log-in (SITE HOPLOGIN).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Relay {
@@ -26,6 +28,9 @@ pub struct Relay {
     /// Whether data between this relay and gsiftp servers is encrypted. Default `false`: the data
     /// connections are authenticated only.
     pub private: bool,
+    /// The certificates of authorities that vouch for ftpes and ftps servers: a file (PEM), or a
+    /// directory of hashed names. Default: those that the system trusts.
+    pub authorities: Option<PathBuf>,
 }
 
 impl Relay {
@@ -49,6 +54,13 @@ impl Relay {
 
 impl Default for Relay {
     fn default() -> Self {
-        Self { to: Vec::new(), users: Vec::new(), hops: 8, memory: 64 << 20, private: false }
+        Self {
+            to: Vec::new(),
+            users: Vec::new(),
+            hops: 8,
+            memory: 64 << 20,
+            private: false,
+            authorities: None,
+        }
     }
 }

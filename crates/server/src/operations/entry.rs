@@ -10,7 +10,7 @@ use ropewalk_protocol::server::{Direction, Failure, Operation, Outcome, ProfileR
 use ropewalk_protocol::space::SpaceCommand;
 
 use super::{
-    Answer, buffers, channel, checksum, files, here, listing, profile, scitag, security, space, stack,
+    Answer, buffers, channel, checksum, files, here, listing, profile, relay, scitag, security, space, stack,
     transfer, uploads, usage,
 };
 use crate::host::audit::Decision;
@@ -203,6 +203,9 @@ impl Entry {
             O::Restrict(list) => {
                 Self::new("SITE RESTRICT", files::as_user(move |job| files::restrict(job, &list)))
                     .audited(Audit::All)
+            }
+            O::HopLogin(login) => {
+                Self::new("SITE HOPLOGIN", move |job| relay::keep_log_in(job, login)).audited(Audit::Rules)
             }
             O::SciTag(command) => Self::new("SITE SCITAG", move |job| scitag::command(job, command)),
             O::TaskId(task) => Self::new("", move |job| {

@@ -3,6 +3,7 @@
 //! A path has lost one of the slashes after the scheme: `/ftp:/HOST:PORT/data/f`. The rest of it
 //! may again name a server, which the next relay connects to.
 
+use bstr::ByteSlice;
 use ropewalk_protocol::path::VirtualPath;
 use ropewalk_protocol::url::{Scheme, Url};
 
@@ -19,6 +20,8 @@ pub(super) struct Name {
     pub(super) path: VirtualPath,
     /// How much of the path in this store names the server.
     pub(super) prefix: usize,
+    /// The servers that the rest of the path leads to.
+    pub(super) beyond: Vec<Url>,
 }
 
 impl Name {
@@ -37,7 +40,7 @@ impl Name {
 
     fn parse(path: &VirtualPath, hops: usize) -> Result<Self, String> {
         let parts: Vec<&[u8]> = path.components().map(AsRef::as_ref).collect();
-        let mut servers = Vec::new();
+        let (mut servers, mut beyond) = (Vec::new(), Vec::new());
         for pair in parts.chunks(2) {
             let [scheme, rest @ ..] = pair else { break };
             if !is_scheme(scheme) {
@@ -54,6 +57,10 @@ impl Name {
                 let server = String::from_utf8_lossy(&server).into_owned();
                 return Err(format!("the path leads to {server} twice"));
             }
+            if !servers.is_empty() {
+                // An invalid name is refused by the relay that would connect to it.
+                beyond.extend(Url::parse(&format!("{}//{}/", scheme.as_bstr(), server.as_bstr())));
+            }
             servers.push(server);
             if servers.len() > hops {
                 return Err(format!("the path leads through more than {hops} relays"));
@@ -66,7 +73,7 @@ impl Name {
         let prefix = 2 + scheme.len() + server.len();
         let rest = path.as_bytes().get(prefix..).filter(|rest| !rest.is_empty()).unwrap_or(b"/");
         let rest = VirtualPath::parse(rest).map_err(|error| error.to_string())?;
-        Ok(Self { url, path: rest, prefix })
+        Ok(Self { url, path: rest, prefix, beyond })
     }
 }
 

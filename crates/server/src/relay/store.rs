@@ -1,31 +1,22 @@
 //! The store of a log-in that may use a relay.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bstr::BStr;
-use parking_lot::Mutex;
 use ropewalk_protocol::path::VirtualPath;
-use ropewalk_remote_store::{Delegated, RemoteStore};
+use ropewalk_remote_store::RemoteStore;
 use ropewalk_storage::checksum::Algorithm;
 use ropewalk_storage::{
     Capabilities, Error, ErrorKind, Guard, Impersonation, Interrupted, ListSink, Metadata, Purpose,
     ReadHandle, Result, Store, Upload, UploadSpec, WriteHandle, WriteOptions,
 };
 
-use super::Relay;
+use super::hops::Hops;
 use super::name::Name;
-
-/// The most servers that one session uses.
-const MOST: usize = 16;
-
-type Servers = Arc<Mutex<HashMap<String, Arc<RemoteStore>>>>;
 
 pub(super) struct RelayStore {
     inner: Arc<dyn Store>,
-    relay: Arc<Relay>,
-    servers: Servers,
-    delegated: Delegated,
+    hops: Arc<Hops>,
     guard: Option<Guard>,
 }
 
@@ -56,42 +47,30 @@ impl Found<'_> {
 }
 
 impl RelayStore {
-    pub(super) fn over(inner: Arc<dyn Store>, relay: &Arc<Relay>, delegated: Delegated) -> Arc<dyn Store> {
-        let (relay, servers) = (relay.clone(), Servers::default());
-        Arc::new(Self { inner, relay, servers, delegated, guard: None })
+    pub(super) fn over(inner: Arc<dyn Store>, hops: &Arc<Hops>) -> Arc<dyn Store> {
+        Arc::new(Self { inner, hops: hops.clone(), guard: None })
+    }
+
+    /// The server and the path there; `None` if the path is one of the store beneath.
+    fn name_of(&self, path: &VirtualPath) -> Option<std::result::Result<Name, String>> {
+        Name::of(path, self.hops.relay().hops)
     }
 
     fn with(&self, inner: Arc<dyn Store>, guard: Option<Guard>) -> Arc<dyn Store> {
-        let (relay, servers) = (self.relay.clone(), self.servers.clone());
-        Arc::new(Self { inner, relay, servers, delegated: self.delegated.clone(), guard })
+        Arc::new(Self { inner, hops: self.hops.clone(), guard })
     }
 
     fn find(&self, action: &'static str, path: &VirtualPath, purpose: Purpose) -> Result<Found<'_>> {
-        let Some(name) = Name::of(path, self.relay.hops) else {
+        let Some(name) = self.name_of(path) else {
             return Ok(Found { store: Place::Here(&*self.inner), path: path.clone(), prefix: 0 });
         };
         let error = |kind| Error::new(kind, action, path.as_bytes());
         if self.guard.as_ref().is_some_and(|guard| !guard(path, purpose)) {
             return Err(error(ErrorKind::NotAllowed));
         }
-        let name = name.map_err(|reason| error(ErrorKind::Unsupported).with_detail(format!("{reason}.")))?;
-        let mut servers = self.servers.lock();
-        let key = name.url.to_string();
-        let store = match servers.get(&key) {
-            Some(store) => store.clone(),
-            None => {
-                if servers.len() >= MOST {
-                    servers.clear();
-                }
-                let store = RemoteStore::new(
-                    &self.relay.client,
-                    &name.url,
-                    self.relay.settings(name.url.scheme, &self.delegated),
-                );
-                servers.insert(key, store.clone());
-                store
-            }
-        };
+        let refused = |reason| error(ErrorKind::Unsupported).with_detail(format!("{reason}."));
+        let name = name.map_err(refused)?;
+        let store = self.hops.store(&name).map_err(refused)?;
         Ok(Found { store: Place::There(store), path: name.path, prefix: name.prefix })
     }
 
@@ -126,7 +105,7 @@ impl Store for RelayStore {
     }
 
     fn near(&self, directory: &VirtualPath) -> Option<Arc<dyn Store>> {
-        let here = Name::of(directory, self.relay.hops).is_none();
+        let here = self.name_of(directory).is_none();
         let near = self.inner.near(directory).filter(|_| here)?;
         Some(self.with(near, self.guard.clone()))
     }
@@ -206,7 +185,7 @@ impl Store for RelayStore {
     }
 
     fn rename_file(&self, from: &VirtualPath, to: &VirtualPath) -> Result<()> {
-        let here = |path| Name::of(path, self.relay.hops).is_none();
+        let here = |path| self.name_of(path).is_none();
         if here(from) && here(to) { self.inner.rename_file(from, to) } else { self.rename(from, to) }
     }
 
@@ -232,7 +211,7 @@ impl Store for RelayStore {
 
     fn real_path(&self, path: &VirtualPath) -> Result<VirtualPath> {
         // Links beyond are the business of the other server.
-        match Name::of(path, self.relay.hops) {
+        match self.name_of(path) {
             None => self.inner.real_path(path),
             Some(_) => Ok(path.clone()),
         }

@@ -73,7 +73,8 @@ pub(super) fn verify(command: &Doctor) -> anyhow::Result<Seen> {
     let Settings { mut options, password_files, .. } = settings;
     // Each run moves all bytes.
     options.recovery.resume = false;
-    credentials::complete(&mut options, &password_files, true, credentials::sides([&mut pair]))?;
+    let places = credentials::sides([&mut pair]);
+    credentials::complete(&mut options, &password_files, true, places, sites.hops)?;
     let journal = command.journal()?;
     journal.is_idle()?;
     let cancel = Cancel::new();

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bstr::BString;
 use ropewalk_limits::Timetable;
 use ropewalk_protocol::command::Password;
+use ropewalk_protocol::hop_login::ServerAddress;
 use ropewalk_protocol::stack::StackSpec;
+use ropewalk_protocol::url::Url;
 use ropewalk_scitags::{Collector, SciTag};
 use ropewalk_storage::DirectIo;
 use ropewalk_tls::Fingerprint;
@@ -279,6 +281,9 @@ pub struct LoginOptions {
     pub user: Option<String>,
     #[serde(skip)]
     pub password: Option<Password>,
+    /// Log-ins at servers behind relays.
+    #[serde(skip)]
+    pub hops: Vec<RelayedLogin>,
     /// Log in with a bearer token if the URL names no user.
     pub token: TokenSource,
     pub authentication: Authentication,
@@ -307,6 +312,7 @@ impl Default for LoginOptions {
         Self {
             user: None,
             password: None,
+            hops: Vec::new(),
             token: TokenSource::None,
             authentication: Authentication::Auto,
             tls: false,
@@ -319,6 +325,18 @@ impl Default for LoginOptions {
             destination: EndOptions::default(),
         }
     }
+}
+
+/// A log-in that a relay gets for a server behind it (SITE HOPLOGIN). It is sent over a protected
+/// control connection only, and to no other relay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RelayedLogin {
+    /// The relay that this program connects to.
+    pub relay: ServerAddress,
+    /// The server. If there is a user but no password, [`Prompts::password`] is asked, except for
+    /// anonymous users. Without a user, the server gets the bearer token ([`LoginOptions::token`]),
+    /// if there is one, unless the scheme is `ftp`.
+    pub server: Url,
 }
 
 /// The servers that are believed.
