@@ -218,6 +218,92 @@ fn transfers_whose_hops_break_are_resumed_without_a_wrong_byte() {
     files::ensure_same(&original, &scratch.join("a/killed")).unwrap();
 }
 
+/// The URL of a file at a server behind a proxy.
+fn through(proxy: &Proxy, server: &Server, name: &str) -> String {
+    server.url_at(proxy.address(), name)
+}
+
+#[test]
+fn bytes_leave_a_relay_before_the_last_ones_arrive() {
+    let scratch = Scratch::new().unwrap();
+    let (a, b) = (server(&scratch, "a"), relay(&scratch, "b"));
+    let original = scratch.join("a/large");
+    files::write_random(&original, LARGE, 5).unwrap();
+    let (far, near) = (Proxy::start(a.address()).unwrap(), Proxy::start(b.address()).unwrap());
+    let via = format!("ftp://{}", near.address());
+    let (got, there) = (text(&scratch.join("got")), through(&far, &a, "large"));
+    let (original, put) = (text(&original), through(&far, &a, "put"));
+    for (from, to, source, destination) in [(&there, &got, &far, &near), (&original, &put, &near, &far)] {
+        let (begun, out) = (source.moved(), destination.moved());
+        source.set_rate(Some(20 << 20));
+        let mut command = peers::ropewalk_command().unwrap();
+        let mut copying = Program::start(command.args(["cp", "--via", &via, from, to])).unwrap();
+        source.wait_for(begun + (8 << 20), LIMIT).unwrap();
+        source.stall(true);
+        // The source is held, and the destination gets bytes all the same.
+        destination.wait_for(out + (4 << 20), LIMIT).unwrap();
+        assert!(source.moved() - begun < LARGE / 2, "{}", source.moved() - begun);
+        source.set_rate(None);
+        source.stall(false);
+        assert!(copying.wait(LIMIT).unwrap().success(), "{}", copying.log());
+    }
+    files::ensure_same(Path::new(&original), Path::new(&got)).unwrap();
+    files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();
+}
+
+/// The most bytes that the kernel keeps for one connection: in the socket of its sender, and in that
+/// of its receiver.
+fn socket_buffers() -> u64 {
+    let most = |name: &str| -> u64 {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
+        text.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    most("tcp_rmem") + most("tcp_wmem")
+}
+
+/// Memory of a process in bytes that is not a file's.
+fn anonymous_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn relay_holds_no_more_than_its_memory_while_the_next_hop_stands_still() {
+    const MEMORY: u64 = 8 << 20;
+    const SIZE: u64 = 96 << 20;
+    let scratch = Scratch::new().unwrap();
+    let config = scratch.join("relay.toml");
+    fs::write(&config, "[relay]\nto = ['127.0.0.1']\nmemory = '8MiB'\n").unwrap();
+    let root = scratch.directory("b").unwrap();
+    let b = Setup::new(Kind::Ropewalk, &root).argument("--config").argument(&config).start().unwrap();
+    let a = server(&scratch, "a");
+    let original = scratch.join("a/large");
+    files::write_random(&original, SIZE, 6).unwrap();
+    let (far, near) = (Proxy::start(a.address()).unwrap(), Proxy::start(b.address()).unwrap());
+    let via = format!("ftp://{}", near.address());
+    let (got, there) = (text(&scratch.join("got")), through(&far, &a, "large"));
+    let (original, put) = (text(&original), through(&far, &a, "put"));
+    // What the relay has taken is in its memory, or in the kernel's on both sides of it.
+    let most = MEMORY + 2 * socket_buffers();
+    assert!(most < SIZE, "sockets of this host hold a whole file");
+    for (from, to, source, destination) in [(&there, &got, &far, &near), (&original, &put, &near, &far)] {
+        let (begun, before) = (source.moved(), anonymous_memory(b.pid()));
+        destination.stall(true);
+        let mut command = peers::ropewalk_command().unwrap();
+        let mut copying = Program::start(command.args(["cp", "-p", "1", "--via", &via, from, to])).unwrap();
+        source.wait_for(begun + MEMORY, LIMIT).unwrap();
+        // More than that does not come, however long the wait.
+        source.wait_for(begun + most, Duration::from_secs(2)).unwrap_err();
+        let grown = anonymous_memory(b.pid()).saturating_sub(before);
+        assert!(grown < 3 * MEMORY, "{grown} bytes");
+        destination.stall(false);
+        assert!(copying.wait(LIMIT).unwrap().success(), "{}", copying.log());
+    }
+    files::ensure_same(Path::new(&original), Path::new(&got)).unwrap();
+    files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();
+}
+
 #[test]
 fn foreign_servers_behind_a_relay_get_and_give_files() {
     for (kind, program) in [(Kind::Gct, "globus-gridftp-server"), (Kind::Vsftpd, "vsftpd")] {
