@@ -18,6 +18,9 @@ const SIZE: u64 = (6 << 20) + 321;
 /// Clients of this host, and no pause after a refused log-in.
 const SETTINGS: &str = "[server.timeouts]\nlogin_failure = 0\n";
 
+/// Names that clients quote, escape or take for patterns.
+const ODD: [&str; 5] = ["a b", "-x", "\u{e9} \u{20ac}", "100%25", "a#b?c"];
+
 struct Gateway {
     program: Program,
     address: SocketAddr,
@@ -66,7 +69,7 @@ fn far(kind: Kind) -> (Scratch, Server) {
     let root = scratch.directory("root").unwrap();
     files::write_random(&root.join("f"), SIZE, 1).unwrap();
     fs::create_dir(root.join("d")).unwrap();
-    for name in ["a b", "-x", "\u{e9} \u{20ac}", "100%25", "a#b?c"] {
+    for name in ODD {
         fs::write(root.join("d").join(name), name).unwrap();
     }
     (scratch, Setup::new(kind, &root).start().unwrap())
@@ -207,28 +210,119 @@ fn curl_uses_servers_of_others_through_the_gateway() {
     }
 }
 
+#[track_caller]
+fn has_odd_names(directory: &Path) {
+    for name in ODD {
+        assert_eq!(fs::read_to_string(directory.join(name)).unwrap(), name);
+    }
+}
+
+/// The beginning of a file, as an interrupted transfer leaves it. It is as old as the file.
+fn beginning(of: &Path, at: &Path) {
+    fs::copy(of, at).unwrap();
+    let file = fs::File::options().write(true).open(at).unwrap();
+    file.set_len(2_000_000).unwrap();
+    file.set_modified(fs::metadata(of).unwrap().modified().unwrap()).unwrap();
+}
+
 #[test]
-fn lftp_mirrors_a_tree_through_the_gateway() {
+fn lftp_mirrors_and_resumes_trees_through_the_gateway() {
     if !peers::available(&["lftp"]) {
         return;
     }
     let (scratch, server) = far(Kind::Ropewalk);
     let gateway = Gateway::open();
-    let script = format!(
-        "set ssl:verify-certificate no; set net:max-retries 1; open -u 'anonymous::ftp://{}/,x' ftp://{}; \
-         mirror {}/d {}; mirror -R {} {}/copy",
-        server.address(),
-        gateway.address,
-        remote(&server, ""),
-        text(&scratch.join("mirror")),
-        text(&scratch.join("mirror")),
-        remote(&server, ""),
-    );
-    run(process::command("lftp").args(["-c", &script]), LIMIT).unwrap().succeeded().unwrap();
-    for name in ["a b", "-x", "\u{e9} \u{20ac}", "100%25", "a#b?c"] {
-        assert_eq!(fs::read_to_string(scratch.join("mirror").join(name)).unwrap(), name);
-        assert_eq!(fs::read_to_string(server.root().join("copy").join(name)).unwrap(), name);
+    let lftp = |script: &str| {
+        let script = format!(
+            "set ssl:verify-certificate no; set net:max-retries 1; debug 9; \
+             open -u 'anonymous::ftp://{}/,x' ftp://{}; {script}",
+            server.address(),
+            gateway.address,
+        );
+        run(process::command("lftp").args(["-c", &script]), LIMIT).unwrap().succeeded().unwrap().errors()
+    };
+    let (mirror, there) = (scratch.join("mirror"), server.root().to_owned());
+    lftp(&format!("mirror /d {0}; mirror -R {0} /copy", text(&mirror)));
+    has_odd_names(&mirror);
+    has_odd_names(&there.join("copy"));
+    // Interrupted trees, in both directions.
+    let tree = scratch.directory("tree").unwrap();
+    beginning(&there.join("f"), &tree.join("f"));
+    let log = lftp(&format!("mirror -c -i ^f$ / {}", text(&tree)));
+    assert!(log.contains("---> REST 2000000"), "{log}");
+    files::ensure_same(&tree.join("f"), &there.join("f")).unwrap();
+    fs::create_dir(there.join("up")).unwrap();
+    beginning(&tree.join("f"), &there.join("up/f"));
+    let log = lftp(&format!("mirror -R -c {} /up", text(&tree)));
+    assert!(log.contains("---> REST 2000000") || log.contains("---> APPE f"), "{log}");
+    files::ensure_same(&tree.join("f"), &there.join("up/f")).unwrap();
+}
+
+#[test]
+fn ncftp_copies_and_resumes_trees_through_the_gateway() {
+    if !peers::available(&["ncftpget", "ncftpput"]) {
+        return;
     }
+    let (scratch, server) = far(Kind::Ropewalk);
+    let gateway = Gateway::open();
+    let (port, user) =
+        (gateway.address.port().to_string(), format!("anonymous::ftp://{}/", server.address()));
+    let trace = scratch.join("trace");
+    // Its own files go to the home directory.
+    let ncftp = |program: &str, arguments: &[&str]| {
+        let _ = fs::remove_file(&trace);
+        let mut command = process::command(program);
+        command.args(["-V", "-u", &user, "-p", "x", "-P", &port, "-d", &text(&trace)]).args(arguments);
+        run(command.env("HOME", scratch.join("")), LIMIT).unwrap().succeeded().unwrap();
+        fs::read_to_string(&trace).unwrap_or_default()
+    };
+    let (here, there) = (scratch.directory("here").unwrap(), server.root().to_owned());
+    ncftp("ncftpget", &["-R", "-T", "127.0.0.1", &text(&here), "/d"]);
+    has_odd_names(&here.join("d"));
+    ncftp("ncftpput", &["-m", "-R", "127.0.0.1", "/copy", &text(&here.join("d"))]);
+    has_odd_names(&there.join("copy/d"));
+    // Interrupted files, in both directions.
+    beginning(&there.join("f"), &here.join("f"));
+    let log = ncftp("ncftpget", &["-z", "127.0.0.1", &text(&here), "/f"]);
+    assert!(log.contains("REST 2000000"), "{log}");
+    files::ensure_same(&here.join("f"), &there.join("f")).unwrap();
+    fs::create_dir(there.join("up")).unwrap();
+    beginning(&here.join("f"), &there.join("up/f"));
+    let log = ncftp("ncftpput", &["-z", "127.0.0.1", "/up", &text(&here.join("f"))]);
+    assert!(log.contains("REST 2000000"), "{log}");
+    files::ensure_same(&here.join("f"), &there.join("up/f")).unwrap();
+}
+
+#[test]
+fn tnftp_gets_puts_and_resumes_through_the_gateway() {
+    if !peers::available(&["tnftp"]) {
+        return;
+    }
+    let (scratch, server) = far(Kind::Ropewalk);
+    let gateway = Gateway::open();
+    let here = scratch.directory("here").unwrap();
+    let tnftp = |commands: &str| {
+        let script = scratch.join("script");
+        let user = format!("user anonymous::ftp://{}/ x\nbinary\n", server.address());
+        fs::write(&script, format!("{user}{commands}\nquit\n")).unwrap();
+        let port = gateway.address.port().to_string();
+        let mut command = process::command("tnftp");
+        command.args(["-n", "-d", "127.0.0.1", &port]).env("HOME", scratch.join("")).current_dir(&here);
+        run(command.stdin(fs::File::open(&script).unwrap()), LIMIT).unwrap().succeeded().unwrap()
+    };
+    let get = |name: &str| format!("get \"/d/{name}\" \"./{name}\"\n");
+    let put = |name: &str| format!("put \"./{name}\" \"/new/{name}\"\n");
+    tnftp(&ODD.map(get).concat());
+    has_odd_names(&here);
+    tnftp(&format!("mkdir /new\n{}", ODD.map(put).concat()));
+    has_odd_names(&server.root().join("new"));
+    beginning(&server.root().join("f"), &here.join("f"));
+    let log = tnftp("reget /f f");
+    let log = log.text() + &log.errors();
+    assert!(log.contains("REST 2000000"), "{log}");
+    files::ensure_same(&here.join("f"), &server.root().join("f")).unwrap();
+    tnftp("put f /new/f");
+    files::ensure_same(&here.join("f"), &server.root().join("new/f")).unwrap();
 }
 
 #[test]
