@@ -52,12 +52,15 @@ class Lab:
     def serve(self, host, root, *more, anonymous="--anonymous"):
         address = self.address(host)
         words = [ROPEWALK, "serve", anonymous, "--root", root, "--listen", f"{address}:2811", *more]
+        self.start(host, words, "Server listening at ")
+        return f"ftp://{address}:2811"
+
+    def start(self, host, words, ready):
+        """Starts a program at a host, and waits for a line that begins with `ready`."""
         server = subprocess.Popen(self.command(host, *words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.servers.append(server)
-        for line in server.stdout:
-            if line.startswith("Server listening at "):
-                return f"ftp://{address}:2811"
-        raise SystemExit(f"the server at {host} does not start")
+        if not any(line.startswith(ready) for line in server.stdout):
+            raise SystemExit(f"{words[1]} at {host} does not start")
 
     def copy(self, options, source, place):
         out = place / "out"
