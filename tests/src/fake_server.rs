@@ -1,5 +1,5 @@
-//! An FTP server for tests that behaves correctly up to the first command that moves or sums a file,
-//! and then runs a script of the test.
+//! An FTP server for tests that behaves correctly up to the first command that moves or sums a
+//! file, and then runs a script of the test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,8 +32,8 @@ impl Data {
     }
 }
 
-/// Runs at each transfer command, and at CKSM. Its arguments are the verb, the source of data connections, and
-/// the control connection for replies.
+/// Runs at each transfer command, and at CKSM. Its arguments are the verb, the source of data
+/// connections, and the control connection for replies.
 pub type Script = dyn Fn(&str, &Data, &mut TcpStream) -> Result<()> + Send + Sync;
 
 #[derive(Debug)]

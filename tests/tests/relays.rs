@@ -251,8 +251,8 @@ fn bytes_leave_a_relay_before_the_last_ones_arrive() {
     files::ensure_same(Path::new(&original), &scratch.join("a/put")).unwrap();
 }
 
-/// The most bytes that the kernel keeps for one connection: in the socket of its sender, and in that
-/// of its receiver.
+/// The most bytes that the kernel keeps for one connection: in the socket of its sender, and in
+/// that of its receiver.
 fn socket_buffers() -> u64 {
     let most = |name: &str| -> u64 {
         let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -284,7 +284,7 @@ fn relay_holds_no_more_than_its_memory_while_the_next_hop_stands_still() {
     let via = format!("ftp://{}", near.address());
     let (got, there) = (text(&scratch.join("got")), through(&far, &a, "large"));
     let (original, put) = (text(&original), through(&far, &a, "put"));
-    // What the relay has taken is in its memory, or in the kernel's on both sides of it.
+    // Bytes that the relay has taken are in its memory, or in the kernel's on both sides of it.
     let most = MEMORY + 2 * socket_buffers();
     assert!(most < SIZE, "sockets of this host hold a whole file");
     for (from, to, source, destination) in [(&there, &got, &far, &near), (&original, &put, &near, &far)] {

@@ -98,10 +98,10 @@ fn place(url: &Url) -> String {
     if url.port == 0 { url.host.to_string() } else { format!("{}:{}", url.host, url.port) }
 }
 
-/// Completes the servers of `locations`, and the log-ins at servers behind relays, which go into the
-/// options, from the password files. If there is a user but no
-/// password, the user is asked once the server is trusted. `from_command`: the locations stand on
-/// the command line, where other users of the host can see them.
+/// Completes the servers of `locations` from the password files, and so the log-ins at servers
+/// behind relays (`hops`), which go into the options. If there is a user but no password, the user
+/// is asked once the server is trusted. `from_command`: the locations stand on the command line,
+/// where other users of the host can see them.
 ///
 /// # Errors
 /// A file cannot be read, or a password would be sent to a server that it is not for.

@@ -160,8 +160,8 @@ impl Far {
     }
 
     /// The checksum that the server computes, in lower-case hexadecimal. `waiting` gets the number
-    /// of bytes that the server has reported as summed: before the command is sent, for each marker,
-    /// and at least four times a second.
+    /// of bytes that the server has reported as summed: before the command is sent, for each
+    /// marker, and at least four times a second.
     ///
     /// # Errors
     /// The server does not know the algorithm, refuses, `waiting` breaks off (the session with the

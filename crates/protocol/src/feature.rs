@@ -89,8 +89,8 @@ pub struct Offer<'a> {
     /// The control connection is protected, so data connections can be bound to it
     /// ([`crate::data_key`]).
     pub data_keys: bool,
-    /// The server is a relay that takes log-ins for servers behind it ([`crate::hop_login`]), and the
-    /// control connection is protected.
+    /// The server is a relay that takes log-ins for servers behind it ([`crate::hop_login`]), and
+    /// the control connection is protected.
     pub hop_logins: bool,
     /// Data connections can go to the control port ([`crate::one_port`]).
     pub one_port: bool,

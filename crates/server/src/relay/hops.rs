@@ -1,8 +1,8 @@
-//! What a log-in has at other servers: stores, and the log-ins of SITE HOPLOGIN.
+//! Stores and log-ins of one session at other servers (SITE HOPLOGIN).
 //!
-//! It belongs to one log-in at this server and ends with it. Secrets are in memory alone. The log-in
-//! of the next server is used here; those of servers behind it go to the next server if the path
-//! leads to them, and to no other.
+//! They belong to one log-in at this server and end with it. Secrets are in memory alone. The
+//! log-in of the next server is used here; those of servers behind it go to the next server if the
+//! path leads to them, and to no other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
