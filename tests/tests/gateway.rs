@@ -245,7 +245,7 @@ fn lftp_mirrors_and_resumes_trees_through_the_gateway() {
     lftp(&format!("mirror /d {0}; mirror -R {0} /copy", text(&mirror)));
     has_odd_names(&mirror);
     has_odd_names(&there.join("copy"));
-    // Interrupted trees, in both directions.
+    // An interrupted tree, and an interrupted upload.
     let tree = scratch.directory("tree").unwrap();
     beginning(&there.join("f"), &tree.join("f"));
     let log = lftp(&format!("mirror -c -i ^f$ / {}", text(&tree)));
@@ -253,13 +253,13 @@ fn lftp_mirrors_and_resumes_trees_through_the_gateway() {
     files::ensure_same(&tree.join("f"), &there.join("f")).unwrap();
     fs::create_dir(there.join("up")).unwrap();
     beginning(&tree.join("f"), &there.join("up/f"));
-    let log = lftp(&format!("mirror -R -c {} /up", text(&tree)));
-    assert!(log.contains("---> REST 2000000") || log.contains("---> APPE f"), "{log}");
+    let log = lftp(&format!("put -c {}/f -o /up/f", text(&tree)));
+    assert!(log.contains("---> REST 2000000"), "{log}");
     files::ensure_same(&tree.join("f"), &there.join("up/f")).unwrap();
 }
 
 #[test]
-fn ncftp_copies_and_resumes_trees_through_the_gateway() {
+fn ncftp_copies_trees_and_resumes_downloads_through_the_gateway() {
     if !peers::available(&["ncftpget", "ncftpput"]) {
         return;
     }
@@ -281,15 +281,14 @@ fn ncftp_copies_and_resumes_trees_through_the_gateway() {
     has_odd_names(&here.join("d"));
     ncftp("ncftpput", &["-m", "-R", "127.0.0.1", "/copy", &text(&here.join("d"))]);
     has_odd_names(&there.join("copy/d"));
-    // Interrupted files, in both directions.
+    // An interrupted download. ncftpput -z is not tested: version 3.2.6 sends the whole file behind
+    // the part that the server has, also to other servers.
     beginning(&there.join("f"), &here.join("f"));
     let log = ncftp("ncftpget", &["-z", "127.0.0.1", &text(&here), "/f"]);
     assert!(log.contains("REST 2000000"), "{log}");
     files::ensure_same(&here.join("f"), &there.join("f")).unwrap();
     fs::create_dir(there.join("up")).unwrap();
-    beginning(&here.join("f"), &there.join("up/f"));
-    let log = ncftp("ncftpput", &["-z", "127.0.0.1", "/up", &text(&here.join("f"))]);
-    assert!(log.contains("REST 2000000"), "{log}");
+    ncftp("ncftpput", &["127.0.0.1", "/up", &text(&here.join("f"))]);
     files::ensure_same(&here.join("f"), &there.join("up/f")).unwrap();
 }
 
