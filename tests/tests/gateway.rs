@@ -217,12 +217,13 @@ fn has_odd_names(directory: &Path) {
     }
 }
 
-/// The beginning of a file, as an interrupted transfer leaves it. It is as old as the file.
+/// The beginning of a file, as an interrupted transfer leaves it: newer than the file.
 fn beginning(of: &Path, at: &Path) {
     fs::copy(of, at).unwrap();
     let file = fs::File::options().write(true).open(at).unwrap();
     file.set_len(2_000_000).unwrap();
-    file.set_modified(fs::metadata(of).unwrap().modified().unwrap()).unwrap();
+    let modified = fs::metadata(of).unwrap().modified().unwrap();
+    file.set_modified(modified + Duration::from_secs(3600)).unwrap();
 }
 
 #[test]
@@ -305,9 +306,10 @@ fn tnftp_gets_puts_and_resumes_through_the_gateway() {
         let user = format!("user anonymous::ftp://{}/ x\nbinary\n", server.address());
         fs::write(&script, format!("{user}{commands}\nquit\n")).unwrap();
         let port = gateway.address.port().to_string();
-        let mut command = process::command("tnftp");
-        command.args(["-n", "-d", "127.0.0.1", &port]).env("HOME", scratch.join("")).current_dir(&here);
-        run(command.stdin(fs::File::open(&script).unwrap()), LIMIT).unwrap().succeeded().unwrap()
+        let mut command = process::command("sh");
+        let line = "exec tnftp -n -d 127.0.0.1 $0 < \"$1\"";
+        command.args(["-c", line, &port, &text(&script)]).env("HOME", scratch.join("")).current_dir(&here);
+        run(&mut command, LIMIT).unwrap().succeeded().unwrap()
     };
     let get = |name: &str| format!("get \"/d/{name}\" \"./{name}\"\n");
     let put = |name: &str| format!("put \"./{name}\" \"/new/{name}\"\n");
