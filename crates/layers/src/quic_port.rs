@@ -22,13 +22,11 @@ impl QuicPort {
     /// # Errors
     /// The port is taken, an address is not one of this host, or the program has no QUIC
     /// (`Unsupported`).
-    #[cfg(feature = "quic")]
+    #[cfg_attr(not(feature = "quic"), allow(unused_variables))]
     pub fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
-        Ok(Self { port: ropewalk_quic_driver::SharedPort::bind(addresses)? })
-    }
-
-    #[cfg(not(feature = "quic"))]
-    pub fn bind(_: &[SocketAddr]) -> io::Result<Self> {
+        #[cfg(feature = "quic")]
+        return Ok(Self { port: ropewalk_quic_driver::SharedPort::bind(addresses)? });
+        #[cfg(not(feature = "quic"))]
         Err(io::ErrorKind::Unsupported.into())
     }
 

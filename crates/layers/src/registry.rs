@@ -47,6 +47,7 @@ impl Registry {
     }
 
     /// As [`Registry::standard`]; channels over QUIC that have a token listen at `quic`.
+    #[cfg_attr(not(feature = "quic"), allow(unused_variables, clippy::needless_pass_by_value))]
     pub fn standard_at(quic: Option<QuicPort>) -> Self {
         let drivers = Self::new(Arc::new(Tcp)).with_driver(Arc::new(Udt));
         #[cfg(feature = "quic")]
@@ -54,8 +55,6 @@ impl Registry {
             Some(quic) => ropewalk_quic_driver::Quic::at(quic.port),
             None => ropewalk_quic_driver::Quic::default(),
         }));
-        #[cfg(not(feature = "quic"))]
-        drop(quic);
         #[cfg(feature = "ucx")]
         let drivers = drivers.with_driver(Arc::new(ropewalk_ucx_driver::Ucx::default()));
         drivers.with_layer(RateLayer::NAME, RateLayer::parse)
